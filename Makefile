@@ -1,0 +1,59 @@
+# Two commands do all the set-up: `make run` and `make test`. Everything is made below this folder.
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?= python3
+export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
+export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PYTHONDONTWRITEBYTECODE ?=
+
+UV := $(shell command -v uv 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint ui bench clean install install-dev
+
+help: ## Show this help.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: install ## Compare kernel learners on two real data sets (conf/quickstart.yaml).
+	@$(BIN)/learnkernels compare conf/quickstart.yaml
+
+test: lint ## Lint, type check and run the whole suite.
+	@$(BIN)/python -m pytest
+
+lint: install-dev ## Ruff and mypy.
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+ui: install ## Show the runs of this folder in Prefect and MLflow.
+	@$(BIN)/learnkernels ui
+
+bench: install ## Time the engine against textbook and blocked NumPy.
+	@$(BIN)/python -m benchmarks.moments
+
+clean: ## Remove what can be made again: environment, caches, state, but not results or mlflow.db.
+	rm -rf $(VENV) .cache .learnkernels .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+install: $(VENV)/.run
+install-dev: $(VENV)/.dev
+
+$(VENV)/.run: pyproject.toml constraints.txt
+	@echo "installing into $(VENV) (about a minute) ..."
+ifdef UV
+	@$(UV) venv --quiet --allow-existing --python "$(PYTHON)" $(VENV)
+	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e .
+else
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+endif
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+ifdef UV
+	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
+else
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+endif
+	@touch $@

@@ -1,0 +1,129 @@
+"""Reading a configuration: YAML file, `key=value` changes, and one sentence where something is wrong."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from conf.errors import InputError
+from conf.schema import CompareConfig
+
+
+def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
+    """Return the configuration of a YAML file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    changes : sequence of str
+        ``key=value`` with a dotted key, such as ``protocol.folds=10`` or ``datasets.0.scale=unit``; the value is YAML.
+
+    Returns
+    -------
+    config : CompareConfig
+
+    Raises
+    ------
+    InputError
+        The file cannot be read or is not YAML, a change does not fit, or the schema refuses it.
+    """
+    data = _read(path)
+    for change in changes:
+        _apply(data, change)
+    try:
+        return CompareConfig.model_validate(data)
+    except ValidationError as error:
+        raise InputError(f"{path}: {describe(error, data)}") from None
+
+
+def describe(error: ValidationError, data: Any) -> str:
+    """Return the first complaint of a validation as one sentence, and how many more there are."""
+    complaints = error.errors(include_url=False)
+    # A list whose entry is refused is reported as too short as well.
+    inner = [c for c in complaints if c["type"] != "too_short" or len(complaints) == 1]
+    complaints = inner or complaints[:1]
+    first = complaints[0]
+    where = ".".join(_location(first["loc"], data, first["type"] == "missing"))
+    what = first["msg"].removeprefix("Value error, ")
+    if first["type"] in ("literal_error", "union_tag_invalid"):
+        context = first.get("ctx", {})
+        valid = str(context.get("expected") or context.get("expected_tags"))
+        given = context.get("tag") or first["input"]
+        close = difflib.get_close_matches(str(given), valid.replace("'", "").replace(" or ", ", ").split(", "), n=1)
+        what = f"{given!r} is not valid{f', did you mean {close[0]!r}?' if close else ';'} expected {valid}"
+    elif first["type"] == "union_tag_not_found":
+        what = "needs 'family', one of 'gaussian', 'polynomial', 'linear'"
+    elif first["type"] == "missing":
+        what = "is required and missing"
+    elif "input" in first and isinstance(first["input"], str | int | float):
+        what = f"{what}, got {first['input']!r}" if "got" not in what else what
+    more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
+    return f"{where}: {what}{more}." if where else f"{what}{more}."
+
+
+def _location(loc: tuple[int | str, ...], data: Any, missing: bool) -> list[str]:
+    """Return the path of a complaint as the user wrote it, without the names of union members."""
+    path = []
+    for depth, part in enumerate(loc):
+        inside = (isinstance(data, dict) and part in data) or (
+            isinstance(data, list) and isinstance(part, int) and part < len(data)
+        )
+        if inside:
+            data = data[part]
+        elif not (missing and depth == len(loc) - 1):
+            continue
+        path.append(str(part))
+    return path
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(f"{path}: cannot be read ({reason}); give the path of a YAML configuration.") from None
+    try:
+        data = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InputError(f"{path}: is not valid YAML{where} ({getattr(error, 'problem', error)}).") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: must hold keys such as name, datasets, kernels, learners; got {type(data).__name__}.")
+    return data
+
+
+def _apply(data: dict[str, Any], change: str) -> None:
+    key, equals, text = change.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise InputError(f"--set {change}: expected key=value, such as protocol.folds=10.")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise InputError(f"--set {change}: the value is not valid YAML.") from None
+    place: Any = data
+    for depth, part in enumerate(parts):
+        index: Any = part
+        if isinstance(place, list):
+            if not part.isdigit() or int(part) >= len(place):
+                raise InputError(
+                    f"--set {change}: {'.'.join(parts[:depth])} holds entries 0 to {len(place) - 1}, got {part!r}."
+                )
+            index = int(part)
+        elif not isinstance(place, dict):
+            raise InputError(f"--set {change}: {'.'.join(parts[:depth])} is a single value, it has no {part!r}.")
+        if depth == len(parts) - 1:
+            place[index] = value
+        else:
+            if isinstance(place, dict) and not isinstance(place.get(index), dict | list):
+                if place.get(index) is not None:
+                    raise InputError(f"--set {change}: {'.'.join(parts[: depth + 1])} is a single value.")
+                place[index] = {}
+            place = place[index]

@@ -1,0 +1,136 @@
+"""The command line. Heavy libraries are imported inside the commands, so that help and errors come at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from conf.errors import InputError
+from tasks.environment import prepare_environment
+
+if TYPE_CHECKING:
+    from conf.schema import CompareConfig
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    help="Learn the kernel from data: which combination of base kernels fits, and the evidence that it does.",
+    epilog="Start with: learnkernels compare conf/quickstart.yaml",
+)
+err = Console(stderr=True, highlight=False)
+
+BAD_INPUT = 2
+FAILED = 1
+
+
+@app.callback()
+def main() -> None:
+    """Set up what all commands share."""
+
+
+@app.command()
+def compare(
+    conf: Annotated[Path, typer.Argument(help="YAML configuration, such as conf/quickstart.yaml.", metavar="CONF")],
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.folds=10. Repeatable."),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")] = False,
+) -> None:
+    """Compare learners of the kernel on data sets: errors, alignments, and who wins.
+
+    Writes results/NAME/RUN, logs to MLflow (mlflow.db here, or MLFLOW_TRACKING_URI) and to Prefect (a temporary
+    server, the one of `learnkernels ui`, or PREFECT_API_URL).
+    """
+    from conf.loading import load_config
+
+    try:
+        config = load_config(conf, changes or [])
+        _require_files(config)
+        prepare_environment()
+        _connect_to_ui()
+        if not verbose:
+            os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+        err.print(f"comparing {len(config.learners)} learners on {len(config.datasets)} data sets ({conf})", markup=False)
+        from flows.compare import compare as flow
+
+        result = flow(config)
+    except InputError as error:
+        err.print(f"error: {error}", markup=False, soft_wrap=True)
+        raise typer.Exit(BAD_INPUT) from None
+    except KeyboardInterrupt:
+        err.print("stopped; what was computed is kept, the same command goes on from there.")
+        raise typer.Exit(130) from None
+    _show(config, Path(result["results"]), result["mlflow_chart"])
+
+
+def _require_files(config: CompareConfig) -> None:
+    """Refuse missing files before anything heavy is imported."""
+    for dataset in config.datasets:
+        path = Path(config.data_dir) / str(dataset.path)
+        if dataset.source == "file" and not path.is_file():
+            raise InputError(
+                f"data set {dataset.label}: there is no file {path} (seen from {Path.cwd()}); correct 'path' or 'data_dir'."
+            )
+
+
+def _connect_to_ui() -> None:
+    """Send the run to the Prefect server of `learnkernels ui`, where one runs in this folder and no other is named."""
+    from tasks.servers import running_prefect_api
+
+    if "PREFECT_API_URL" not in os.environ:
+        address = running_prefect_api()
+        if address:
+            os.environ["PREFECT_API_URL"] = address
+
+
+def _show(config: CompareConfig, results: Path, chart: str) -> None:
+    """Print the table, the verdicts and where everything lies; the results folder comes last."""
+    import pandas as pd
+
+    from tasks.report import display_table, verdicts
+
+    summary = pd.read_parquet(results / "summary.parquet")
+    rows = display_table(summary)
+    table = Table(title=f"{config.name}: which way of learning the kernel wins?", title_justify="left")
+    for column in rows[0]:
+        table.add_column(column, justify="left" if column in ("dataset", "learner") else "right")
+    for row, following in zip(rows, [*rows[1:], None], strict=True):
+        style = "bold" if row["learner"].endswith("*") else None
+        last = following is not None and following["dataset"] != row["dataset"]
+        table.add_row(*row.values(), style=style, end_section=last)
+    out = Console(highlight=False)
+    out.print(table)
+    for verdict in verdicts(summary):
+        out.print(verdict, markup=False, soft_wrap=True)
+    out.print("\nnext:  learnkernels ui   shows the run in Prefect and MLflow; then the chart of all runs is at", markup=False)
+    out.print(f"       {chart}", markup=False, soft_wrap=True)
+    out.print(f"results: {results}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def ui(
+    prefect_port: Annotated[int, typer.Option(help="Port of Prefect.", min=1, max=65535)] = 4200,
+    mlflow_port: Annotated[int, typer.Option(help="Port of MLflow.", min=1, max=65535)] = 5000,
+) -> None:
+    """Show the runs of this folder: start Prefect and MLflow on loopback, print their addresses, stop with Ctrl-C."""
+    prepare_environment()
+    from tasks.servers import serve_ui
+
+    try:
+        serve_ui(prefect_port, mlflow_port, lambda line: err.print(line, markup=False, soft_wrap=True))
+    except InputError as error:
+        err.print(f"error: {error}", markup=False, soft_wrap=True)
+        raise typer.Exit(BAD_INPUT) from None
+
+
+if __name__ == "__main__":
+    sys.exit(app())

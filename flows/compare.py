@@ -1,0 +1,76 @@
+"""Which way of learning the kernel wins?"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from prefect import flow, runtime
+
+from conf.schema import CompareConfig
+from tasks.cluster import DaskPool
+from tasks.data import ingest
+from tasks.evaluation import evaluate_learner, predictor_for, require_params
+from tasks.gram import compute_moments
+from tasks.progress import RunProgress
+from tasks.report import new_run_id, write_results
+from tasks.tracking import sweep_run, track_result, track_sweep
+
+
+class Comparison(TypedDict):
+    """What a comparison returns: where its results lie."""
+
+    run: str
+    results: str
+    mlflow_run: str
+    mlflow_chart: str
+
+
+def _flow_run_name() -> str:
+    config = runtime.flow_run.parameters["config"]
+    name = config.name if isinstance(config, CompareConfig) else config["name"]
+    return f"{name}-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
+
+
+@flow(name="compare-kernel-learners", flow_run_name=_flow_run_name)
+def compare(config: CompareConfig) -> Comparison:
+    """Compare learners of the kernel on data sets, and leave the evidence.
+
+    1. Open the sweep run in MLflow; an error from here on marks it failed.
+    2. Ingest every data set: read, check, store under its digest.
+    3. Compute the base kernels' moments once a data set and repeat, on Dask, for all folds.
+    4. Learn weights, fit the predictor and measure the test error in every trial of every learner.
+    5. Log each (data set, learner) as one MLflow run.
+    6. Write tables, figure and report to `results/`, to Prefect and to the sweep run.
+    """
+    run_id = new_run_id()
+    protocol = config.protocol
+    steps = len(config.datasets) * (1 + protocol.repeats + len(config.learners)) + 1
+    with (
+        sweep_run(config, run_id, str(runtime.flow_run.id)) as sweep,
+        RunProgress(steps) as progress,
+        DaskPool(config.dask) as pool,
+    ):
+        for learner in config.learners:
+            require_params(learner)
+        refs = []
+        for dataset in config.datasets:
+            progress.start(f"reading {dataset.label}")
+            refs.append(ingest(dataset, config.data_dir, protocol.seed))
+            predictor_for(config, refs[-1])
+            progress.advance()
+        results = []
+        for ref in refs:
+            moments = []
+            for repeat in range(protocol.repeats):
+                progress.start(f"{ref.name}: alignment statistics of the base kernels")
+                moments.append(compute_moments(ref, config.kernels, protocol, repeat, pool, progress.advance))
+            for learner in config.learners:
+                progress.start(f"{ref.name}: {learner.name}")
+                results.append(evaluate_learner(ref, moments, learner, config, progress.advance))
+                track_result(sweep, config, run_id, ref, results[-1])
+        progress.start("writing the report")
+        links = {"MLflow sweep": sweep.url, "MLflow chart": sweep.chart_url}
+        folder = write_results(config, run_id, results, links)
+        track_sweep(sweep, run_id, folder, refs)
+        progress.advance()
+    return {"run": run_id, "results": folder, "mlflow_run": sweep.run_id, "mlflow_chart": sweep.chart_url}

@@ -1,0 +1,54 @@
+"""Learning kernels from data: arrays in, results out.
+
+Base kernels come in families, one pass over tiles gives their alignment statistics for every union of folds,
+learners turn those into weights, predictors use the learned kernel.
+"""
+
+from kernels.centering import center_cross_gram, center_gram, centered_alignment
+from kernels.families import FamilyUnion, GaussianFamily, KernelFamily, LinearFamily, PolynomialFamily
+from kernels.learned import LearnedKernel, learn_from_moments, learn_kernel
+from kernels.learners import LEARNERS, Certificate, align, alignf, kkt_certificate, single, unif
+from kernels.moments import GramMoments, MomentsPart, RowBlocks, gram_moments, moments_part
+from kernels.predictors import PREDICTORS, KernelRidgePath, SupportVectorPath, resolve_predictor
+from kernels.protocol import FoldResult, Trial, assign_folds, evaluate, trials
+from kernels.targets import Target
+
+NUMERICS_VERSION = 1
+"""Raised whenever a weight or a score may move by more than rounding; stored results of another version are not used."""
+
+__all__ = [
+    "LEARNERS",
+    "NUMERICS_VERSION",
+    "PREDICTORS",
+    "Certificate",
+    "FamilyUnion",
+    "FoldResult",
+    "GaussianFamily",
+    "GramMoments",
+    "KernelFamily",
+    "KernelRidgePath",
+    "LearnedKernel",
+    "LinearFamily",
+    "MomentsPart",
+    "PolynomialFamily",
+    "RowBlocks",
+    "SupportVectorPath",
+    "Target",
+    "Trial",
+    "align",
+    "alignf",
+    "assign_folds",
+    "center_cross_gram",
+    "center_gram",
+    "centered_alignment",
+    "evaluate",
+    "gram_moments",
+    "kkt_certificate",
+    "learn_from_moments",
+    "learn_kernel",
+    "moments_part",
+    "resolve_predictor",
+    "single",
+    "trials",
+    "unif",
+]

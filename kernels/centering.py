@@ -1,0 +1,135 @@
+"""Centering of Gram matrices in feature space, and the alignment of two matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def center_gram(K: np.ndarray) -> np.ndarray:
+    r"""Return the Gram matrix of the centered features.
+
+    .. math:: K_c = H K H, \qquad H = I_m - \tfrac{1}{m} \mathbf{1} \mathbf{1}^\top
+
+    Parameters
+    ----------
+    K : ndarray of shape (m, m)
+        Gram matrix over m samples. Not modified.
+
+    Returns
+    -------
+    K_c : ndarray of shape (m, m)
+        Rows and columns of it sum to zero.
+
+    Raises
+    ------
+    ValueError
+        K is not square.
+
+    Notes
+    -----
+    O(m^2), by row and column means; H is never formed. Idempotent, linear, and blind to ``K + c 1 1'``.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, equation (1) and Lemma 1.
+    """
+    _require_square("K", K)
+    return subtract_means(K, K.mean(axis=1), K.mean(axis=0), K.mean())
+
+
+def center_cross_gram(K_cross: np.ndarray, K: np.ndarray) -> np.ndarray:
+    r"""Return the cross-Gram matrix of new rows, centered with the training rows' mean feature alone.
+
+    .. math:: [K_c]_{ij} = K(x_i, x_j) - \tfrac1m \sum_l K(x_i, x_l)
+              - \tfrac1m \sum_l K(x_l, x_j) + \tfrac1{m^2} \sum_{l, l'} K(x_l, x_{l'})
+
+    Parameters
+    ----------
+    K_cross : ndarray of shape (n, m)
+        Kernel between n new rows and the m training rows, not centered. Not modified.
+    K : ndarray of shape (m, m)
+        Gram matrix of the training rows, not centered. Not modified.
+
+    Returns
+    -------
+    K_c : ndarray of shape (n, m)
+
+    Raises
+    ------
+    ValueError
+        K is not square, or the second axis of K_cross is not the training rows.
+
+    Notes
+    -----
+    O(n m + m^2). A new row's centered kernel does not depend on which other new rows come with it.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 2.1, with the empirical mean of the sample.
+    """
+    _require_square("K", K)
+    if K_cross.ndim != 2 or K_cross.shape[1] != K.shape[0]:
+        raise ValueError(
+            f"K_cross must have one column a training row, got shape {K_cross.shape} for {K.shape[0]} training "
+            "rows; its rows are the new samples."
+        )
+    return subtract_means(K_cross, K_cross.mean(axis=1), K.mean(axis=0), K.mean())
+
+
+def subtract_means(K: np.ndarray, rows: np.ndarray, columns: np.ndarray, grand: float) -> np.ndarray:
+    """Return ``K - rows - columns + grand``, with `rows` down the first axis and `columns` along the second."""
+    centered = K - rows[:, None]
+    centered -= columns - grand
+    return centered
+
+
+def centered_alignment(K: np.ndarray, L: np.ndarray) -> float:
+    r"""Return the centered alignment of two Gram matrices.
+
+    .. math:: \hat\rho(K, L) = \frac{\langle K_c, L_c \rangle_F}{\lVert K_c \rVert_F \lVert L_c \rVert_F}
+
+    Parameters
+    ----------
+    K, L : ndarray of shape (m, m)
+        Gram matrices over the same samples in the same order, m >= 2. Need not be centered. Not modified.
+
+    Returns
+    -------
+    rho : float
+        Dimensionless, in [-1, 1]; in [0, 1] if both are positive semi-definite.
+
+    Raises
+    ------
+    ValueError
+        Shapes differ or are not square; an entry is not finite; a matrix is constant after centering,
+        where the ratio is undefined.
+
+    Notes
+    -----
+    O(m^2) time, two temporaries of the input's size. Unchanged by ``K -> s K + c 1 1'`` with s > 0, and by
+    one permutation of the samples of both.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Definition 4.
+    """
+    _require_square("K", K)
+    _require_square("L", L)
+    if K.shape != L.shape:
+        raise ValueError(f"K and L must be over the same samples, got shapes {K.shape} and {L.shape}.")
+    centered = []
+    for name, matrix in (("K", K), ("L", L)):
+        if not np.isfinite(matrix).all():
+            raise ValueError(f"{name} must be finite, got NaN or infinity; look for missing values in the data.")
+        matrix_c = center_gram(matrix)
+        norm = np.linalg.norm(matrix_c)
+        # Rounding leaves about eps * |K| an entry of a matrix that is constant; m of them in norm.
+        if norm <= 4 * np.finfo(np.float64).eps * matrix.shape[0] * np.abs(matrix).max():
+            raise ValueError(f"{name} is constant after centering, so its alignment is undefined; leave it out.")
+        centered.append(matrix_c / norm)
+    return float(np.clip(np.vdot(centered[0], centered[1]), -1.0, 1.0))
+
+
+def _require_square(name: str, K: np.ndarray) -> None:
+    if K.ndim != 2 or K.shape[0] != K.shape[1]:
+        raise ValueError(f"{name} must be square, got shape {K.shape}; for test rows use center_cross_gram.")

@@ -1,0 +1,83 @@
+"""Several families side by side, each on all features or on its own columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernels.families.base import KernelFamily, Rows
+
+
+class FamilyUnion(KernelFamily):
+    """The base kernels of several families, in order.
+
+    Parameters
+    ----------
+    families : sequence of KernelFamily
+        At least one.
+    columns : sequence of (sequence of int or None), optional
+        For each family, the feature columns that it sees (a view of the data); None means all of them.
+
+    Raises
+    ------
+    ValueError
+        No family is given, or `columns` and `families` differ in length.
+    """
+
+    def __init__(
+        self, families: Sequence[KernelFamily], columns: Sequence[Sequence[int] | None] | None = None
+    ) -> None:
+        self.families = tuple(families)
+        given = [None] * len(self.families) if columns is None else list(columns)
+        if not self.families:
+            raise ValueError("families must hold at least one kernel family, got an empty list.")
+        if len(given) != len(self.families):
+            raise ValueError(f"columns must have one entry a family, got {len(given)} for {len(self.families)}.")
+        self.columns = tuple(None if view is None else np.asarray(view, dtype=np.intp) for view in given)
+
+    def __repr__(self) -> str:
+        return f"FamilyUnion({list(self.families)})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(
+            name if view is None else f"{name} on columns {_shorten(view)}"
+            for family, view in zip(self.families, self.columns, strict=True)
+            for name in family.names
+        )
+
+    def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
+        K = np.empty((self.n_kernels, A.shape[0], B.shape[0]))
+        stop = 0
+        for family, view in zip(self.families, self.columns, strict=True):
+            start, stop = stop, stop + family.n_kernels
+            A_view = _view(A, view)
+            B_view = A_view if A is B else _view(B, view)
+            K[start:stop] = family.tile(A_view, B_view, None if shift is None else shift[start:stop])
+        return K
+
+    def diag(self, A: Rows) -> np.ndarray:
+        parts = zip(self.families, self.columns, strict=True)
+        return np.concatenate([family.diag(_view(A, view)) for family, view in parts])
+
+    def subset(self, kernels: Sequence[int]) -> FamilyUnion:
+        owner = [(f, k) for f, family in enumerate(self.families) for k in range(family.n_kernels)]
+        runs: list[tuple[int, list[int]]] = []
+        for f, k in (owner[position] for position in kernels):
+            if runs and runs[-1][0] == f:
+                runs[-1][1].append(k)
+            else:
+                runs.append((f, [k]))
+        families = [self.families[f].subset(ks) for f, ks in runs]
+        return FamilyUnion(families, [self.columns[f] for f, _ in runs])
+
+
+def _view(A: Rows, columns: np.ndarray | None) -> Rows:
+    return A if columns is None else A[:, columns]
+
+
+def _shorten(columns: np.ndarray) -> str:
+    if len(columns) <= 4:
+        return ",".join(map(str, columns))
+    return f"{columns[0]},{columns[1]}..{columns[-1]} ({len(columns)})"

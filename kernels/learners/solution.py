@@ -1,0 +1,61 @@
+"""What a learner returns: weights and the evidence that they are optimal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Optimality of weights, as residuals that are zero at the optimum; all dimensionless.
+
+    Attributes
+    ----------
+    primal : float
+        Largest violation of the constraints on the weights.
+    dual : float
+        Largest violation of the sign condition on the gradient.
+    complementarity : float
+        Largest product of a weight and its gradient.
+    """
+
+    primal: float
+    dual: float
+    complementarity: float
+
+    @property
+    def residual(self) -> float:
+        """The largest of the three."""
+        return max(self.primal, self.dual, self.complementarity)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Weights of the base kernels.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (p,)
+        mu, not negative, of unit 2-norm; they apply to the base kernels as normalised by the caller.
+    certificate : Certificate or None
+        Evidence of optimality, where the learner solves an optimisation problem.
+    """
+
+    weights: np.ndarray
+    certificate: Certificate | None = None
+
+    @classmethod
+    def of_direction(cls, v: np.ndarray, certificate: Certificate | None = None) -> Solution:
+        """Return the solution along `v`; alignment does not depend on the length.
+
+        Raises
+        ------
+        ValueError
+            v is zero: no base kernel has a positive product with the target.
+        """
+        norm = np.linalg.norm(v)
+        if not norm > 0:
+            raise ValueError("no base kernel aligns with the target (all weights are zero); try other base kernels.")
+        return cls(v / norm, certificate)

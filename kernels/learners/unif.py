@@ -1,0 +1,28 @@
+"""unif: the uniform combination, the baseline that is hard to beat."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels.learners.solution import Solution
+
+
+def unif(M: np.ndarray, a: np.ndarray) -> Solution:
+    """Return equal weights.
+
+    Parameters
+    ----------
+    M : ndarray of shape (p, p)
+        Frobenius products of the centered base kernels. Only its size is used.
+    a : ndarray of shape (p,)
+        Products with the target kernel. Not used.
+
+    Returns
+    -------
+    solution : Solution
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
+    """
+    return Solution.of_direction(np.ones(len(M)))

@@ -1,0 +1,77 @@
+"""Predictors of the second stage, one file each, and the table that lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from kernels.predictors.krr import KernelRidgePath
+from kernels.predictors.svm import SupportVectorPath
+from kernels.targets import Target, Task
+
+
+class RegularisationPath(Protocol):
+    """Predictors fitted on one Gram matrix, one a regularisation."""
+
+    def predict(self, K_cross: np.ndarray) -> np.ndarray:
+        """Return predictions in the terms of the target, one row a regularisation."""
+        ...
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """One row of the table of predictors.
+
+    Attributes
+    ----------
+    fit : callable
+        ``fit(K, target, grid) -> RegularisationPath`` on a centered Gram matrix of mean diagonal one.
+    summary : str
+        What it is, for help pages.
+    tasks : tuple of str
+        The tasks it serves.
+    """
+
+    fit: Callable[[np.ndarray, Target, Sequence[float]], RegularisationPath]
+    summary: str
+    tasks: tuple[Task, ...]
+
+
+PREDICTORS: dict[str, Predictor] = {
+    "krr": Predictor(KernelRidgePath, "kernel ridge regression", ("classification", "regression")),
+    "svm": Predictor(SupportVectorPath, "support vector machine", ("classification",)),
+}
+
+DEFAULT_PREDICTOR: dict[Task, str] = {"classification": "svm", "regression": "krr"}
+"""What ``auto`` stands for."""
+
+
+def resolve_predictor(name: str, task: Task) -> str:
+    """Return the name of the predictor to use for a task.
+
+    Raises
+    ------
+    ValueError
+        The name is unknown, or the predictor does not serve the task.
+    """
+    if name == "auto":
+        return DEFAULT_PREDICTOR[task]
+    if name not in PREDICTORS:
+        raise ValueError(f"predictor must be one of auto, {', '.join(sorted(PREDICTORS))}, got {name!r}.")
+    if task not in PREDICTORS[name].tasks:
+        raise ValueError(f"predictor {name} does not serve {task}; use auto or {DEFAULT_PREDICTOR[task]}.")
+    return name
+
+
+__all__ = [
+    "DEFAULT_PREDICTOR",
+    "PREDICTORS",
+    "KernelRidgePath",
+    "Predictor",
+    "RegularisationPath",
+    "SupportVectorPath",
+    "resolve_predictor",
+]

@@ -1,0 +1,55 @@
+"""Kernel ridge regression: one factorisation, the whole regularisation path."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernels.targets import Target
+
+
+class KernelRidgePath:
+    r"""Kernel ridge regressions with an intercept, one a regularisation.
+
+    .. math:: \alpha_\Lambda = (\Lambda K_c + I)^{-1} \Lambda (Y - \bar Y) ,\qquad h(x) = k_c(x)^\top \alpha + \bar Y
+
+    Attributes
+    ----------
+    dual : ndarray of shape (L, m, q)
+        Coefficients, one set a regularisation.
+    intercept : ndarray of shape (q,)
+        Mean of the training targets: the best intercept for a centered kernel.
+    """
+
+    def __init__(self, K: np.ndarray, target: Target, grid: Sequence[float]) -> None:
+        """Fit.
+
+        Parameters
+        ----------
+        K : ndarray of shape (m, m)
+            Centered Gram matrix of the training rows. Not modified.
+        target : Target
+            Of the training rows.
+        grid : sequence of float
+            Values of Lambda, the scale of the kernel against a ridge of one: the usual lambda is 1 / Lambda.
+
+        Notes
+        -----
+        O(m^3) once for the eigenvectors, then O(L m^2 q).
+
+        References
+        ----------
+        Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5: scaling K by Lambda is dividing the ridge by it.
+        """
+        self._target = target
+        self.intercept = target.Y.mean(axis=0)
+        eigenvalues, Q = np.linalg.eigh(K)
+        projected = Q.T @ (target.Y - self.intercept)
+        # A centered Gram matrix is positive semi-definite; what is below zero is rounding.
+        damped = np.stack([projected / (np.maximum(eigenvalues, 0.0) + 1.0 / value)[:, None] for value in grid])
+        self.dual = Q @ damped
+
+    def predict(self, K_cross: np.ndarray) -> np.ndarray:
+        """Return predictions in the terms of the target, one row a regularisation, shape (L, n) or (L, n, q)."""
+        return self._target.decode(K_cross @ self.dual + self.intercept)

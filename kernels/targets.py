@@ -1,0 +1,102 @@
+"""Targets: labels and numbers as the matrix Y of the mathematics, and predictions back in their own terms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+Task = Literal["classification", "regression"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is to be predicted.
+
+    Attributes
+    ----------
+    task : {"classification", "regression"}
+    values : ndarray of shape (m,) or (m, q)
+        Numbers (regression), or the position of each label in `classes` (classification).
+    classes : tuple of str
+        Names of the classes, empty for regression.
+    """
+
+    task: Task
+    values: np.ndarray
+    classes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, y: np.ndarray, task: Task | None = None) -> Target:
+        """Return the target for a column of labels or numbers.
+
+        Parameters
+        ----------
+        y : ndarray of shape (m,) or (m, q)
+            Labels of any kind, or numbers.
+        task : {"classification", "regression"}, optional
+            By default numbers are a regression and everything else a classification.
+
+        Raises
+        ------
+        ValueError
+            Classification with fewer than two classes or with more than one column, or regression on labels.
+        """
+        y = np.asarray(y)
+        numeric = y.dtype.kind in "iufb"
+        if (task or ("regression" if numeric else "classification")) == "regression":
+            if not numeric:
+                raise ValueError(f"y must be numeric for regression, got {y.dtype}; use task='classification'.")
+            return cls("regression", y.astype(np.float64))
+        if y.ndim != 1:
+            raise ValueError(f"y must be one column of labels for classification, got shape {y.shape}.")
+        classes, codes = np.unique(y, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(f"y must hold at least two classes, got only {classes.tolist()}.")
+        return cls("classification", codes, tuple(str(label) for label in classes))
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: np.ndarray | Sequence[int]) -> Target:
+        """Return the target of some rows; the classes stay those of the whole."""
+        return replace(self, values=self.values[rows])
+
+    @property
+    def Y(self) -> np.ndarray:
+        """The numeric target matrix, shape (m, q).
+
+        Numbers as they are; two classes as minus and plus one; more classes as one indicator column each.
+        """
+        if self.task == "regression":
+            return self.values if self.values.ndim == 2 else self.values[:, None]
+        if len(self.classes) == 2:
+            return np.where(self.values == 1, 1.0, -1.0)[:, None]
+        return np.eye(len(self.classes))[self.values]
+
+    def decode(self, scores: np.ndarray) -> np.ndarray:
+        """Return predictions in the terms of `values` from scores in the terms of `Y`, shape (..., n, q)."""
+        if self.task == "regression":
+            return scores if self.values.ndim == 2 else scores[..., 0]
+        if len(self.classes) == 2:
+            return (scores[..., 0] > 0).astype(np.intp)
+        return scores.argmax(axis=-1)
+
+    @property
+    def metric(self) -> str:
+        """Name of the error: the misclassified share, or the root mean squared error in units of y."""
+        return "misclassification" if self.task == "classification" else "rmse"
+
+    def error(self, predictions: np.ndarray) -> float:
+        """Return the error of predictions, in the terms of `values`, for the rows held."""
+        if self.task == "classification":
+            return float(np.mean(predictions != self.values))
+        return float(np.sqrt(np.mean((predictions - self.values) ** 2)))
+
+    def trivial_error(self, training: Target) -> float:
+        """Return the error on the rows held of the best constant learned on `training`."""
+        if self.task == "classification":
+            return self.error(np.full(len(self), np.bincount(training.values).argmax()))
+        return self.error(np.broadcast_to(training.values.mean(axis=0), self.values.shape))

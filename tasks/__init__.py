@@ -1,0 +1,1 @@
+"""The steps of a flow: thin tasks over `kernels`, each with its one contact to the outside."""

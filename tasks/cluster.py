@@ -1,0 +1,104 @@
+"""The Dask workers of a run: a local cluster, started when first needed, or a scheduler that runs elsewhere."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from typing import Any
+
+import psutil
+from dask.utils import format_bytes, parse_bytes
+from distributed import Client, LocalCluster
+
+from conf.errors import InputError
+from conf.schema import DaskConfig
+
+LOOPBACK = "127.0.0.1"
+"""A Dask scheduler runs whatever it is sent, so a local one listens here alone."""
+
+
+class DaskPool(AbstractContextManager["DaskPool"]):
+    """Workers for the tiles of one run.
+
+    Parameters
+    ----------
+    config : DaskConfig
+        With `scheduler`, that one; with ``workers: 0``, none; otherwise a local cluster.
+    """
+
+    def __init__(self, config: DaskConfig) -> None:
+        self.config = config
+        self._client: Client | None = None
+        self._cluster: LocalCluster | None = None
+
+    @property
+    def in_process(self) -> bool:
+        """Whether tiles are computed in this process."""
+        return self.config.scheduler is None and self.config.workers == 0
+
+    @property
+    def client(self) -> Client:
+        """The client, connected on first use.
+
+        Raises
+        ------
+        InputError
+            No scheduler answers at the given address, or it has no workers.
+        """
+        if self._client is None:
+            self._client = self._connect()
+        return self._client
+
+    def _connect(self) -> Client:
+        if self.config.scheduler is not None:
+            return self._connect_to(self.config.scheduler)
+        workers = self.config.workers or os.cpu_count() or 1
+        self._cluster = LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            memory_limit=worker_memory(self.config.memory, workers),
+            host=LOOPBACK,
+            dashboard_address=f"{LOOPBACK}:0",
+        )
+        return Client(self._cluster, set_as_default=False)
+
+    def _connect_to(self, address: str) -> Client:
+        try:
+            client = Client(address, timeout=self.config.timeout, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"dask.scheduler: no Dask scheduler answers at {address} within {self.config.timeout:g} s "
+                f"({type(error).__name__}); start one with 'dask scheduler', or leave the key out for a local cluster."
+            ) from None
+        try:
+            client.wait_for_workers(1, timeout=self.config.timeout)
+        except TimeoutError:
+            client.close()
+            raise InputError(
+                f"dask.scheduler: the scheduler at {address} has no workers after {self.config.timeout:g} s; start "
+                f"some with 'dask worker {address}'."
+            ) from None
+        return client
+
+    def __exit__(self, *_: Any) -> None:
+        if self._client is not None:
+            self._client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+def worker_memory(setting: str, workers: int) -> str:
+    """Return the memory limit of one worker: as set, or half of what is free now shared among them.
+
+    Raises
+    ------
+    InputError
+        The setting is not a size.
+    """
+    if setting == "auto":
+        return str(format_bytes(psutil.virtual_memory().available // (2 * workers)))
+    try:
+        parse_bytes(setting)
+    except ValueError:
+        raise InputError(f"dask.memory: {setting!r} is not a size; write one such as 4GiB, or auto.") from None
+    return setting

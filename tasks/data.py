@@ -1,0 +1,250 @@
+"""Ingestion: any supported source becomes a checked, digested data set on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from scipy import sparse
+
+from conf.errors import InputError
+from conf.schema import DatasetConfig
+from kernels import Target
+from tasks.readers import READERS, read_bundled
+from tasks.store import atomic_path, store_path
+
+FEW_VALUES = 20
+"""A target of at most this many distinct whole numbers is taken for class labels unless the task is given."""
+
+NAMED = 5
+"""How many columns an error sentence names before it only counts."""
+
+
+@dataclass(frozen=True)
+class DatasetRef:
+    """What travels between tasks instead of a data set: its name, digest, place and size."""
+
+    name: str
+    digest: str
+    path: str
+    task: str
+    source: str
+    n_rows: int
+    n_features: int
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows, target and names of one data set.
+
+    Attributes
+    ----------
+    X : ndarray or CSR matrix of float64 of shape (n, d)
+    target : Target
+    features : tuple of str
+    """
+
+    X: np.ndarray | sparse.csr_matrix
+    target: Target
+    features: tuple[str, ...]
+
+
+def source_path(config: DatasetConfig, data_dir: str) -> Path:
+    """Return the file of a data set.
+
+    Raises
+    ------
+    InputError
+        There is no such file, or its ending is not one that can be read.
+    """
+    path = Path(data_dir) / str(config.path)
+    if not path.is_file():
+        raise InputError(
+            f"data set {config.label}: there is no file {path} (seen from {Path.cwd()}); correct 'path' or 'data_dir'."
+        )
+    if path.suffix.lower() not in READERS:
+        raise InputError(f"data set {config.label}: cannot read {path.name}; supported endings: {', '.join(READERS)}.")
+    return path
+
+
+@task(
+    task_run_name="ingest {config.label}",
+    cache_policy=NO_CACHE,
+    tags=["learnkernels"],
+    retries=2,
+    retry_delay_seconds=1,
+    retry_condition_fn=lambda task, run, state: isinstance(state.result(raise_on_failure=False), OSError),
+)
+def ingest(config: DatasetConfig, data_dir: str, seed: int) -> DatasetRef:
+    """Read, check and store one data set; return a reference to it.
+
+    Raises
+    ------
+    InputError
+        The source is missing, a column is not numeric or not finite, the target does not suit the task.
+    """
+    dataset = load_source(config, data_dir, seed)
+    return store_dataset(dataset, config.label, config.path or f"sklearn:{config.name}")
+
+
+def load_source(config: DatasetConfig, data_dir: str = ".", seed: int = 0) -> Dataset:
+    """Return the data set of a configuration, read, checked, subsampled and scaled."""
+    where = f"data set {config.label}"
+    if config.source == "sklearn":
+        X, y, features = read_bundled(str(config.name))
+    else:
+        path = source_path(config, data_dir)
+        X, y, features = READERS[path.suffix.lower()](path, config.target, config.drop, where)
+    target = _target(y, config, where)
+    _require_finite(X, features, where)
+    if config.subsample is not None and config.subsample < len(target):
+        rows = np.sort(np.random.default_rng(seed).choice(len(target), config.subsample, replace=False))
+        X, target = X[rows], target.take(rows)
+    return Dataset(_scale(X, config.scale, where), target, features)
+
+
+def store_dataset(dataset: Dataset, name: str, source: str) -> DatasetRef:
+    """Write a data set under its digest, unless it is there already, and return a reference to it."""
+    key = dataset_digest(dataset)
+    path = store_path("datasets", key)
+    ref = DatasetRef(
+        name=name,
+        digest=key,
+        path=str(path),
+        task=dataset.target.task,
+        source=source,
+        n_rows=dataset.X.shape[0],
+        n_features=dataset.X.shape[1],
+        classes=dataset.target.classes,
+    )
+    if not path.is_dir():
+        with atomic_path(path) as folder:
+            folder.mkdir()
+            if sparse.issparse(dataset.X):
+                sparse.save_npz(folder / "X.npz", dataset.X)
+            else:
+                np.save(folder / "X.npy", dataset.X, allow_pickle=False)
+            np.save(folder / "y.npy", dataset.target.values, allow_pickle=False)
+            about = {**asdict(ref), "features": dataset.features}
+            (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+    return ref
+
+
+def load_dataset(ref: DatasetRef) -> Dataset:
+    """Return the data set of a reference; dense rows are memory-mapped."""
+    folder = Path(ref.path)
+    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    if (folder / "X.npz").exists():
+        X = sparse.load_npz(folder / "X.npz")
+    else:
+        X = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    values = np.load(folder / "y.npy", allow_pickle=False)
+    return Dataset(X, Target(about["task"], values, tuple(about["classes"])), tuple(about["features"]))
+
+
+def dataset_digest(dataset: Dataset) -> str:
+    """Return the digest of the content of a data set: rows, target, names and task; not where it came from."""
+    X = dataset.X
+    arrays = [X.data, X.indices, X.indptr] if sparse.issparse(X) else [X]
+    about = [dataset.target.task, dataset.target.classes, dataset.features, X.shape, bool(sparse.issparse(X))]
+    sha = hashlib.sha256(json.dumps(about).encode())
+    for array in (*arrays, dataset.target.values):
+        sha.update(str(array.dtype).encode())
+        sha.update(np.ascontiguousarray(array).data)
+    return sha.hexdigest()[:20]
+
+
+def _target(y: Any, config: DatasetConfig, where: str) -> Target:
+    values = _column_values(y)
+    bad = int((~np.isfinite(values)).sum()) if values.dtype.kind == "f" else sum(v is None for v in values.flat)
+    if bad:
+        raise InputError(
+            f"{where}: target {config.target!r} is missing or not finite in {bad} of {len(values)} rows; drop those rows."
+        )
+    if values.dtype.kind == "f" and (values == np.round(values)).all() and config.task != "regression":
+        values = values.astype(np.int64)
+    if config.positive is not None:
+        text = np.array([str(value) for value in values])
+        hits = text == config.positive
+        if not hits.any() or hits.all():
+            raise InputError(
+                f"{where}: 'positive' must be one of several values of the target, got {config.positive!r}; "
+                f"the target holds {_listed(sorted(set(text)))}."
+            )
+        values = np.where(hits, 1.0, -1.0)
+        names = ("rest", config.positive)
+        if config.task != "regression":
+            return Target("classification", (values > 0).astype(np.intp), names)
+    task = config.task or _guess_task(values)
+    if task == "regression" and values.dtype.kind not in "iufb":
+        raise InputError(
+            f"{where}: target {config.target!r} is text ({_listed(sorted(set(map(str, values))))}), which a regression "
+            "cannot use; set 'positive' to code it as plus and minus one, or 'task: classification'."
+        )
+    try:
+        return Target.of(values, task)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _column_values(y: Any) -> np.ndarray:
+    if not isinstance(y, pa.ChunkedArray | pa.Array):
+        return np.asarray(y)
+    if pa.types.is_dictionary(y.type):
+        y = y.dictionary_decode()
+    return np.asarray(y.to_numpy(zero_copy_only=False))
+
+
+def _guess_task(values: np.ndarray) -> str:
+    if values.ndim > 1:
+        return "regression"
+    if values.dtype.kind not in "iufb":
+        return "classification"
+    distinct = np.unique(values)
+    whole = bool((distinct == np.round(distinct)).all())
+    return "classification" if whole and len(distinct) <= FEW_VALUES else "regression"
+
+
+def _require_finite(X: Any, features: tuple[str, ...], where: str) -> None:
+    if sparse.issparse(X):
+        bad_entry = ~np.isfinite(X.data)
+        bad = np.bincount(X.indices[bad_entry], minlength=X.shape[1]) if bad_entry.any() else np.zeros(X.shape[1], int)
+    else:
+        bad = (~np.isfinite(X)).sum(axis=0)
+    columns = np.flatnonzero(bad)
+    if len(columns):
+        named = ", ".join(f"{features[c]} ({bad[c]})" for c in columns[:NAMED])
+        more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
+        raise InputError(
+            f"{where}: NaN, infinity or missing values in column {named}{more} of {X.shape[0]} rows; "
+            "impute them, drop those rows, or leave columns out with 'drop'."
+        )
+
+
+def _scale(X: Any, scale: str, where: str) -> Any:
+    if scale == "none":
+        return X
+    if sparse.issparse(X):
+        if scale == "standard" or X.data.min(initial=0.0) < 0:
+            raise InputError(
+                f"{where}: scale {scale!r} would fill this sparse data set's zeros; use 'scale: none', or 'unit' with "
+                "features that are not negative."
+            )
+        top = np.asarray(abs(X).max(axis=0).todense()).ravel()
+        return (X @ sparse.diags_array(1.0 / np.where(top > 0, top, 1.0))).tocsr()
+    low, spread = (X.min(axis=0), np.ptp(X, axis=0)) if scale == "unit" else (X.mean(axis=0), X.std(axis=0))
+    # A constant column has no spread; it becomes zero.
+    return (X - low) / np.where(spread > 0, spread, 1.0)
+
+
+def _listed(values: list[str]) -> str:
+    more = f", ... ({len(values)} values)" if len(values) > NAMED else ""
+    return ", ".join(map(repr, values[:NAMED])) + more

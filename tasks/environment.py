@@ -1,0 +1,49 @@
+"""Where this installation keeps its state, and the settings that keep its parts quiet, local and safe."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+STATE_DIR = ".learnkernels"
+"""Folder below the working folder for everything that can be made again."""
+
+QUIET = {
+    "DO_NOT_TRACK": "true",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
+    "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    "PREFECT_CLI_PROMPT": "false",
+}
+"""No telemetry, no pickle, no question in the middle of a run; all are defaults that the user's environment overrides."""
+
+
+def state_dir() -> Path:
+    """Return the state folder: LEARNKERNELS_HOME, or `.learnkernels` below the working folder."""
+    return Path(os.environ.get("LEARNKERNELS_HOME") or STATE_DIR).absolute()
+
+
+def prepare_environment() -> Path:
+    """Set the environment of this process and its children, and return the state folder, made if missing.
+
+    Must run before prefect, mlflow, dask or matplotlib are imported: they read it then. What the user has set
+    stays, so a run goes to the Prefect server and the MLflow store of the usual environment variables.
+    """
+    state = state_dir()
+    homes = {
+        "PREFECT_HOME": state / "prefect",
+        "DASK_CONFIG": state / "dask",
+        "DASK_TEMPORARY_DIRECTORY": state / "dask" / "spill",
+        "MPLCONFIGDIR": state / "matplotlib",
+    }
+    for folder in (state, *homes.values()):
+        folder.mkdir(parents=True, exist_ok=True)
+    for key, value in {**QUIET, **{key: str(folder) for key, folder in homes.items()}}.items():
+        os.environ.setdefault(key, value)
+    os.environ.setdefault("MPLBACKEND", "Agg")
+    os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{Path.cwd() / 'mlflow.db'}")
+    return state

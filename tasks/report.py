@@ -1,0 +1,242 @@
+"""What a run leaves behind for people: tables, a figure, a report, and the folder that holds them."""
+
+from __future__ import annotations
+
+import json
+import platform
+import secrets
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from matplotlib.figure import Figure
+from prefect import task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from scipy import stats
+
+from conf.schema import CompareConfig
+from kernels import LEARNERS, NUMERICS_VERSION
+from tasks.evaluation import COLUMNS, FoldsRef
+from tasks.saved_view import run_color
+from tasks.store import atomic_path
+
+BASELINE = "unif"
+SIGNIFICANCE = 0.1
+"""Level of the paired one-sided t-tests, as in appendix C of JMLR 2012."""
+
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "pyarrow", "dask", "prefect", "mlflow")
+
+
+def new_run_id() -> str:
+    """Return a name for a run that sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
+    """Return the fold results of references, one row a fold."""
+    return pa.concat_tables([pq.read_table(ref.path, schema=COLUMNS) for ref in refs]).to_pandas()
+
+
+def summarise(folds: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a (data set, learner), in the order of the run.
+
+    Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
+    best constant, `p_better_than_unif` of a paired one-sided t-test over folds, `best` on its data set.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, appendix C.
+    """
+    rows = []
+    for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
+        first = group.iloc[0]
+        baseline = folds[(folds["dataset"] == dataset) & (folds["learner"] == BASELINE)]
+        rows.append(
+            {
+                "dataset": dataset,
+                "task": first["task"],
+                "learner": learner,
+                "predictor": first["predictor"],
+                "metric": first["metric"],
+                "error_mean": group["error"].mean(),
+                "error_sd": group["error"].std(),
+                "relative_error": group["error"].mean() / group["trivial_error"].mean(),
+                "alignment_mean": group["alignment"].mean(),
+                "alignment_sd": group["alignment"].std(),
+                "p_better_than_unif": _p_better(group["error"].to_numpy(), baseline["error"].to_numpy()),
+                "seconds_weights": group["seconds_weights"].sum(),
+                "seconds_fit": group["seconds_fit"].sum(),
+                "n_kernels": int(first["n_kernels"]),
+                "folds": len(group),
+                "grid_edge": int(group["grid_edge"].sum()),
+                "weights": _mean_shares(group),
+            }
+        )
+    summary = pd.DataFrame(rows)
+    summary["best"] = summary["error_mean"] == summary.groupby("dataset")["error_mean"].transform("min")
+    return summary
+
+
+def _mean_shares(group: pd.DataFrame) -> list[float]:
+    weights = np.stack(group["weights"].to_list())
+    return [float(share) for share in (weights / weights.sum(axis=1, keepdims=True)).mean(axis=0)]
+
+
+def _p_better(errors: np.ndarray, baseline: np.ndarray) -> float | None:
+    if len(baseline) != len(errors) or len(errors) < 2:
+        return None
+    difference = errors - baseline
+    if np.ptp(difference) == 0:
+        return 0.0 if difference[0] < 0 else 1.0
+    return float(stats.ttest_rel(errors, baseline, alternative="less").pvalue)
+
+
+def verdicts(summary: pd.DataFrame) -> list[str]:
+    """Return one sentence a data set: which learner wins, against what, and whether that is significant."""
+    sentences = []
+    for dataset, group in summary.groupby("dataset", sort=False):
+        best = group.loc[group["error_mean"].idxmin()]
+        text = f"{dataset}: {best.learner} has the lowest {best.metric}, {_pair(best.error_mean, best.error_sd)}"
+        baseline = group[group["learner"] == BASELINE]
+        if best.learner == BASELINE:
+            text += "; no learner beats the uniform combination"
+        elif len(baseline):
+            p = best.p_better_than_unif
+            clear = "significantly better" if p < SIGNIFICANCE else "not significantly better"
+            text += f", {clear} than unif's {_pair(baseline.iloc[0].error_mean, baseline.iloc[0].error_sd)} (p = {p:.2f})"
+        sentences.append(text + ".")
+    return sentences
+
+
+def _pair(mean: float, sd: float) -> str:
+    return f"{mean:.4g} ± {sd:.2g}"
+
+
+def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the table that people see in the terminal, in Prefect and in the report."""
+    return [
+        {
+            "dataset": row.dataset,
+            "learner": row.learner + (" *" if row.best else ""),
+            f"error ({_metrics(summary)})": _pair(row.error_mean, row.error_sd),
+            "alignment": f"{row.alignment_mean:.3f} ± {row.alignment_sd:.3f}",
+            "p (better than unif)": "" if _missing(row.p_better_than_unif) or row.learner == BASELINE
+            else f"{row.p_better_than_unif:.2f}",
+            "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}",
+        }
+        for row in summary.itertuples()
+    ]  # fmt: skip
+
+
+def _metrics(summary: pd.DataFrame) -> str:
+    return ", ".join(summary["metric"].unique())
+
+
+def _missing(value: float | None) -> bool:
+    return value is None or bool(np.isnan(value))
+
+
+def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
+    """Return the figure *alignment against error*: a panel a data set, a colour a learner, each fold and the mean."""
+    datasets = list(summary["dataset"].unique())
+    learners = list(summary["learner"].unique())
+    figure = Figure(figsize=(4.6 * len(datasets) + 1.4, 4.2), layout="constrained")
+    axes = np.atleast_1d(figure.subplots(1, len(datasets)))
+    markers = "oDs^vP*X"
+    for axis, dataset in zip(axes, datasets, strict=True):
+        for c, learner in enumerate(learners):
+            of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
+            mean = summary[(summary["dataset"] == dataset) & (summary["learner"] == learner)].iloc[0]
+            style = {"color": run_color(list(LEARNERS).index(learner)), "marker": markers[c % len(markers)]}
+            axis.scatter(of["alignment"], of["error"], s=18, alpha=0.35, **style)
+            axis.scatter(mean.alignment_mean, mean.error_mean, s=90, edgecolor="black", label=learner, **style)
+        axis.set(title=dataset, xlabel="centered alignment (training rows)", ylabel=f"test error ({mean.metric})")
+        axis.grid(alpha=0.3)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right upper", title="mean over folds")
+    return figure
+
+
+def markdown_report(config: CompareConfig, folds: pd.DataFrame, summary: pd.DataFrame, links: dict[str, str]) -> str:
+    """Return the report of a run."""
+    table = display_table(summary)
+    lines = [f"# {config.name}: which way of learning the kernel wins?", "", *(f"- {v}" for v in verdicts(summary)), ""]
+    lines += _markdown_table(table) + ["", "`*` lowest mean error of the data set. " + _reading(config, folds), ""]
+    if summary["grid_edge"].any():
+        lines += [
+            "The best Lambda lies on the edge of the grid, with the error still falling, in "
+            f"{int(summary['grid_edge'].sum())} of {int(summary['folds'].sum())} folds: widen `protocol.grid`.", "",
+        ]  # fmt: skip
+    lines += ["## Mean share of each base kernel", "", *_markdown_table(_share_table(folds, summary)), ""]
+    lines += ["## Where the evidence lies", "", *(f"- {name}: {place}" for name, place in links.items()), ""]
+    return "\n".join(lines)
+
+
+def _reading(config: CompareConfig, folds: pd.DataFrame) -> str:
+    protocol = config.protocol
+    return (
+        f"Means ± standard deviations over {protocol.folds} folds"
+        + (f" x {protocol.repeats} repeats" if protocol.repeats > 1 else "")
+        + f" (seed {protocol.seed}); in each trial one fold tests, one chooses Lambda, the others train. p: paired "
+        "one-sided t-test over folds; folds share training rows, so take it as a guide. Alignment is that of the learned "
+        "kernel on its training rows."
+    )
+
+
+def _share_table(folds: pd.DataFrame, summary: pd.DataFrame) -> list[dict[str, str]]:
+    names = {dataset: list(group.iloc[0]["kernels"]) for dataset, group in folds.groupby("dataset", sort=False)}
+    wide = summary["n_kernels"].max() > 16
+    rows = []
+    for row in summary.itertuples():
+        shares = list(zip(names[row.dataset], row.weights, strict=True))
+        shown = sorted(shares, key=lambda item: -item[1])[:16] if wide else shares
+        rows.append({"dataset": row.dataset, "learner": row.learner} | {name: f"{share:.3f}" for name, share in shown})
+    return rows
+
+
+def _markdown_table(rows: list[dict[str, str]]) -> list[str]:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    cells = [[str(row.get(column, "")) for column in columns] for row in rows]
+    return [f"| {' | '.join(line)} |" for line in (columns, ["---"] * len(columns), *cells)]
+
+
+def environment() -> dict[str, str]:
+    """Return the versions that a run's numbers depend on."""
+    return {
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "numerics": str(NUMERICS_VERSION),
+        **{name: version(name) for name in ("learnkernels", *LIBRARIES)},
+    }
+
+
+@task(task_run_name="write results {run_id}", cache_policy=NO_CACHE, tags=["learnkernels"])
+def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], links: dict[str, str]) -> str:
+    """Write the results folder, whole or not at all, put table and report into Prefect, and return the folder."""
+    folds = read_folds(refs)
+    summary = summarise(folds)
+    target = Path("results") / config.name / run_id
+    report = markdown_report(config, folds, summary, {"results": str(target), **links})
+    with atomic_path(target) as folder:
+        folder.mkdir()
+        for name, frame in (("folds", folds), ("summary", summary)):
+            pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), folder / f"{name}.parquet")
+        (folder / "report.md").write_text(report, encoding="utf-8")
+        (folder / "config.yaml").write_text(_yaml(config), encoding="utf-8")
+        (folder / "environment.json").write_text(json.dumps(environment(), indent=1), encoding="utf-8")
+        alignment_figure(folds, summary).savefig(folder / "alignment_vs_error.png", dpi=120)
+    create_table_artifact(display_table(summary), key="comparison", description=f"{config.name}: {run_id}")
+    create_markdown_artifact(report, key="comparison-report", description=f"{config.name}: {run_id}")
+    return str(target)
+
+
+def _yaml(config: CompareConfig) -> str:
+    return yaml.safe_dump(config.model_dump(mode="json", by_alias=True), sort_keys=False)

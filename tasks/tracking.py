@@ -1,0 +1,221 @@
+"""The evidence in MLflow: flat runs that its table and charts can compare, and one sweep run that holds the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlflow
+import pandas as pd
+import psutil
+from mlflow import MlflowClient
+from mlflow.entities import Dataset as TrackedDataset
+from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+
+from conf.errors import InputError
+from conf.schema import CompareConfig
+from kernels import LEARNERS
+from tasks.data import DatasetRef
+from tasks.evaluation import FoldsRef
+from tasks.report import read_folds, summarise
+from tasks.saved_view import run_color, run_path, view_path, view_tag
+
+LEVEL = "learnkernels.level"
+OWNER = "learnkernels.owner"
+UI = "http://127.0.0.1:5000"
+"""Where `learnkernels ui` shows the store of the working folder."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The MLflow run of a whole comparison."""
+
+    experiment_id: str
+    run_id: str
+    flow_run_id: str
+
+    @property
+    def url(self) -> str:
+        """Address of its page; for a local store, where `learnkernels ui` shows it."""
+        return f"{_ui()}/{run_path(self.experiment_id, self.run_id)}"
+
+    @property
+    def chart_url(self) -> str:
+        """Address of the chart of all runs of the experiment."""
+        return f"{_ui()}/{view_path(self.experiment_id)}"
+
+
+def _ui() -> str:
+    uri = mlflow.get_tracking_uri()
+    return uri.rstrip("/") if uri.startswith("http") else UI
+
+
+@contextmanager
+def sweep_run(config: CompareConfig, run_id: str, flow_run_id: str) -> Iterator[Sweep]:
+    """Hold the sweep run open; it ends FINISHED, or FAILED with the reason after an error.
+
+    Runs that a killed process of this machine left open in the experiment are closed first.
+
+    Raises
+    ------
+    InputError
+        The tracking store cannot be reached.
+    """
+    client = MlflowClient()
+    try:
+        experiment_id = _experiment(client, config)
+    except mlflow.exceptions.MlflowException as error:
+        raise InputError(
+            f"MLflow store {mlflow.get_tracking_uri()}: cannot be used ({str(error).splitlines()[0][:200]}); check "
+            "MLFLOW_TRACKING_URI."
+        ) from None
+    _close_abandoned(client, experiment_id)
+    tags = {
+        LEVEL: "sweep",
+        OWNER: f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.0f}",
+        "learnkernels.run": run_id,
+        "prefect.flow_run_id": flow_run_id,
+        **config.tracking.tags,
+    }
+    run = client.create_run(experiment_id, run_name=f"sweep {run_id}", tags=tags)
+    sweep = Sweep(experiment_id, run.info.run_id, flow_run_id)
+    try:
+        yield sweep
+    except BaseException as error:
+        client.set_tag(sweep.run_id, "mlflow.note.content", f"Failed: {error}")
+        client.set_terminated(sweep.run_id, "FAILED")
+        raise
+    client.set_terminated(sweep.run_id, "FINISHED")
+
+
+def _experiment(client: MlflowClient, config: CompareConfig) -> str:
+    name = config.tracking.experiment or config.name
+    found = client.get_experiment_by_name(name)
+    if found is not None and found.lifecycle_stage == "deleted":
+        raise InputError(f"MLflow experiment {name!r} is deleted; restore it, or choose another tracking.experiment.")
+    local = not mlflow.get_tracking_uri().startswith("http")
+    artifacts = (Path.cwd() / "mlartifacts" / name).as_uri() if local else None
+    experiment_id = found.experiment_id if found else client.create_experiment(name, artifact_location=artifacts)
+    client.set_experiment_tag(experiment_id, *view_tag())
+    note = (
+        f"[Charts: alignment against error]({view_path(experiment_id)}) · "
+        f"[Table of all runs]({view_path(experiment_id, charts=False)})\n\n"
+        "One run a (data set, learner), tagged `learnkernels.level = result`, and one *sweep* run a comparison with the "
+        "figure *alignment against error*, the report and the configuration."
+    )
+    client.set_experiment_tag(experiment_id, "mlflow.note.content", note)
+    return str(experiment_id)
+
+
+def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
+    """Mark as killed the open runs whose process no longer lives; only those of this machine can be told."""
+    for run in client.search_runs([experiment_id], "attributes.status = 'RUNNING'"):
+        host, _, process = run.data.tags.get(OWNER, "").partition(":")
+        pid, _, started = process.partition(":")
+        if host == socket.gethostname() and not _alive(int(pid), float(started)):
+            client.set_terminated(run.info.run_id, "KILLED")
+
+
+def _alive(pid: int, started: float) -> bool:
+    try:
+        return abs(psutil.Process(pid).create_time() - started) <= 1.0
+    except psutil.NoSuchProcess:
+        return False
+
+
+@task(task_run_name="track {folds.learner} on {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+def track_result(sweep: Sweep, config: CompareConfig, run_id: str, ref: DatasetRef, folds: FoldsRef) -> str:
+    """Log one (data set, learner) as one flat MLflow run and return its id."""
+    client = MlflowClient()
+    table = read_folds([folds])
+    row = summarise(table).iloc[0]
+    run = client.create_run(
+        sweep.experiment_id,
+        run_name=f"{ref.name} {folds.learner}",
+        tags={
+            LEVEL: "result",
+            "learnkernels.run": run_id,
+            "learnkernels.sweep": sweep.run_id,
+            "prefect.flow_run_id": sweep.flow_run_id,
+            "dataset_digest": ref.digest,
+            "mlflow.runColor": run_color(list(LEARNERS).index(folds.learner)),
+            "mlflow.note.content": f"{folds.learner} with {folds.predictor} on {ref.name}, sweep {run_id}.",
+            **config.tracking.tags,
+        },
+    )
+    client.log_inputs(run.info.run_id, [_tracked(ref)])
+    client.log_batch(
+        run.info.run_id,
+        metrics=_metrics(row, table, config.protocol.folds),
+        params=[Param(key, str(value)) for key, value in _params(config, ref, row).items()],
+    )
+    client.set_terminated(run.info.run_id)
+    return str(run.info.run_id)
+
+
+def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series) -> dict[str, object]:
+    return {
+        "dataset": ref.name,
+        "task": ref.task,
+        "learner": row.learner,
+        "predictor": row.predictor,
+        "metric": row.metric,
+        "n_kernels": row.n_kernels,
+        "n_rows": ref.n_rows,
+        "n_features": ref.n_features,
+        "normalise": config.normalise,
+        "folds": config.protocol.folds,
+        "repeats": config.protocol.repeats,
+        "seed": config.protocol.seed,
+    }
+
+
+def _metrics(row: pd.Series, table: pd.DataFrame, n_folds: int) -> list[Metric]:
+    now = int(time.time() * 1000)
+    once = {
+        "test_error": row.error_mean,
+        "test_error_sd": row.error_sd,
+        "relative_error": row.relative_error,
+        "alignment": row.alignment_mean,
+        "alignment_sd": row.alignment_sd,
+        "seconds_weights": row.seconds_weights,
+        "seconds_fit": row.seconds_fit,
+        **{f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:100])},
+    }
+    metrics = [Metric(key, float(value), now, 0) for key, value in once.items()]
+    for fold in table.itertuples():
+        step = int(fold.repeat) * n_folds + int(fold.fold)
+        metrics.append(Metric("fold/test_error", float(fold.error), now, step))
+        metrics.append(Metric("fold/alignment", float(fold.alignment), now, step))
+        metrics.append(Metric("fold/regularisation", float(fold.regularisation), now, step))
+    return metrics
+
+
+def _tracked(ref: DatasetRef) -> DatasetInput:
+    dataset = TrackedDataset(
+        name=ref.name,
+        digest=ref.digest,
+        source_type="local",
+        source=json.dumps({"uri": ref.source}),
+        profile=json.dumps({"num_rows": ref.n_rows, "num_features": ref.n_features}),
+    )
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", "cross-validation")])
+
+
+@task(task_run_name="track sweep {run_id}", cache_policy=NO_CACHE, tags=["learnkernels"])
+def track_sweep(sweep: Sweep, run_id: str, results: str, refs: Sequence[DatasetRef]) -> None:
+    """Put the results folder (figure, tables, report, configuration, environment) on the sweep run."""
+    client = MlflowClient()
+    client.log_artifacts(sweep.run_id, results)
+    client.log_inputs(sweep.run_id, [_tracked(ref) for ref in refs])
+    report = (Path(results) / "report.md").read_text(encoding="utf-8")
+    client.log_batch(sweep.run_id, tags=[RunTag("mlflow.note.content", report), RunTag("learnkernels.results", results)])
+    get_run_logger().info("sweep %s: %s", run_id, sweep.url)
