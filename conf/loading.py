@@ -95,7 +95,9 @@ def _read(path: Path) -> dict[str, Any]:
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise InputError(f"{path}: is not valid YAML{where} ({getattr(error, 'problem', error)}).") from None
     if not isinstance(data, dict):
-        raise InputError(f"{path}: must hold keys such as name, datasets, kernels, learners; got {type(data).__name__}.")
+        raise InputError(
+            f"{path}: must hold keys such as name, datasets, kernels, learners; got {type(data).__name__}."
+        )
     return data
 
 

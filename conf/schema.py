@@ -211,9 +211,15 @@ class CompareConfig(Strict):
     predictor: PredictorName = Field(
         "auto", description="Second stage; auto is svm for classification and krr for regression."
     )
-    protocol: ProtocolConfig = Field(default_factory=ProtocolConfig, description="How errors are measured.")
-    dask: DaskConfig = Field(default_factory=DaskConfig, description="Where tiles are computed.")
-    tracking: TrackingConfig = Field(default_factory=TrackingConfig, description="Where evidence is kept.")
+    protocol: ProtocolConfig = Field(
+        default_factory=lambda: ProtocolConfig.model_validate({}), description="How errors are measured."
+    )
+    dask: DaskConfig = Field(
+        default_factory=lambda: DaskConfig.model_validate({}), description="Where tiles are computed."
+    )
+    tracking: TrackingConfig = Field(
+        default_factory=lambda: TrackingConfig.model_validate({}), description="Where evidence is kept."
+    )
 
     @field_validator("datasets")
     @classmethod

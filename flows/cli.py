@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -59,10 +60,14 @@ def compare(
         _connect_to_ui()
         if not verbose:
             os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-        err.print(f"comparing {len(config.learners)} learners on {len(config.datasets)} data sets ({conf})", markup=False)
+        names = ", ".join(learner.name for learner in config.learners)
+        err.print(f"{conf}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
+        from prefect import tags
+
         from flows.compare import compare as flow
 
-        result = flow(config)
+        with tags("learnkernels", config.name):
+            result = flow(config)
     except InputError as error:
         err.print(f"error: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(BAD_INPUT) from None
@@ -78,7 +83,8 @@ def _require_files(config: CompareConfig) -> None:
         path = Path(config.data_dir) / str(dataset.path)
         if dataset.source == "file" and not path.is_file():
             raise InputError(
-                f"data set {dataset.label}: there is no file {path} (seen from {Path.cwd()}); correct 'path' or 'data_dir'."
+                f"data set {dataset.label}: there is no file {path} (seen from {Path.cwd()}); "
+                "correct 'path' or 'data_dir'."
             )
 
 
@@ -96,24 +102,34 @@ def _show(config: CompareConfig, results: Path, chart: str) -> None:
     """Print the table, the verdicts and where everything lies; the results folder comes last."""
     import pandas as pd
 
-    from tasks.report import display_table, verdicts
+    from tasks.report import display_table, measures, verdicts
 
     summary = pd.read_parquet(results / "summary.parquet")
     rows = display_table(summary)
-    table = Table(title=f"{config.name}: which way of learning the kernel wins?", title_justify="left")
+    table = Table(
+        title=f"{config.name}: which way of learning the kernel wins?",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
     for column in rows[0]:
-        table.add_column(column, justify="left" if column in ("dataset", "learner") else "right")
+        table.add_column(column, justify="left" if column in ("dataset", "learner") else "right", no_wrap=True)
     for row, following in zip(rows, [*rows[1:], None], strict=True):
-        style = "bold" if row["learner"].endswith("*") else None
         last = following is not None and following["dataset"] != row["dataset"]
-        table.add_row(*row.values(), style=style, end_section=last)
+        table.add_row(*row.values(), style="bold" if row["learner"].endswith("*") else None, end_section=last)
     out = Console(highlight=False)
     out.print(table)
-    for verdict in verdicts(summary):
-        out.print(verdict, markup=False, soft_wrap=True)
-    out.print("\nnext:  learnkernels ui   shows the run in Prefect and MLflow; then the chart of all runs is at", markup=False)
-    out.print(f"       {chart}", markup=False, soft_wrap=True)
-    out.print(f"results: {results}", markup=False, soft_wrap=True)
+    lines = [
+        f"test error: {measures(summary)}; * marks the lowest",
+        *verdicts(summary),
+        "",
+        "next:    learnkernels ui     shows this run in Prefect and MLflow; the chart of all runs is then",
+        f"         {chart}",
+        f"report:  {results / 'report.md'}",
+        f"results: {results}",
+    ]
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)
 
 
 @app.command()

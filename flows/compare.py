@@ -10,7 +10,7 @@ from conf.schema import CompareConfig
 from tasks.cluster import DaskPool
 from tasks.data import ingest
 from tasks.evaluation import evaluate_learner, predictor_for, require_params
-from tasks.gram import compute_moments
+from tasks.gram import compute_moments, require_feasible
 from tasks.progress import RunProgress
 from tasks.report import new_run_id, write_results
 from tasks.tracking import sweep_run, track_result, track_sweep
@@ -36,7 +36,7 @@ def compare(config: CompareConfig) -> Comparison:
     """Compare learners of the kernel on data sets, and leave the evidence.
 
     1. Open the sweep run in MLflow; an error from here on marks it failed.
-    2. Ingest every data set: read, check, store under its digest.
+    2. Ingest every data set: read, check, store under its digest; refuse what cannot work before any long work.
     3. Compute the base kernels' moments once a data set and repeat, on Dask, for all folds.
     4. Learn weights, fit the predictor and measure the test error in every trial of every learner.
     5. Log each (data set, learner) as one MLflow run.
@@ -50,6 +50,7 @@ def compare(config: CompareConfig) -> Comparison:
         RunProgress(steps) as progress,
         DaskPool(config.dask) as pool,
     ):
+        pool.require_usable()
         for learner in config.learners:
             require_params(learner)
         refs = []
@@ -57,6 +58,7 @@ def compare(config: CompareConfig) -> Comparison:
             progress.start(f"reading {dataset.label}")
             refs.append(ingest(dataset, config.data_dir, protocol.seed))
             predictor_for(config, refs[-1])
+            require_feasible(refs[-1], config.kernels, protocol)
             progress.advance()
         results = []
         for ref in refs:

@@ -14,7 +14,7 @@ from kernels.protocol import FoldResult, Trial, assign_folds, evaluate, trials
 from kernels.targets import Target
 
 NUMERICS_VERSION = 1
-"""Raised whenever a weight or a score may move by more than rounding; stored results of another version are not used."""
+"""Raised whenever a weight or score may move by more than rounding; stored results of another version are not used."""
 
 __all__ = [
     "LEARNERS",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -365,7 +366,7 @@ class GramMoments:
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> GramMoments:
         """Return the moments that `to_arrays` was called on."""
-        given = {item.name: arrays[item.name] for item in fields(cls)}
+        given: dict[str, Any] = {item.name: arrays[item.name] for item in fields(cls)}
         given["names"] = tuple(str(name) for name in given["names"])
         given["labels"] = tuple(int(label) for label in given["labels"])
         return cls(**given)
@@ -435,8 +436,6 @@ def gram_moments(
     return GramMoments.from_part(family, blocks, Y_sorted, shift, part)
 
 
-def _map_here(
-    family: KernelFamily, X: Rows, Y: np.ndarray, blocks: RowBlocks, shift: np.ndarray
-) -> MomentsPart:
+def _map_here(family: KernelFamily, X: Rows, Y: np.ndarray, blocks: RowBlocks, shift: np.ndarray) -> MomentsPart:
     pairs = ((i, j) for i in range(len(blocks)) for j in range(i, len(blocks)))
     return moments_part(family, X, Y, blocks, shift, pairs)

@@ -135,6 +135,7 @@ def evaluate(
     folds : ndarray of shape (m,)
         Fold of each row.
     trial : Trial
+        Which folds train, validate and test.
     predictor : str
         A predictor of the table that serves the task.
     grid : sequence of float

@@ -36,6 +36,18 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         """Whether tiles are computed in this process."""
         return self.config.scheduler is None and self.config.workers == 0
 
+    def require_usable(self) -> None:
+        """Refuse, before any long work, a scheduler that does not answer or a memory limit that is no size.
+
+        Raises
+        ------
+        InputError
+            As `client` and `worker_memory`.
+        """
+        worker_memory(self.config.memory, 1)
+        if self.config.scheduler is not None:
+            self._client = self._connect()
+
     @property
     def client(self) -> Client:
         """The client, connected on first use.

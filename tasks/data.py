@@ -17,6 +17,8 @@ from scipy import sparse
 from conf.errors import InputError
 from conf.schema import DatasetConfig
 from kernels import Target
+from kernels.families.base import Rows
+from kernels.targets import Task
 from tasks.readers import READERS, read_bundled
 from tasks.store import atomic_path, store_path
 
@@ -52,7 +54,7 @@ class Dataset:
     features : tuple of str
     """
 
-    X: np.ndarray | sparse.csr_matrix
+    X: Rows
     target: Target
     features: tuple[str, ...]
 
@@ -167,7 +169,7 @@ def _target(y: Any, config: DatasetConfig, where: str) -> Target:
     bad = int((~np.isfinite(values)).sum()) if values.dtype.kind == "f" else sum(v is None for v in values.flat)
     if bad:
         raise InputError(
-            f"{where}: target {config.target!r} is missing or not finite in {bad} of {len(values)} rows; drop those rows."
+            f"{where}: target {config.target!r} is missing or not finite in {bad} of {len(values)} rows; drop those."
         )
     if values.dtype.kind == "f" and (values == np.round(values)).all() and config.task != "regression":
         values = values.astype(np.int64)
@@ -203,7 +205,7 @@ def _column_values(y: Any) -> np.ndarray:
     return np.asarray(y.to_numpy(zero_copy_only=False))
 
 
-def _guess_task(values: np.ndarray) -> str:
+def _guess_task(values: np.ndarray) -> Task:
     if values.ndim > 1:
         return "regression"
     if values.dtype.kind not in "iufb":
@@ -247,4 +249,4 @@ def _scale(X: Any, scale: str, where: str) -> Any:
 
 def _listed(values: list[str]) -> str:
     more = f", ... ({len(values)} values)" if len(values) > NAMED else ""
-    return ", ".join(map(repr, values[:NAMED])) + more
+    return ", ".join(repr(str(value)) for value in values[:NAMED]) + more

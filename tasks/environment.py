@@ -14,12 +14,13 @@ QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
     "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_CLI_PROMPT": "false",
 }
-"""No telemetry, no pickle, no question in the middle of a run; all are defaults that the user's environment overrides."""
+"""No telemetry, no pickle, no question in the middle of a run; the user's environment overrides each."""
 
 
 def state_dir() -> Path:
@@ -39,6 +40,7 @@ def prepare_environment() -> Path:
         "DASK_CONFIG": state / "dask",
         "DASK_TEMPORARY_DIRECTORY": state / "dask" / "spill",
         "MPLCONFIGDIR": state / "matplotlib",
+        "TMPDIR": state / "tmp",
     }
     for folder in (state, *homes.values()):
         folder.mkdir(parents=True, exist_ok=True)

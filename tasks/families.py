@@ -21,23 +21,20 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
     InputError
         A family names a column that is not a feature.
     """
-    families, views = [], []
+    position = {name: c for c, name in enumerate(features)}
     for config in configs:
-        view = None
-        if config.columns is not None:
-            unknown = [name for name in config.columns if name not in features]
-            if unknown or not config.columns:
-                raise InputError(
-                    f"{where}: 'columns' of family {config.family} must be some of the features, got "
-                    f"{', '.join(map(repr, unknown)) or 'none'}; features are {', '.join(list(features)[:12])}"
-                    f"{', ...' if len(features) > 12 else ''}."
-                )
-            view = [list(features).index(name) for name in config.columns]
-        families.append(_build(config))
-        views.append(view)
-    if len(families) == 1 and views[0] is None:
+        unknown = [name for name in config.columns or () if name not in position]
+        if unknown or config.columns == ():
+            raise InputError(
+                f"{where}: 'columns' of family {config.family} must be some of the features, got "
+                f"{', '.join(map(repr, unknown)) or 'none'}; the features are {_shown(features, 12)}."
+            )
+    families = [_build(config) for config in configs]
+    if len(configs) == 1 and configs[0].columns is None:
         return families[0]
-    return FamilyUnion(families, views)
+    columns = [None if config.columns is None else [position[name] for name in config.columns] for config in configs]
+    views = [None if config.columns is None else _shown(config.columns, 4) for config in configs]
+    return FamilyUnion(families, columns, views)
 
 
 def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence[str], where: str) -> None:
@@ -49,9 +46,14 @@ def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence
         seen = list(features) if config.columns is None else list(config.columns)
         if not any(varies[list(features).index(name)] for name in seen):
             raise InputError(
-                f"{where}: family {config.family} sees only constant features ({', '.join(seen[:5])}"
-                f"{', ...' if len(seen) > 5 else ''}), so its kernels are constant; give it features that vary."
+                f"{where}: family {config.family} sees only constant features ({_shown(seen, 5)}), so its kernels are "
+                "constant; give it features that vary."
             )
+
+
+def _shown(names: Sequence[str], most: int) -> str:
+    more = f", ... ({len(names)})" if len(names) > most else ""
+    return ", ".join(list(names)[:most]) + more
 
 
 def _build(config: FamilyConfig) -> KernelFamily:

@@ -54,6 +54,24 @@ def fold_seed(seed: int, repeat: int) -> int:
     return int(np.random.SeedSequence([seed, repeat]).generate_state(1)[0])
 
 
+def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig) -> None:
+    """Refuse, before any long work, base kernels or folds that a data set does not allow.
+
+    Raises
+    ------
+    InputError
+        A family names an unknown column or sees only constant features, or the folds cannot be drawn.
+    """
+    where = f"data set {ref.name}"
+    dataset = load_dataset(ref)
+    build_family(kernels, dataset.features, where)
+    require_varying(kernels, dataset.X, dataset.features, where)
+    try:
+        assign_folds(dataset.target, protocol.folds, protocol.seed)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
 @task(task_run_name="moments {ref.name} repeat {repeat}", cache_policy=NO_CACHE, tags=["learnkernels"])
 def compute_moments(
     ref: DatasetRef,
@@ -68,7 +86,7 @@ def compute_moments(
     Raises
     ------
     InputError
-        The folds cannot be drawn, a base kernel is constant on some training folds, no scheduler answers.
+        A base kernel is constant on some training folds, or no scheduler answers.
     """
     log = get_run_logger()
     described = [config.model_dump(mode="json") for config in kernels]
@@ -79,17 +97,15 @@ def compute_moments(
         advance(1.0)
         return MomentsRef(key, str(path), repeat)
     dataset = load_dataset(ref)
-    where = f"data set {ref.name}"
-    family = build_family(kernels, dataset.features, where)
-    require_varying(kernels, dataset.X, dataset.features, where)
+    family = build_family(kernels, dataset.features)
+    folds = assign_folds(dataset.target, protocol.folds, fold_seed(protocol.seed, repeat))
+    started = time.perf_counter()
+    moments = gram_moments(family, dataset.X, dataset.target.Y, folds, mapper=dask_mapper(pool, advance))
     try:
-        folds = assign_folds(dataset.target, protocol.folds, fold_seed(protocol.seed, repeat))
-        started = time.perf_counter()
-        moments = gram_moments(family, dataset.X, dataset.target.Y, folds, mapper=dask_mapper(pool, advance))
         for trial in trials(protocol.folds):
             require_informative(moments.restrict(trial.training))
     except ValueError as error:
-        raise InputError(f"{where}: {error}") from None
+        raise InputError(f"data set {ref.name}: {error}") from None
     log.info(
         "%s: moments of %d kernels over %d rows in %.2f s",
         ref.name, family.n_kernels, ref.n_rows, time.perf_counter() - started,

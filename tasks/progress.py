@@ -46,7 +46,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         """Say which step begins."""
         self._bar.update(self._row, description=description)
         if not self._console.is_terminal:
-            self._console.print(f"[{int(self._done)}/{self._steps}] {description}", highlight=False, markup=False)
+            self._console.print(f"[{round(self._done)}/{self._steps}] {description}", highlight=False, markup=False)
 
     def advance(self, steps: float = 1.0) -> None:
         """Add finished steps, or a share of one."""

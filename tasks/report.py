@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import yaml
 from matplotlib.figure import Figure
 from prefect import task
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from scipy import stats
 
@@ -31,6 +31,9 @@ from tasks.store import atomic_path
 BASELINE = "unif"
 SIGNIFICANCE = 0.1
 """Level of the paired one-sided t-tests, as in appendix C of JMLR 2012."""
+
+SHOWN_KERNELS = 24
+"""Base kernels listed in the report; all are in `folds.parquet`."""
 
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "pyarrow", "dask", "prefect", "mlflow")
 
@@ -111,13 +114,29 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
         elif len(baseline):
             p = best.p_better_than_unif
             clear = "significantly better" if p < SIGNIFICANCE else "not significantly better"
-            text += f", {clear} than unif's {_pair(baseline.iloc[0].error_mean, baseline.iloc[0].error_sd)} (p = {p:.2f})"
+            text += (
+                f", {clear} than unif's {_pair(baseline.iloc[0].error_mean, baseline.iloc[0].error_sd)} "
+                f"(p {'' if p < 0.01 else '= '}{_p_value(p)})"
+            )
         sentences.append(text + ".")
     return sentences
 
 
+def measures(summary: pd.DataFrame) -> str:
+    """Return which error is measured on which data set."""
+    words = {"misclassification": "misclassified share", "rmse": "root mean squared error"}
+    groups = summary.groupby("metric", sort=False)["dataset"].unique()
+    return "; ".join(f"{words[str(metric)]} ({', '.join(datasets)})" for metric, datasets in groups.items())
+
+
 def _pair(mean: float, sd: float) -> str:
-    return f"{mean:.4g} ± {sd:.2g}"
+    """Return mean ± deviation, both to the second digit of the deviation."""
+    digits = 4 if not sd > 0 else int(np.clip(1 - np.floor(np.log10(sd)), 0, 12))
+    return f"{mean:.{digits}f} ± {sd:.{digits}f}"
+
+
+def _p_value(p: float) -> str:
+    return "< 0.01" if p < 0.01 else f"{p:.2f}"
 
 
 def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
@@ -126,18 +145,14 @@ def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
         {
             "dataset": row.dataset,
             "learner": row.learner + (" *" if row.best else ""),
-            f"error ({_metrics(summary)})": _pair(row.error_mean, row.error_sd),
+            "test error": _pair(row.error_mean, row.error_sd),
             "alignment": f"{row.alignment_mean:.3f} ± {row.alignment_sd:.3f}",
-            "p (better than unif)": "" if _missing(row.p_better_than_unif) or row.learner == BASELINE
-            else f"{row.p_better_than_unif:.2f}",
+            "p vs unif": "" if _missing(row.p_better_than_unif) or row.learner == BASELINE
+            else _p_value(row.p_better_than_unif),
             "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}",
         }
         for row in summary.itertuples()
     ]  # fmt: skip
-
-
-def _metrics(summary: pd.DataFrame) -> str:
-    return ", ".join(summary["metric"].unique())
 
 
 def _missing(value: float | None) -> bool:
@@ -169,37 +184,44 @@ def markdown_report(config: CompareConfig, folds: pd.DataFrame, summary: pd.Data
     """Return the report of a run."""
     table = display_table(summary)
     lines = [f"# {config.name}: which way of learning the kernel wins?", "", *(f"- {v}" for v in verdicts(summary)), ""]
-    lines += _markdown_table(table) + ["", "`*` lowest mean error of the data set. " + _reading(config, folds), ""]
+    lines += [
+        *_markdown_table(table),
+        "",
+        f"`*` lowest mean error of the data set. Test error: {measures(summary)}. {_reading(config)}",
+        "",
+    ]
     if summary["grid_edge"].any():
         lines += [
             "The best Lambda lies on the edge of the grid, with the error still falling, in "
             f"{int(summary['grid_edge'].sum())} of {int(summary['folds'].sum())} folds: widen `protocol.grid`.", "",
         ]  # fmt: skip
-    lines += ["## Mean share of each base kernel", "", *_markdown_table(_share_table(folds, summary)), ""]
+    for dataset, group in summary.groupby("dataset", sort=False):
+        names = folds.loc[folds["dataset"] == dataset, "kernels"].iloc[0]
+        lines += [f"## {dataset}: mean share of each base kernel", "", *_markdown_table(_share_table(group, names)), ""]
     lines += ["## Where the evidence lies", "", *(f"- {name}: {place}" for name, place in links.items()), ""]
     return "\n".join(lines)
 
 
-def _reading(config: CompareConfig, folds: pd.DataFrame) -> str:
+def _reading(config: CompareConfig) -> str:
     protocol = config.protocol
     return (
         f"Means ± standard deviations over {protocol.folds} folds"
         + (f" x {protocol.repeats} repeats" if protocol.repeats > 1 else "")
         + f" (seed {protocol.seed}); in each trial one fold tests, one chooses Lambda, the others train. p: paired "
-        "one-sided t-test over folds; folds share training rows, so take it as a guide. Alignment is that of the learned "
-        "kernel on its training rows."
+        "one-sided t-test over folds; folds share training rows, so take it as a guide. Alignment is that of the "
+        "learned kernel on its training rows."
     )
 
 
-def _share_table(folds: pd.DataFrame, summary: pd.DataFrame) -> list[dict[str, str]]:
-    names = {dataset: list(group.iloc[0]["kernels"]) for dataset, group in folds.groupby("dataset", sort=False)}
-    wide = summary["n_kernels"].max() > 16
-    rows = []
-    for row in summary.itertuples():
-        shares = list(zip(names[row.dataset], row.weights, strict=True))
-        shown = sorted(shares, key=lambda item: -item[1])[:16] if wide else shares
-        rows.append({"dataset": row.dataset, "learner": row.learner} | {name: f"{share:.3f}" for name, share in shown})
-    return rows
+def _share_table(group: pd.DataFrame, names: Sequence[str]) -> list[dict[str, str]]:
+    """Return one row a base kernel, one column a learner; of many kernels those with the largest share."""
+    shares = np.stack(group["weights"].to_list(), axis=1)
+    shown = np.sort(np.argsort(-shares.max(axis=1), kind="stable")[:SHOWN_KERNELS])
+    return [
+        {"base kernel": names[k]}
+        | {learner: f"{share:.3f}" for learner, share in zip(group["learner"], row, strict=True)}
+        for k, row in zip(shown, shares[shown], strict=True)
+    ]
 
 
 def _markdown_table(rows: list[dict[str, str]]) -> list[str]:
@@ -234,6 +256,7 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
         (folder / "environment.json").write_text(json.dumps(environment(), indent=1), encoding="utf-8")
         alignment_figure(folds, summary).savefig(folder / "alignment_vs_error.png", dpi=120)
     create_table_artifact(display_table(summary), key="comparison", description=f"{config.name}: {run_id}")
+    create_link_artifact(links["MLflow chart"], key="mlflow-chart", link_text="Alignment against error in MLflow")
     create_markdown_artifact(report, key="comparison-report", description=f"{config.name}: {run_id}")
     return str(target)
 

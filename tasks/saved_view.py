@@ -44,9 +44,7 @@ def view_tag() -> tuple[str, str]:
         "selectedColumns": columns,
         "columnOrder": columns,
         "runsHiddenMode": "SHOW_ALL",
-        "compareRunCharts": [
-            chart | {"uuid": f"{KEY}-{i}", "metricSectionId": KEY} for i, chart in enumerate(charts)
-        ],
+        "compareRunCharts": [chart | {"uuid": f"{KEY}-{i}", "metricSectionId": KEY} for i, chart in enumerate(charts)],
         "compareRunSections": [
             {"uuid": uuid, "name": title, "display": uuid == KEY} for uuid, title in sections.items()
         ],

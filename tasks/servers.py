@@ -63,7 +63,7 @@ def serve_ui(prefect_port: int, mlflow_port: int, say: Callable[[str], None]) ->
     """
     if os.environ["MLFLOW_TRACKING_URI"].startswith("http"):
         raise InputError(
-            f"MLFLOW_TRACKING_URI is {os.environ['MLFLOW_TRACKING_URI']}, a server that already runs: open it in a browser."
+            f"MLFLOW_TRACKING_URI is the server {os.environ['MLFLOW_TRACKING_URI']}: open that in a browser."
         )
     wanted = servers(prefect_port, mlflow_port)
     for server in wanted:

@@ -7,9 +7,10 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from uuid import UUID
 
 import mlflow
 import pandas as pd
@@ -19,6 +20,9 @@ from mlflow.entities import Dataset as TrackedDataset
 from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.exceptions import ObjectNotFound
+from prefect.states import Crashed
 
 from conf.errors import InputError
 from conf.schema import CompareConfig
@@ -30,6 +34,7 @@ from tasks.saved_view import run_color, run_path, view_path, view_tag
 
 LEVEL = "learnkernels.level"
 OWNER = "learnkernels.owner"
+ABANDONED = "The process of this run ended without a word; start the comparison again and it goes on from there."
 UI = "http://127.0.0.1:5000"
 """Where `learnkernels ui` shows the store of the working folder."""
 
@@ -90,8 +95,9 @@ def sweep_run(config: CompareConfig, run_id: str, flow_run_id: str) -> Iterator[
     try:
         yield sweep
     except BaseException as error:
-        client.set_tag(sweep.run_id, "mlflow.note.content", f"Failed: {error}")
-        client.set_terminated(sweep.run_id, "FAILED")
+        failed = isinstance(error, Exception)
+        client.set_tag(sweep.run_id, "mlflow.note.content", f"Failed: {error}" if failed else "Stopped by the user.")
+        client.set_terminated(sweep.run_id, "FAILED" if failed else "KILLED")
         raise
     client.set_terminated(sweep.run_id, "FINISHED")
 
@@ -108,25 +114,35 @@ def _experiment(client: MlflowClient, config: CompareConfig) -> str:
     note = (
         f"[Charts: alignment against error]({view_path(experiment_id)}) · "
         f"[Table of all runs]({view_path(experiment_id, charts=False)})\n\n"
-        "One run a (data set, learner), tagged `learnkernels.level = result`, and one *sweep* run a comparison with the "
-        "figure *alignment against error*, the report and the configuration."
+        "One run a (data set, learner), tagged `learnkernels.level = result`, and one *sweep* run a comparison, with "
+        "the figure *alignment against error*, the report and the configuration."
     )
     client.set_experiment_tag(experiment_id, "mlflow.note.content", note)
     return str(experiment_id)
 
 
 def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
-    """Mark as killed the open runs whose process no longer lives; only those of this machine can be told."""
-    for run in client.search_runs([experiment_id], "attributes.status = 'RUNNING'"):
+    """Close the open sweeps, here and in Prefect, whose process no longer lives; only this machine's can be told."""
+    for run in client.search_runs([experiment_id], f"attributes.status = 'RUNNING' and tags.`{LEVEL}` = 'sweep'"):
         host, _, process = run.data.tags.get(OWNER, "").partition(":")
         pid, _, started = process.partition(":")
         if host == socket.gethostname() and not _alive(int(pid), float(started)):
+            client.set_tag(run.info.run_id, "mlflow.note.content", ABANDONED)
             client.set_terminated(run.info.run_id, "KILLED")
+            _crash_flow_run(run.data.tags.get("prefect.flow_run_id", ""))
+
+
+def _crash_flow_run(flow_run_id: str) -> None:
+    """Tell Prefect that the process of a flow run is gone, if this Prefect knows the run and believes it running."""
+    with get_client(sync_client=True) as prefect, suppress(ObjectNotFound, ValueError):
+        run = prefect.read_flow_run(UUID(flow_run_id))
+        if run.state is not None and not run.state.is_final():
+            prefect.set_flow_run_state(run.id, Crashed(message=ABANDONED), force=True)
 
 
 def _alive(pid: int, started: float) -> bool:
     try:
-        return abs(psutil.Process(pid).create_time() - started) <= 1.0
+        return bool(abs(psutil.Process(pid).create_time() - started) <= 1.0)
     except psutil.NoSuchProcess:
         return False
 
@@ -217,5 +233,7 @@ def track_sweep(sweep: Sweep, run_id: str, results: str, refs: Sequence[DatasetR
     client.log_artifacts(sweep.run_id, results)
     client.log_inputs(sweep.run_id, [_tracked(ref) for ref in refs])
     report = (Path(results) / "report.md").read_text(encoding="utf-8")
-    client.log_batch(sweep.run_id, tags=[RunTag("mlflow.note.content", report), RunTag("learnkernels.results", results)])
+    client.log_batch(
+        sweep.run_id, tags=[RunTag("mlflow.note.content", report), RunTag("learnkernels.results", results)]
+    )
     get_run_logger().info("sweep %s: %s", run_id, sweep.url)

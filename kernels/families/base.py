@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
-Rows = np.ndarray | sparse.csr_matrix | sparse.csr_array
+Rows: TypeAlias = Any
+"""Rows of a data set: an ndarray or a CSR matrix of float64, which share no type to name here."""
 
 
 class KernelFamily(ABC):

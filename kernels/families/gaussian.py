@@ -51,7 +51,7 @@ class GaussianFamily(KernelFamily):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(f"gaussian(gamma={gamma:g})" for gamma in self.gammas)
+        return tuple(f"gaussian(gamma={_readable(gamma)})" for gamma in self.gammas)
 
     @cached_property
     def _steps(self) -> tuple[tuple[int, int | None], ...]:
@@ -79,3 +79,9 @@ class GaussianFamily(KernelFamily):
 
     def subset(self, kernels: Sequence[int]) -> GaussianFamily:
         return GaussianFamily([self.gammas[k] for k in kernels])
+
+
+def _readable(gamma: float) -> str:
+    """Return a bandwidth as people write it: a power of two of some size as such."""
+    mantissa, exponent = np.frexp(gamma)
+    return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent - 1) > 1 else f"{gamma:g}"

@@ -18,6 +18,8 @@ class FamilyUnion(KernelFamily):
         At least one.
     columns : sequence of (sequence of int or None), optional
         For each family, the feature columns that it sees (a view of the data); None means all of them.
+    views : sequence of (str or None), optional
+        What to call each family's columns in the names of its kernels; by default their positions.
 
     Raises
     ------
@@ -26,7 +28,10 @@ class FamilyUnion(KernelFamily):
     """
 
     def __init__(
-        self, families: Sequence[KernelFamily], columns: Sequence[Sequence[int] | None] | None = None
+        self,
+        families: Sequence[KernelFamily],
+        columns: Sequence[Sequence[int] | np.ndarray | None] | None = None,
+        views: Sequence[str | None] | None = None,
     ) -> None:
         self.families = tuple(families)
         given = [None] * len(self.families) if columns is None else list(columns)
@@ -35,6 +40,9 @@ class FamilyUnion(KernelFamily):
         if len(given) != len(self.families):
             raise ValueError(f"columns must have one entry a family, got {len(given)} for {len(self.families)}.")
         self.columns = tuple(None if view is None else np.asarray(view, dtype=np.intp) for view in given)
+        self.views = tuple(views) if views is not None else tuple(map(_positions, self.columns))
+        if len(self.views) != len(self.families):
+            raise ValueError(f"views must have one entry a family, got {len(self.views)} for {len(self.families)}.")
 
     def __repr__(self) -> str:
         return f"FamilyUnion({list(self.families)})"
@@ -42,8 +50,8 @@ class FamilyUnion(KernelFamily):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(
-            name if view is None else f"{name} on columns {_shorten(view)}"
-            for family, view in zip(self.families, self.columns, strict=True)
+            name if view is None else f"{name} on {view}"
+            for family, view in zip(self.families, self.views, strict=True)
             for name in family.names
         )
 
@@ -70,14 +78,15 @@ class FamilyUnion(KernelFamily):
             else:
                 runs.append((f, [k]))
         families = [self.families[f].subset(ks) for f, ks in runs]
-        return FamilyUnion(families, [self.columns[f] for f, _ in runs])
+        return FamilyUnion(families, [self.columns[f] for f, _ in runs], [self.views[f] for f, _ in runs])
 
 
 def _view(A: Rows, columns: np.ndarray | None) -> Rows:
     return A if columns is None else A[:, columns]
 
 
-def _shorten(columns: np.ndarray) -> str:
-    if len(columns) <= 4:
-        return ",".join(map(str, columns))
-    return f"{columns[0]},{columns[1]}..{columns[-1]} ({len(columns)})"
+def _positions(columns: np.ndarray | None) -> str | None:
+    if columns is None:
+        return None
+    shown = ", ".join(map(str, columns[:4])) + (f", ... ({len(columns)})" if len(columns) > 4 else "")
+    return f"columns {shown}"

@@ -76,7 +76,9 @@ def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
     Parameters
     ----------
     M : ndarray of shape (p, p)
+        Frobenius products of the centered base kernels.
     a : ndarray of shape (p,)
+        Products with the target kernel.
     v : ndarray of shape (p,)
         Of the length that solves the problem, not normalised.
 
