@@ -14,6 +14,7 @@ from kernels.families.base import KernelFamily, Rows
 from kernels.learners import LEARNERS, Certificate
 from kernels.moments import GramMoments, block_rows_for, gram_moments
 from kernels.targets import Target, Task
+from kernels.threads import one_blas_thread
 
 Normalisation = Literal["trace", "frobenius", "none"]
 
@@ -133,14 +134,15 @@ class LearnedKernel:
         active, shift = self.family.subset(self._active.tolist()), self.shift[self._active]
         step = block_rows_for(active)
         K = np.empty((A.shape[0], B.shape[0]))
-        for i in range(0, A.shape[0], step):
-            A_i = A[i : i + step]
-            for j in range(i if symmetric else 0, B.shape[0], step):
-                B_j = A_i if symmetric and i == j else B[j : j + step]
-                tile = np.tensordot(self._coefficients, active.tile(A_i, B_j, shift), axes=1)
-                K[i : i + step, j : j + step] = tile
-                if symmetric and i != j:
-                    K[j : j + step, i : i + step] = tile.T
+        with one_blas_thread():
+            for i in range(0, A.shape[0], step):
+                A_i = A[i : i + step]
+                for j in range(i if symmetric else 0, B.shape[0], step):
+                    B_j = A_i if symmetric and i == j else B[j : j + step]
+                    tile = np.tensordot(self._coefficients, active.tile(A_i, B_j, shift), axes=1)
+                    K[i : i + step, j : j + step] = tile
+                    if symmetric and i != j:
+                        K[j : j + step, i : i + step] = tile.T
         return K
 
 

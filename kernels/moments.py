@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernels.families.base import KernelFamily, Rows
+from kernels.threads import one_blas_thread
 
 TILE_BYTES = 4 << 20
 """Target size of one tile of all p kernels: small enough for a core's cache, large enough for BLAS."""
@@ -160,8 +161,22 @@ def moments_part(
     A pair of rows costs about ``2 d + p (p + 1)`` flops and, for Gaussians on a power-of-two grid, one
     exponential. Memory is one tile.
     """
+    part = MomentsPart.zero(len(blocks.labels), family.n_kernels)
+    with one_blas_thread():
+        _add_tiles(part, family, X, Y, blocks, shift, pairs)
+    return part
+
+
+def _add_tiles(
+    part: MomentsPart,
+    family: KernelFamily,
+    X: Rows,
+    Y: np.ndarray,
+    blocks: RowBlocks,
+    shift: np.ndarray,
+    pairs: Iterable[Pair],
+) -> None:
     p = family.n_kernels
-    part = MomentsPart.zero(len(blocks.labels), p)
     loaded: tuple[int, Rows] = (-1, X)
     for i, j in pairs:
         if loaded[0] != i:
@@ -182,7 +197,6 @@ def moments_part(
             part.products[h, g] += G
             part.target_products[h, g] += T
             _add_row_sums(part, j, g, E.sum(axis=1))
-    return part
 
 
 def _add_row_sums(part: MomentsPart, block: int, group: int, sums: np.ndarray) -> None:

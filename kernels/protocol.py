@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from sklearn.model_selection import KFold, StratifiedKFold
 
 from kernels.families.base import Rows
 from kernels.learned import LearnedKernel
@@ -74,6 +73,8 @@ def assign_folds(target: Target, n_folds: int, seed: int) -> np.ndarray:
     ValueError
         Fewer than 3 folds, fewer rows than folds, or a class with fewer rows than folds.
     """
+    from sklearn.model_selection import KFold, StratifiedKFold  # here, because it brings pandas along
+
     if n_folds < 3:
         raise ValueError(f"folds must be at least 3 (one tests, one validates, the others train), got {n_folds}.")
     if len(target) < n_folds:

@@ -155,7 +155,8 @@ def load_dataset(ref: DatasetRef) -> Dataset:
 def dataset_digest(dataset: Dataset) -> str:
     """Return the digest of the content of a data set: rows, target, names and task; not where it came from."""
     X = dataset.X
-    arrays = [X.data, X.indices, X.indptr] if sparse.issparse(X) else [X]
+    # The width of a CSR matrix's index integers is not content; writing and reading changes it.
+    arrays = [X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)] if sparse.issparse(X) else [X]
     about = [dataset.target.task, dataset.target.classes, dataset.features, X.shape, bool(sparse.issparse(X))]
     sha = hashlib.sha256(json.dumps(about).encode())
     for array in (*arrays, dataset.target.values):

@@ -131,7 +131,7 @@ def measures(summary: pd.DataFrame) -> str:
 
 def _pair(mean: float, sd: float) -> str:
     """Return mean ± deviation, both to the second digit of the deviation."""
-    digits = 4 if not sd > 0 else int(np.clip(1 - np.floor(np.log10(sd)), 0, 12))
+    digits = 4 if not sd > 1e-12 * abs(mean) else int(np.clip(1 - np.floor(np.log10(sd)), 0, 12))
     return f"{mean:.{digits}f} ± {sd:.{digits}f}"
 
 

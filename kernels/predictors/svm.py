@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.svm import SVC
 
 from kernels.targets import Target
 
@@ -38,6 +37,8 @@ class SupportVectorPath:
         ----------
         Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
         """
+        from sklearn.svm import SVC  # here, because it brings pandas and pyarrow along where they are installed
+
         self.machines = [
             SVC(kernel="precomputed", C=value, max_iter=MAX_ITERATIONS).fit(K, target.values) for value in grid
         ]

@@ -1,0 +1,143 @@
+"""The command line as a user meets it: real processes in empty folders."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "flows.cli"]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "work").mkdir()
+    return tmp_path
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of a new user: an empty home, nothing set, this project importable."""
+    kept = ("PATH", "LANG", "LC_ALL", "CI")
+    return {key: os.environ[key] for key in kept if key in os.environ} | {
+        "HOME": str(home / "home"),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def learnkernels(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=home / "work", env=environment(home), capture_output=True, text=True, timeout=300
+    )
+
+
+def test_help_is_quick_to_import_and_names_the_commands(home: Path):
+    shown = learnkernels(home, "--help")
+    assert shown.returncode == 0
+    assert "compare" in shown.stdout
+    assert "ui" in shown.stdout
+    heavy = ["prefect", "mlflow", "distributed", "sklearn", "pandas", "pyarrow", "numpy"]
+    code = f"import flows.cli, sys; print([name for name in {heavy} if name in sys.modules])"
+    loaded = subprocess.run([sys.executable, "-c", code], env=environment(home), capture_output=True, text=True)
+    assert loaded.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["nothing.yaml"], r"error: nothing.yaml: cannot be read"),
+        ([str(ROOT / "conf/quickstart.yaml"), "--set", "learners=[alingf]"], r"did you mean 'alignf'"),
+        ([str(ROOT / "conf/ionosphere.yaml"), "--set", "data_dir=gone"], r"there is no file gone/ionosphere.parquet"),
+    ],
+)
+def test_bad_input_is_one_sentence_at_once_and_writes_nothing(home: Path, arguments: list[str], sentence: str):
+    run = learnkernels(home, "compare", *arguments)
+    assert run.returncode == 2
+    assert re.search(sentence, run.stderr)
+    assert len(run.stderr.strip().splitlines()) == 1
+    assert list((home / "work").iterdir()) == []
+
+
+def test_the_quickstart_runs_for_a_new_user_and_stays_in_its_folder(home: Path):
+    run = learnkernels(home, "compare", str(ROOT / "conf/quickstart.yaml"))
+    assert run.returncode == 0, run.stderr
+    assert "Traceback" not in run.stderr
+    assert "INFO" not in run.stderr
+    last = run.stdout.strip().splitlines()[-1]
+    folder = home / "work" / last.removeprefix("results: ")
+    summary = pd.read_parquet(folder / "summary.parquet")
+    assert summary.groupby("dataset")["predictor"].first().to_dict() == {"breast_cancer": "svm", "diabetes": "krr"}
+    assert len(summary) == 8
+    assert (summary["relative_error"] < 0.9).all()
+    assert "breast_cancer" in run.stdout
+    assert list((home / "home").iterdir()) == []
+    assert {path.name for path in (home / "work").iterdir()} == {".learnkernels", "mlartifacts", "mlflow.db", "results"}
+
+
+@pytest.fixture
+def ports() -> Iterator[tuple[int, int]]:
+    with socket.socket() as one, socket.socket() as two:
+        for probe in (one, two):
+            probe.bind(("127.0.0.1", 0))
+        found = one.getsockname()[1], two.getsockname()[1]
+    return found
+
+
+def answers(url: str) -> bool:
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return bool(response.status == 200)
+
+
+def test_ui_serves_both_dashboards_takes_runs_and_stops(home: Path, ports: tuple[int, int]):
+    prefect_port, mlflow_port = ports
+    options = ["--prefect-port", str(prefect_port), "--mlflow-port", str(mlflow_port)]
+    with (home / "ui.log").open("w") as log:
+        ui = subprocess.Popen(
+            [*COMMAND, "ui", *options], cwd=home / "work", env=environment(home), stderr=log, stdout=log
+        )
+    try:
+        note = home / "work" / ".learnkernels" / "ui.json"
+        deadline = time.monotonic() + 180
+        while not note.exists() and ui.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.5)
+        said = (home / "ui.log").read_text()
+        assert f"http://127.0.0.1:{prefect_port}" in said
+        assert f"http://127.0.0.1:{mlflow_port}" in said
+        assert answers(f"http://127.0.0.1:{prefect_port}/")
+        assert answers(f"http://127.0.0.1:{mlflow_port}/")
+
+        again = learnkernels(home, "ui", *options)
+        assert again.returncode == 2
+        assert f"port {prefect_port} for Prefect is taken" in again.stderr
+
+        changes = ["--set", "learners=[unif]", "--set", "dask.workers=0"]
+        assert learnkernels(home, "compare", str(ROOT / "conf/quickstart.yaml"), *changes).returncode == 0
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{prefect_port}/api/flow_runs/filter",
+            data=b"{}",
+            headers={"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=10) as response:
+            (flow_run,) = json.load(response)
+        assert flow_run["state_type"] == "COMPLETED"
+        assert set(flow_run["tags"]) == {"learnkernels", "quickstart"}
+    finally:
+        ui.send_signal(signal.SIGINT)
+        code = ui.wait(timeout=30)
+    assert code == 0
+    assert not note.exists()
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", prefect_port)) != 0

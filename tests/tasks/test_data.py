@@ -1,0 +1,211 @@
+"""Ingestion: every format gives the same data set, and every fault its own sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
+import pytest
+from scipy import sparse
+from sklearn.datasets import dump_svmlight_file, load_breast_cancer
+
+from conf.errors import InputError
+from conf.schema import DatasetConfig
+from tasks.data import dataset_digest, load_dataset, load_source, store_dataset
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(30, 3)).round(3), columns=["a", "b", "c"])
+    frame["b"] = rng.integers(0, 5, 30)
+    frame["target"] = np.where(frame["a"] > 0, "yes", "no")
+    return frame
+
+
+def config(path: str, **keys: object) -> DatasetConfig:
+    return DatasetConfig.model_validate({"source": "file", "path": path, **keys})
+
+
+def write(frame: pd.DataFrame, path: Path) -> None:
+    writers = {
+        ".parquet": lambda: frame.to_parquet(path),
+        ".csv": lambda: frame.to_csv(path, index=False),
+        ".feather": lambda: frame.to_feather(path),
+        ".arrow": lambda: pyarrow.feather.write_feather(
+            pa.Table.from_pandas(frame), str(path), compression="uncompressed"
+        ),
+    }
+    writers[path.suffix]()
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".feather", ".arrow"])
+def test_every_table_format_gives_the_same_data_set(frame: pd.DataFrame, tmp_path: Path, ending: str):
+    write(frame, tmp_path / f"data{ending}")
+    dataset = load_source(config(f"data{ending}"), str(tmp_path))
+    np.testing.assert_array_equal(dataset.X, frame[["a", "b", "c"]].to_numpy(float))
+    assert dataset.features == ("a", "b", "c")
+    assert dataset.target.classes == ("no", "yes")
+    np.testing.assert_array_equal(dataset.target.values, (frame["target"] == "yes").to_numpy(int))
+
+
+def test_libsvm_rows_stay_sparse(frame: pd.DataFrame, tmp_path: Path):
+    X = frame[["a", "b", "c"]].to_numpy()
+    dump_svmlight_file(X, np.where(frame["target"] == "yes", 1, -1), str(tmp_path / "data.libsvm"), zero_based=False)
+    dataset = load_source(config("data.libsvm"), str(tmp_path))
+    assert sparse.issparse(dataset.X)
+    np.testing.assert_allclose(dataset.X.toarray(), X)
+    assert dataset.target.classes == ("-1", "1")
+
+
+def test_bundled_sets_keep_their_names():
+    dataset = load_source(DatasetConfig(source="sklearn", name="breast_cancer"))
+    raw = load_breast_cancer()
+    assert dataset.target.classes == ("benign", "malignant")
+    np.testing.assert_array_equal(dataset.X, raw.data)
+    assert dataset.features[0] == "mean radius"
+
+
+@pytest.mark.parametrize(
+    ("values", "task"),
+    [
+        ([0.1, 0.5, 0.9], "regression"),
+        ([1, 2, 1], "classification"),
+        ([1.0, -1.0, 1.0], "classification"),
+        (list(range(40)), "regression"),
+        (["x", "y", "x"], "classification"),
+        ([True, False, True], "classification"),
+    ],
+)
+def test_the_task_follows_from_the_target(tmp_path: Path, values: list, task: str):
+    values = (values * 14)[:40]
+    write(pd.DataFrame({"a": np.arange(40.0), "target": values}), tmp_path / "data.parquet")
+    assert load_source(config("data.parquet"), str(tmp_path)).target.task == task
+
+
+def test_positive_codes_one_value_against_the_rest(frame: pd.DataFrame, tmp_path: Path):
+    write(frame, tmp_path / "data.parquet")
+    signs = np.where(frame["target"] == "yes", 1.0, -1.0)
+    regression = load_source(config("data.parquet", positive="yes", task="regression"), str(tmp_path)).target
+    np.testing.assert_array_equal(regression.values, signs)
+    classes = load_source(config("data.parquet", positive="yes"), str(tmp_path)).target
+    assert classes.classes == ("rest", "yes")
+    np.testing.assert_array_equal(classes.Y[:, 0], signs)
+
+
+def test_scaling_and_subsampling(frame: pd.DataFrame, tmp_path: Path):
+    frame["constant"] = 7.0
+    write(frame, tmp_path / "data.parquet")
+    unit = load_source(config("data.parquet", scale="unit"), str(tmp_path)).X
+    np.testing.assert_allclose([unit.min(axis=0), unit.max(axis=0)], [[0, 0, 0, 0], [1, 1, 1, 0]])
+    standard = load_source(config("data.parquet", scale="standard"), str(tmp_path)).X
+    np.testing.assert_allclose([standard.mean(axis=0), standard.std(axis=0)], [[0] * 4, [1, 1, 1, 0]], atol=1e-12)
+    few = load_source(config("data.parquet", subsample=12), str(tmp_path), seed=3)
+    again = load_source(config("data.parquet", subsample=12), str(tmp_path), seed=3)
+    other = load_source(config("data.parquet", subsample=12), str(tmp_path), seed=4)
+    assert few.X.shape == (12, 4)
+    np.testing.assert_array_equal(few.X, again.X)
+    assert not np.array_equal(few.X, other.X)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_a_stored_data_set_comes_back_as_it_was(frame: pd.DataFrame, tmp_path: Path, working_folder: Path, kind: str):
+    X = frame[["a", "b", "c"]].to_numpy(float)
+    if kind == "dense":
+        write(frame, tmp_path / "data.parquet")
+        dataset = load_source(config("data.parquet"), str(tmp_path))
+    else:
+        dump_svmlight_file(X, frame["b"].to_numpy() % 2, str(tmp_path / "data.libsvm"))
+        dataset = load_source(config("data.libsvm"), str(tmp_path))
+    ref = store_dataset(dataset, "data", "somewhere")
+    back = load_dataset(ref)
+    assert dataset_digest(back) == ref.digest
+    assert (back.features, back.target.classes, back.target.task) == (
+        dataset.features, dataset.target.classes, dataset.target.task,
+    )  # fmt: skip
+    assert sorted(path.name[0] for path in Path(ref.path).parent.iterdir()) == [ref.digest[0]]
+
+
+def test_the_digest_sees_content_and_not_the_place(frame: pd.DataFrame, tmp_path: Path):
+    write(frame, tmp_path / "one.parquet")
+    write(frame, tmp_path / "two.csv")
+    one, two = (load_source(config(name), str(tmp_path)) for name in ("one.parquet", "two.csv"))
+    assert dataset_digest(one) == dataset_digest(two)
+    frame.loc[0, "a"] += 1e-9
+    write(frame, tmp_path / "one.parquet")
+    assert dataset_digest(load_source(config("one.parquet"), str(tmp_path))) != dataset_digest(two)
+
+
+def spoil(frame: pd.DataFrame, what: str) -> pd.DataFrame:
+    if what == "nan":
+        frame.loc[[3, 4], "a"] = np.nan
+        frame.loc[7, "c"] = np.inf
+    elif what == "text":
+        frame["b"] = "red"
+    elif what == "one class":
+        frame["target"] = "yes"
+    elif what == "no label":
+        frame.loc[5, "target"] = None
+    elif what == "no feature":
+        frame = frame[["target"]]
+    elif what == "nan target":
+        frame["target"] = np.arange(30) / 7
+        frame.loc[2, "target"] = np.nan
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("what", "keys", "sentence"),
+    [
+        ("nan", {}, r"data set data: NaN, infinity or missing values in column a \(2\), c \(1\) of 30 rows"),
+        ("text", {}, r"column 'b' is not numeric \(.*string, such as 'red'\); .*'drop: \[b\]'"),
+        ("one class", {}, r"at least two classes, got only \['yes'\]"),
+        ("no label", {}, "target 'target' is missing or not finite in 1 of 30 rows"),
+        ("nan target", {}, "target 'target' is missing or not finite in 1 of 30 rows"),
+        ("no feature", {}, "leaves 30 rows and 0 feature columns"),
+        ("", {"target": "zz"}, "target 'zz' is not a column of data.parquet; it has a, b, c, target"),
+        ("", {"drop": ["zz"]}, "drop 'zz' is not a column of data.parquet"),
+        ("", {"task": "regression"}, r"target 'target' is text \('no', 'yes'\), which a regression cannot use"),
+        ("", {"positive": "maybe"}, "'positive' must be one of several values of the target, got 'maybe'.*'no', 'yes'"),
+    ],
+)
+def test_a_faulty_file_gets_one_sentence(
+    frame: pd.DataFrame, tmp_path: Path, what: str, keys: dict[str, object], sentence: str
+):
+    write(spoil(frame, what), tmp_path / "data.parquet")
+    with pytest.raises(InputError, match=sentence) as caught:
+        load_source(config("data.parquet", **keys), str(tmp_path))
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_unreadable_and_unknown_files_are_named(tmp_path: Path):
+    with pytest.raises(InputError, match=r"there is no file .*gone\.csv"):
+        load_source(config("gone.csv"), str(tmp_path))
+    (tmp_path / "data.parquet").write_text("hello")
+    with pytest.raises(InputError, match=r"data\.parquet cannot be read as parquet"):
+        load_source(config("data.parquet"), str(tmp_path))
+    (tmp_path / "data.xlsx").write_text("hello")
+    with pytest.raises(InputError, match=r"cannot read data.xlsx; supported endings: .parquet, .csv"):
+        load_source(config("data.xlsx"), str(tmp_path))
+    (tmp_path / "data.libsvm").write_text("1 a:b")
+    with pytest.raises(InputError, match="cannot be read as LIBSVM text"):
+        load_source(config("data.libsvm"), str(tmp_path))
+
+
+def test_sparse_rows_are_not_filled_by_scaling(tmp_path: Path):
+    X = np.array([[0.0, -1.0], [2.0, 0.0], [0.0, 3.0]] * 4)
+    dump_svmlight_file(X, [0, 1, 0] * 4, str(tmp_path / "data.libsvm"))
+    for scale in ("standard", "unit"):
+        with pytest.raises(InputError, match="would fill this sparse data set's zeros"):
+            load_source(config("data.libsvm", scale=scale), str(tmp_path))
+    dump_svmlight_file(np.abs(X), [0, 1, 0] * 4, str(tmp_path / "data.libsvm"))
+    assert load_source(config("data.libsvm", scale="unit"), str(tmp_path)).X.max() == 1.0
+
+
+def test_real_ionosphere_file(shared_data: Path):
+    dataset = load_source(config("ionosphere.parquet", positive="g", task="regression"), str(shared_data))
+    assert dataset.X.shape == (351, 34)
+    assert dataset.target.values.sum() == 225 - 126

@@ -1,0 +1,75 @@
+"""Summaries and reports, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from tasks.report import display_table, summarise, verdicts
+from tasks.report import measures as describe_measures
+
+ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
+
+
+def folds(errors: dict[str, list[float]] = ERRORS, dataset: str = "d") -> pd.DataFrame:
+    rows = [
+        {
+            "dataset": dataset, "task": "classification", "learner": learner, "predictor": "svm", "repeat": 0,
+            "fold": fold, "alignment": 0.5 + 0.1 * fold, "error": error, "metric": "misclassification",
+            "seconds_weights": 0.1, "seconds_fit": 0.2, "n_train": 6, "n_kernels": 2, "weights": np.array([0.6, 0.8]),
+            "trivial_error": 0.5, "grid_edge": fold == 0, "kernels": ["k1", "k2"],
+        }
+        for learner, values in errors.items()
+        for fold, error in enumerate(values)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_a_summary_is_mean_and_deviation_over_folds_with_a_paired_test():
+    row = summarise(folds()).set_index("learner").loc["alignf"]
+    assert row.error_mean == pytest.approx(0.21)
+    assert row.error_sd == pytest.approx(np.std([0.20, 0.15, 0.28], ddof=1))
+    assert row.relative_error == pytest.approx(0.42)
+    assert row.alignment_mean == pytest.approx(0.6)
+    assert row.seconds_fit == pytest.approx(0.6)
+    assert row.weights == pytest.approx([0.6 / 1.4, 0.8 / 1.4])
+    # By hand: the differences are -.10, -.05, -.12.
+    difference = np.array([-0.10, -0.05, -0.12])
+    t = difference.mean() / (difference.std(ddof=1) / np.sqrt(3))
+    assert row.p_better_than_unif == pytest.approx(stats.t.cdf(t, df=2))
+    assert row.grid_edge == 1
+
+
+def test_equal_errors_are_not_significant_and_the_lowest_is_marked():
+    summary = summarise(folds()).set_index("learner")
+    assert summary.loc["single", "p_better_than_unif"] == 1.0
+    assert summary["best"].to_dict() == {"unif": False, "alignf": True, "single": False}
+
+
+def test_without_the_baseline_there_is_no_test():
+    summary = summarise(folds({"alignf": ERRORS["alignf"]}))
+    assert summary["p_better_than_unif"].isna().all()
+    assert verdicts(summary) == ["d: alignf has the lowest misclassification, 0.210 ± 0.066."]
+
+
+def test_verdicts_say_who_wins_and_whether_it_is_significant():
+    assert verdicts(summarise(folds())) == [
+        "d: alignf has the lowest misclassification, 0.210 ± 0.066, significantly better than unif's 0.30 ± 0.10 "
+        "(p = 0.02)."
+    ]
+    assert verdicts(summarise(folds({"unif": [0.1, 0.1, 0.1], "align": [0.2, 0.1, 0.2]})))[0].endswith(
+        "no learner beats the uniform combination."
+    )
+
+
+def test_the_table_shows_as_many_digits_as_the_deviation_allows():
+    table = display_table(summarise(folds({"unif": [54.1, 50.2, 58.9], "align": [0.1, 0.1, 0.1]})))
+    assert [row["test error"] for row in table] == ["54.4 ± 4.4", "0.1000 ± 0.0000"]
+    assert table[0]["p vs unif"] == ""
+
+
+def test_measures_name_the_error_of_each_data_set():
+    both = pd.concat([folds(), folds(dataset="e").assign(metric="rmse")])
+    assert describe_measures(summarise(both)) == "misclassified share (d); root mean squared error (e)"

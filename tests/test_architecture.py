@@ -1,0 +1,129 @@
+"""The rule of the house: flows -> tasks -> kernels, never upward, never flow to flow."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("kernels", "conf", "tasks", "flows")
+
+ALLOWED = {
+    "kernels": {"kernels"},
+    "conf": {"conf"},
+    "tasks": {"tasks", "conf", "kernels"},
+    "flows": {"flows", "tasks", "conf", "kernels"},
+}
+
+THIRD_PARTY = {
+    "kernels": {"numpy", "scipy", "sklearn", "threadpoolctl"},
+    "conf": {"pydantic", "yaml"},
+}
+
+
+def modules(package: str) -> list[Path]:
+    return sorted((ROOT / package).rglob("*.py"))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every imported module of a file, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield str(node.module)
+
+
+ALL_MODULES = [(package, path) for package in PACKAGES for path in modules(package)]
+
+
+@pytest.mark.parametrize(("package", "path"), ALL_MODULES, ids=lambda value: getattr(value, "stem", value))
+def test_imports_never_point_upward(package: str, path: Path):
+    for name in imports(path):
+        top = name.split(".")[0]
+        if top in PACKAGES:
+            assert top in ALLOWED[package], f"{path.name} imports {name}"
+        elif package in THIRD_PARTY:
+            assert top in THIRD_PARTY[package] | set(sys.stdlib_module_names), f"{path.name} imports {name}"
+
+
+def test_no_flow_imports_another_flow():
+    names = {path.stem for path in modules("flows")} - {"cli", "__init__"}
+    for path in modules("flows"):
+        if path.stem != "cli":
+            assert not {name.removeprefix("flows.") for name in imports(path)} & names, path.name
+
+
+def test_only_tracking_imports_mlflow():
+    users = {
+        f"{package}/{path.name}"
+        for package, path in ALL_MODULES
+        if any(name.split(".")[0] == "mlflow" for name in imports(path))
+    }
+    assert users == {"tasks/tracking.py"}
+
+
+@pytest.mark.parametrize("package", ["kernels", "conf.loading"])
+def test_a_fresh_import_loads_nothing_heavy(package: str):
+    heavy = ["prefect", "mlflow", "dask", "distributed", "pyarrow"]
+    code = f"import {package}, sys; print([name for name in {heavy} if name in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+def test_importing_the_flows_does_nothing(tmp_path: Path):
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import flows.compare"
+    run = subprocess.run([sys.executable, "-c", code, str(ROOT)], cwd=tmp_path, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_package_of_the_tree_is_installed():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    found = {".".join(path.parent.relative_to(ROOT).parts) for package in PACKAGES for path in modules(package)}
+    assert set(listed) == found
+
+
+def test_the_version_has_its_entry_in_the_changelog():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_every_dependency_has_its_reason():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if re.match(r'\s+"[\w\[\]-]+[<>=]', line)]
+    assert len(lines) > 15
+    assert [line for line in lines if "#" not in line] == []
+
+
+def test_constraints_pin_versions_without_addresses():
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = [line for line in lines if line and not line.startswith("#")]
+    assert [line for line in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!_]+", line)] == []
+    pinned = {line.split("==")[0].lower() for line in pins}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
+    names = {re.match(r"[A-Za-z0-9._-]+", item).group().lower() for item in wanted}
+    assert names <= pinned
+
+
+def test_the_readme_names_every_command_learner_and_configuration():
+    from flows.cli import app
+    from kernels import LEARNERS
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in app.registered_commands:
+        assert f"learnkernels {command.callback.__name__}" in readme
+    for learner in LEARNERS:
+        assert f"`{learner}`" in readme
+    for path in re.findall(r"conf/[\w-]+\.yaml", readme):
+        assert yaml.safe_load((ROOT / path).read_text())["name"]
