@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kernels.centering import subtract_means
-from kernels.families.base import KernelFamily, Rows
+from kernels.families.base import KernelFamily, Rows, as_rows
 from kernels.learners import LEARNERS, Certificate
 from kernels.moments import GramMoments, block_rows_for, gram_moments
 from kernels.targets import Target, Task
@@ -119,8 +119,9 @@ class LearnedKernel:
         Raises
         ------
         ValueError
-            The number of features differs from that of the training rows.
+            The number of features differs from that of the training rows, or a value is not finite.
         """
+        X_new = as_rows(X_new)
         if X_new.shape[1] != self.X.shape[1]:
             raise ValueError(
                 f"X_new must have the {self.X.shape[1]} features of the training rows, got {X_new.shape[1]}; "
@@ -204,7 +205,7 @@ def learn_from_moments(
         alignment=moments.alignment(solution.weights / scales),
         alignments=moments.alignments,
         certificate=solution.certificate,
-        X=X[moments.rows],
+        X=as_rows(X)[moments.rows],
         rows=moments.rows,
         shift=moments.shift,
         row_means=moments.row_means,
@@ -213,13 +214,15 @@ def learn_from_moments(
 
 def require_informative(moments: GramMoments) -> None:
     """Raise ValueError if a base kernel or the target is constant on the rows of `moments`."""
-    if not moments.target_norm > 0:
+    # Targets are kept less their mean over the whole pass, so a constant one is zero or that mean's rounding.
+    magnitude = float(np.linalg.norm(moments.targets)) ** 2
+    if not moments.target_norm > (4 * np.finfo(np.float64).eps) ** 2 * magnitude:
         raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
     centered = np.diag(moments.frobenius)
     raw = np.einsum("ghkk->k", moments.products)
     # A kernel that is constant equals its shift up to rounding, and both norms are zero or rounding.
-    magnitude = raw + (moments.n_rows * moments.shift) ** 2
-    constant = (centered <= CONSTANT * raw) | (centered <= (4 * np.finfo(np.float64).eps) ** 2 * magnitude)
+    whole = raw + (moments.n_rows * moments.shift) ** 2
+    constant = (centered <= CONSTANT * raw) | (centered <= (4 * np.finfo(np.float64).eps) ** 2 * whole)
     if constant.any():
         names = ", ".join(moments.names[k] for k in np.flatnonzero(constant))
         raise ValueError(
@@ -277,9 +280,9 @@ def learn_kernel(
     >>> from kernels import GaussianFamily, learn_kernel
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 5))
-    >>> y = np.sign(X[:, 0] * X[:, 1])
+    >>> y = np.sign(X[:, 0] * X[:, 1] + 0.5 * X[:, 2])
     >>> learn_kernel("alignf", GaussianFamily([0.01, 0.1, 1.0]), X, y).shares.round(2)
-    array([0., 1., 0.])
+    array([0.  , 0.28, 0.72])
     """
     moments = gram_moments(family, X, Target.of(y, task).Y)
     return learn_from_moments(name, family, X, moments, normalise=normalise, **params)

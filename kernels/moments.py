@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows
+from kernels.families.base import KernelFamily, Rows, as_rows
 from kernels.threads import one_blas_thread
 
 TILE_BYTES = 4 << 20
@@ -423,7 +423,7 @@ def gram_moments(
     Raises
     ------
     ValueError
-        Lengths differ, fewer than two rows, or `Y` is not finite.
+        Lengths differ, fewer than two rows, `X` or `Y` is not finite, or `Y` is constant.
 
     Notes
     -----
@@ -433,6 +433,7 @@ def gram_moments(
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.2.1 (M, a) by Lemma 1.
     """
+    X = as_rows(X)
     m = X.shape[0]
     Y = np.asarray(Y, dtype=np.float64)
     Y = Y[:, None] if Y.ndim == 1 else Y
@@ -443,6 +444,8 @@ def gram_moments(
         raise ValueError(f"Y and groups must have one entry a row of X, got {len(Y)} and {len(groups)} for {m} rows.")
     if not np.isfinite(Y).all():
         raise ValueError("Y must be finite, got NaN or infinity; drop those rows.")
+    if not np.ptp(Y, axis=0).any():
+        raise ValueError("Y must vary, got a constant target, with which no kernel can align.")
     blocks = RowBlocks.of(groups, block_rows or block_rows_for(family))
     X_sorted, Y_sorted = X[blocks.order], (Y - Y.mean(axis=0))[blocks.order]
     shift = choose_shift(family, X_sorted)

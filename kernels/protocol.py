@@ -18,7 +18,16 @@ EDGE_GAIN = 1e-3
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial of a cross-validation: which folds train, validate and test."""
+    """One trial of a cross-validation: which folds train, validate and test.
+
+    Attributes
+    ----------
+    index : int
+        Position among the trials.
+    training : tuple of int
+    validation, test : int
+        Folds; disjoint, together all of them.
+    """
 
     index: int
     training: tuple[int, ...]
@@ -98,6 +107,15 @@ def assign_folds(target: Target, n_folds: int, seed: int) -> np.ndarray:
 
 def trials(n_folds: int) -> list[Trial]:
     """Return one trial a fold: fold t tests, the next one validates, the others train.
+
+    Parameters
+    ----------
+    n_folds : int
+        At least 3.
+
+    Returns
+    -------
+    trials : list of Trial
 
     References
     ----------

@@ -16,6 +16,8 @@ Rows: TypeAlias = Any
 class KernelFamily(ABC):
     """p base kernels that share work, evaluated one tile of pairs at a time.
 
+    Notes
+    -----
     A tile holds the values of all p kernels for every pair of a row of `A` and a row of `B`. Centered
     quantities do not change when a constant is added to a kernel, so a caller may ask for ``K - shift``:
     a family that knows how to form that difference without cancellation (Gaussians, by ``expm1``) does.
@@ -55,6 +57,22 @@ class KernelFamily(ABC):
     @abstractmethod
     def subset(self, kernels: Sequence[int]) -> KernelFamily:
         """Return the family of the base kernels at the given positions, in that order."""
+
+
+def as_rows(X: Rows) -> Rows:
+    """Return rows as a float64 array or CSR matrix, without a copy where they are one.
+
+    Raises
+    ------
+    ValueError
+        X is not two-dimensional, or an entry is NaN or infinite.
+    """
+    rows = X.tocsr().astype(np.float64, copy=False) if sparse.issparse(X) else np.asarray(X, dtype=np.float64)
+    if rows.ndim != 2:
+        raise ValueError(f"X must be two-dimensional, rows by features, got shape {rows.shape}; try X.reshape(-1, 1).")
+    if not np.isfinite(rows.data if sparse.issparse(rows) else rows).all():
+        raise ValueError("X must be finite, got NaN or infinity; impute or drop those rows.")
+    return rows
 
 
 def squared_distances(A: Rows, B: Rows) -> np.ndarray:

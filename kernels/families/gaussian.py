@@ -84,4 +84,4 @@ class GaussianFamily(KernelFamily):
 def _readable(gamma: float) -> str:
     """Return a bandwidth as people write it: a power of two of some size as such."""
     mantissa, exponent = np.frexp(gamma)
-    return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent - 1) > 1 else f"{gamma:g}"
+    return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent - 1) > 1 else f"{gamma:.12g}"

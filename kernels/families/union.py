@@ -49,11 +49,12 @@ class FamilyUnion(KernelFamily):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(
+        names = [
             name if view is None else f"{name} on {view}"
             for family, view in zip(self.families, self.views, strict=True)
             for name in family.names
-        )
+        ]
+        return tuple(_apart(names))
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
         K = np.empty((self.n_kernels, A.shape[0], B.shape[0]))
@@ -90,3 +91,8 @@ def _positions(columns: np.ndarray | None) -> str | None:
         return None
     shown = ", ".join(map(str, columns[:4])) + (f", ... ({len(columns)})" if len(columns) > 4 else "")
     return f"columns {shown}"
+
+
+def _apart(names: list[str]) -> list[str]:
+    """Return the names, numbered where one appears again."""
+    return [f"{name} ({names[:k].count(name) + 1})" if name in names[:k] else name for k, name in enumerate(names)]

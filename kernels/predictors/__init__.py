@@ -52,6 +52,17 @@ DEFAULT_PREDICTOR: dict[Task, str] = {"classification": "svm", "regression": "kr
 def resolve_predictor(name: str, task: Task) -> str:
     """Return the name of the predictor to use for a task.
 
+    Parameters
+    ----------
+    name : str
+        A predictor of the table, or ``auto``.
+    task : {"classification", "regression"}
+        What it is to serve.
+
+    Returns
+    -------
+    name : str
+
     Raises
     ------
     ValueError

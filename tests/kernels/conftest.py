@@ -1,0 +1,106 @@
+"""The table of (family, rows) that every generic test walks; a new family inherits all tests from a new line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from kernels import FamilyUnion, GaussianFamily, KernelFamily, LinearFamily, PolynomialFamily
+from tests import reference
+
+
+@dataclass(frozen=True)
+class Case:
+    """A family, the same kernels as functions of two rows, and rows to try them on."""
+
+    name: str
+    family: KernelFamily
+    kernels: Sequence[reference.Kernel]
+    X: object
+
+    @cached_property
+    def grams(self) -> list[np.ndarray]:
+        """Base kernels over all rows by double loops, in long double."""
+        return reference.grams(self.kernels, self.X)
+
+    @cached_property
+    def sizes(self) -> np.ndarray:
+        """Largest value of each base kernel, shape (p, 1, 1): what rounding is relative to."""
+        return np.array([float(np.abs(K).max()) for K in self.grams])[:, None, None]
+
+    def tile_error(self, tile: np.ndarray, rows=slice(None), columns=slice(None), shift=None) -> float:
+        """Return the largest deviation of a tile from the oracle, relative to each kernel's size."""
+        expected = np.stack([K[rows][:, columns] for K in self.grams])
+        if shift is not None:
+            expected = expected - shift[:, None, None]
+        return float((np.abs(tile - expected) / self.sizes).max())
+
+
+def dense_rows(m: int, d: int, seed: int) -> np.ndarray:
+    X = np.random.default_rng(seed).normal(size=(m, d))
+    X.flags.writeable = False
+    return X
+
+
+def sparse_rows(m: int, d: int, seed: int, kind=sparse.csr_matrix):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, d)) * (rng.random((m, d)) < 0.3)
+    X[3] = 0.0
+    return kind(X)
+
+
+def gaussians(gammas: Sequence[float]):
+    return GaussianFamily(gammas), [reference.gaussian(gamma) for gamma in gammas]
+
+
+def polynomials(degrees: Sequence[int], gamma: float, coef0: float):
+    family = PolynomialFamily(degrees, gamma=gamma, coef0=coef0)
+    return family, [reference.polynomial(r, gamma, coef0) for r in degrees]
+
+
+def linears():
+    return LinearFamily(), [reference.linear()]
+
+
+def union(parts, columns):
+    kernels = []
+    for (_, oracles), view in zip(parts, columns, strict=True):
+        kernels += [oracle if view is None else reference.on_columns(oracle, view) for oracle in oracles]
+    return FamilyUnion([family for family, _ in parts], columns), kernels
+
+
+# Grid in shuffled order, with a gap: 2^2 has no half in the set.
+POWERS_OF_TWO = [2.0**g for g in (-3, 0, -1, -6, 2, -2, -5)]
+NESTED = union([gaussians([0.5, 0.25]), linears()], [[1, 0], None])
+
+CASES = [
+    Case("gaussian-powers", *gaussians(POWERS_OF_TWO), dense_rows(41, 4, seed=0)),
+    Case("gaussian-arbitrary", *gaussians([0.3, 0.07, 1.9]), dense_rows(37, 5, seed=1)),
+    Case("gaussian-mixed", *gaussians([0.4, 0.1, 1.7, 0.2, 0.5]), dense_rows(38, 3, seed=2)),
+    Case("gaussian-one", *gaussians([0.11]), dense_rows(20, 1, seed=3)),
+    Case("polynomial", *polynomials([3, 1, 2], gamma=0.3, coef0=0.7), dense_rows(36, 4, seed=4)),
+    Case("polynomial-homogeneous", *polynomials([2], gamma=1.0, coef0=0.0), dense_rows(35, 3, seed=5)),
+    Case("linear", *linears(), dense_rows(39, 6, seed=6)),
+    Case(
+        "union-on-columns",
+        *union([gaussians([0.5, 1.0, 0.3]), linears(), polynomials([2, 3], 0.5, 1.0)], [[0, 2], None, [3, 1, 0]]),
+        dense_rows(40, 4, seed=7),
+    ),
+    Case("union-of-unions", *union([NESTED, linears()], [[2, 0, 1], [1]]), dense_rows(33, 4, seed=8)),
+    Case("gaussian-csr", *gaussians([0.25, 0.5, 0.13]), sparse_rows(37, 9, seed=9)),
+    Case(
+        "union-csr-array",
+        *union([linears(), gaussians([0.5, 0.25]), polynomials([2], 0.5, 1.0)], [None, [0, 3, 4, 7], [8, 2, 1]]),
+        sparse_rows(34, 9, seed=10, kind=sparse.csr_array),
+    ),
+]
+
+
+@pytest.fixture(params=CASES, ids=lambda case: case.name)
+def case(request) -> Case:
+    return request.param

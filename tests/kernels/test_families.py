@@ -1,0 +1,241 @@
+"""Families of base kernels: values, and the properties that the engine relies on."""
+
+import re
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.datasets import load_breast_cancer
+
+from kernels import FamilyUnion, GaussianFamily, LinearFamily, PolynomialFamily, center_gram
+from tests.reference import centered, gaussian, gaussian_less_one, gram, linear, squared_distance
+
+# Values on unit-scale data: a dozen operations of rounding, and the expanded squared distance loses eps |x|^2.
+UNIT = 1e-12
+
+
+def snapshot(X):
+    return X.copy() if sparse.issparse(X) else np.array(X)
+
+
+def same_rows(X, Z) -> bool:
+    return (X != Z).nnz == 0 if sparse.issparse(X) else np.array_equal(X, Z)
+
+
+# Every family --------------------------------------------------------------------------------------------------------
+
+
+def test_tile_of_two_blocks_is_the_kernel_of_each_pair(case):
+    tile = case.family.tile(case.X[:13], case.X[13:])
+    assert case.tile_error(tile, slice(0, 13), slice(13, None)) <= UNIT
+
+
+def test_tile_of_one_block_is_the_kernel_of_each_pair(case):
+    assert case.tile_error(case.family.tile(case.X, case.X)) <= UNIT
+
+
+def test_a_shift_is_subtracted_from_each_kernel(case):
+    shift = np.linspace(-0.7, 1.3, case.family.n_kernels)
+    tile = case.family.tile(case.X[:13], case.X[13:], shift)
+    assert case.tile_error(tile, slice(0, 13), slice(13, None), shift) <= UNIT
+
+
+def test_diag_is_the_diagonal_of_a_tile(case):
+    diagonal = np.einsum("kaa->ka", case.family.tile(case.X, case.X))
+    np.testing.assert_allclose(case.family.diag(case.X), diagonal, rtol=0, atol=UNIT * case.sizes.max())
+
+
+def test_a_subset_keeps_the_kernels_named_in_the_order_named(case):
+    p = case.family.n_kernels
+    whole = case.family.tile(case.X[:9], case.X[9:])
+    # A bandwidth whose half is left out gets its own exponential, so values may move by rounding.
+    for kernels in (list(range(p))[::-1], [p - 1], list(range(0, p, 2))):
+        part = case.family.subset(kernels)
+        assert part.names == tuple(case.family.names[k] for k in kernels)
+        np.testing.assert_allclose(
+            part.tile(case.X[:9], case.X[9:]) / case.sizes[kernels], whole[kernels] / case.sizes[kernels], atol=UNIT
+        )
+
+
+def test_each_kernel_has_its_own_name(case):
+    assert len(case.family.names) == case.family.n_kernels == len(case.kernels)
+    assert len(set(case.family.names)) == case.family.n_kernels
+
+
+def test_centered_gram_is_positive_semi_definite(case):
+    for K in case.family.tile(case.X, case.X):
+        assert np.linalg.eigvalsh(center_gram(K)).min() >= -1e-12 * np.trace(K)
+
+
+def test_exchanging_the_blocks_transposes_the_tile(case):
+    A, B = case.X[:13], case.X[13:]
+    forward, backward = case.family.tile(A, B), case.family.tile(B, A)
+    np.testing.assert_allclose(forward / case.sizes, backward.transpose(0, 2, 1) / case.sizes, rtol=0, atol=UNIT)
+
+
+def test_rows_and_shift_are_not_modified(case):
+    A, B, shift = case.X[:13], case.X[13:], np.full(case.family.n_kernels, 0.3)
+    before = snapshot(A), snapshot(B)
+    for second in (A, B):
+        case.family.tile(A, second, shift)
+        case.family.tile(A, second)
+    case.family.diag(A)
+    assert same_rows(A, before[0])
+    assert same_rows(B, before[1])
+    np.testing.assert_array_equal(shift, 0.3)
+
+
+def test_a_tile_is_freshly_allocated(case):
+    first = case.family.tile(case.X, case.X)
+    kept = first.copy()
+    second = case.family.tile(case.X, case.X)
+    second[...] = np.nan
+    np.testing.assert_array_equal(first, kept)
+
+
+# Accuracy ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gammas", [[2.0**-26], [2.0**-20, 2.0**-26, 2.0**-25, 2.0**-24], [3e-8, 1e-12]])
+def test_a_nearly_constant_gaussian_less_one_keeps_its_digits(gammas):
+    X = np.random.default_rng(0).normal(size=(30, 6))
+    E = GaussianFamily(gammas).tile(X[:12], X[12:], shift=np.ones(len(gammas)))
+    for k, gamma in enumerate(gammas):
+        D = gram(squared_distance(), X[:12], X[12:])
+        series = -gamma * D + (gamma * D) ** 2 / 2 - (gamma * D) ** 3 / 6  # the next term is below 1e-19 of the first
+        # Relative to the small number itself: plain exp(-gamma D) - 1 would be off by 1e-9 or more here.
+        np.testing.assert_allclose(E[k], series.astype(float), rtol=1e-12)
+
+
+def test_doubling_up_a_long_grid_does_not_pile_up_errors():
+    gammas = [2.0**g for g in range(-26, 5)]
+    X = np.random.default_rng(1).normal(size=(24, 3))
+    E = GaussianFamily(gammas).tile(X[:10], X[10:], shift=np.ones(31))
+    for k, gamma in enumerate(gammas):
+        exact = gram(gaussian_less_one(gamma), X[:10], X[10:]).astype(float)
+        # Relative to K - 1 itself, whose smallest values are 1e-9; the closest rows here lose a factor ten of D.
+        np.testing.assert_allclose(E[k], exact, rtol=1e-12)
+
+
+def test_gaussian_of_a_row_with_itself_is_exactly_one():
+    X = 1e3 * np.random.default_rng(2).normal(size=(20, 4))
+    tile = GaussianFamily([0.7, 1.4, 5.0]).tile(X, X)
+    np.testing.assert_array_equal(np.einsum("kaa->ka", tile), 1.0)
+
+
+def test_gaussian_of_a_row_with_itself_is_exactly_one_on_columns_too():
+    X = 1e3 * np.random.default_rng(2).normal(size=(20, 4))
+    for rows in (X, sparse.csr_matrix(X)):
+        tile = FamilyUnion([GaussianFamily([0.7, 5.0])], [[2, 0]]).tile(rows, rows)
+        np.testing.assert_array_equal(np.einsum("kaa->ka", tile), 1.0)
+
+
+@pytest.mark.parametrize("offset", [1e2, 1e6])
+def test_rows_far_from_the_origin_keep_their_distances(offset):
+    X = np.random.default_rng(3).normal(size=(30, 4)) + offset
+    gammas = [0.1, 0.2, 1.0]
+    tile = GaussianFamily(gammas).tile(X[:14], X[14:])
+    for k, gamma in enumerate(gammas):
+        # The expanded distance without moving the rows would lose eps * offset^2, 1e-4 for the larger offset.
+        np.testing.assert_allclose(tile[k], gram(gaussian(gamma), X[:14], X[14:]).astype(float), rtol=0, atol=1e-13)
+
+
+def test_raw_features_of_very_different_scales_are_accurate():
+    X = load_breast_cancer().data[:60]
+    gamma = 1e-5
+    tile = GaussianFamily([gamma])
+    # gamma eps |x|^2 with centered rows of length about 3e3, and a few operations.
+    np.testing.assert_allclose(
+        tile.tile(X[:30], X[30:])[0], gram(gaussian(gamma), X[:30], X[30:]).astype(float), rtol=0, atol=1e-13
+    )
+
+
+def test_gaussians_do_not_change_when_features_are_moved():
+    rng = np.random.default_rng(4)
+    X, move = rng.normal(size=(30, 4)), 50 * rng.normal(size=4)
+    family = GaussianFamily([0.1, 0.2, 0.7])
+    moved = X + move
+    # Moving rounds each feature to eps * 50 or so.
+    np.testing.assert_allclose(family.tile(moved[:9], moved[9:]), family.tile(X[:9], X[9:]), rtol=0, atol=1e-12)
+
+
+def test_the_centered_linear_kernel_does_not_change_when_features_are_moved_but_polynomials_do():
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(25, 3))
+    moved = X + np.array([1.0, -2.0, 0.5])
+    for family, unchanged in ((LinearFamily(), True), (PolynomialFamily([2]), False)):
+        before, after = (center_gram(family.tile(Z, Z)[0]) for Z in (X, moved))
+        assert np.allclose(before, after, rtol=0, atol=1e-12 * np.abs(before).max()) is unchanged
+
+
+def test_dense_and_sparse_rows_give_the_same_kernels():
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(30, 8)) * (rng.random((30, 8)) < 0.4)
+    family = FamilyUnion([GaussianFamily([0.2, 0.4]), LinearFamily(), PolynomialFamily([2])], [[1, 5], None, [0, 7]])
+    csr = sparse.csr_matrix(X)
+    np.testing.assert_allclose(family.tile(csr[:9], csr[9:]), family.tile(X[:9], X[9:]), rtol=0, atol=1e-12)
+
+
+# Unions and names ----------------------------------------------------------------------------------------------------
+
+
+def test_a_union_names_the_columns_of_a_view():
+    family = FamilyUnion([LinearFamily(), GaussianFamily([0.125])], [None, [0, 3]])
+    assert family.names[0] == "linear"
+    assert re.fullmatch(r"gaussian\(gamma=2\^-3\) on columns 0, ?3", family.names[1])
+
+
+def test_a_union_names_views_as_it_is_told_and_keeps_that_in_subsets():
+    family = FamilyUnion([LinearFamily(), GaussianFamily([0.1, 0.3])], [[0], [1]], views=["age", "income"])
+    assert family.names == ("linear on age", "gaussian(gamma=0.1) on income", "gaussian(gamma=0.3) on income")
+    assert family.subset([2, 0]).names == ("gaussian(gamma=0.3) on income", "linear on age")
+
+
+def test_a_union_on_columns_does_not_see_the_other_columns():
+    rng = np.random.default_rng(7)
+    X = rng.normal(size=(20, 4))
+    other = X.copy()
+    other[:, 1] = rng.normal(size=20)
+    family = FamilyUnion([GaussianFamily([0.5])], [[0, 2, 3]])
+    np.testing.assert_array_equal(family.tile(X, X), family.tile(other, other))
+
+
+def test_a_union_of_feature_views_sums_to_the_linear_kernel():
+    X = np.random.default_rng(8).normal(size=(18, 3))
+    family = FamilyUnion([LinearFamily()] * 3, [[0], [1], [2]])
+    np.testing.assert_allclose(family.tile(X, X).sum(axis=0), gram(linear(), X).astype(float), rtol=0, atol=1e-13)
+
+
+def test_the_degree_one_polynomial_centers_to_the_scaled_linear_kernel():
+    X = np.random.default_rng(9).normal(size=(18, 3))
+    K = PolynomialFamily([1], gamma=2.5, coef0=4.0).tile(X, X)[0]
+    np.testing.assert_allclose(center_gram(K), 2.5 * centered(gram(linear(), X)).astype(float), rtol=0, atol=1e-12)
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: GaussianFamily([]), "gammas must name at least one bandwidth"),
+        (lambda: GaussianFamily([1.0, 0.0]), "gammas must be positive and finite, got 0"),
+        (lambda: GaussianFamily([-0.5]), r"gammas must be positive and finite, got -0\.5"),
+        (lambda: GaussianFamily([np.inf]), "gammas must be positive and finite, got inf"),
+        (lambda: GaussianFamily([np.nan]), "gammas must be positive and finite, got nan"),
+        (lambda: PolynomialFamily([]), "degrees must name at least one degree"),
+        (lambda: PolynomialFamily([2, 0]), r"degrees must be whole numbers of at least 1, got \[2, 0\]"),
+        (lambda: PolynomialFamily([2.5]), r"degrees must be whole numbers of at least 1, got \[2\.5\]"),
+        (lambda: PolynomialFamily([2], gamma=0.0), "gamma must be positive and finite, got 0"),
+        (lambda: PolynomialFamily([2], gamma=np.nan), "gamma must be positive and finite, got nan"),
+        (lambda: PolynomialFamily([2], coef0=-1.0), "coef0 must be finite and not negative, got -1"),
+        (lambda: PolynomialFamily([2], coef0=np.inf), "coef0 must be finite and not negative, got inf"),
+        (lambda: LinearFamily().subset([]), r"kernels must be \[0\].*got \[\]"),
+        (lambda: FamilyUnion([]), "families must hold at least one kernel family"),
+        (lambda: FamilyUnion([LinearFamily()], [None, [0]]), "columns must have one entry a family, got 2 for 1"),
+        (lambda: FamilyUnion([LinearFamily()], [[0]], views=[]), "views must have one entry a family, got 0 for 1"),
+    ],
+)
+def test_a_parameter_outside_its_range_is_refused(make, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make()

@@ -1,0 +1,321 @@
+"""Weights: what every learner promises, and the optimality of alignf."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize, nnls
+from sklearn.datasets import load_breast_cancer
+
+from kernels import LEARNERS, GaussianFamily, GramMoments, align, alignf, gram_moments, kkt_certificate, single, unif
+from tests.reference import alignment_of_weights, kkt_residual
+
+# Optimality, relative to the problem's own size; a solver of the wrong problem misses it by orders of magnitude.
+KKT = 1e-10
+
+
+def gaussian_moments(seed: int, gammas, m: int = 60) -> GramMoments:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, 4))
+    y = np.sign(X[:, 0] * X[:, 1] + 0.3 * rng.normal(size=m))
+    return gram_moments(GaussianFamily(gammas), X, y)
+
+
+def trace_one(moments: GramMoments) -> tuple[np.ndarray, np.ndarray]:
+    """Return M and a of the base kernels scaled to trace one."""
+    traces = moments.centered_traces
+    return moments.frobenius / np.outer(traces, traces), moments.target / traces
+
+
+GRID = [2.0**g for g in range(-6, 3)]
+PROBLEMS = {f"grid-{seed}": trace_one(gaussian_moments(seed, GRID)) for seed in range(4)}
+PROBLEMS["three"] = trace_one(gaussian_moments(4, [0.05, 0.7, 3.0]))
+for M_, a_ in PROBLEMS.values():
+    M_.flags.writeable = a_.flags.writeable = False
+
+
+@pytest.fixture(params=PROBLEMS.values(), ids=PROBLEMS)
+def problem(request) -> tuple[np.ndarray, np.ndarray]:
+    return request.param
+
+
+@pytest.fixture(params=LEARNERS)
+def solve(request):
+    return LEARNERS[request.param].solve
+
+
+# Every learner -------------------------------------------------------------------------------------------------------
+
+
+def test_weights_are_finite_and_not_negative_and_have_unit_norm(solve, problem):
+    mu = solve(*problem).weights
+    assert mu.shape == problem[1].shape
+    assert np.isfinite(mu).all()
+    assert (mu >= 0).all()
+    assert np.linalg.norm(mu) == pytest.approx(1.0, rel=1e-14)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 3.0, 1e6])
+def test_weights_do_not_depend_on_the_scale_of_the_targets(solve, problem, scale):
+    M, a = problem
+    np.testing.assert_allclose(solve(M, scale**2 * a).weights, solve(M, a).weights, rtol=0, atol=1e-9)
+
+
+def test_weights_follow_the_kernels_when_these_are_reordered(solve, problem):
+    M, a = problem
+    order = np.random.default_rng(0).permutation(len(a))
+    reordered = solve(M[np.ix_(order, order)], a[order]).weights
+    # M has a condition of 1e4 or so, and the weights of dependent kernels move with it.
+    np.testing.assert_allclose(reordered, solve(M, a).weights[order], rtol=0, atol=1e-9)
+
+
+def test_one_kernel_gets_all_the_weight(solve):
+    solution = solve(np.array([[3.0]]), np.array([0.2]))
+    np.testing.assert_array_equal(solution.weights, [1.0])
+
+
+def test_a_perfect_kernel_among_noise_is_never_ranked_below_the_noise(solve):
+    M, a = np.diag([1.0, 1.0, 1.0]), np.array([0.1, 1.0, 0.2])
+    assert solve(M, a).weights[1] == solve(M, a).weights.max()
+
+
+def test_no_learner_aligns_better_than_alignf(solve, problem):
+    M, a = problem
+    best = alignment_of_weights(M, a, alignf(M, a).weights)
+    assert alignment_of_weights(M, a, solve(M, a).weights) <= best * (1 + 1e-12)
+
+
+def test_the_table_says_what_each_learner_is_and_serves():
+    for row in LEARNERS.values():
+        assert row.summary
+        assert row.source
+        assert set(row.tasks) <= {"classification", "regression"}
+        assert row.tasks
+
+
+# Scaling of the base kernels ----------------------------------------------------------------------------------------
+
+SCALES = np.array([1e-3, 1.0, 1e3])
+
+
+@pytest.mark.parametrize("learner", [unif, single, align])
+def test_these_weights_do_not_depend_on_the_scale_of_the_kernels(learner):
+    M, a = PROBLEMS["three"]
+    rescaled = learner(M * np.outer(SCALES, SCALES), a * SCALES).weights
+    np.testing.assert_allclose(rescaled, learner(M, a).weights, rtol=1e-12)
+
+
+@pytest.mark.parametrize("learner", [single, alignf])
+def test_these_combined_kernels_do_not_depend_on_the_scale_of_the_kernels(learner, problem):
+    M, a = problem
+    scales = 10.0 ** np.linspace(-3, 3, len(a))
+    combination = learner(M * np.outer(scales, scales), a * scales).weights * scales
+    combination /= np.linalg.norm(combination)
+    np.testing.assert_allclose(combination, learner(M, a).weights, rtol=0, atol=1e-9)
+
+
+# unif, single, align -------------------------------------------------------------------------------------------------
+
+
+def test_unif_weighs_all_kernels_alike(problem):
+    M, a = problem
+    np.testing.assert_allclose(unif(M, a).weights, np.full(len(a), len(a) ** -0.5), rtol=1e-14)
+
+
+def test_single_takes_the_kernel_of_highest_alignment_and_the_first_of_equals(problem):
+    M, a = problem
+    weights = single(M, a).weights
+    assert np.flatnonzero(weights).tolist() == [int((a / np.sqrt(np.diag(M))).argmax())]
+    np.testing.assert_array_equal(single(np.eye(3), np.array([0.1, 0.5, 0.5])).weights, [0, 1, 0])
+
+
+def test_align_weighs_each_kernel_by_its_own_alignment():
+    moments = gaussian_moments(5, GRID)
+    mu = align(moments.frobenius, moments.target).weights
+    np.testing.assert_allclose(mu, moments.alignments / np.linalg.norm(moments.alignments), rtol=1e-12)
+
+
+def test_align_takes_a_product_just_below_zero_as_zero():
+    np.testing.assert_array_equal(align(np.eye(2), np.array([-1e-17, 0.3])).weights, [0.0, 1.0])
+
+
+# alignf --------------------------------------------------------------------------------------------------------------
+
+
+def test_alignf_meets_the_optimality_conditions(problem):
+    M, a = problem
+    solution = alignf(M, a)
+    assert kkt_residual(M, a, solution.weights) <= KKT
+    assert solution.certificate.residual <= KKT
+
+
+@pytest.mark.parametrize("name", [name for name in PROBLEMS if name.startswith("grid")])
+def test_the_wrong_least_squares_problem_fails_those_conditions_where_a_weight_is_held_at_zero(name):
+    M, a = PROBLEMS[name]
+    right = alignf(M, a).weights
+    assert (right == 0).any()
+    wrong, _ = nnls(M, a)
+    wrong /= np.linalg.norm(wrong)
+    assert kkt_residual(M, a, wrong) > 1e4 * KKT
+    assert kkt_certificate(M, a, wrong * (wrong @ a) / (wrong @ M @ wrong)).residual > 1e4 * KKT
+
+
+@pytest.mark.parametrize("step", [0.5, 0.1, 0.02])
+@pytest.mark.parametrize("seed", range(5))
+def test_alignf_meets_the_optimality_conditions_on_grids_so_dense_that_kernels_depend(step, seed):
+    """A solver that drops directions of M below rounding leaves 1e-9 to 1e-7 here."""
+    moments = gaussian_moments(seed, 2.0 ** np.arange(-6, 2, step))
+    assert np.linalg.cond(moments.frobenius) > 1e12
+    assert alignf(*trace_one(moments)).certificate.residual < 1e-13
+
+
+def test_alignf_beats_random_weightings(problem):
+    M, a = problem
+    best = alignment_of_weights(M, a, alignf(M, a).weights)
+    rng = np.random.default_rng(1)
+    candidates = np.vstack([rng.dirichlet(np.full(len(a), shape), size=1000) for shape in (0.2, 1.0)])
+    assert max(alignment_of_weights(M, a, mu) for mu in candidates) <= best * (1 + 1e-12)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), p=st.integers(1, 7), rank=st.integers(1, 9))
+def test_alignf_agrees_with_a_general_optimiser_on_random_problems(seed, p, rank):
+    rng = np.random.default_rng(seed)
+    V = rng.normal(size=(p, rank)) + 0.3
+    V /= np.linalg.norm(V, axis=1)[:, None]
+    M, a = V @ V.T, V @ rng.normal(size=rank)
+    assume(a.max() > 0.01)
+    mu = alignf(M, a).weights
+    assert kkt_residual(M, a, mu) <= KKT
+    found = minimize(
+        lambda v: v @ M @ v - 2 * v @ a,
+        np.ones(p),
+        jac=lambda v: 2 * (M @ v - a),
+        method="L-BFGS-B",
+        bounds=[(0, None)] * p,
+        options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 10_000, "maxfun": 100_000},
+    )
+    # The optimiser stops on a flat objective: its own error is the square root of its tolerance, squared again.
+    assert alignment_of_weights(M, a, found.x) == pytest.approx(alignment_of_weights(M, a, mu), rel=1e-7)
+    assert alignment_of_weights(M, a, found.x) <= alignment_of_weights(M, a, mu) * (1 + 1e-12)
+
+
+def test_alignf_on_orthogonal_kernels_is_product_over_squared_norm():
+    M, a = np.diag([4.0, 1.0, 9.0]), np.array([2.0, -1.0, 3.0])
+    expected = np.array([0.5, 0.0, 1 / 3])
+    np.testing.assert_allclose(alignf(M, a).weights, expected / np.linalg.norm(expected), rtol=1e-12)
+
+
+def test_alignf_puts_all_weight_on_the_target_kernel_itself():
+    rng = np.random.default_rng(2)
+    V = rng.normal(size=(4, 12))
+    V[2] = rng.normal(size=12)
+    # The products of four vectors with the third of them: alignment one is reached there and nowhere else.
+    weights = alignf(V @ V.T, V @ V[2]).weights
+    np.testing.assert_allclose(weights, [0, 0, 1, 0], rtol=0, atol=1e-10)
+
+
+def test_without_active_constraints_alignf_solves_the_linear_system():
+    M, a = np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([1.0, 1.0])
+    v = np.linalg.solve(M, a)
+    assert (v > 0).all()
+    np.testing.assert_allclose(alignf(M, a).weights, v / np.linalg.norm(v), rtol=1e-12)
+
+
+def test_a_kernel_given_twice_changes_neither_combination_nor_alignment():
+    once, twice = (gaussian_moments(6, gammas) for gammas in ([0.05, 0.7, 3.0], [0.05, 0.7, 0.7, 3.0]))
+    mu, nu = alignf(*trace_one(once)).weights, alignf(*trace_one(twice)).weights
+    merged = np.array([nu[0], nu[1] + nu[2], nu[3]])
+    # Up to length: both have unit norm, over three and over four weights. M of the copies is singular.
+    np.testing.assert_allclose(merged / np.linalg.norm(merged), mu, rtol=0, atol=1e-9)
+    assert twice.alignment(nu / twice.centered_traces) == pytest.approx(
+        once.alignment(mu / once.centered_traces), rel=1e-12
+    )
+    assert kkt_residual(*trace_one(twice), nu) <= KKT
+
+
+@pytest.mark.parametrize("copies", [2, 5, 20])
+def test_many_copies_of_one_kernel_align_as_one(copies):
+    M, a = np.ones((copies, copies)), np.full(copies, 0.4)
+    mu = alignf(M, a).weights
+    assert alignment_of_weights(M, a, mu) == pytest.approx(0.4, rel=1e-12)
+    assert kkt_residual(M, a, mu) <= KKT
+
+
+@pytest.mark.parametrize("relative", [1e-3, 1e-5, 1e-7, 1e-9, 1e-11])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_nearly_equal_kernels_lose_no_alignment(relative, sign):
+    gammas = [0.3, 0.3 * (1 + sign * relative), 2.0]
+    moments = gaussian_moments(7, gammas)
+    mu = alignf(*trace_one(moments)).weights
+    reached = moments.alignment(mu / moments.centered_traces)
+    assert np.isfinite(mu).all()
+    # Directions of M whose eigenvalue is below rounding are given up; the target's part along them, and with it the
+    # alignment lost, is at most the root of that rounding.
+    lost = np.sqrt(len(mu) * np.finfo(float).eps)
+    assert reached >= moments.alignments.max() - lost
+    without = gaussian_moments(7, [0.3, 2.0])
+    assert reached >= without.alignment(alignf(*trace_one(without)).weights / without.centered_traces) - lost
+
+
+def test_kernels_of_very_different_scales_are_weighed_as_if_scaled_alike():
+    M, a = PROBLEMS["three"]
+    scales = np.array([1e-8, 1.0, 1e8])
+    solution = alignf(M * np.outer(scales, scales), a * scales)
+    combination = solution.weights * scales
+    np.testing.assert_allclose(combination / np.linalg.norm(combination), alignf(M, a).weights, rtol=0, atol=1e-10)
+    assert solution.certificate.residual <= KKT
+
+
+@pytest.mark.parametrize("learner", [align, alignf])
+def test_kernels_that_all_oppose_the_target_are_refused(learner):
+    with pytest.raises(ValueError, match="no base kernel aligns with the target"):
+        learner(np.eye(3), np.array([-1.0, 0.0, -0.2]))
+
+
+# Certificate ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_certificate_names_the_condition_that_is_broken():
+    M, a = np.array([[1.0, 0.6], [0.6, 1.0]]), np.array([1.0, 0.2])
+    optimum = np.array([1.0, 0.0])
+    assert kkt_certificate(M, a, optimum).residual <= 1e-15
+    unconstrained = kkt_certificate(M, a, np.linalg.solve(M, a))
+    assert unconstrained.primal > 0.1
+    assert unconstrained.dual <= 1e-15
+    too_short = kkt_certificate(M, a, 0.5 * optimum)
+    assert too_short.dual == pytest.approx(0.5)
+    assert too_short.complementarity == pytest.approx(0.5)
+    assert too_short.residual == max(too_short.primal, too_short.dual, too_short.complementarity)
+
+
+def test_the_certificate_does_not_depend_on_scales():
+    M, a = PROBLEMS["three"]
+    v, scales = np.array([0.3, 0.1, 0.7]), np.array([1e-4, 1.0, 1e5])
+    plain = kkt_certificate(M, a, v)
+    scaled = kkt_certificate(M * np.outer(scales, scales), 7 * a * scales, 7 * v / scales)
+    np.testing.assert_allclose(
+        [scaled.primal, scaled.dual, scaled.complementarity], [plain.primal, plain.dual, plain.complementarity]
+    )
+
+
+# Known values --------------------------------------------------------------------------------------------------------
+
+
+def test_breast_cancer_gives_the_weights_and_alignments_found_by_other_programs():
+    # Standardised features, labels +-1, gamma = 2^-9 .. 2^-3, centered, trace one. The weights of alignf are those of
+    # a general quadratic programme over explicitly centered matrices; all numbers hold to the digits given.
+    data = load_breast_cancer()
+    X = (data.data - data.data.mean(axis=0)) / data.data.std(axis=0)
+    y = 2.0 * data.target - 1.0
+    moments = gram_moments(GaussianFamily([2.0**g for g in range(-9, -2)]), X, y)
+    M, a = trace_one(moments)
+    weights = {name: LEARNERS[name].solve(M, a).weights for name in ("alignf", "align", "unif")}
+    aligned = {name: moments.alignment(mu / moments.centered_traces) for name, mu in weights.items()}
+    np.testing.assert_allclose(weights["alignf"], [0.46215, 0, 0.09035, 0.88219, 0, 0, 0], rtol=0, atol=6e-6)
+    np.testing.assert_allclose(weights["align"], [0.412, 0.420, 0.426, 0.418, 0.385, 0.317, 0.221], rtol=0, atol=6e-4)
+    assert aligned["alignf"] == pytest.approx(0.616956, rel=0, abs=6e-7)
+    assert aligned["align"] == pytest.approx(0.613322, rel=0, abs=6e-7)
+    assert aligned["unif"] == pytest.approx(0.610595, rel=0, abs=6e-7)
+    assert (weights["alignf"][[1, 4, 5, 6]] == 0).all()
+    assert kkt_residual(M, a, weights["alignf"]) <= KKT

@@ -1,0 +1,410 @@
+"""First-stage statistics: one pass over tiles against textbook matrices, for every union of fold groups."""
+
+import io
+from functools import reduce
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from kernels import (
+    FamilyUnion,
+    GaussianFamily,
+    GramMoments,
+    LinearFamily,
+    MomentsPart,
+    PolynomialFamily,
+    RowBlocks,
+    gram_moments,
+    moments_part,
+)
+from kernels.moments import choose_shift
+from tests.reference import (
+    centered,
+    frobenius_product,
+    gaussian,
+    gaussian_less_one,
+    gram,
+    grams,
+    moment_matrix,
+    moment_target,
+    target_kernel,
+    uncentered_alignment,
+)
+
+# Accumulated over tiles, against matrices in long double; the identities cancel a few digits at most.
+TEXTBOOK = 1e-10
+
+# Two ways of adding the same numbers.
+REGROUPED = 1e-12
+
+
+def targets(m: int, q: int, seed: int = 0) -> np.ndarray:
+    Y = np.random.default_rng(seed).normal(size=(m, q)) + 0.8
+    return Y[:, 0] if q == 1 else Y
+
+
+def assert_same_moments(got: GramMoments, expected: GramMoments, rtol: float = REGROUPED) -> None:
+    """Compare every statistic, relative to its own size (that of the largest kernel's for signed quantities)."""
+    assert got.names == expected.names
+    np.testing.assert_allclose(got.frobenius, expected.frobenius, rtol=rtol)
+    np.testing.assert_allclose(got.target, expected.target, rtol=rtol, atol=rtol * np.abs(expected.target).max())
+    np.testing.assert_allclose(got.centered_traces, expected.centered_traces, rtol=rtol)
+    assert got.target_norm == pytest.approx(expected.target_norm, rel=rtol)
+
+
+def assert_textbook(moments: GramMoments, Ks, Y: np.ndarray, rtol: float = TEXTBOOK) -> None:
+    """Compare with explicitly centered matrices in long double."""
+    L = centered(target_kernel(Y))
+    np.testing.assert_allclose(moments.frobenius, moment_matrix(Ks).astype(float), rtol=rtol)
+    np.testing.assert_allclose(moments.target, moment_target(Ks, Y).astype(float), rtol=rtol)
+    np.testing.assert_allclose(moments.centered_traces, [float(np.trace(centered(K))) for K in Ks], rtol=rtol)
+    np.testing.assert_allclose(moments.alignments, [uncentered_alignment(centered(K), L) for K in Ks], rtol=rtol)
+    assert moments.target_norm == pytest.approx(float(np.sqrt(frobenius_product(L, L))), rel=rtol)
+
+
+# One pass against matrices -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("q", "block_rows"), [(1, None), (1, 7), (3, 16), (3, 1)])
+def test_moments_are_those_of_explicitly_centered_matrices(case, q, block_rows):
+    Y = targets(case.X.shape[0], q)
+    assert_textbook(gram_moments(case.family, case.X, Y, block_rows=block_rows), case.grams, Y)
+
+
+def test_row_means_are_those_of_the_kernels_less_the_shift(case):
+    moments = gram_moments(case.family, case.X, targets(case.X.shape[0], 1), block_rows=9)
+    for k, K in enumerate(case.grams):
+        expected = K.mean(axis=1).astype(float) - moments.shift[k]
+        np.testing.assert_allclose(moments.row_means[k], expected, rtol=0, atol=1e-12 * case.sizes[k, 0, 0])
+
+
+def test_alignment_of_a_combination_is_that_of_the_combined_matrix(case):
+    Y = targets(case.X.shape[0], 1)
+    moments = gram_moments(case.family, case.X, Y, block_rows=11)
+    mu = np.random.default_rng(1).random(case.family.n_kernels)
+    K = sum(weight * K for weight, K in zip(mu, case.grams, strict=True))
+    expected = uncentered_alignment(centered(K), centered(target_kernel(Y)))
+    assert moments.alignment(mu) == pytest.approx(expected, rel=TEXTBOOK)
+    for k in range(case.family.n_kernels):
+        unit = np.eye(case.family.n_kernels)[k]
+        assert moments.alignment(unit) == pytest.approx(moments.alignments[k], rel=1e-12)
+
+
+@pytest.mark.parametrize("block_rows", [1, 2, 8, 40, 41, 1000])
+def test_the_size_of_a_tile_does_not_matter(block_rows):
+    rng = np.random.default_rng(2)
+    X, Y = rng.normal(size=(41, 3)), rng.normal(size=41)
+    family = GaussianFamily([0.2, 0.4, 3.0])
+    assert_same_moments(gram_moments(family, X, Y, block_rows=block_rows), gram_moments(family, X, Y))
+
+
+def test_M_is_exactly_symmetric_and_positive_semi_definite(case):
+    M = gram_moments(case.family, case.X, targets(case.X.shape[0], 1), block_rows=8).frobenius
+    np.testing.assert_array_equal(M, M.T)
+    assert np.linalg.eigvalsh(M).min() >= -1e-12 * np.trace(M)
+
+
+def test_the_order_of_the_rows_does_not_matter(case):
+    m = case.X.shape[0]
+    Y, order = targets(m, 2), np.random.default_rng(3).permutation(m)
+    shuffled = gram_moments(case.family, case.X[order], Y[order], block_rows=10)
+    # The sample that chooses the shift follows the rows' order, so other digits cancel.
+    assert_same_moments(shuffled, gram_moments(case.family, case.X, Y, block_rows=10), rtol=TEXTBOOK)
+
+
+def test_a_constant_added_to_the_targets_does_not_matter():
+    rng = np.random.default_rng(4)
+    X, Y = rng.normal(size=(35, 3)), rng.normal(size=(35, 2))
+    family = GaussianFamily([0.3, 1.0])
+    # Adding 1e3 rounds the targets to 1e-13 of their spread.
+    assert_same_moments(gram_moments(family, X, Y + 1e3), gram_moments(family, X, Y), rtol=TEXTBOOK)
+
+
+def test_two_rows_are_enough():
+    X, Y = np.array([[0.0, 1.0], [2.0, 0.5]]), np.array([1.0, -2.0])
+    family = FamilyUnion([GaussianFamily([0.5]), LinearFamily()])
+    Ks = [gram(gaussian(0.5), X), (X @ X.T).astype(np.longdouble)]
+    for block_rows in (1, 2):
+        moments = gram_moments(family, X, Y, block_rows=block_rows)
+        assert_textbook(moments, Ks, Y)
+        # Two centered rows leave one direction, along which every kernel lies.
+        np.testing.assert_allclose(moments.alignments, 1.0, rtol=1e-12)
+
+
+def test_rows_targets_and_groups_are_not_modified():
+    rng = np.random.default_rng(5)
+    X, Y, groups = rng.normal(size=(30, 3)), rng.normal(size=(30, 2)), rng.integers(0, 3, size=30)
+    for given_array in (X, Y, groups):
+        given_array.flags.writeable = False
+    gram_moments(GaussianFamily([0.5, 1.0]), X, Y, groups, block_rows=7)
+    rows = sparse.csr_matrix(X)
+    gram_moments(GaussianFamily([0.5, 1.0]), rows, Y, groups, block_rows=7)
+    assert (rows != sparse.csr_matrix(X)).nnz == 0
+
+
+# Digits --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gammas", [[2.0**-20], [2.0**-26], [2.0**-26, 2.0**-20, 2.0**-19, 1.0]])
+def test_nearly_constant_kernels_keep_their_digits(gammas):
+    rng = np.random.default_rng(6)
+    X, Y = rng.normal(size=(60, 5)), rng.normal(size=60)
+    moments = gram_moments(GaussianFamily(gammas), X, Y, block_rows=16)
+    Ks = [gram(gaussian_less_one(gamma), X) for gamma in gammas]  # less a constant: the same once centered
+    # Relative to M itself, which is 1e-12 for the smallest bandwidth: accumulating exp would leave one digit of it.
+    assert_textbook(moments, Ks, Y, rtol=1e-9)
+
+
+def test_kernels_that_are_nearly_the_identity_keep_their_digits():
+    rng = np.random.default_rng(7)
+    X, Y = rng.normal(size=(50, 6)), rng.normal(size=50)
+    assert_textbook(gram_moments(GaussianFamily([8.0, 200.0]), X, Y), grams([gaussian(8.0), gaussian(200.0)], X), Y)
+
+
+def test_gaussians_far_from_the_origin_keep_their_digits():
+    rng = np.random.default_rng(8)
+    X, Y = rng.normal(size=(50, 3)) + 1e4, rng.normal(size=50)
+    gammas = [0.01, 0.02, 0.5]
+    moments = gram_moments(GaussianFamily(gammas), X, Y, block_rows=13)
+    assert_textbook(moments, grams([gaussian(gamma) for gamma in gammas], X), Y)
+
+
+# Fold groups ---------------------------------------------------------------------------------------------------------
+
+LABELS = np.array([-4, 0, 3, 17])
+
+
+def grouped(case):
+    """Return targets, groups with labels that are not contiguous, and the moments of all rows."""
+    m = case.X.shape[0]
+    groups = LABELS[np.random.default_rng(9).permutation(np.arange(m) % len(LABELS))]
+    Y = targets(m, 2, seed=10)
+    return Y, groups, gram_moments(case.family, case.X, Y, groups, block_rows=4)
+
+
+def test_products_are_kept_apart_by_the_groups_of_rows_and_of_columns(case):
+    _, groups, moments = grouped(case)
+    for g, h in np.ndindex(4, 4):
+        block = np.ix_(groups == LABELS[g], groups == LABELS[h])
+        parts = [K[block] - shift for K, shift in zip(case.grams, moments.shift, strict=True)]
+        expected = np.array([[frobenius_product(K, L) for L in parts] for K in parts]).astype(float)
+        # Signed sums: relative to the norms of the two factors.
+        norms = np.sqrt(np.diag(expected))
+        np.testing.assert_allclose(
+            moments.products[g, h] / norms[:, None] / norms, expected / norms[:, None] / norms, rtol=0, atol=TEXTBOOK
+        )
+
+
+@pytest.mark.parametrize("kept", [[0], [17, -4], [3, 0, 17], [-4, 0, 3, 17]])
+def test_restricting_to_groups_gives_the_moments_of_their_rows_alone(case, kept):
+    Y, groups, moments = grouped(case)
+    held = np.isin(groups, kept)
+    restricted = moments.restrict(kept)
+    Ks = [K[np.ix_(held, held)] for K in case.grams]
+    assert_textbook(restricted, Ks, Y[held])
+    assert restricted.labels == tuple(sorted(kept))
+    assert restricted.n_rows == held.sum()
+
+
+def test_the_moments_of_all_groups_are_those_without_groups(case):
+    Y, _, moments = grouped(case)
+    assert_same_moments(moments, gram_moments(case.family, case.X, Y), rtol=TEXTBOOK)
+
+
+def test_restricting_in_two_steps_is_restricting_once():
+    rng = np.random.default_rng(11)
+    X, Y, groups = rng.normal(size=(40, 3)), rng.normal(size=40), rng.integers(0, 5, size=40)
+    moments = gram_moments(GaussianFamily([0.2, 0.9]), X, Y, groups, block_rows=6)
+    assert_same_moments(moments.restrict([0, 2, 3, 4]).restrict([4, 2]), moments.restrict([2, 4]))
+
+
+def test_a_restriction_names_its_rows_and_their_groups():
+    groups = np.array([5, 2, 5, 9, 2, 9, 5])
+    X = np.arange(14.0).reshape(7, 2)
+    moments = gram_moments(GaussianFamily([0.01]), X, np.arange(7.0), groups, block_rows=2).restrict([9, 2])
+    np.testing.assert_array_equal(moments.rows, [1, 4, 3, 5])
+    np.testing.assert_array_equal(np.array(moments.labels)[moments.group], [2, 2, 9, 9])
+    # Targets less the mean over all rows of the pass.
+    np.testing.assert_array_equal(moments.targets[:, 0], np.array([1.0, 4.0, 3.0, 5.0]) - 3.0)
+
+
+def test_restricting_leaves_the_whole_as_it_was():
+    rng = np.random.default_rng(12)
+    X, Y, groups = rng.normal(size=(30, 3)), rng.normal(size=30), np.arange(30) % 3
+    moments = gram_moments(GaussianFamily([0.2, 0.9]), X, Y, groups)
+    before = {name: value.copy() for name, value in moments.to_arrays().items()}
+    moments.restrict([1])
+    for name, value in moments.to_arrays().items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_groups_of_a_single_row_are_held_apart_too():
+    rng = np.random.default_rng(13)
+    X, Y = rng.normal(size=(12, 3)), rng.normal(size=12)
+    family = GaussianFamily([0.3, 0.6])
+    moments = gram_moments(family, X, Y, np.arange(12)[::-1])
+    kept = [1, 4, 5, 11]
+    rows = [11 - g for g in kept]
+    assert_same_moments(moments.restrict(kept), gram_moments(family, X[rows], Y[rows]), rtol=TEXTBOOK)
+
+
+def test_sparse_rows_give_the_moments_of_the_same_dense_rows():
+    rng = np.random.default_rng(14)
+    X = rng.normal(size=(40, 8)) * (rng.random((40, 8)) < 0.4)
+    Y, groups = rng.normal(size=(40, 3)), np.arange(40) % 3
+    family = FamilyUnion([GaussianFamily([0.2, 0.4]), LinearFamily(), PolynomialFamily([2])], [None, [0, 3], None])
+    dense = gram_moments(family, X, Y, groups, block_rows=7)
+    csr = gram_moments(family, sparse.csr_matrix(X), Y, groups, block_rows=7)
+    assert_same_moments(csr, dense)
+    assert_same_moments(csr.restrict([0, 2]), dense.restrict([0, 2]))
+
+
+# Parts ---------------------------------------------------------------------------------------------------------------
+
+
+def split_pass(super_rows: int, seed: int = 15):
+    """Return a small pass cut into parts, and the moments of the whole."""
+    rng = np.random.default_rng(seed)
+    X, Y, groups = rng.normal(size=(31, 3)), rng.normal(size=(31, 2)), np.arange(31) % 3
+    family = GaussianFamily([0.25, 0.5])
+    whole = gram_moments(family, X, Y, groups, block_rows=4)
+    blocks = RowBlocks.of(groups, 4)
+    X, Y = X[blocks.order], (Y - Y.mean(axis=0))[blocks.order]
+    shift = choose_shift(family, X)
+    parts = [moments_part(family, X, Y, blocks, shift, pairs) for pairs in blocks.super_tiles(super_rows)]
+
+    def finish(part: MomentsPart) -> GramMoments:
+        return GramMoments.from_part(family, blocks, Y, shift, part)
+
+    return parts, finish, whole
+
+
+@pytest.mark.parametrize("super_rows", [1, 9, 100])
+def test_super_tiles_added_up_are_the_whole_pass(super_rows):
+    parts, finish, whole = split_pass(super_rows)
+    assert_same_moments(finish(reduce(MomentsPart.__add__, parts)), whole)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_parts_may_be_added_in_any_order_and_grouping(data):
+    parts, finish, whole = split_pass(super_rows=9)
+    parts = data.draw(st.permutations(parts))
+    while len(parts) > 1:
+        i = data.draw(st.integers(0, len(parts) - 2))
+        parts[i : i + 2] = [parts[i] + parts[i + 1]]
+    assert_same_moments(finish(parts[0]), whole)
+    assert_same_moments(finish(parts[0]).restrict([0, 2]), whole.restrict([0, 2]))
+
+
+def test_adding_parts_changes_neither():
+    parts, _, _ = split_pass(super_rows=9)
+    first, second = parts[:2]
+    products, sums = first.products.copy(), {block: value.copy() for block, value in second.row_sums.items()}
+    first + second
+    np.testing.assert_array_equal(first.products, products)
+    assert second.row_sums.keys() == sums.keys()
+    for block, value in sums.items():
+        np.testing.assert_array_equal(second.row_sums[block], value)
+
+
+def test_the_empty_part_adds_nothing():
+    parts, finish, whole = split_pass(super_rows=100)
+    zero = MomentsPart.zero(3, 2)
+    assert_same_moments(finish(zero + reduce(MomentsPart.__add__, parts) + zero), whole)
+
+
+def test_a_mapper_may_do_the_pass():
+    rng = np.random.default_rng(16)
+    X, Y, groups = rng.normal(size=(30, 3)), rng.normal(size=30), np.arange(30) % 2
+
+    def backwards(family, X, Y, blocks, shift):
+        tiles = list(blocks.super_tiles(8))[::-1]
+        return reduce(MomentsPart.__add__, [moments_part(family, X, Y, blocks, shift, pairs) for pairs in tiles])
+
+    family = GaussianFamily([0.3, 0.6])
+    mapped = gram_moments(family, X, Y, groups, block_rows=5, mapper=backwards)
+    assert_same_moments(mapped, gram_moments(family, X, Y, groups))
+
+
+# Row blocks ----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    groups=st.lists(st.integers(-3, 3), min_size=1, max_size=60),
+    block_rows=st.integers(1, 25),
+    super_rows=st.integers(1, 70),
+)
+def test_super_tiles_hold_every_unordered_pair_of_blocks_once(groups, block_rows, super_rows):
+    blocks = RowBlocks.of(np.array(groups), block_rows)
+    pairs = [pair for tile in blocks.super_tiles(super_rows) for pair in tile]
+    assert sorted(pairs) == [(i, j) for i in range(len(blocks)) for j in range(i, len(blocks))]
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(groups=st.lists(st.integers(-3, 3), min_size=1, max_size=60), block_rows=st.integers(1, 25))
+def test_blocks_hold_every_row_once_and_straddle_no_groups(groups, block_rows):
+    groups = np.array(groups)
+    blocks = RowBlocks.of(groups, block_rows)
+    rows = [blocks.order[blocks.rows(b)] for b in range(len(blocks))]
+    assert sorted(np.concatenate(rows)) == list(range(len(groups)))
+    for b, members in enumerate(rows):
+        assert 1 <= len(members) <= block_rows
+        assert set(groups[members]) == {blocks.labels[blocks.group[b]]}
+    # Stable: within a group rows keep their order.
+    for label in blocks.labels:
+        members = blocks.order[groups[blocks.order] == label]
+        np.testing.assert_array_equal(members, np.sort(members))
+
+
+# Storing -------------------------------------------------------------------------------------------------------------
+
+
+def test_moments_survive_a_file_without_pickle(case):
+    _, _, moments = grouped(case)
+    file = io.BytesIO()
+    np.savez(file, **moments.to_arrays())
+    file.seek(0)
+    with np.load(file, allow_pickle=False) as stored:
+        back = GramMoments.from_arrays({name: stored[name] for name in stored.files})
+    assert (back.names, back.labels) == (moments.names, moments.labels)
+    np.testing.assert_array_equal(back.frobenius, moments.frobenius)
+    np.testing.assert_array_equal(back.target, moments.target)
+    np.testing.assert_array_equal(back.restrict([3, 17]).frobenius, moments.restrict([3, 17]).frobenius)
+    assert back.target_norm == moments.target_norm
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "Y", "groups", "sentence"),
+    [
+        (1, np.ones(1), None, "X must have at least two rows, got 1"),
+        (4, np.ones(3), None, "Y and groups must have one entry a row of X, got 3 and 4 for 4 rows"),
+        (4, np.ones(4), np.zeros(5, dtype=int), "Y and groups must have one entry a row of X, got 4 and 5 for 4 rows"),
+        (4, np.array([1.0, np.nan, 0.0, 2.0]), None, "Y must be finite, got NaN or infinity"),
+        (4, np.array([1.0, np.inf, 0.0, 2.0]), None, "Y must be finite, got NaN or infinity"),
+    ],
+)
+def test_data_that_do_not_fit_together_are_refused(rows, Y, groups, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        gram_moments(GaussianFamily([1.0]), np.ones((rows, 2)), Y, groups)
+
+
+@pytest.mark.parametrize("kept", [[], [7], [0, 7]])
+def test_only_groups_that_are_held_can_be_kept(kept):
+    rng = np.random.default_rng(17)
+    moments = gram_moments(GaussianFamily([1.0]), rng.normal(size=(9, 2)), rng.normal(size=9), np.arange(9) % 3)
+    with pytest.raises(ValueError, match=r"groups must be some of \[0, 1, 2\], got \["):
+        moments.restrict(kept)
+
+
+def test_a_pass_with_blocks_missing_is_refused():
+    parts, finish, _ = split_pass(super_rows=1)
+    with pytest.raises(ValueError, match="part must cover every row block, 7 of 9 are missing"):
+        finish(parts[1])

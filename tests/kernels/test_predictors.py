@@ -1,0 +1,152 @@
+"""Second stage: regularisation paths against one direct fit a regularisation."""
+
+import numpy as np
+import pytest
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.svm import SVC
+
+from kernels import PREDICTORS, KernelRidgePath, SupportVectorPath, Target, center_cross_gram, center_gram
+from kernels import resolve_predictor as resolve
+from kernels.predictors import DEFAULT_PREDICTOR
+from tests.reference import gaussian, gram, ridge_predictions
+
+GRID = [1e-3, 0.1, 1.0, 30.0, 1e4]
+
+# One factorisation against a solve each: rounding times the condition of K + I / Lambda, at most 1e6 here.
+SOLVES = 1e-9
+
+
+def centered_problem(m: int = 40, n: int = 12, seed: int = 0):
+    """Return a centered Gram matrix of mean diagonal one, the cross-Gram of new rows, and both sets of rows."""
+    rng = np.random.default_rng(seed)
+    X, X_new = rng.normal(size=(m, 3)), rng.normal(size=(n, 3))
+    K = gram(gaussian(0.3), X).astype(float)
+    Kc, K_cross = center_gram(K), center_cross_gram(gram(gaussian(0.3), X_new, X).astype(float), K)
+    unit = np.trace(Kc) / m
+    return Kc / unit, K_cross / unit, X, X_new
+
+
+def labels(X: np.ndarray, names) -> np.ndarray:
+    """Return as many classes as names, by angle in the first two features."""
+    angle = np.arctan2(X[:, 1], X[:, 0]) + np.pi
+    return np.array(names)[np.minimum(angle * len(names) / (2 * np.pi), len(names) - 1).astype(int)]
+
+
+# Kernel ridge regression ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outputs", [None, 3])
+def test_the_ridge_path_solves_each_system(outputs):
+    K, K_cross, X, _ = centered_problem()
+    y = np.sin(X[:, 0]) + 5.0 if outputs is None else np.sin(X @ np.ones((3, outputs)) * [1, 2, 3]) + 5.0
+    predicted = KernelRidgePath(K, Target.of(y), GRID).predict(K_cross)
+    assert predicted.shape == ((5, 12) if outputs is None else (5, 12, outputs))
+    for value, prediction in zip(GRID, predicted, strict=True):
+        np.testing.assert_allclose(prediction, ridge_predictions(K, y, value, K_cross), rtol=SOLVES)
+
+
+def test_the_ridge_path_agrees_with_scikit_learn_on_the_centered_kernel():
+    K, K_cross, X, _ = centered_problem(seed=1)
+    y = X[:, 0] * X[:, 1] - 2.0
+    predicted = KernelRidgePath(K, Target.of(y), GRID).predict(K_cross)
+    for value, prediction in zip(GRID, predicted, strict=True):
+        model = KernelRidge(alpha=1 / value, kernel="precomputed").fit(K, y - y.mean())
+        np.testing.assert_allclose(prediction, model.predict(K_cross) + y.mean(), rtol=0, atol=SOLVES)
+
+
+def test_ridge_on_a_centered_linear_kernel_is_ridge_regression_with_an_intercept():
+    rng = np.random.default_rng(2)
+    X, X_new = rng.normal(size=(30, 3)) + 4.0, rng.normal(size=(8, 3)) + 4.0
+    y, ridge = X @ [1.0, -2.0, 0.5] + 7.0, 0.4
+    predicted = KernelRidgePath(center_gram(X @ X.T), Target.of(y), [1 / ridge]).predict(
+        center_cross_gram(X_new @ X.T, X @ X.T)
+    )
+    # Normal equations with a column of ones, whose coefficient is not penalised.
+    design = np.column_stack([X, np.ones(30)])
+    coefficients = np.linalg.solve(design.T @ design + ridge * np.diag([1, 1, 1, 0]), design.T @ y)
+    np.testing.assert_allclose(predicted[0], X_new @ coefficients[:3] + coefficients[3], rtol=1e-9)
+
+
+def test_the_strongest_regularisation_predicts_the_mean_and_the_weakest_interpolates():
+    K, _, X, _ = centered_problem(seed=3)
+    y = X[:, 0] + 3.0
+    strong, weak = KernelRidgePath(K, Target.of(y), [1e-12, 1e12]).predict(K)
+    np.testing.assert_allclose(strong, y.mean(), rtol=1e-9)
+    # 1 / Lambda against the smallest eigenvalue of K other than that of the constant, about 1e-6.
+    np.testing.assert_allclose(weak, y, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("names", [["no", "yes"], ["a", "b", "c"]])
+def test_ridge_classifies_by_the_sign_or_the_largest_score(names):
+    K, K_cross, X, _ = centered_problem(seed=4)
+    target = Target.of(labels(X, names))
+    predicted = KernelRidgePath(K, target, GRID).predict(K_cross)
+    for value, prediction in zip(GRID, predicted, strict=True):
+        scores = ridge_predictions(K, target.Y, value, K_cross)
+        expected = (scores[:, 0] > 0).astype(int) if len(names) == 2 else scores.argmax(axis=1)
+        np.testing.assert_array_equal(prediction, expected)
+    weakest = KernelRidgePath(K, target, [1e6]).predict(K)[0]
+    assert target.error(weakest) == 0.0
+
+
+# Support vector machines ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [["no", "yes"], ["a", "b", "c"]])
+def test_the_support_vector_path_is_one_machine_a_regularisation(names):
+    K, K_cross, X, _ = centered_problem(seed=5)
+    target = Target.of(labels(X, names))
+    predicted = SupportVectorPath(K, target, GRID).predict(K_cross)
+    assert predicted.shape == (5, 12)
+    for value, prediction in zip(GRID, predicted, strict=True):
+        expected = SVC(kernel="precomputed", C=value).fit(K, target.values).predict(K_cross)
+        np.testing.assert_array_equal(prediction, expected)
+
+
+def test_machines_trained_without_a_class_still_speak_of_positions_in_all_classes():
+    K, K_cross, X, _ = centered_problem(seed=6)
+    target = Target.of(np.array(["absent", *labels(X, ["no", "yes"])])).take(np.arange(1, 41))
+    assert set(np.unique(SupportVectorPath(K, target, [1.0]).predict(K_cross))) <= {1, 2}
+
+
+# Every predictor -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_training_data_are_not_modified(name):
+    K, K_cross, X, _ = centered_problem(seed=7)
+    target = Target.of(labels(X, ["no", "yes"]))
+    before = K.copy(), K_cross.copy(), target.values.copy()
+    for array in (K, K_cross, target.values):
+        array.flags.writeable = False
+    PREDICTORS[name].fit(K, target, GRID).predict(K_cross)
+    for now, then in zip((K, K_cross, target.values), before, strict=True):
+        np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.parametrize("name", PREDICTORS)
+def test_a_regularisation_does_not_depend_on_the_rest_of_the_grid(name):
+    K, K_cross, X, _ = centered_problem(seed=8)
+    target = Target.of(labels(X, ["no", "yes"]))
+    whole = PREDICTORS[name].fit(K, target, GRID).predict(K_cross)
+    for value, prediction in zip(GRID, whole, strict=True):
+        np.testing.assert_array_equal(PREDICTORS[name].fit(K, target, [value]).predict(K_cross)[0], prediction)
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_the_default_predictor_serves_its_task(task):
+    assert resolve("auto", task) == DEFAULT_PREDICTOR[task]
+    assert task in PREDICTORS[resolve("auto", task)].tasks
+    assert resolve("krr", task) == "krr"
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "sentence"),
+    [
+        ("forest", "classification", "predictor must be one of auto, krr, svm, got 'forest'"),
+        ("svm", "regression", "predictor svm does not serve regression; use auto or krr"),
+    ],
+)
+def test_a_predictor_that_cannot_serve_is_refused(name, task, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        resolve(name, task)

@@ -1,0 +1,267 @@
+"""The protocol: folds, trials, and the choice of the regularisation without a look at the test fold."""
+
+import numpy as np
+import pytest
+
+from kernels import (
+    PREDICTORS,
+    GaussianFamily,
+    LearnedKernel,
+    Target,
+    Trial,
+    assign_folds,
+    evaluate,
+    gram_moments,
+    learn_from_moments,
+    trials,
+)
+from tests.reference import (
+    combined,
+    combined_cross,
+    gaussian,
+    grams,
+    ridge_predictions,
+    support_vector_predictions,
+)
+
+GAMMAS = [0.05, 0.1, 0.6]
+GRID = [0.03, 0.3, 3.0, 30.0]
+
+
+def small_data(task: str, m: int = 60, seed: int = 0) -> tuple[np.ndarray, Target]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, 3))
+    score = X[:, 0] * X[:, 1] + X[:, 2] + 0.3 * rng.normal(size=m)
+    if task == "regression":
+        return X, Target.of(score + 4.0)
+    if task == "two classes":
+        return X, Target.of(np.where(score > 0, "high", "low"))
+    return X, Target.of(np.array(["low", "middle", "high"])[np.digitize(score, [-0.6, 0.6])])
+
+
+def learned(X, target: Target, folds: np.ndarray, trial: Trial, learner: str = "alignf") -> LearnedKernel:
+    family = GaussianFamily(GAMMAS)
+    moments = gram_moments(family, X, target.Y, folds)
+    return learn_from_moments(learner, family, X, moments.restrict(trial.training))
+
+
+# Folds ---------------------------------------------------------------------------------------------------------------
+
+TASKS = ["regression", "two classes", "three classes"]
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("n_folds", [3, 5, 7])
+def test_folds_are_balanced_and_hold_every_row_once(task, n_folds):
+    _, target = small_data(task)
+    folds = assign_folds(target, n_folds, seed=1)
+    sizes = np.bincount(folds, minlength=n_folds)
+    assert folds.shape == (60,)
+    assert len(sizes) == n_folds
+    assert sizes.max() - sizes.min() <= 1
+
+
+@pytest.mark.parametrize("task", TASKS[1:])
+def test_each_class_is_spread_evenly_over_the_folds(task):
+    _, target = small_data(task)
+    folds = assign_folds(target, 5, seed=2)
+    for k in range(len(target.classes)):
+        counts = np.bincount(folds[target.values == k], minlength=5)
+        assert counts.max() - counts.min() <= 1
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_seed_repeats_its_folds_and_another_draws_others(task):
+    _, target = small_data(task)
+    np.testing.assert_array_equal(assign_folds(target, 5, seed=3), assign_folds(target, 5, seed=3))
+    assert (assign_folds(target, 5, seed=3) != assign_folds(target, 5, seed=4)).any()
+
+
+@pytest.mark.parametrize(
+    ("y", "n_folds", "sentence"),
+    [
+        (np.arange(20.0), 2, "folds must be at least 3 .*, got 2"),
+        (np.arange(4.0), 5, "there must be at least one row a fold, got 4 rows for 5 folds"),
+        (np.array(["a"] * 10 + ["rare"] * 2), 3, "each class must have at least one row a fold, got 2 of class 'rare'"),
+    ],
+)
+def test_folds_that_cannot_be_filled_are_refused(y, n_folds, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        assign_folds(Target.of(y), n_folds, seed=0)
+
+
+@pytest.mark.parametrize("n_folds", [3, 4, 10])
+def test_every_fold_tests_once_and_validates_once_and_never_trains_then(n_folds):
+    plan = trials(n_folds)
+    everyone = list(range(n_folds))
+    assert [trial.index for trial in plan] == everyone
+    assert sorted(trial.test for trial in plan) == everyone
+    assert sorted(trial.validation for trial in plan) == everyone
+    for trial in plan:
+        assert sorted([*trial.training, trial.validation, trial.test]) == everyone
+
+
+# Evaluation ----------------------------------------------------------------------------------------------------------
+
+
+def error_of(task: str, truth: np.ndarray, predictions: np.ndarray) -> float:
+    if task == "regression":
+        return float(np.sqrt(sum((p - t) ** 2 for p, t in zip(predictions, truth, strict=True)) / len(truth)))
+    return sum(int(p != t) for p, t in zip(predictions, truth, strict=True)) / len(truth)
+
+
+def evaluate_by_hand(kernel: LearnedKernel, X, target: Target, folds, trial: Trial, predictor: str, task: str):
+    """Return the validation errors, the test errors and the trivial error, one fit a regularisation."""
+    train, validate, test = (
+        np.flatnonzero(np.isin(folds, fold)) for fold in (trial.training, trial.validation, trial.test)
+    )
+    kernels = [gaussian(gamma) for gamma in GAMMAS]
+    Ks = grams(kernels, X[train])
+    K = combined(Ks, kernel.weights, "trace")
+    unit = np.trace(K) / len(train)
+    errors = []
+    for rows in (validate, test):
+        cross = combined_cross(grams(kernels, X[rows], X[train]), Ks, kernel.weights, "trace") / unit
+        of_rows = []
+        for value in GRID:
+            given = (K / unit).astype(float), target.values[train], value, cross.astype(float)
+            if predictor == "svm":
+                predictions = support_vector_predictions(*given)
+            elif task == "regression":
+                predictions = ridge_predictions(*given)
+            else:
+                scores = ridge_predictions(given[0], target.Y[train], *given[2:])
+                predictions = (scores[:, 0] > 0) if scores.shape[1] == 1 else scores.argmax(axis=1)
+            of_rows.append(error_of(task, target.values[rows], predictions))
+        errors.append(np.array(of_rows))
+    constant = target.values[train].mean() if task == "regression" else np.bincount(target.values[train]).argmax()
+    return (*errors, error_of(task, target.values[test], np.full(len(test), constant)))
+
+
+@pytest.mark.parametrize(
+    ("task", "predictor"),
+    [
+        ("regression", "krr"),
+        ("two classes", "krr"),
+        ("two classes", "svm"),
+        ("three classes", "krr"),
+        ("three classes", "svm"),
+    ],
+)
+def test_a_trial_gives_what_a_slow_loop_gives(task, predictor):
+    X, target = small_data(task)
+    folds = assign_folds(target, 5, seed=5)
+    trial = trials(5)[3]
+    kernel = learned(X, target, folds, trial)
+    result = evaluate(kernel, X, target, folds, trial, predictor, GRID)
+    validation, test, trivial = evaluate_by_hand(kernel, X, target, folds, trial, predictor, task)
+    np.testing.assert_allclose(result.validation_errors, validation, rtol=1e-9)
+    best = min(range(len(GRID)), key=validation.__getitem__)
+    assert result.regularisation == GRID[best]
+    assert result.error == pytest.approx(test[best], rel=1e-9)
+    assert result.trivial_error == pytest.approx(trivial, rel=1e-12)
+    assert (result.n_train, result.n_test) == (36, 12)
+
+
+def test_the_scale_of_the_kernel_does_not_matter():
+    X, target = small_data("regression")
+    folds, trial = assign_folds(target, 5, seed=6), trials(5)[0]
+    family = GaussianFamily(GAMMAS)
+    moments = gram_moments(family, X, target.Y, folds).restrict(trial.training)
+    # One kernel alone, so that the normalisation changes nothing but the scale.
+    results = [
+        evaluate(
+            learn_from_moments("single", family, X, moments, normalise=normalise), X, target, folds, trial, "krr", GRID
+        )
+        for normalise in ("trace", "frobenius", "none")
+    ]
+    for result in results[1:]:
+        np.testing.assert_allclose(result.validation_errors, results[0].validation_errors, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("task", "predictor"), [("regression", "krr"), ("two classes", "svm")])
+def test_test_labels_influence_neither_weights_nor_regularisation(task, predictor):
+    X, target = small_data(task, seed=1)
+    folds, trial = assign_folds(target, 5, seed=7), trials(5)[2]
+    test = np.flatnonzero(folds == trial.test)
+    values = target.values.copy()
+    values[test] = 100.0 - 7.0 * values[test] if task == "regression" else 1 - values[test]
+    altered = Target(target.task, values, target.classes)
+    kernel, other = (learned(X, labels, folds, trial) for labels in (target, altered))
+    # The targets' overall mean moves, and with it the rounding.
+    np.testing.assert_allclose(other.weights, kernel.weights, rtol=0, atol=1e-10)
+    before, after = (evaluate(kernel, X, labels, folds, trial, predictor, GRID) for labels in (target, altered))
+    assert after.regularisation == before.regularisation
+    np.testing.assert_array_equal(after.validation_errors, before.validation_errors)
+    assert after.error != before.error
+
+
+def test_test_rows_influence_neither_weights_nor_validation():
+    X, target = small_data("regression", seed=2)
+    folds, trial = assign_folds(target, 5, seed=8), trials(5)[1]
+    moved = X.copy()
+    moved[folds == trial.test] += 5.0
+    before, after = (
+        evaluate(learned(Z, target, folds, trial), Z, target, folds, trial, "krr", GRID) for Z in (X, moved)
+    )
+    # The sample that chooses the shift sees the moved rows: the same numbers, rounded elsewhere.
+    np.testing.assert_allclose(after.validation_errors, before.validation_errors, rtol=1e-9)
+    assert after.regularisation == before.regularisation
+
+
+class ScriptedPath:
+    """A predictor whose validation errors are given: on a target of zeros it predicts them."""
+
+    errors: tuple[float, ...] = ()
+
+    def __init__(self, K, target, grid):
+        self.size = len(grid)
+
+    def predict(self, K_cross):
+        return np.tile(np.array(self.errors)[:, None], len(K_cross))
+
+
+@pytest.fixture
+def scripted(monkeypatch):
+    """Return a function that evaluates one trial with given validation errors along the grid."""
+
+    def run(errors):
+        path = type("Path", (ScriptedPath,), {"errors": tuple(errors)})
+        row = type(PREDICTORS["krr"])(path, "scripted", ("regression",))
+        monkeypatch.setitem(PREDICTORS, "scripted", row)
+        X, target = small_data("regression")
+        folds, trial = assign_folds(target, 5, seed=9), trials(5)[0]
+        kernel = learned(X, target, folds, trial)
+        zeros = Target.of(np.zeros(len(target)))
+        return evaluate(kernel, X, zeros, folds, trial, "scripted", np.arange(1.0, len(errors) + 1))
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("errors", "chosen"),
+    [([3, 1, 1, 2], 2.0), ([1, 1, 1, 1], 1.0), ([4, 3, 2, 2], 3.0), ([2, 3, 2, 4], 1.0), ([5], 1.0)],
+)
+def test_a_tie_goes_to_the_strongest_regularisation(scripted, errors, chosen):
+    result = scripted(errors)
+    assert result.regularisation == chosen
+    np.testing.assert_allclose(result.validation_errors, errors)
+    assert result.error == pytest.approx(min(errors))
+
+
+@pytest.mark.parametrize(
+    ("errors", "edge"),
+    [
+        ([4, 3, 2, 1], True),
+        ([1, 2, 3, 4], True),
+        ([3, 1, 2, 4], False),
+        ([2, 2, 2, 2], False),
+        ([3, 2, 1.0001, 1], False),
+        ([1, 1.0001, 2, 3], False),
+        ([4, 2, 1, 1], False),
+        ([1], False),
+        ([2, 1], True),
+    ],
+)
+def test_the_edge_is_flagged_only_where_the_error_still_falls(scripted, errors, edge):
+    assert scripted(errors).edge is edge

@@ -1,0 +1,147 @@
+"""Architecture: what the package offers, what it loads, and what it keeps out."""
+
+import ast
+import doctest
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kernels
+import kernels.learned
+
+PACKAGE = Path(kernels.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+DOCUMENTED = [name for name in kernels.__all__ if callable(getattr(kernels, name))]
+
+# Section titles of numpydoc that the package uses.
+SECTION = re.compile(r"^(Parameters|Returns|Yields|Raises|Attributes|Notes|References|Examples|See Also)\n(-+)$", re.M)
+PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(?=\n\n[A-Z]\w+\n-+|\Z)", re.M | re.S)
+
+
+# Names and documentation ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", kernels.__all__)
+def test_an_exported_name_exists(name):
+    assert getattr(kernels, name) is not None
+
+
+def test_exported_names_are_sorted_and_unique():
+    constants, classes, functions = [], [], []
+    for name in kernels.__all__:
+        (constants if name.isupper() else classes if name[0].isupper() else functions).append(name)
+    assert kernels.__all__ == sorted(constants) + sorted(classes) + sorted(functions)
+    assert len(set(kernels.__all__)) == len(kernels.__all__)
+
+
+@pytest.mark.parametrize("name", DOCUMENTED)
+def test_an_exported_function_or_class_has_its_own_numpydoc_docstring(name):
+    thing = getattr(kernels, name)
+    # A data class without a docstring is given its signature for one.
+    assert thing.__doc__ is not None
+    assert not thing.__doc__.startswith(f"{name}(")
+    text = inspect.getdoc(thing)
+    first, *rest = text.split("\n")
+    assert re.fullmatch(r".*\.", first)
+    assert not rest or rest[0] == ""
+    sections = SECTION.findall(text)
+    assert sections or inspect.isclass(thing)
+    for title, underline in sections:
+        assert len(title) == len(underline)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in DOCUMENTED if PARAMETERS.search(inspect.getdoc(getattr(kernels, name)))]
+)
+def test_a_parameters_section_names_the_parameters_of_the_signature(name):
+    thing = getattr(kernels, name)
+    lines = re.findall(r"^(\S.*)$", PARAMETERS.search(inspect.getdoc(thing))[1], re.M)
+    named = [part.strip("* ") for line in lines for part in line.split(":")[0].split(",")]
+    assert named == list(inspect.signature(thing).parameters)
+
+
+# Layers --------------------------------------------------------------------------------------------------------------
+
+
+def test_importing_the_package_in_a_fresh_process_loads_no_engine():
+    code = "import sys, json, kernels; print(json.dumps([kernels.__file__, sorted(sys.modules)]))"
+    out = subprocess.run(
+        [sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=True, timeout=120
+    )
+    origin, modules = json.loads(out.stdout)
+    assert Path(origin) == PACKAGE / "__init__.py"
+    loaded = {name.partition(".")[0] for name in modules}
+    assert not loaded & {"prefect", "mlflow", "dask", "distributed", "pyarrow", "conf", "tasks", "flows"}
+
+
+ALLOWED = set(sys.stdlib_module_names) | {"numpy", "scipy", "sklearn", "threadpoolctl", "kernels"}
+
+# Clocks, the environment, files, the console and shared random state stay outside the mathematics.
+FORBIDDEN_MODULES = {"time", "datetime", "os", "pathlib", "io", "shutil", "subprocess", "logging", "random"}
+FORBIDDEN_CALLS = {"print", "open", "input", "exec", "eval"}
+FORBIDDEN_ATTRIBUTES = {"environ", "getenv", "seed", "set_printoptions"}
+
+
+def trespasses(source: str) -> list[str]:
+    """Return what a module of the package should not do."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        modules = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            modules = ["kernels" if node.level else node.module]
+        roots = {module.partition(".")[0] for module in modules}
+        found += [f"import {root}" for root in roots if root not in ALLOWED or root in FORBIDDEN_MODULES]
+        if isinstance(node, ast.Name) and node.id in FORBIDDEN_CALLS:
+            found.append(node.id)
+        if isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_ATTRIBUTES:
+            found.append(node.attr)
+    return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_a_module_imports_mathematics_only_and_touches_nothing_outside(file):
+    assert trespasses(file.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pandas as pd",
+        "from dask.distributed import Client",
+        "from tasks.data import load",
+        "def f():\n    import time",
+        "import numpy, mlflow",
+        "print(1)",
+        "with open('x') as file: pass",
+        "show = print",
+        "import sys; sys.modules['os'].environ",
+        "import numpy as np\nnp.random.seed(0)",
+    ],
+)
+def test_the_walk_sees_a_trespass(source):
+    assert trespasses(source)
+
+
+def test_the_walk_covers_the_package():
+    assert len(FILES) > 10
+    assert {file.parent.name for file in FILES} >= {"kernels", "families", "learners", "predictors"}
+
+
+def test_no_test_folder_shadows_the_package():
+    here = Path(__file__).resolve().parent
+    assert not list(here.parent.rglob("__init__.py"))
+    assert here != PACKAGE
+
+
+def test_the_example_of_the_documentation_runs():
+    results = doctest.testmod(kernels.learned)
+    assert results.attempted > 0
+    assert results.failed == 0

@@ -1,0 +1,125 @@
+"""Targets: coding of labels and numbers, and predictions back in their own terms."""
+
+import numpy as np
+import pytest
+
+from kernels import Target
+
+TWO = np.array(["yes", "no", "no", "yes", "no"])
+THREE = np.array(["b", "a", "c", "b", "b", "a"])
+
+
+# Coding --------------------------------------------------------------------------------------------------------------
+
+
+def test_two_classes_are_coded_minus_and_plus_one_in_alphabetical_order():
+    target = Target.of(TWO)
+    assert (target.task, target.classes, target.metric) == ("classification", ("no", "yes"), "misclassification")
+    np.testing.assert_array_equal(target.Y, [[1.0], [-1.0], [-1.0], [1.0], [-1.0]])
+
+
+def test_more_classes_are_coded_by_one_indicator_column_each():
+    target = Target.of(THREE)
+    assert target.classes == ("a", "b", "c")
+    np.testing.assert_array_equal(target.Y.argmax(axis=1), [1, 0, 2, 1, 1, 0])
+    np.testing.assert_array_equal(target.Y.sum(axis=1), 1.0)
+
+
+def test_numbers_are_a_regression_with_one_column_an_output():
+    y = np.array([1, 4, 2])
+    target = Target.of(y)
+    assert (target.task, target.classes, target.metric) == ("regression", (), "rmse")
+    np.testing.assert_array_equal(target.Y, [[1.0], [4.0], [2.0]])
+    assert target.Y.dtype == np.float64
+    outputs = np.arange(6.0).reshape(3, 2)
+    np.testing.assert_array_equal(Target.of(outputs).Y, outputs)
+
+
+def test_numbers_are_classes_when_the_task_says_so():
+    target = Target.of(np.array([7, -1, 7, 3]), "classification")
+    assert target.classes == ("-1", "3", "7")
+    np.testing.assert_array_equal(target.values, [2, 0, 2, 1])
+
+
+def test_making_a_target_does_not_modify_the_labels():
+    for y in (TWO.copy(), np.arange(5.0)):
+        before = y.copy()
+        Target.of(y).Y[0] = 3.0
+        np.testing.assert_array_equal(y, before)
+
+
+def test_taking_rows_keeps_the_classes_of_the_whole():
+    part = Target.of(THREE).take([1, 5])
+    assert len(part) == 2
+    assert part.classes == ("a", "b", "c")
+    np.testing.assert_array_equal(part.Y, [[1.0, 0.0, 0.0]] * 2)
+
+
+# Decoding ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("y", [TWO, THREE, np.array([0.5, -2.0, 7.0]), np.arange(8.0).reshape(4, 2)])
+def test_decoding_the_coding_gives_the_values_back(y):
+    target = Target.of(y)
+    np.testing.assert_array_equal(target.decode(target.Y), target.values)
+    assert target.error(target.decode(target.Y)) == 0.0
+
+
+@pytest.mark.parametrize("y", [TWO, THREE, np.array([0.5, -2.0, 7.0]), np.arange(8.0).reshape(4, 2)])
+def test_decoding_works_along_a_leading_axis(y):
+    target = Target.of(y)
+    stacked = np.stack([target.Y, 2 * target.Y])
+    np.testing.assert_array_equal(target.decode(stacked)[0], target.decode(target.Y))
+    assert target.decode(stacked).shape[:2] == (2, len(y))
+
+
+def test_scores_decode_to_the_likelier_class():
+    np.testing.assert_array_equal(Target.of(TWO).decode(np.array([[0.1], [-0.1], [3.0]])), [1, 0, 1])
+    np.testing.assert_array_equal(Target.of(THREE).decode(np.array([[0.1, 0.4, 0.3], [0.9, 1.0, 1.1]])), [1, 2])
+
+
+# Errors of predictions -----------------------------------------------------------------------------------------------
+
+
+def test_misclassification_is_a_share_of_the_rows():
+    assert Target.of(TWO).error(np.array([1, 0, 1, 0, 0])) == pytest.approx(2 / 5)
+
+
+def test_rmse_is_in_units_of_y():
+    assert Target.of(np.array([1.0, 2.0, 3.0])).error(np.array([1.0, 2.0, 6.0])) == pytest.approx(np.sqrt(3.0))
+    outputs = np.zeros((2, 2))
+    assert Target.of(outputs).error(np.array([[2.0, 0.0], [0.0, 0.0]])) == pytest.approx(1.0)
+
+
+def test_the_trivial_error_of_a_classification_is_that_of_the_most_frequent_training_class():
+    target = Target.of(THREE)
+    training, test = target.take([0, 3, 2]), target.take([1, 4, 5])
+    assert test.trivial_error(training) == pytest.approx(2 / 3)
+
+
+def test_the_trivial_error_of_a_regression_is_that_of_the_training_mean():
+    target = Target.of(np.array([1.0, 3.0, 5.0, 8.0]))
+    # Training mean 2; deviations 3 and 6.
+    assert target.take([2, 3]).trivial_error(target.take([0, 1])) == pytest.approx(np.sqrt((9 + 36) / 2))
+
+
+def test_the_trivial_error_of_several_outputs_uses_the_mean_of_each():
+    target = Target.of(np.array([[0.0, 10.0], [2.0, 30.0], [1.0, 24.0]]))
+    assert target.take([2]).trivial_error(target.take([0, 1])) == pytest.approx(np.sqrt(16 / 2))
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "sentence"),
+    [
+        (np.array(["a", "a"]), None, r"y must hold at least two classes, got only \['a'\]"),
+        (np.ones(3), "classification", r"y must hold at least two classes, got only \[1\.0\]"),
+        (np.array([["a", "b"], ["b", "a"]]), None, r"y must be one column of labels.*got shape \(2, 2\)"),
+        (np.array(["a", "b"]), "regression", "y must be numeric for regression, got .*; use task='classification'"),
+    ],
+)
+def test_a_target_that_does_not_fit_its_task_is_refused(y, task, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Target.of(y, task)
