@@ -58,7 +58,7 @@ def describe(error: ValidationError, data: Any) -> str:
         close = difflib.get_close_matches(str(given), valid.replace("'", "").replace(" or ", ", ").split(", "), n=1)
         what = f"{given!r} is not valid{f', did you mean {close[0]!r}?' if close else ';'} expected {valid}"
     elif first["type"] == "union_tag_not_found":
-        what = "needs 'family', one of 'gaussian', 'polynomial', 'linear'"
+        what = "needs 'family', one of 'gaussian', 'polynomial', 'linear', 'precomputed'"
     elif first["type"] == "missing":
         what = "is required and missing"
     elif "input" in first and isinstance(first["input"], str | int | float):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -27,6 +27,8 @@ app = typer.Typer(
     epilog="Start with: learnkernels compare conf/quickstart.yaml",
 )
 err = Console(stderr=True, highlight=False)
+
+Dtype = Literal["float64", "float32"]
 
 BAD_INPUT = 2
 FAILED = 1
@@ -86,6 +88,12 @@ def _require_files(config: CompareConfig) -> None:
                 f"data set {dataset.label}: there is no file {path} (seen from {Path.cwd()}); "
                 "correct 'path' or 'data_dir'."
             )
+        for family in config.kernels:
+            if family.family == "precomputed" and not Path(family.path, dataset.label, "manifest.json").is_file():
+                raise InputError(
+                    f"data set {dataset.label}: there are no matrices in {Path(family.path, dataset.label)} (seen from "
+                    f"{Path.cwd()}); make them with 'learnkernels gram', or correct 'path'."
+                )
 
 
 def _connect_to_ui() -> None:
@@ -129,6 +137,48 @@ def _show(config: CompareConfig, results: Path, chart: str) -> None:
         f"results: {results}",
     ]
     for line in lines:
+        out.print(line, markup=False, soft_wrap=True)
+
+
+@app.command()
+def gram(
+    conf: Annotated[Path, typer.Argument(help="YAML configuration, such as conf/quickstart.yaml.", metavar="CONF")],
+    output: Annotated[Path, typer.Option(help="Folder of the matrices; each data set gets a sub-folder.")],
+    dtype: Annotated[Dtype, typer.Option(help="What a value is stored as.")] = "float64",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.seed=1. Repeatable."),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")] = False,
+) -> None:
+    """Write the matrices of the base kernels, as given: not centered, not scaled.
+
+    Arrow files that any program can map into memory; {family: precomputed, path: OUTPUT} runs `compare` from them.
+    """
+    from conf.loading import load_config
+
+    try:
+        config = load_config(conf, changes or [])
+        _require_files(config)
+        prepare_environment()
+        _connect_to_ui()
+        if not verbose:
+            os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+        err.print(f"{conf}: matrices of {', '.join(data.label for data in config.datasets)}", markup=False)
+        from prefect import tags
+
+        from flows.gram import gram as flow
+
+        with tags("learnkernels", config.name):
+            result = flow(config, str(output), dtype)
+    except InputError as error:
+        err.print(f"error: {error}", markup=False, soft_wrap=True)
+        raise typer.Exit(BAD_INPUT) from None
+    except KeyboardInterrupt:
+        err.print("stopped; finished shards are kept, the same command goes on from there.")
+        raise typer.Exit(130) from None
+    out = Console(highlight=False)
+    for line in [*result["stores"], f"matrices: {output} ({result['size']})"]:
         out.print(line, markup=False, soft_wrap=True)
 
 

@@ -11,6 +11,7 @@ from tasks.cluster import DaskPool
 from tasks.data import ingest
 from tasks.evaluation import evaluate_learner, predictor_for, require_params
 from tasks.gram import compute_moments, require_feasible
+from tasks.matrices import rows_for
 from tasks.progress import RunProgress
 from tasks.report import new_run_id, write_results
 from tasks.tracking import sweep_run, track_result, track_sweep
@@ -53,22 +54,24 @@ def compare(config: CompareConfig) -> Comparison:
         pool.require_usable()
         for learner in config.learners:
             require_params(learner)
-        refs = []
+        refs, jobs = [], []
         for dataset in config.datasets:
             progress.start(f"reading {dataset.label}")
             refs.append(ingest(dataset, config.data_dir, protocol.seed))
             predictor_for(config, refs[-1])
-            require_feasible(refs[-1], config.kernels, protocol)
+            rows, local = rows_for(config, refs[-1])
+            require_feasible(rows, local.kernels, protocol)
+            jobs.append((refs[-1], rows, local))
             progress.advance()
         results = []
-        for ref in refs:
+        for ref, rows, local in jobs:
             moments = []
             for repeat in range(protocol.repeats):
                 progress.start(f"{ref.name}: alignment statistics of the base kernels")
-                moments.append(compute_moments(ref, config.kernels, protocol, repeat, pool, progress.advance))
+                moments.append(compute_moments(rows, local, repeat, pool, progress.advance))
             for learner in config.learners:
                 progress.start(f"{ref.name}: {learner.name}")
-                results.append(evaluate_learner(ref, moments, learner, config, progress.advance))
+                results.append(evaluate_learner(rows, moments, learner, local, progress.advance))
                 track_result(sweep, config, run_id, ref, results[-1])
         progress.start("writing the report")
         links = {"MLflow sweep": sweep.url, "MLflow chart": sweep.chart_url}

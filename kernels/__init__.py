@@ -5,10 +5,24 @@ learners turn those into weights, predictors use the learned kernel.
 """
 
 from kernels.centering import center_cross_gram, center_gram, centered_alignment
-from kernels.families import FamilyUnion, GaussianFamily, KernelFamily, LinearFamily, PolynomialFamily
+from kernels.families import (
+    CosineFamily,
+    DirichletFamily,
+    FamilyUnion,
+    FeatureFamily,
+    GaussianFamily,
+    KernelFamily,
+    LaplacianFamily,
+    LinearFamily,
+    PolynomialFamily,
+    PrecomputedFamily,
+)
+from kernels.feature_moments import FeatureMoments
 from kernels.learned import LearnedKernel, learn_from_moments, learn_kernel
 from kernels.learners import LEARNERS, Certificate, align, alignf, kkt_certificate, single, unif
-from kernels.moments import GramMoments, MomentsPart, RowBlocks, gram_moments, moments_part
+from kernels.moments import GramMoments, gram_moments
+from kernels.moments_protocol import Moments
+from kernels.passes import MomentsPart, RowBlocks, moments_part
 from kernels.predictors import PREDICTORS, KernelRidgePath, SupportVectorPath, resolve_predictor
 from kernels.protocol import FoldResult, Trial, assign_folds, evaluate, trials
 from kernels.targets import Target
@@ -21,16 +35,23 @@ __all__ = [
     "NUMERICS_VERSION",
     "PREDICTORS",
     "Certificate",
+    "CosineFamily",
+    "DirichletFamily",
     "FamilyUnion",
+    "FeatureFamily",
+    "FeatureMoments",
     "FoldResult",
     "GaussianFamily",
     "GramMoments",
     "KernelFamily",
     "KernelRidgePath",
+    "LaplacianFamily",
     "LearnedKernel",
     "LinearFamily",
+    "Moments",
     "MomentsPart",
     "PolynomialFamily",
+    "PrecomputedFamily",
     "RowBlocks",
     "SupportVectorPath",
     "Target",

@@ -10,17 +10,22 @@ from typing import Any, Literal
 import numpy as np
 
 from kernels.centering import subtract_means
-from kernels.families.base import KernelFamily, Rows, as_rows
+from kernels.families.base import KernelFamily, Rows, as_rows, move
+from kernels.families.cosine import require_directions
+from kernels.families.feature import FeatureFamily
+from kernels.feature_moments import FeatureMoments
 from kernels.learners import LEARNERS, Certificate
-from kernels.moments import GramMoments, block_rows_for, gram_moments
+from kernels.moments import GramMoments, gram_moments
+from kernels.moments_protocol import Moments
+from kernels.passes import block_rows_for
 from kernels.targets import Target, Task
 from kernels.threads import one_blas_thread
 
 Normalisation = Literal["trace", "frobenius", "none"]
 
-NORMALISATIONS: dict[Normalisation, Callable[[GramMoments], np.ndarray]] = {
+NORMALISATIONS: dict[Normalisation, Callable[[Moments], np.ndarray]] = {
     "trace": lambda moments: moments.centered_traces,
-    "frobenius": lambda moments: np.sqrt(np.diag(moments.frobenius)),
+    "frobenius": lambda moments: np.sqrt(_squared_norms(moments)),
     "none": lambda moments: np.ones(moments.n_kernels),
 }
 """What each centered base kernel is divided by before a learner sees it, shape (p,)."""
@@ -48,7 +53,7 @@ class LearnedKernel:
     normalise : {"trace", "frobenius", "none"}
         How the base kernels were normalised.
     scales : ndarray of shape (p,)
-        t, computed on the training rows.
+        t, computed on the training rows; a feature that is constant there has scale and weight zero.
     alignment : float
         Centered alignment of the kernel with the target kernel on the training rows.
     alignments : ndarray of shape (p,)
@@ -56,11 +61,14 @@ class LearnedKernel:
     certificate : Certificate or None
         Evidence of optimality, where the learner solves an optimisation problem.
     X : ndarray or CSR matrix of shape (m, d)
-        The training rows.
+        The training rows, less `origin`.
     rows : ndarray of shape (m,)
         Position of each training row in the data set that the moments were taken over.
-    shift, row_means : ndarray of shape (p,) and (p, m)
-        Centering state: a constant subtracted from each base kernel and the row means of what is left.
+    origin : ndarray of shape (d,)
+        Subtracted from every row before a kernel sees it: the mean row where that changes no centered kernel, or zero.
+    shift, row_means : ndarray of shape (p,) and (m,)
+        Centering state: a constant subtracted from each base kernel, and the row means of the weighted sum of what is
+        left.
     """
 
     family: KernelFamily
@@ -73,6 +81,7 @@ class LearnedKernel:
     certificate: Certificate | None
     X: Rows
     rows: np.ndarray
+    origin: np.ndarray
     shift: np.ndarray
     row_means: np.ndarray
 
@@ -87,12 +96,7 @@ class LearnedKernel:
 
     @cached_property
     def _coefficients(self) -> np.ndarray:
-        return (self.weights / self.scales)[self._active]
-
-    @cached_property
-    def _means(self) -> np.ndarray:
-        """Row means of the combined, shifted kernel over the training rows, shape (m,)."""
-        return self._coefficients @ self.row_means[self._active]
+        return self.weights[self._active] / self.scales[self._active]
 
     def gram(self) -> np.ndarray:
         """Return the centered Gram matrix of the training rows, shape (m, m).
@@ -100,9 +104,10 @@ class LearnedKernel:
         Notes
         -----
         O(m^2) memory for the result alone; base kernels are formed by tiles and those of zero weight not at all.
+        Rank-one features are not formed either: the result is one product of weighted features.
         """
         K = self._combine(self.X, self.X, symmetric=True)
-        return subtract_means(K, self._means, self._means, self._means.mean())
+        return subtract_means(K, self.row_means, self.row_means, self.row_means.mean())
 
     def cross_gram(self, X_new: Rows) -> np.ndarray:
         """Return the kernel between new rows and the training rows, centered with the training rows alone.
@@ -127,13 +132,15 @@ class LearnedKernel:
                 f"X_new must have the {self.X.shape[1]} features of the training rows, got {X_new.shape[1]}; "
                 "give the same columns in the same order."
             )
-        K = self._combine(X_new, self.X)
-        return subtract_means(K, K.mean(axis=1), self._means, self._means.mean())
+        K = self._combine(move(X_new, self.origin), self.X)
+        return subtract_means(K, K.mean(axis=1), self.row_means, self.row_means.mean())
 
     def _combine(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
         """Return the weighted sum of the shifted base kernels, shape (a, b), by tiles."""
         active, shift = self.family.subset(self._active.tolist()), self.shift[self._active]
-        step = block_rows_for(active)
+        if isinstance(active, FeatureFamily):
+            return active.combine(self._coefficients, A, B)
+        step = block_rows_for(active.n_kernels)
         K = np.empty((A.shape[0], B.shape[0]))
         with one_blas_thread():
             for i in range(0, A.shape[0], step):
@@ -151,7 +158,7 @@ def learn_from_moments(
     name: str,
     family: KernelFamily,
     X: Rows,
-    moments: GramMoments,
+    moments: Moments,
     *,
     normalise: Normalisation = "trace",
     **params: Any,
@@ -166,7 +173,7 @@ def learn_from_moments(
         The base kernels of the moments.
     X : ndarray or CSR matrix of shape (n, d)
         The data set that ``moments.rows`` counts in. Not modified.
-    moments : GramMoments
+    moments : GramMoments or FeatureMoments
         Statistics of the training rows, for example ``moments.restrict(training_folds)``.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them.
@@ -185,39 +192,91 @@ def learn_from_moments(
 
     Notes
     -----
-    O(p^3 + p m): no tile is computed.
+    O(p^3 + p m): no tile is computed. M is formed for a learner that asks for more of it than its diagonal. A rank-one
+    feature that is constant on these rows gets weight zero, without a word: n-grams that no training text holds are
+    normal. Any other base kernel that is constant is refused.
     """
     if name not in LEARNERS:
         raise ValueError(f"learner must be one of {', '.join(sorted(LEARNERS))}, got {name!r}.")
     if normalise not in NORMALISATIONS:
         raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
     require_informative(moments)
+    varying = _varying(moments)
     scales = NORMALISATIONS[normalise](moments)
-    M = moments.frobenius / np.outer(scales, scales)
-    a = moments.target / scales
-    solution = LEARNERS[name].solve(M, a, **params)
+    M = NormalisedProducts(moments, varying, scales[varying])
+    solution = LEARNERS[name].solve(M, moments.target[varying] / scales[varying], **params)
+    weights, coefficients = np.zeros(moments.n_kernels), np.zeros(moments.n_kernels)
+    weights[varying] = solution.weights
+    coefficients[varying] = solution.weights / scales[varying]
     return LearnedKernel(
         family=family,
         learner=name,
-        weights=solution.weights,
+        weights=weights,
         normalise=normalise,
         scales=scales,
-        alignment=moments.alignment(solution.weights / scales),
+        alignment=moments.alignment(coefficients),
         alignments=moments.alignments,
         certificate=solution.certificate,
-        X=as_rows(X)[moments.rows],
+        X=move(as_rows(X)[moments.rows], moments.origin),
+        origin=moments.origin,
         rows=moments.rows,
         shift=moments.shift,
-        row_means=moments.row_means,
+        row_means=moments.combined_row_means(coefficients),
     )
 
 
-def require_informative(moments: GramMoments) -> None:
-    """Raise ValueError if a base kernel or the target is constant on the rows of `moments`."""
+@dataclass(frozen=True)
+class NormalisedProducts:
+    """M of some normalised base kernels, formed when its entries are asked for.
+
+    Attributes
+    ----------
+    moments : GramMoments or FeatureMoments
+    kernels : ndarray of int of shape (k,)
+        Positions of the base kernels.
+    scales : ndarray of shape (k,)
+        What each is divided by.
+    """
+
+    moments: Moments
+    kernels: np.ndarray
+    scales: np.ndarray
+
+    def diagonal(self) -> np.ndarray:
+        """Return the diagonal, shape (k,)."""
+        return _squared_norms(self.moments)[self.kernels] / self.scales**2
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        whole = len(self.kernels) == self.moments.n_kernels
+        M = self.moments.frobenius if whole else self.moments.frobenius[np.ix_(self.kernels, self.kernels)]
+        normalised = np.outer(self.scales, self.scales)
+        return np.asarray(np.divide(M, normalised, out=normalised), dtype=dtype)
+
+
+def _squared_norms(moments: Moments) -> np.ndarray:
+    """Return the diagonal of M, without the rest of it where that is possible, shape (p,)."""
+    return moments.frobenius_diagonal if isinstance(moments, FeatureMoments) else np.diag(moments.frobenius)
+
+
+def _varying(moments: Moments) -> np.ndarray:
+    """Return the positions of the base kernels that may carry weight."""
+    constant = moments.constant if isinstance(moments, FeatureMoments) else np.zeros(moments.n_kernels, dtype=bool)
+    return np.flatnonzero(~constant)
+
+
+def require_informative(moments: Moments) -> None:
+    """Raise ValueError if the target or a base kernel is constant on the rows of `moments`; of features, if all are."""
     # Targets are kept less their mean over the whole pass, so a constant one is zero or that mean's rounding.
     magnitude = float(np.linalg.norm(moments.targets)) ** 2
     if not moments.target_norm > (4 * np.finfo(np.float64).eps) ** 2 * magnitude:
         raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
+    if not isinstance(moments, GramMoments):
+        if not len(_varying(moments)):
+            raise ValueError(
+                f"every feature is constant on the {moments.n_rows} training rows, so none can carry weight; give "
+                "features that vary."
+            )
+        return
     centered = np.diag(moments.frobenius)
     raw = np.einsum("ghkk->k", moments.products)
     # A kernel that is constant equals its shift up to rounding, and both norms are zero or rounding.
@@ -272,7 +331,7 @@ def learn_kernel(
 
     Notes
     -----
-    O(m^2 (d + p^2)) time in one pass over tiles, O(p m) memory.
+    O(m^2 (d + p^2)) time in one pass over tiles, O(p m) memory; for a `FeatureFamily` the cost of its features alone.
 
     Examples
     --------
@@ -284,5 +343,7 @@ def learn_kernel(
     >>> learn_kernel("alignf", GaussianFamily([0.01, 0.1, 1.0]), X, y).shares.round(2)
     array([0.  , 0.28, 0.72])
     """
+    X = as_rows(X)
+    require_directions(family, X)
     moments = gram_moments(family, X, Target.of(y, task).Y)
     return learn_from_moments(name, family, X, moments, normalise=normalise, **params)

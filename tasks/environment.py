@@ -40,6 +40,7 @@ def prepare_environment() -> Path:
         "DASK_CONFIG": state / "dask",
         "DASK_TEMPORARY_DIRECTORY": state / "dask" / "spill",
         "MPLCONFIGDIR": state / "matplotlib",
+        "NUMBA_CACHE_DIR": state / "numba",
         "TMPDIR": state / "tmp",
     }
     for folder in (state, *homes.values()):

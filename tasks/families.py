@@ -8,9 +8,34 @@ import numpy as np
 from scipy import sparse
 
 from conf.errors import InputError
-from conf.schema import FamilyConfig, GaussianConfig, PolynomialConfig, grid_values
-from kernels import FamilyUnion, GaussianFamily, KernelFamily, LinearFamily, PolynomialFamily
+from conf.schema import (
+    CosineConfig,
+    DirichletConfig,
+    FamilyConfig,
+    FeatureConfig,
+    GaussianConfig,
+    LaplacianConfig,
+    PolynomialConfig,
+    PrecomputedConfig,
+    grid_values,
+)
+from kernels import (
+    CosineFamily,
+    DirichletFamily,
+    FamilyUnion,
+    FeatureFamily,
+    GaussianFamily,
+    KernelFamily,
+    LaplacianFamily,
+    LinearFamily,
+    PolynomialFamily,
+)
 from kernels.families.base import Rows
+from kernels.families.cosine import require_directions
+from tasks.tilestore import open_store
+
+MOST_FEATURES_BY_TILES = 1000
+"""Rank-one kernels beside other families, whose statistics come from tiles and hold a matrix a pair of folds."""
 
 
 def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where: str = "kernels") -> KernelFamily:
@@ -19,7 +44,7 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
     Raises
     ------
     InputError
-        A family names a column that is not a feature.
+        A family names a column that is not a feature, or too many features are kernels beside other families.
     """
     position = {name: c for c, name in enumerate(features)}
     for config in configs:
@@ -29,16 +54,22 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
                 f"{where}: 'columns' of family {config.family} must be some of the features, got "
                 f"{', '.join(map(repr, unknown)) or 'none'}; the features are {_shown(features, 12)}."
             )
-    families = [_build(config) for config in configs]
+    if len(configs) == 1 and isinstance(configs[0], FeatureConfig):
+        seen = features if configs[0].columns is None else configs[0].columns
+        return FeatureFamily(seen, [position[name] for name in seen])
+    families = [_build(config, features, where) for config in configs]
     if len(configs) == 1 and configs[0].columns is None:
         return families[0]
     columns = [None if config.columns is None else [position[name] for name in config.columns] for config in configs]
-    views = [None if config.columns is None else _shown(config.columns, 4) for config in configs]
+    views = [
+        None if config.columns is None or isinstance(config, FeatureConfig) else _shown(config.columns, 4)
+        for config in configs
+    ]
     return FamilyUnion(families, columns, views)
 
 
 def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence[str], where: str) -> None:
-    """Raise InputError if a family sees only features that never vary: its kernels would be constant."""
+    """Raise InputError if a family sees only features that never vary, or a cosine kernel a row of zeros."""
     extremes = [X.max(axis=0), X.min(axis=0)]
     high, low = (e.todense() if sparse.issparse(e) else e for e in extremes)
     varies = np.asarray(high != low).ravel()
@@ -49,6 +80,11 @@ def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence
                 f"{where}: family {config.family} sees only constant features ({_shown(seen, 5)}), so its kernels are "
                 "constant; give it features that vary."
             )
+        if isinstance(config, CosineConfig):
+            try:
+                require_directions(CosineFamily(), X[:, [list(features).index(name) for name in seen]])
+            except ValueError as error:
+                raise InputError(f"{where}: {error}") from None
 
 
 def _shown(names: Sequence[str], most: int) -> str:
@@ -56,9 +92,25 @@ def _shown(names: Sequence[str], most: int) -> str:
     return ", ".join(list(names)[:most]) + more
 
 
-def _build(config: FamilyConfig) -> KernelFamily:
+def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelFamily:
     if isinstance(config, GaussianConfig):
         return GaussianFamily(grid_values(config.gammas))
+    if isinstance(config, LaplacianConfig):
+        return LaplacianFamily(grid_values(config.gammas))
+    if isinstance(config, CosineConfig):
+        return CosineFamily()
+    if isinstance(config, DirichletConfig):
+        return DirichletFamily(grid_values(config.frequencies), config.degree)
+    if isinstance(config, FeatureConfig):
+        seen = features if config.columns is None else config.columns
+        if len(seen) > MOST_FEATURES_BY_TILES:
+            raise InputError(
+                f"{where}: family feature beside other families takes at most {MOST_FEATURES_BY_TILES} columns, got "
+                f"{len(seen)}; name fewer 'columns', or compare it in a run of its own, where any number works."
+            )
+        return FeatureFamily(seen)
     if isinstance(config, PolynomialConfig):
         return PolynomialFamily(config.degrees, config.gamma, config.coef0)
+    if isinstance(config, PrecomputedConfig):
+        return open_store(config.path).family()
     return LinearFamily()

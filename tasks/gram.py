@@ -15,11 +15,13 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from conf.errors import InputError
-from conf.schema import FamilyConfig, ProtocolConfig
+from conf.schema import CompareConfig, FamilyConfig, ProtocolConfig
 from kernels import (
     NUMERICS_VERSION,
+    FeatureMoments,
     GramMoments,
     KernelFamily,
+    Moments,
     MomentsPart,
     RowBlocks,
     assign_folds,
@@ -29,10 +31,13 @@ from kernels import (
 )
 from kernels.families.base import Rows
 from kernels.learned import require_informative
+from kernels.tiles import compile_tiles
 from tasks.cluster import DaskPool
 from tasks.data import DatasetRef, load_dataset
 from tasks.families import build_family, require_varying
 from tasks.store import atomic_path, digest, store_path
+
+PRECISIONS: dict[str, type[np.float64] | type[np.float32]] = {"float64": np.float64, "float32": np.float32}
 
 FAN_IN = 8
 """Parts added by one task of the reduction."""
@@ -75,8 +80,7 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
 @task(task_run_name="moments {ref.name} repeat {repeat}", cache_policy=NO_CACHE, tags=["learnkernels"])
 def compute_moments(
     ref: DatasetRef,
-    kernels: Sequence[FamilyConfig],
-    protocol: ProtocolConfig,
+    config: CompareConfig,
     repeat: int,
     pool: DaskPool,
     advance: Advance,
@@ -88,19 +92,23 @@ def compute_moments(
     InputError
         A base kernel is constant on some training folds, or no scheduler answers.
     """
-    log = get_run_logger()
-    described = [config.model_dump(mode="json") for config in kernels]
-    key = digest(NUMERICS_VERSION, ref.digest, described, protocol.folds, protocol.seed, repeat)
+    log, protocol = get_run_logger(), config.protocol
+    described = [family.model_dump(mode="json") for family in config.kernels]
+    key = digest(NUMERICS_VERSION, ref.digest, described, config.precision, protocol.folds, protocol.seed, repeat)
     path = store_path("moments", key, ".npz")
     if path.exists():
         log.info("%s: moments %s are in the store", ref.name, key)
         advance(1.0)
         return MomentsRef(key, str(path), repeat)
     dataset = load_dataset(ref)
-    family = build_family(kernels, dataset.features)
+    family = build_family(config.kernels, dataset.features)
     folds = assign_folds(dataset.target, protocol.folds, fold_seed(protocol.seed, repeat))
     started = time.perf_counter()
-    moments = gram_moments(family, dataset.X, dataset.target.Y, folds, mapper=dask_mapper(pool, advance))
+    mapper = dask_mapper(pool, advance)
+    dtype = PRECISIONS[config.precision]
+    moments = gram_moments(family, dataset.X, dataset.target.Y, folds, dtype=dtype, mapper=mapper)
+    if mapper is None:
+        advance(1.0)
     try:
         for trial in trials(protocol.folds):
             require_informative(moments.restrict(trial.training))
@@ -114,33 +122,33 @@ def compute_moments(
     return MomentsRef(key, str(path), repeat)
 
 
-def save_moments(ref: MomentsRef, moments: GramMoments, folds: np.ndarray) -> None:
+def save_moments(ref: MomentsRef, moments: Moments, folds: np.ndarray) -> None:
     """Write moments and the fold of each row."""
     with atomic_path(Path(ref.path)) as path, path.open("wb") as file:
         np.savez(file, folds=folds, **moments.to_arrays())  # type: ignore[arg-type]
 
 
-def load_moments(ref: MomentsRef) -> tuple[GramMoments, np.ndarray]:
-    """Return the moments of a reference and the fold of each row."""
+def load_moments(ref: MomentsRef) -> tuple[Moments, np.ndarray]:
+    """Return the moments of a reference, of tiles or of rank-one features, and the fold of each row."""
     with np.load(ref.path, allow_pickle=False) as arrays:
+        if FeatureMoments.wrote(arrays):
+            return FeatureMoments.from_arrays(dict(arrays)), arrays["folds"]
         return GramMoments.from_arrays(dict(arrays)), arrays["folds"]
 
 
-def dask_mapper(
-    pool: DaskPool, advance: Advance
-) -> Callable[[KernelFamily, Rows, np.ndarray, RowBlocks, np.ndarray], MomentsPart]:
-    """Return the function that spreads the pass of `gram_moments` over the workers of a pool."""
+Mapper = Callable[[KernelFamily, Rows, np.ndarray, RowBlocks, np.ndarray], MomentsPart]
+
+
+def dask_mapper(pool: DaskPool, advance: Advance) -> Mapper | None:
+    """Return what spreads the pass of `gram_moments` over the workers of a pool, None where it has none."""
+    if pool.in_process:
+        return None
 
     def run(family: KernelFamily, X: Rows, Y: np.ndarray, blocks: RowBlocks, shift: np.ndarray) -> MomentsPart:
-        work = list(blocks.super_tiles(pool.config.super_tile))
-        if pool.in_process:
-            parts = []
-            for pairs in work:
-                parts.append(moments_part(family, X, Y, blocks, shift, pairs))
-                advance(1 / len(work))
-            return sum_parts(*parts)
+        compile_tiles(X.dtype)  # once here: the workers find it on disk
         client = pool.client
         context = client.scatter((family, X, Y, blocks, shift), broadcast=True, hash=False)
+        work = list(blocks.super_tiles(pool.config.super_tile))
         leaves = [client.submit(_part_of, context, pairs, pure=False) for pairs in work]
         total = _reduce_on(leaves, lambda group: client.submit(sum_parts, *group, pure=False))
         for _ in as_completed(leaves, loop=client.loop):

@@ -20,8 +20,9 @@ ARTIFACT_SECONDS = 2.0
 class RunProgress(AbstractContextManager["RunProgress"]):
     """Progress of a run of a known number of steps."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, key: str = ARTIFACT_KEY, of: str = "the comparison") -> None:
         self._steps = steps
+        self._key, self._of = key, of
         self._done = 0.0
         self._console = Console(file=sys.stderr)
         self._bar = Progress(
@@ -38,7 +39,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         self._updated = 0.0
 
     def __enter__(self) -> RunProgress:
-        self._artifact = create_progress_artifact(0.0, key=ARTIFACT_KEY, description="Share of the comparison done")  # type: ignore[assignment]
+        self._artifact = create_progress_artifact(0.0, key=self._key, description=f"Share of {self._of} done")  # type: ignore[assignment]
         self._bar.start()
         return self
 

@@ -59,6 +59,51 @@ def linear() -> Kernel:
     return value
 
 
+def absolute_distance() -> Kernel:
+    def value(x, z):
+        return abs(x - z).sum()
+
+    return value
+
+
+def laplacian(gamma: float) -> Kernel:
+    def value(x, z):
+        return np.exp(-Wide(gamma) * abs(x - z).sum())
+
+    return value
+
+
+def laplacian_less_one(gamma: float) -> Kernel:
+    def value(x, z):
+        return np.expm1(-Wide(gamma) * abs(x - z).sum())
+
+    return value
+
+
+def cosine() -> Kernel:
+    def value(x, z):
+        return (x * z).sum() / (np.sqrt((x * x).sum()) * np.sqrt((z * z).sum()))
+
+    return value
+
+
+def dirichlet(frequency: float, degree: int = 1) -> Kernel:
+    def value(x, z):
+        product = Wide(1)
+        for difference in x - z:
+            product = product * (1 + 2 * sum(np.cos(j * Wide(frequency) * difference) for j in range(1, degree + 1)))
+        return product
+
+    return value
+
+
+def feature(column: int) -> Kernel:
+    def value(x, z):
+        return x[column] * z[column]
+
+    return value
+
+
 def on_columns(kernel: Kernel, columns: Sequence[int]) -> Kernel:
     def value(x, z):
         return kernel(x[list(columns)], z[list(columns)])

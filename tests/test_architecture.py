@@ -24,7 +24,7 @@ ALLOWED = {
 }
 
 THIRD_PARTY = {
-    "kernels": {"numpy", "scipy", "sklearn", "threadpoolctl"},
+    "kernels": {"numpy", "scipy", "sklearn", "threadpoolctl", "numba"},
     "conf": {"pydantic", "yaml"},
 }
 

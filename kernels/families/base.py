@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,6 +12,46 @@ from scipy import sparse
 
 Rows: TypeAlias = Any
 """Rows of a data set: an ndarray or a CSR matrix of float64, which share no type to name here."""
+
+
+@dataclass(frozen=True)
+class TilePlan:
+    """How the kernels of a tile follow from its seeds.
+
+    Attributes
+    ----------
+    order : ndarray of int of shape (p, 2)
+        Pairs (kernel, seed), in an order in which `half` comes first; the seed is -1 for a kernel made by doubling.
+    half : ndarray of int of shape (p,)
+        For a kernel made by doubling, the kernel E it comes from, as ``E (E + 2)``.
+    offset : ndarray of shape (p,)
+        Constant added to each kernel at the end.
+    """
+
+    order: np.ndarray
+    half: np.ndarray
+    offset: np.ndarray
+
+    @classmethod
+    def identity(cls, p: int) -> TilePlan:
+        """Return the plan in which every kernel is its own seed."""
+        return cls(np.repeat(np.arange(p), 2).reshape(p, 2), np.full(p, -1), np.zeros(p))
+
+    @property
+    def n_seeds(self) -> int:
+        """Number of seeds."""
+        return int(self.order[:, 1].max()) + 1
+
+    @classmethod
+    def joined(cls, plans: Sequence[TilePlan]) -> TilePlan:
+        """Return the plan of several families side by side, their seeds one after the other."""
+        orders, halves, kernels, seeds = [], [], 0, 0
+        for plan in plans:
+            orders.append(np.where(plan.order < 0, -1, plan.order + np.array([kernels, seeds])))
+            halves.append(np.where(plan.half < 0, -1, plan.half + kernels))
+            kernels += len(plan.half)
+            seeds += plan.n_seeds
+        return cls(np.concatenate(orders), np.concatenate(halves), np.concatenate([plan.offset for plan in plans]))
 
 
 class KernelFamily(ABC):
@@ -50,6 +91,19 @@ class KernelFamily(ABC):
             ``K_k(A_i, B_j) - shift_k``, freshly allocated.
         """
 
+    def plan(self, shift: np.ndarray) -> TilePlan:
+        """Return how the p kernels, less `shift`, follow from `seeds`; by default each is its own seed."""
+        return TilePlan.identity(self.n_kernels)
+
+    def seeds(self, A: Rows, B: Rows, shift: np.ndarray) -> np.ndarray:
+        """Return the values that `plan` starts from, shape (n_seeds, a, b); by default the tile itself."""
+        return self.tile(A, B, shift)
+
+    @property
+    def translates(self) -> bool:
+        """Whether moving all rows alike leaves the centered kernels as they are."""
+        return False
+
     @abstractmethod
     def diag(self, A: Rows) -> np.ndarray:
         """Return ``K_k(A_i, A_i)``, shape (p, a)."""
@@ -73,6 +127,11 @@ def as_rows(X: Rows) -> Rows:
     if not np.isfinite(rows.data if sparse.issparse(rows) else rows).all():
         raise ValueError("X must be finite, got NaN or infinity; impute or drop those rows.")
     return rows
+
+
+def move(X: Rows, origin: np.ndarray) -> Rows:
+    """Return rows less `origin`; the rows themselves where it is zero, as it is for sparse rows."""
+    return X - origin if origin.any() else X
 
 
 def squared_distances(A: Rows, B: Rows) -> np.ndarray:
@@ -115,6 +174,32 @@ def inner_products(A: Rows, B: Rows) -> np.ndarray:
     if sparse.issparse(A):
         return np.asarray((A @ B.T).toarray(), dtype=np.float64)
     return np.asarray(A @ B.T)
+
+
+def scaled_distances(A: Rows, B: Rows, scale: float) -> np.ndarray:
+    """Return `scale` times the squared distances of two sets of rows, in one matrix product.
+
+    The norms ride along as two more columns of the product. Its result is not clipped: a distance of zero comes out as
+    rounding of either sign.
+    """
+    if sparse.issparse(A):
+        return squared_distances(A, B) * scale
+    same = A is B
+    mean = B.mean(axis=0)
+    A = A - mean
+    B = A if same else B - mean
+    left = np.empty((len(A), A.shape[1] + 2), dtype=A.dtype)
+    right = np.empty((len(B), B.shape[1] + 2), dtype=A.dtype)
+    np.multiply(A, -2.0 * scale, out=left[:, :-2])
+    np.multiply(squared_norms(A), scale, out=left[:, -2])
+    left[:, -1] = scale
+    right[:, :-2] = B
+    right[:, -2] = 1.0
+    right[:, -1] = squared_norms(B)
+    D = left @ right.T
+    if same:
+        np.fill_diagonal(D, 0.0)
+    return D
 
 
 def squared_norms(A: Rows) -> np.ndarray:

@@ -7,7 +7,15 @@ from functools import cached_property
 
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows, squared_distances
+from kernels.families.base import KernelFamily, Rows, TilePlan, scaled_distances, squared_distances
+from kernels.families.exponential import (
+    Steps,
+    checked_bandwidths,
+    doubling_plan,
+    doubling_steps,
+    exponentials_less_one,
+    readable,
+)
 
 
 class GaussianFamily(KernelFamily):
@@ -39,49 +47,41 @@ class GaussianFamily(KernelFamily):
     """
 
     def __init__(self, gammas: Sequence[float]) -> None:
-        self.gammas = tuple(float(gamma) for gamma in gammas)
-        if not self.gammas:
-            raise ValueError("gammas must name at least one bandwidth, got an empty list.")
-        for gamma in self.gammas:
-            if not (0.0 < gamma < np.inf):
-                raise ValueError(f"gammas must be positive and finite, got {gamma:g}; leave it out or correct it.")
+        self.gammas = checked_bandwidths(gammas)
 
     def __repr__(self) -> str:
         return f"GaussianFamily(gammas={list(self.gammas)})"
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(f"gaussian(gamma={_readable(gamma)})" for gamma in self.gammas)
+        return tuple(f"gaussian(gamma={readable(gamma)})" for gamma in self.gammas)
 
     @cached_property
-    def _steps(self) -> tuple[tuple[int, int | None], ...]:
-        """Pairs (kernel, kernel of half its bandwidth or None), each half before its double."""
-        position = {gamma: k for k, gamma in enumerate(self.gammas)}
-        ascending = sorted(range(len(self.gammas)), key=self.gammas.__getitem__)
-        return tuple((k, position.get(self.gammas[k] / 2)) for k in ascending)
+    def _steps(self) -> Steps:
+        return doubling_steps(self.gammas)
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        D = squared_distances(A, B)
-        E = np.empty((self.n_kernels, *D.shape))
-        for k, half in self._steps:
-            if half is None:
-                np.multiply(D, -self.gammas[k], out=E[k])
-                np.expm1(E[k], out=E[k])
-            else:
-                np.add(E[half], 2.0, out=E[k])
-                E[k] *= E[half]
-        ones = np.ones(self.n_kernels)
-        E += (ones if shift is None else ones - shift)[:, None, None]
+        E = exponentials_less_one(squared_distances(A, B), self.gammas, self._steps)
+        plus = np.ones(self.n_kernels) if shift is None else 1.0 - shift
+        E += plus.astype(E.dtype)[:, None, None]
         return E
+
+    def plan(self, shift: np.ndarray) -> TilePlan:
+        return doubling_plan(self._steps, shift)
+
+    def seeds(self, A: Rows, B: Rows, shift: np.ndarray) -> np.ndarray:
+        gammas = [self.gammas[k] for k, half in self._steps if half is None]
+        D = scaled_distances(A, B, -gammas[0])
+        if len(gammas) == 1:
+            return np.expm1(D, out=D)[None]
+        return np.stack([np.expm1(D * (gamma / gammas[0])) for gamma in gammas])
+
+    @property
+    def translates(self) -> bool:
+        return True
 
     def diag(self, A: Rows) -> np.ndarray:
         return np.ones((self.n_kernels, A.shape[0]))
 
     def subset(self, kernels: Sequence[int]) -> GaussianFamily:
         return GaussianFamily([self.gammas[k] for k in kernels])
-
-
-def _readable(gamma: float) -> str:
-    """Return a bandwidth as people write it: a power of two of some size as such."""
-    mantissa, exponent = np.frexp(gamma)
-    return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent - 1) > 1 else f"{gamma:.12g}"

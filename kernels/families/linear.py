@@ -30,6 +30,10 @@ class LinearFamily(KernelFamily):
             K -= shift[:, None, None]
         return K
 
+    @property
+    def translates(self) -> bool:
+        return True
+
     def diag(self, A: Rows) -> np.ndarray:
         return squared_norms(A)[None]
 

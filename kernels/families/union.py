@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows
+from kernels.families.base import KernelFamily, Rows, TilePlan
 
 
 class FamilyUnion(KernelFamily):
@@ -57,7 +57,7 @@ class FamilyUnion(KernelFamily):
         return tuple(_apart(names))
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        K = np.empty((self.n_kernels, A.shape[0], B.shape[0]))
+        K = np.empty((self.n_kernels, A.shape[0], B.shape[0]), dtype=A.dtype)
         stop = 0
         for family, view in zip(self.families, self.columns, strict=True):
             start, stop = stop, stop + family.n_kernels
@@ -65,6 +65,26 @@ class FamilyUnion(KernelFamily):
             B_view = A_view if A is B else _view(B, view)
             K[start:stop] = family.tile(A_view, B_view, None if shift is None else shift[start:stop])
         return K
+
+    def plan(self, shift: np.ndarray) -> TilePlan:
+        return TilePlan.joined(
+            [family.plan(part) for family, part in zip(self.families, self._parts(shift), strict=True)]
+        )
+
+    def seeds(self, A: Rows, B: Rows, shift: np.ndarray) -> np.ndarray:
+        seeds = []
+        for family, view, part in zip(self.families, self.columns, self._parts(shift), strict=True):
+            A_view = _view(A, view)
+            seeds.append(family.seeds(A_view, A_view if A is B else _view(B, view), part))
+        return np.concatenate(seeds)
+
+    @property
+    def translates(self) -> bool:
+        return all(family.translates for family in self.families)
+
+    def _parts(self, shift: np.ndarray) -> list[np.ndarray]:
+        """Return the shift of each family."""
+        return np.split(shift, np.cumsum([family.n_kernels for family in self.families])[:-1])
 
     def diag(self, A: Rows) -> np.ndarray:
         parts = zip(self.families, self.columns, strict=True)

@@ -10,7 +10,7 @@ import numpy as np
 from kernels.learners.align import align
 from kernels.learners.alignf import alignf, kkt_certificate
 from kernels.learners.single import single
-from kernels.learners.solution import Certificate, Solution
+from kernels.learners.solution import Certificate, Products, Solution
 from kernels.learners.unif import unif
 from kernels.targets import Task
 
@@ -22,7 +22,7 @@ class Learner:
     Attributes
     ----------
     solve : callable
-        ``solve(M, a, **params) -> Solution``.
+        ``solve(M, a, **params) -> Solution``; M may be an array or form itself on demand, see `Products`.
     summary : str
         What it does, for help pages.
     tasks : tuple of str
@@ -31,7 +31,7 @@ class Learner:
         Paper and equation.
     """
 
-    solve: Callable[[np.ndarray, np.ndarray], Solution]
+    solve: Callable[[Products, np.ndarray], Solution]
     summary: str
     tasks: tuple[Task, ...]
     source: str
@@ -48,4 +48,15 @@ LEARNERS: dict[str, Learner] = {
     ),
 }
 
-__all__ = ["LEARNERS", "Certificate", "Learner", "Solution", "align", "alignf", "kkt_certificate", "single", "unif"]
+__all__ = [
+    "LEARNERS",
+    "Certificate",
+    "Learner",
+    "Products",
+    "Solution",
+    "align",
+    "alignf",
+    "kkt_certificate",
+    "single",
+    "unif",
+]

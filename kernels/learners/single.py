@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.learners.solution import Solution
+from kernels.learners.solution import Products, Solution
 
 
-def single(M: np.ndarray, a: np.ndarray) -> Solution:
+def single(M: Products, a: np.ndarray) -> Solution:
     """Return all weight on the base kernel with the highest centered alignment; ties go to the first.
 
     Parameters
     ----------
-    M : ndarray of shape (p, p)
-        Frobenius products of the centered base kernels, diagonal positive.
+    M : ndarray or Products of shape (p, p)
+        Frobenius products of the centered base kernels, diagonal positive. Only the diagonal is
+        used.
     a : ndarray of shape (p,)
         Products with the target kernel.
 
@@ -30,5 +31,5 @@ def single(M: np.ndarray, a: np.ndarray) -> Solution:
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828: the case q = 1 after Proposition 7.
     """
     weights = np.zeros(len(a))
-    weights[np.argmax(a / np.sqrt(np.diag(M)))] = 1.0
+    weights[np.argmax(a / np.sqrt(M.diagonal()))] = 1.0
     return Solution(weights)

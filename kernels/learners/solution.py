@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
+
+
+class Products(Protocol):
+    """M as a learner is given it: an array, or what becomes one when its entries are asked for.
+
+    A learner that calls `diagonal` alone costs no p by p matrix; one that needs the entries takes ``np.asarray(M)``.
+    """
+
+    def diagonal(self) -> np.ndarray:
+        """Return the squared norms of the centered base kernels, shape (p,)."""
+
+    def __array__(self, dtype: Any = None, /) -> np.ndarray:
+        """Return all entries, shape (p, p)."""
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.learners.solution import Solution
+from kernels.learners.solution import Products, Solution
 
 
-def unif(M: np.ndarray, a: np.ndarray) -> Solution:
+def unif(M: Products, a: np.ndarray) -> Solution:
     """Return equal weights.
 
     Parameters
     ----------
-    M : ndarray of shape (p, p)
-        Frobenius products of the centered base kernels. Only its size is used.
+    M : ndarray or Products of shape (p, p)
+        Frobenius products of the centered base kernels. Not used.
     a : ndarray of shape (p,)
-        Products with the target kernel. Not used.
+        Products with the target kernel. Only their number is used.
 
     Returns
     -------
@@ -25,4 +25,4 @@ def unif(M: np.ndarray, a: np.ndarray) -> Solution:
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
     """
-    return Solution.of_direction(np.ones(len(M)))
+    return Solution.of_direction(np.ones(len(a)))

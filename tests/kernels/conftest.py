@@ -10,7 +10,18 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from kernels import FamilyUnion, GaussianFamily, KernelFamily, LinearFamily, PolynomialFamily
+from kernels import (
+    CosineFamily,
+    DirichletFamily,
+    FamilyUnion,
+    FeatureFamily,
+    GaussianFamily,
+    KernelFamily,
+    LaplacianFamily,
+    LinearFamily,
+    PolynomialFamily,
+    PrecomputedFamily,
+)
 from tests import reference
 
 
@@ -67,11 +78,35 @@ def linears():
     return LinearFamily(), [reference.linear()]
 
 
+def laplacians(gammas: Sequence[float]):
+    return LaplacianFamily(gammas), [reference.laplacian(gamma) for gamma in gammas]
+
+
+def cosines():
+    return CosineFamily(), [reference.cosine()]
+
+
+def dirichlets(frequencies: Sequence[float], degree: int = 1):
+    return DirichletFamily(frequencies, degree), [reference.dirichlet(sigma, degree) for sigma in frequencies]
+
+
+def features(n: int):
+    return FeatureFamily(n), [reference.feature(k) for k in range(n)]
+
+
 def union(parts, columns):
     kernels = []
     for (_, oracles), view in zip(parts, columns, strict=True):
         kernels += [oracle if view is None else reference.on_columns(oracle, view) for oracle in oracles]
     return FamilyUnion([family for family, _ in parts], columns), kernels
+
+
+def matrices(family: KernelFamily, kernels, rows: np.ndarray):
+    """The base kernels of some rows as matrices, in two blocks; a row is then its position."""
+    K = family.tile(rows, rows)
+    wide = reference.wide_rows(rows)
+    oracles = [lambda x, z, kernel=kernel: kernel(wide[int(x[0])], wide[int(z[0])]) for kernel in kernels]
+    return PrecomputedFamily([K[:, :11], K[:, 11:]], family.names), oracles
 
 
 # Grid in shuffled order, with a gap: 2^2 has no half in the set.
@@ -98,6 +133,20 @@ CASES = [
         *union([linears(), gaussians([0.5, 0.25]), polynomials([2], 0.5, 1.0)], [None, [0, 3, 4, 7], [8, 2, 1]]),
         sparse_rows(34, 9, seed=10, kind=sparse.csr_array),
     ),
+    Case("laplacian-powers", *laplacians(POWERS_OF_TWO), dense_rows(36, 4, seed=11)),
+    Case("laplacian-mixed-csr", *laplacians([0.4, 0.1, 0.2, 1.7]), sparse_rows(35, 9, seed=12)),
+    Case("cosine", *cosines(), dense_rows(34, 4, seed=13)),
+    Case("cosine-csr", *cosines(), sparse.hstack([sparse_rows(34, 8, seed=14), np.ones((34, 1))]).tocsr()),
+    Case("dirichlet-one-feature", *dirichlets([0.7, 2.1, 12.0]), dense_rows(36, 1, seed=15)),
+    Case("dirichlet-features", *dirichlets([0.9, 0.3], degree=3), dense_rows(34, 3, seed=16)),
+    Case("dirichlet-csr", *dirichlets([1.3]), sparse_rows(33, 5, seed=17)),
+    # Alone, features have no tiles: tests/kernels/test_features.py.
+    Case(
+        "union-with-features",
+        *union([features(3), laplacians([0.5]), features(2)], [[0, 3, 1], None, [2, 4]]),
+        dense_rows(35, 6, seed=18),
+    ),
+    Case("precomputed", *matrices(*gaussians([0.5, 0.2]), dense_rows(36, 3, seed=19)), np.arange(36.0)[:, None]),
 ]
 
 

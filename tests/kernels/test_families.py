@@ -7,8 +7,27 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 
-from kernels import FamilyUnion, GaussianFamily, LinearFamily, PolynomialFamily, center_gram
-from tests.reference import centered, gaussian, gaussian_less_one, gram, linear, squared_distance
+from kernels import (
+    CosineFamily,
+    DirichletFamily,
+    FamilyUnion,
+    GaussianFamily,
+    LaplacianFamily,
+    LinearFamily,
+    PolynomialFamily,
+    center_gram,
+)
+from tests.reference import (
+    absolute_distance,
+    centered,
+    dirichlet,
+    gaussian,
+    gaussian_less_one,
+    gram,
+    laplacian_less_one,
+    linear,
+    squared_distance,
+)
 
 # Values on unit-scale data: a dozen operations of rounding, and the expanded squared distance loses eps |x|^2.
 UNIT = 1e-12
@@ -176,6 +195,94 @@ def test_dense_and_sparse_rows_give_the_same_kernels():
     np.testing.assert_allclose(family.tile(csr[:9], csr[9:]), family.tile(X[:9], X[9:]), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("gammas", [[2.0**-26], [2.0**-20, 2.0**-26, 2.0**-25, 2.0**-24], [3e-8, 1e-12]])
+def test_a_nearly_constant_laplacian_less_one_keeps_its_digits(gammas):
+    X = np.random.default_rng(10).normal(size=(30, 6))
+    E = LaplacianFamily(gammas).tile(X[:12], X[12:], shift=np.ones(len(gammas)))
+    for k, gamma in enumerate(gammas):
+        D = gram(absolute_distance(), X[:12], X[12:])
+        series = -gamma * D + (gamma * D) ** 2 / 2 - (gamma * D) ** 3 / 6
+        # Relative to the small number itself, as for Gaussians; distances lose nothing here.
+        np.testing.assert_allclose(E[k], series.astype(float), rtol=1e-13)
+
+
+def test_doubling_up_a_long_grid_of_laplacians_does_not_pile_up_errors():
+    gammas = [2.0**g for g in range(-26, 5)]
+    X = np.random.default_rng(11).normal(size=(24, 3))
+    E = LaplacianFamily(gammas).tile(X[:10], X[10:], shift=np.ones(31))
+    for k, gamma in enumerate(gammas):
+        exact = gram(laplacian_less_one(gamma), X[:10], X[10:]).astype(float)
+        np.testing.assert_allclose(E[k], exact, rtol=1e-13)
+
+
+def test_laplacian_of_a_row_with_itself_is_exactly_one():
+    X = 1e3 * np.random.default_rng(12).normal(size=(20, 4))
+    for rows in (X, sparse.csr_matrix(X), sparse.csr_matrix((5, 4))):
+        tile = LaplacianFamily([0.7, 1.4, 5.0]).tile(rows, rows)
+        np.testing.assert_array_equal(np.einsum("kaa->ka", tile), 1.0)
+
+
+def test_a_laplacian_factorises_over_the_features():
+    X = np.random.default_rng(13).normal(size=(15, 3))
+    factors = FamilyUnion([LaplacianFamily([0.4])] * 3, [[0], [1], [2]]).tile(X, X)
+    np.testing.assert_allclose(LaplacianFamily([0.4]).tile(X, X)[0], factors.prod(axis=0), rtol=1e-13)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-3, 1e200])
+def test_cosines_do_not_depend_on_the_length_of_a_row(scale):
+    X = np.random.default_rng(14).normal(size=(20, 3))
+    lengths = scale * np.linspace(1, 2, 20)[:, None]
+    for kind in (np.asarray, sparse.csr_matrix):
+        rows = kind(X * lengths)
+        K, K_scaled = CosineFamily().tile(X[:8], X[8:]), CosineFamily().tile(rows[:8], rows[8:])
+        np.testing.assert_allclose(K_scaled, K, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_a_row_without_a_direction_is_named(kind):
+    X = np.random.default_rng(15).normal(size=(20, 3))
+    X[[4, 11]] = 0.0
+    for apply in (lambda rows: CosineFamily().tile(rows, rows), CosineFamily().diag):
+        with pytest.raises(ValueError, match="got only zeros in row 4, 11 of the 20 given"):
+            apply(kind(X))
+
+
+@pytest.mark.parametrize("degree", [1, 2, 5])
+def test_a_dirichlet_kernel_is_the_ratio_of_two_sines(degree):
+    rng = np.random.default_rng(16)
+    A, B, frequency = rng.normal(size=(9, 1)), rng.normal(size=(11, 1)), 1.7
+    angle = frequency * (A - B.T)
+    ratio = np.sin((degree + 0.5) * angle) / np.sin(angle / 2)
+    np.testing.assert_allclose(DirichletFamily([frequency], degree).tile(A, B)[0], ratio, rtol=0, atol=1e-11)
+
+
+def test_the_dirichlet_kernel_is_the_paper_s_on_one_feature_and_a_product_on_several():
+    X = np.random.default_rng(17).uniform(-10, 10, size=(20, 3))
+    frequency = np.sqrt(60)
+    for c in range(3):
+        paper = 1 + 2 * np.cos(frequency * np.abs(X[:, [c]] - X[:, c]))
+        np.testing.assert_allclose(DirichletFamily([frequency]).tile(X[:, [c]], X[:, [c]])[0], paper, atol=1e-12)
+    factors = FamilyUnion([DirichletFamily([frequency])] * 3, [[0], [1], [2]]).tile(X, X)
+    np.testing.assert_allclose(DirichletFamily([frequency]).tile(X, X)[0], factors.prod(axis=0), rtol=0, atol=1e-11)
+
+
+def test_the_dirichlet_product_is_positive_semi_definite_where_a_function_of_the_distance_is_not():
+    X = np.random.default_rng(18).uniform(-3, 3, size=(60, 2))
+    distances = np.linalg.norm(X[:, None] - X, axis=2)
+    for frequency in (0.5, 1.0, 2.0):
+        of_distance = np.linalg.eigvalsh(1 + 2 * np.cos(frequency * distances))
+        product = np.linalg.eigvalsh(DirichletFamily([frequency]).tile(X, X)[0])
+        assert of_distance.min() < -1e-3 * of_distance.max()
+        assert product.min() >= -1e-13 * product.max()
+
+
+def test_dirichlet_rows_far_from_the_origin_keep_their_differences():
+    X = np.random.default_rng(19).normal(size=(20, 2)) + 1e6
+    tile = DirichletFamily([2.0]).tile(X[:8], X[8:])[0]
+    # Without moving the rows the angles would lose eps * 2e6, 4e-10.
+    np.testing.assert_allclose(tile, gram(dirichlet(2.0), X[:8], X[8:]).astype(float), rtol=0, atol=1e-13)
+
+
 # Unions and names ----------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +337,15 @@ def test_the_degree_one_polynomial_centers_to_the_scaled_linear_kernel():
         (lambda: PolynomialFamily([2], gamma=np.nan), "gamma must be positive and finite, got nan"),
         (lambda: PolynomialFamily([2], coef0=-1.0), "coef0 must be finite and not negative, got -1"),
         (lambda: PolynomialFamily([2], coef0=np.inf), "coef0 must be finite and not negative, got inf"),
+        (lambda: LaplacianFamily([]), "gammas must name at least one bandwidth"),
+        (lambda: LaplacianFamily([1.0, -2.0]), "gammas must be positive and finite, got -2"),
+        (lambda: CosineFamily().subset([0, 0]), r"kernels must be \[0\].*cosine.*got \[0, 0\]"),
+        (lambda: DirichletFamily([]), "frequencies must name at least one frequency"),
+        (lambda: DirichletFamily([0.0]), "frequencies must be positive and finite, got 0"),
+        (lambda: DirichletFamily([np.nan]), "frequencies must be positive and finite, got nan"),
+        (lambda: DirichletFamily([1.0], degree=0), "degree must be a whole number of at least 1, got 0"),
+        (lambda: DirichletFamily([1.0], degree=1.5), r"degree must be a whole number of at least 1, got 1\.5"),
+        (lambda: DirichletFamily([1.0]).diag(np.ones((2, 700))), "must see at most 637 features.*got 700"),
         (lambda: LinearFamily().subset([]), r"kernels must be \[0\].*got \[\]"),
         (lambda: FamilyUnion([]), "families must hold at least one kernel family"),
         (lambda: FamilyUnion([LinearFamily()], [None, [0]]), "columns must have one entry a family, got 2 for 1"),

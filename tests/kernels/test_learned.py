@@ -8,6 +8,7 @@ from scipy import sparse
 
 from kernels import (
     LEARNERS,
+    CosineFamily,
     FamilyUnion,
     GaussianFamily,
     LearnedKernel,
@@ -241,7 +242,7 @@ def test_rows_of_the_gram_follow_the_rows_named():
     groups = np.random.default_rng(17).integers(0, 3, size=60)
     family = GaussianFamily([0.3, 0.9])
     kernel = learn_from_moments("align", family, X, gram_moments(family, X, y, groups).restrict([0, 2]))
-    np.testing.assert_array_equal(kernel.X, X[kernel.rows])
+    np.testing.assert_array_equal(kernel.X, X[kernel.rows] - kernel.origin)
     Ks = grams([gaussian(0.3), gaussian(0.9)], X[kernel.rows])
     assert_close_to(kernel.gram(), combined(Ks, kernel.weights, "trace"))
 
@@ -355,6 +356,15 @@ def test_rows_that_are_not_finite_are_refused_in_training_and_in_use(value):
         learn_kernel("align", GaussianFamily([0.5]), X, y)
     with pytest.raises(ValueError, match="X must be finite"):
         kernel.cross_gram(X)
+
+
+def test_a_row_without_a_direction_is_named_by_its_position_in_the_data_set():
+    X, y = small_problem(m=300)
+    X[271, :2] = 0.0
+    learn_kernel("align", CosineFamily(), X, y)
+    family = FamilyUnion([LinearFamily(), FamilyUnion([CosineFamily()], [[1, 0]])])
+    with pytest.raises(ValueError, match="got only zeros in row 271 of the 300 given"):
+        learn_kernel("align", family, X, y)
 
 
 def test_whole_numbers_are_rows_too():

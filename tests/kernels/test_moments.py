@@ -20,7 +20,7 @@ from kernels import (
     gram_moments,
     moments_part,
 )
-from kernels.moments import choose_shift
+from kernels.passes import choose_shift
 from tests.reference import (
     centered,
     frobenius_product,
@@ -74,9 +74,16 @@ def test_moments_are_those_of_explicitly_centered_matrices(case, q, block_rows):
     assert_textbook(gram_moments(case.family, case.X, Y, block_rows=block_rows), case.grams, Y)
 
 
+def moved_grams(case, moments: GramMoments) -> np.ndarray:
+    """Return the kernels as the pass saw them: of the rows less the origin, where that changes no centered kernel."""
+    if not moments.origin.any():
+        return case.grams
+    return case.family.tile(case.X - moments.origin, case.X - moments.origin)
+
+
 def test_row_means_are_those_of_the_kernels_less_the_shift(case):
     moments = gram_moments(case.family, case.X, targets(case.X.shape[0], 1), block_rows=9)
-    for k, K in enumerate(case.grams):
+    for k, K in enumerate(moved_grams(case, moments)):
         expected = K.mean(axis=1).astype(float) - moments.shift[k]
         np.testing.assert_allclose(moments.row_means[k], expected, rtol=0, atol=1e-12 * case.sizes[k, 0, 0])
 
@@ -189,7 +196,7 @@ def test_products_are_kept_apart_by_the_groups_of_rows_and_of_columns(case):
     _, groups, moments = grouped(case)
     for g, h in np.ndindex(4, 4):
         block = np.ix_(groups == LABELS[g], groups == LABELS[h])
-        parts = [K[block] - shift for K, shift in zip(case.grams, moments.shift, strict=True)]
+        parts = [K[block] - shift for K, shift in zip(moved_grams(case, moments), moments.shift, strict=True)]
         expected = np.array([[frobenius_product(K, L) for L in parts] for K in parts]).astype(float)
         # Signed sums: relative to the norms of the two factors.
         norms = np.sqrt(np.diag(expected))
@@ -272,12 +279,13 @@ def split_pass(super_rows: int, seed: int = 15):
     family = GaussianFamily([0.25, 0.5])
     whole = gram_moments(family, X, Y, groups, block_rows=4)
     blocks = RowBlocks.of(groups, 4)
-    X, Y = X[blocks.order], (Y - Y.mean(axis=0))[blocks.order]
+    origin = X.mean(axis=0)
+    X, Y = (X - origin)[blocks.order], (Y - Y.mean(axis=0))[blocks.order]
     shift = choose_shift(family, X)
     parts = [moments_part(family, X, Y, blocks, shift, pairs) for pairs in blocks.super_tiles(super_rows)]
 
     def finish(part: MomentsPart) -> GramMoments:
-        return GramMoments.from_part(family, blocks, Y, shift, part)
+        return GramMoments.from_part(family, blocks, Y, shift, origin, part)
 
     return parts, finish, whole
 

@@ -80,7 +80,7 @@ def test_importing_the_package_in_a_fresh_process_loads_no_engine():
     assert not loaded & {"prefect", "mlflow", "dask", "distributed", "pyarrow", "conf", "tasks", "flows"}
 
 
-ALLOWED = set(sys.stdlib_module_names) | {"numpy", "scipy", "sklearn", "threadpoolctl", "kernels"}
+ALLOWED = set(sys.stdlib_module_names) | {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "kernels"}
 
 # Clocks, the environment, files, the console and shared random state stay outside the mathematics.
 FORBIDDEN_MODULES = {"time", "datetime", "os", "pathlib", "io", "shutil", "subprocess", "logging", "random"}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -39,6 +43,41 @@ def test_moments_from_workers_equal_moments_of_one_process(pool: DaskPool, kind:
             np.testing.assert_array_equal(there.to_arrays()[name], value)
     assert sum(seen) == pytest.approx(1.0)
     assert len(seen) > 8
+
+
+def test_a_worker_killed_in_mid_run_costs_its_tiles_and_nothing_else():
+    rng = np.random.default_rng(2)
+    X, Y, groups = rng.normal(size=(3000, 5)), rng.normal(size=3000), rng.integers(0, 5, 3000)
+    family = GaussianFamily([2.0**g for g in range(-4, 4)])
+    here = gram_moments(family, X, Y, groups)
+    config = DaskConfig.model_validate({"workers": 2, "memory": "1GiB", "super_tile": 256})
+    with DaskPool(config) as pool:
+        pids = list(pool.client.run(os.getpid).values())
+        killed = []
+
+        def kill_one(share: float) -> None:
+            if not killed:
+                killed.append(pids[0])
+                os.kill(pids[0], signal.SIGKILL)
+
+        with catch_logs("distributed"):
+            there = gram_moments(family, X, Y, groups, mapper=dask_mapper(pool, kill_one))
+        assert pids[0] not in pool.client.run(os.getpid).values()
+    np.testing.assert_allclose(there.alignments, here.alignments, rtol=1e-12)
+    np.testing.assert_allclose(there.frobenius, here.frobenius, rtol=1e-12)
+    assert killed == pids[:1]
+
+
+@contextmanager
+def catch_logs(name: str) -> Iterator[None]:
+    """Keep the complaints about a dead worker out of the output."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def test_the_sum_over_workers_does_not_depend_on_who_finishes_first(pool: DaskPool):

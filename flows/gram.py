@@ -1,0 +1,66 @@
+"""What are the matrices of the base kernels?"""
+
+from __future__ import annotations
+
+from typing import Literal, TypedDict
+
+from dask.utils import format_bytes
+from prefect import flow, runtime
+
+from conf.schema import CompareConfig
+from tasks.cluster import DaskPool
+from tasks.data import ingest
+from tasks.matrices import materialise, plan_matrices
+from tasks.progress import RunProgress
+from tasks.tilestore import SHARD_BYTES, require_space
+
+
+class Matrices(TypedDict):
+    """What the flow returns: where the matrices lie, their size, and one line a data set."""
+
+    folder: str
+    size: str
+    stores: list[str]
+
+
+def _flow_run_name() -> str:
+    config = runtime.flow_run.parameters["config"]
+    name = config.name if isinstance(config, CompareConfig) else config["name"]
+    return f"{name}-gram-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
+
+
+@flow(name="materialise-base-kernels", flow_run_name=_flow_run_name)
+def gram(
+    config: CompareConfig,
+    output: str,
+    dtype: Literal["float64", "float32"] = "float64",
+    shard_bytes: int = SHARD_BYTES,
+) -> Matrices:
+    """Write the matrices of the base kernels of every data set, for learners and programs that want them whole.
+
+    1. Ingest every data set: read, check, store under its digest.
+    2. Look at what is there: refuse matrices of something else, keep finished shards that are whole.
+    3. Refuse what the disk has no room for.
+    4. Compute the missing shards on Dask; each is written whole, then recorded in the manifest.
+    """
+    with (
+        RunProgress(2 * len(config.datasets), "gram-progress", "the matrices") as progress,
+        DaskPool(config.dask) as pool,
+    ):
+        pool.require_usable()
+        jobs = []
+        for dataset in config.datasets:
+            progress.start(f"reading {dataset.label}")
+            ref = ingest(dataset, config.data_dir, config.protocol.seed)
+            jobs.append((ref, plan_matrices(ref, config.kernels, output, dtype, shard_bytes)))
+            progress.advance()
+        require_space([plan for _, plan in jobs])
+        done = []
+        for ref, plan in jobs:
+            progress.start(f"{ref.name}: {len(plan.missing)} shards")
+            done.append(materialise(ref, config.kernels, plan, pool, progress.advance))
+    return {
+        "folder": output,
+        "size": format_bytes(sum(ref.n_bytes for ref in done)),
+        "stores": [ref.summary for ref in done],
+    }

@@ -1,0 +1,86 @@
+"""What the exponential families share: bandwidths, their names, and one exponential for a power-of-two grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernels.families.base import TilePlan
+
+Steps = tuple[tuple[int, int | None], ...]
+"""Pairs (kernel, kernel of half its bandwidth or None), each half before its double."""
+
+
+def checked_bandwidths(gammas: Sequence[float]) -> tuple[float, ...]:
+    """Return bandwidths as floats, in the order given.
+
+    Raises
+    ------
+    ValueError
+        No bandwidth is given, or one is not positive and finite.
+    """
+    checked = tuple(float(gamma) for gamma in gammas)
+    if not checked:
+        raise ValueError("gammas must name at least one bandwidth, got an empty list.")
+    for gamma in checked:
+        if not (0.0 < gamma < np.inf):
+            raise ValueError(f"gammas must be positive and finite, got {gamma:g}; leave it out or correct it.")
+    return checked
+
+
+def doubling_steps(gammas: Sequence[float]) -> Steps:
+    """Return the order in which `exponentials_less_one` forms its values."""
+    position = {gamma: k for k, gamma in enumerate(gammas)}
+    ascending = sorted(range(len(gammas)), key=gammas.__getitem__)
+    return tuple((k, position.get(gammas[k] / 2)) for k in ascending)
+
+
+def exponentials_less_one(D: np.ndarray, gammas: Sequence[float], steps: Steps) -> np.ndarray:
+    r"""Return :math:`E_k = e^{-\gamma_k D} - 1` for all bandwidths.
+
+    .. math:: E(2 \gamma) = E(\gamma) \, (E(\gamma) + 2)
+
+    Parameters
+    ----------
+    D : ndarray
+        Non-negative. Not modified.
+    gammas : sequence of float
+        p bandwidths.
+    steps : tuple
+        ``doubling_steps(gammas)``.
+
+    Returns
+    -------
+    E : ndarray of shape (p, *D.shape)
+
+    Notes
+    -----
+    One `expm1` for each bandwidth whose half is not among them, two flops a value for the others. Stable: the error
+    of one step is multiplied by ``2 K <= 2`` while E itself doubles where K is near one.
+    """
+    E = np.empty((len(gammas), *D.shape), dtype=D.dtype)
+    for k, half in steps:
+        if half is None:
+            np.multiply(D, -gammas[k], out=E[k])
+            np.expm1(E[k], out=E[k])
+        else:
+            np.add(E[half], 2.0, out=E[k])
+            E[k] *= E[half]
+    return E
+
+
+def doubling_plan(steps: Steps, shift: np.ndarray) -> TilePlan:
+    """Return the plan of a tile whose seeds are E for each bandwidth, in the order of `steps`, without its half."""
+    order, half, seeds = [], np.full(len(steps), -1), 0
+    for k, parent in steps:
+        order.append((k, seeds if parent is None else -1))
+        seeds += parent is None
+        half[k] = -1 if parent is None else parent
+    return TilePlan(np.array(order), half, 1.0 - shift)
+
+
+def readable(gamma: float) -> str:
+    """Return a bandwidth as people write it: a power of two of some size as such."""
+    mantissa, exponent = np.frexp(gamma)
+    return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent - 1) > 1 else f"{gamma:.12g}"

@@ -1,0 +1,181 @@
+"""Base kernels that are given as matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import TypeAlias
+
+import numpy as np
+from scipy import sparse
+
+from kernels.families.base import KernelFamily, Rows
+
+SAMPLE = 32
+"""Rows of the sample on which the matrices must be symmetric."""
+
+Positions: TypeAlias = "slice | np.ndarray"
+"""Some rows or columns: a slice where they are contiguous and ascending, which reads a mapped file once, in order."""
+
+
+class PrecomputedFamily(KernelFamily):
+    """Base kernels held as matrices over the n rows of one data set.
+
+    A row of `X` is the position of a row of that data set: X has shape (m, 1) and holds whole numbers from 0 to
+    n - 1, as float64.
+
+    Parameters
+    ----------
+    blocks : ndarray of shape (p, n, n), or sequence of ndarray of shape (p, rows, n)
+        The matrices, whole or cut into blocks of consecutive rows, of float32 or float64. Not modified and not copied:
+        a block may be a memory-mapped file, of which a tile reads what it needs.
+    names : sequence of str, optional
+        One name a matrix; by default their numbers.
+
+    Raises
+    ------
+    ValueError
+        The blocks do not make up square matrices, a matrix is not symmetric or not finite on a sample of rows, or
+        `names` has another length.
+
+    Notes
+    -----
+    A tile of a by b pairs costs O(p a b) time and memory, whatever n is. Symmetry is checked up to the square root of
+    the rounding of the matrices' type, relative to the largest value seen: far above what separately computed halves
+    differ by, far below the difference to another matrix.
+    """
+
+    def __init__(self, blocks: np.ndarray | Sequence[np.ndarray], names: Sequence[str] | None = None) -> None:
+        self._blocks: Sequence[np.ndarray] = (blocks,) if isinstance(blocks, np.ndarray) else blocks
+        shapes = [block.shape for block in self._blocks]
+        if not shapes or any(len(shape) != 3 or shape[::2] != shapes[0][::2] or not shape[0] for shape in shapes):
+            raise ValueError(
+                "blocks must be an array of shape (p, n, n) or row blocks of shape (p, rows, n) with the same p and n, "
+                f"got shapes {shapes[:4]}; give at least one matrix."
+            )
+        self._bounds = np.cumsum([0, *(rows for _, rows, _ in shapes)])
+        self._n = shapes[0][2]
+        if self._bounds[-1] != self._n or not self._n:
+            raise ValueError(f"blocks must make up square matrices, got {self._bounds[-1]} rows of {self._n} columns.")
+        bad = [str(block.dtype) for block in self._blocks if block.dtype not in (np.float32, np.float64)]
+        if bad:
+            raise ValueError(f"blocks must be of float32 or float64, got {bad[0]}; convert them with astype.")
+        self._kernels = np.arange(shapes[0][0])
+        self._names = tuple(f"matrix {k}" for k in self._kernels) if names is None else tuple(names)
+        if len(self._names) != len(self._kernels):
+            raise ValueError(f"names must have one entry a matrix, got {len(self._names)} for {len(self._kernels)}.")
+        self._require_symmetric()
+
+    def __repr__(self) -> str:
+        return f"PrecomputedFamily({self.n_kernels} matrices, {self._n} rows)"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._names
+
+    @property
+    def n_rows(self) -> int:
+        """n, the number of rows of the data set that the matrices are of."""
+        return self._n
+
+    @property
+    def X(self) -> np.ndarray:
+        """The positions of all rows, shape (n, 1)."""
+        return np.arange(self._n, dtype=np.float64)[:, None]
+
+    def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
+        """Return the matrices' entries between the rows at the positions `A` and `B`.
+
+        Parameters
+        ----------
+        A, B : ndarray of shape (a, 1) and (b, 1)
+            Positions; not modified.
+        shift : ndarray of shape (p,), optional
+            Constant to subtract from each kernel; None subtracts nothing.
+
+        Returns
+        -------
+        K : ndarray of float64 of shape (p, a, b)
+
+        Raises
+        ------
+        ValueError
+            A position is not a row of the matrices, or an entry that is read is NaN or infinite.
+        """
+        rows = self._positions(A)
+        columns = _span(rows if A is B else self._positions(B))
+        K = np.empty((self.n_kernels, len(rows), B.shape[0]))
+        owner = np.searchsorted(self._bounds, rows, side="right") - 1
+        for b in np.unique(owner):
+            held = np.flatnonzero(owner == b)
+            target, local = _span(held), _span(rows[held] - self._bounds[b])
+            block = self._blocks[b]
+            for k, kernel in enumerate(self._kernels):
+                K[k, target] = _gather(block[kernel], local, columns)
+        self._require_finite(K)
+        if shift is not None:
+            K -= shift[:, None, None]
+        return K
+
+    def diag(self, A: Rows) -> np.ndarray:
+        rows = self._positions(A)
+        K = np.empty((self.n_kernels, len(rows)))
+        owner = np.searchsorted(self._bounds, rows, side="right") - 1
+        for b in np.unique(owner):
+            held = np.flatnonzero(owner == b)
+            local = rows[held] - self._bounds[b]
+            K[:, held] = self._blocks[b][self._kernels[:, None], local, rows[held]]
+        self._require_finite(K)
+        return K
+
+    def subset(self, kernels: Sequence[int]) -> PrecomputedFamily:
+        part = copy(self)
+        part._kernels = self._kernels[list(kernels)]
+        part._names = tuple(self._names[k] for k in kernels)
+        return part
+
+    def _positions(self, A: Rows) -> np.ndarray:
+        """Return positions as integers, shape (a,)."""
+        if sparse.issparse(A) or A.ndim != 2 or A.shape[1] != 1:
+            raise ValueError(
+                f"X must be a column of row positions, shape (m, 1), as the kernels are matrices; got shape {A.shape}."
+            )
+        given = np.asarray(A)[:, 0]
+        # NaN and infinity fail the comparisons.
+        wrong = ~((given >= 0) & (given < self._n) & (given == np.floor(given)))
+        if wrong.any():
+            raise ValueError(
+                f"X must hold row positions, whole numbers from 0 to {self._n - 1}, got {given[wrong][0]:g}; matrices "
+                "have no values for rows outside them."
+            )
+        return given.astype(np.intp)
+
+    def _require_finite(self, K: np.ndarray) -> None:
+        if not np.isfinite(K).all():
+            bad = next(k for k, values in enumerate(K) if not np.isfinite(values).all())
+            raise ValueError(f"matrix {self._names[bad]!r} holds NaN or infinity; correct it or leave it out.")
+
+    def _require_symmetric(self) -> None:
+        X = self.X[np.unique(np.linspace(0, self._n - 1, SAMPLE).astype(np.intp))]
+        K = self.tile(X, X)
+        tolerance = np.sqrt(max(np.finfo(block.dtype).eps for block in self._blocks))
+        apart = np.abs(K - K.transpose(0, 2, 1)).max(axis=(1, 2)) > tolerance * np.abs(K).max(axis=(1, 2))
+        if apart.any():
+            name = self._names[int(apart.argmax())]
+            raise ValueError(f"matrix {name!r} is not symmetric; a kernel's matrix is, for example (K + K.T) / 2.")
+
+
+def _span(positions: np.ndarray) -> Positions:
+    """Return ascending, contiguous positions as a slice, and others as they are."""
+    if len(positions) and (np.diff(positions) == 1).all():
+        return slice(int(positions[0]), int(positions[-1]) + 1)
+    return positions
+
+
+def _gather(K: np.ndarray, rows: Positions, columns: Positions) -> np.ndarray:
+    """Return some rows and columns of a matrix, reading no other entries."""
+    if isinstance(rows, slice):
+        return K[rows][:, columns]
+    if isinstance(columns, slice):
+        return K[:, columns][rows]
+    return K[np.ix_(rows, columns)]

@@ -1,0 +1,327 @@
+"""First-stage statistics of rank-one base kernels, from the features themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from kernels.families.base import Rows
+from kernels.families.feature import FeatureFamily
+
+BLOCK = 512
+"""Columns or rows of a product of sparse features that are formed at once."""
+
+
+@dataclass(frozen=True)
+class FeatureMoments:
+    r"""Exact first-stage statistics of p rank-one base kernels over m rows; the interface of `GramMoments`.
+
+    With :math:`x_{kc}` the k-th feature less its mean over the rows held,
+
+    .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F = (x_{kc} \cdot x_{lc})^2, \qquad
+              a_k = \lVert Y_c^\top x_{kc} \rVert^2, \qquad \operatorname{tr} K_{kc} = \lVert x_{kc} \rVert^2
+
+    Attributes
+    ----------
+    names : tuple of str
+        The features.
+    labels : tuple of int
+        The fold groups held.
+    rows : ndarray of shape (m,)
+        Position in the data set of each row, sorted by group; `group`, `targets` and `X` follow it.
+    group : ndarray of shape (m,)
+        Position in `labels` of each row's group.
+    targets : ndarray of shape (m, q)
+        Y, less its mean over all rows of the pass.
+    origin : ndarray of shape (d,)
+        Subtracted from every row of the data: the mean of dense rows, which keeps their digits; zero for sparse ones.
+    X : ndarray or CSR matrix of shape (m, p)
+        The features less their origin; not yet centered on the rows held.
+
+    Notes
+    -----
+    No tile is formed, and `frobenius` only for who asks: all else costs O(m p), for sparse features O(nnz). Sparse
+    features stay sparse; they are centered by a correction of rank one, norms without cancellation. What is constant
+    on the rows held has exactly zero products with everything, and alignment zero.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2; M and a of section 3.2.1, by Lemma 1.
+    """
+
+    names: tuple[str, ...]
+    labels: tuple[int, ...]
+    rows: np.ndarray
+    group: np.ndarray
+    targets: np.ndarray
+    origin: np.ndarray
+    X: Rows
+
+    @classmethod
+    def of(cls, family: FeatureFamily, X: Rows, Y: np.ndarray, groups: np.ndarray) -> FeatureMoments:
+        """Return the moments of the features of a data set.
+
+        Parameters
+        ----------
+        family : FeatureFamily
+            p features.
+        X : ndarray or CSR matrix of shape (m, d)
+            Finite rows. Not modified.
+        Y : ndarray of shape (m, q)
+            Numeric targets. Not modified.
+        groups : ndarray of int of shape (m,)
+            Fold group of each row.
+
+        Raises
+        ------
+        ValueError
+            The family names a column that `X` does not have.
+        """
+        labels, codes = np.unique(groups, return_inverse=True)
+        order = np.argsort(codes, kind="stable")
+        features, origin = family.take(X)[order], np.zeros(X.shape[1])
+        if sparse.issparse(X):
+            features.sum_duplicates()
+        else:
+            origin = X.mean(axis=0)
+            features = features - origin[family.columns]
+        return cls(
+            names=family.names,
+            labels=tuple(int(label) for label in labels),
+            rows=order,
+            group=codes[order],
+            targets=(Y - Y.mean(axis=0))[order],
+            origin=origin,
+            X=features,
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """m, the number of rows."""
+        return len(self.rows)
+
+    @property
+    def n_kernels(self) -> int:
+        """p, the number of base kernels."""
+        return len(self.names)
+
+    @property
+    def shift(self) -> np.ndarray:
+        """Constant subtracted from each kernel: none, shape (p,)."""
+        return np.zeros(self.n_kernels)
+
+    @cached_property
+    def constant(self) -> np.ndarray:
+        """Whether each feature is the same on all rows held, shape (p,)."""
+        high, low = self.X.max(axis=0), self.X.min(axis=0)
+        if sparse.issparse(self.X):
+            high, low = high.toarray(), low.toarray()
+        return np.ravel(high == low)
+
+    @cached_property
+    def _means(self) -> np.ndarray:
+        return np.asarray(self.X.mean(axis=0), dtype=np.float64).ravel()
+
+    @property
+    def _centered(self) -> np.ndarray:
+        """The centered features, of dense rows only, shape (m, p)."""
+        X_c = self.X - self._means
+        X_c[:, self.constant] = 0.0
+        return X_c
+
+    @property
+    def _targets(self) -> np.ndarray:
+        return self.targets - self.targets.mean(axis=0)
+
+    @property
+    def row_means(self) -> np.ndarray:
+        """Mean of each row of each base kernel over the rows held, shape (p, m)."""
+        X = self.X.toarray() if sparse.issparse(self.X) else self.X
+        return np.asarray((X * self._means).T)
+
+    def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
+        """Return the row means of ``sum_k coefficients_k K_k`` over the rows held, shape (m,)."""
+        return np.asarray(self.X @ (coefficients * self._means))
+
+    @cached_property
+    def centered_traces(self) -> np.ndarray:
+        """Trace of each centered base kernel, shape (p,)."""
+        means = self._means
+        if sparse.issparse(self.X):
+            m, p = self.X.shape
+            deviations = self.X.data - means[self.X.indices]
+            zeros = m - np.bincount(self.X.indices, minlength=p)
+            squares = np.bincount(self.X.indices, weights=deviations**2, minlength=p) + zeros * means**2
+            sums = np.bincount(self.X.indices, weights=deviations, minlength=p) - zeros * means
+        else:
+            deviations = self.X - means
+            squares, sums = np.einsum("ik,ik->k", deviations, deviations), deviations.sum(axis=0)
+        # The mean is rounded: what the deviations still sum to goes too.
+        return np.where(self.constant, 0.0, squares - sums**2 / self.n_rows)
+
+    @property
+    def frobenius_diagonal(self) -> np.ndarray:
+        """Diagonal of M, the squared norms of the centered base kernels, shape (p,); M itself is not formed."""
+        return self.centered_traces**2
+
+    @cached_property
+    def frobenius(self) -> np.ndarray:
+        """M, the Frobenius products of the centered base kernels, shape (p, p); formed once, on first use."""
+        M = self._products(np.arange(self.n_kernels))
+        np.square(M, out=M)
+        return M
+
+    @cached_property
+    def target(self) -> np.ndarray:
+        """a, the Frobenius products of the centered base kernels with the target kernel, shape (p,)."""
+        Y = self._targets
+        if sparse.issparse(self.X):
+            products = self.X.T @ Y - np.outer(self._means, Y.sum(axis=0))
+        else:
+            products = self._centered.T @ Y
+        return np.where(self.constant, 0.0, np.einsum("kq,kq->k", products, products))
+
+    @property
+    def target_norm(self) -> float:
+        """Frobenius norm of the centered target kernel."""
+        Y = self._targets
+        return float(np.linalg.norm(Y.T @ Y))
+
+    @property
+    def alignments(self) -> np.ndarray:
+        """Centered alignment of each base kernel with the target kernel, shape (p,); zero for a constant feature."""
+        return self.target / (np.where(self.constant, 1.0, self.centered_traces) * self.target_norm)
+
+    def alignment(self, mu: np.ndarray) -> float:
+        """Return the centered alignment of ``sum_k mu_k K_k``, base kernels as given, with the target kernel.
+
+        Notes
+        -----
+        The norm of the combined kernel comes from its (m, m) values or from the features' products with each other,
+        whichever are fewer; `frobenius` is not used.
+        """
+        mu = np.asarray(mu, dtype=np.float64)
+        active = np.flatnonzero((mu != 0) & ~self.constant)
+        weights = mu[active]
+        if len(active) <= self.n_rows:
+            squared_norm = weights @ self._products(active) ** 2 @ weights
+        else:
+            squared_norm = self._squared_norm(active, weights)
+        return float(mu @ self.target / (np.sqrt(squared_norm) * self.target_norm))
+
+    def _products(self, kernels: np.ndarray) -> np.ndarray:
+        """Return the products of some centered features with each other, shape (k, k)."""
+        everything = len(kernels) == self.n_kernels
+        if not sparse.issparse(self.X):
+            X_c = self._centered if everything else self._centered[:, kernels]
+            G = X_c.T @ X_c
+        else:
+            X = self.X if everything else self.X[:, kernels]
+            # The root of m on both sides keeps the correction symmetric to the last digit.
+            columns, means = X.tocsc(), np.sqrt(self.n_rows) * self._means[kernels]
+            G = np.empty((len(kernels), len(kernels)))
+            for j in range(0, len(kernels), BLOCK):
+                block = slice(j, j + BLOCK)
+                G[:, block] = (columns.T @ columns[:, block]).toarray()
+                G[:, block] -= np.outer(means, means[block])
+            constant = self.constant[kernels]
+            G[constant] = 0.0
+            G[:, constant] = 0.0
+        np.fill_diagonal(G, self.centered_traces[kernels])
+        return np.asarray(G)
+
+    def _squared_norm(self, kernels: np.ndarray, weights: np.ndarray) -> float:
+        """Return the squared Frobenius norm of a weighted sum of centered base kernels, by blocks of its rows."""
+        if not sparse.issparse(self.X):
+            X_c = self._centered[:, kernels]
+            return float(
+                sum(np.linalg.norm((X_c[i : i + BLOCK] * weights) @ X_c.T) ** 2 for i in range(0, self.n_rows, BLOCK))
+            )
+        X, means = self.X[:, kernels], self._means[kernels]
+        weighted = X.multiply(weights[None, :]).tocsr()
+        across, corrections = X.T.tocsr(), X @ (weights * means)
+        total = 0.0
+        for i in range(0, self.n_rows, BLOCK):
+            block = slice(i, i + BLOCK)
+            K = (weighted[block] @ across).toarray()
+            K -= corrections[block, None]
+            K -= corrections - weights @ means**2
+            total += float(np.vdot(K, K))
+        return total
+
+    def restrict(self, groups: Sequence[int]) -> FeatureMoments:
+        """Return the moments of the rows of some fold groups alone.
+
+        Parameters
+        ----------
+        groups : sequence of int
+            Fold groups, each one of `labels`.
+
+        Returns
+        -------
+        moments : FeatureMoments
+
+        Raises
+        ------
+        ValueError
+            A group is not held, or none is given.
+
+        Notes
+        -----
+        Takes those rows of the features.
+        """
+        unknown = sorted(set(groups) - set(self.labels))
+        if unknown or not len(groups):
+            raise ValueError(f"groups must be some of {list(self.labels)}, got {list(groups)}.")
+        keep = np.flatnonzero(np.isin(self.labels, list(groups)))
+        held = np.flatnonzero(np.isin(self.group, keep))
+        return replace(
+            self,
+            labels=tuple(self.labels[g] for g in keep),
+            rows=self.rows[held],
+            group=np.searchsorted(keep, self.group[held]),
+            targets=self.targets[held],
+            X=self.X[held],
+        )
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return plain arrays, without any object dtype, that `from_arrays` reads back."""
+        arrays = {
+            "names": np.asarray(self.names),
+            "labels": np.asarray(self.labels),
+            "rows": self.rows,
+            "group": self.group,
+            "targets": self.targets,
+            "origin": self.origin,
+        }
+        if sparse.issparse(self.X):
+            shape = np.asarray(self.X.shape)
+            return {**arrays, "data": self.X.data, "indices": self.X.indices, "indptr": self.X.indptr, "shape": shape}
+        return {**arrays, "features": np.asarray(self.X)}
+
+    @staticmethod
+    def wrote(arrays: Mapping[str, np.ndarray]) -> bool:
+        """Return whether arrays are those of `to_arrays`, not those of other moments."""
+        return "features" in arrays or "indptr" in arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> FeatureMoments:
+        """Return the moments that `to_arrays` was called on."""
+        if "features" in arrays:
+            X = arrays["features"]
+        else:
+            parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+            X = sparse.csr_matrix(parts, shape=tuple(int(n) for n in arrays["shape"]))
+        return cls(
+            names=tuple(str(name) for name in arrays["names"]),
+            labels=tuple(int(label) for label in arrays["labels"]),
+            rows=arrays["rows"],
+            group=arrays["group"],
+            targets=arrays["targets"],
+            origin=arrays["origin"],
+            X=X,
+        )

@@ -1,0 +1,244 @@
+"""One pass over tiles: how rows are cut, what a tile adds, and sums of some tiles that add up to those of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kernels.families.base import KernelFamily, Rows
+from kernels.threads import one_blas_thread
+
+TILE_BYTES = 4 << 20
+"""Target size of one tile of all p kernels: small enough for a core's cache, large enough for BLAS."""
+
+SHIFT_SAMPLE = 64
+"""Rows of the sample that chooses the constant to subtract from each kernel."""
+
+SHIFT_LOSS = 1e4
+"""How many times its spread the mean square of a kernel may be: two digits of rounding, of which there are fifteen."""
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """The rows of a data set sorted by fold group and cut into blocks; no block straddles two groups.
+
+    Attributes
+    ----------
+    order : ndarray of shape (m,)
+        Position in the data set of each sorted row; stable, so a group keeps its rows' order.
+    bounds : ndarray of shape (n_blocks + 1,)
+        Block b holds the sorted rows ``bounds[b]:bounds[b + 1]``.
+    group : ndarray of shape (n_blocks,)
+        Position in `labels` of the group of each block.
+    labels : tuple of int
+        The distinct fold groups, ascending.
+    """
+
+    order: np.ndarray
+    bounds: np.ndarray
+    group: np.ndarray
+    labels: tuple[int, ...]
+
+    @classmethod
+    def of(cls, groups: np.ndarray, block_rows: int) -> RowBlocks:
+        """Return the blocks of at most `block_rows` rows for the fold group of each row."""
+        labels, codes = np.unique(groups, return_inverse=True)
+        order = np.argsort(codes, kind="stable")
+        bounds, group = [0], []
+        for g, size in enumerate(np.bincount(codes, minlength=len(labels))):
+            pieces = -(-int(size) // block_rows)
+            start = bounds[-1]
+            bounds += [start + size * (i + 1) // pieces for i in range(pieces)]
+            group += [g] * pieces
+        return cls(order, np.asarray(bounds), np.asarray(group), tuple(int(label) for label in labels))
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def rows(self, block: int) -> slice:
+        """Return the sorted rows of a block."""
+        return slice(int(self.bounds[block]), int(self.bounds[block + 1]))
+
+    def super_tiles(self, rows: int) -> Iterator[list[Pair]]:
+        """Yield lists of block pairs (i <= j); together they hold every unordered pair once.
+
+        A list covers about `rows` by `rows` pairs of rows: the unit of work of one distributed task.
+        """
+        cuts = [0]
+        for b in range(1, len(self)):
+            if self.bounds[b + 1] - self.bounds[cuts[-1]] > rows:
+                cuts.append(b)
+        spans = [range(start, stop) for start, stop in zip(cuts, [*cuts[1:], len(self)], strict=True)]
+        for s, first in enumerate(spans):
+            for second in spans[s:]:
+                yield [(i, j) for i in first for j in second if i <= j]
+
+
+@dataclass
+class MomentsPart:
+    """Sums over some tiles; adding two parts over disjoint tiles gives the part over both.
+
+    Addition is associative and commutative up to rounding, and a part stays small: its row sums cover only
+    the row blocks that its tiles touch.
+
+    Attributes
+    ----------
+    products : ndarray of shape (F, F, p, p)
+        ``<K_k, K_l>`` over the rows of one fold group and the columns of another.
+    target_products : ndarray of shape (F, F, p)
+        ``sum_ij K_k(i, j) y_i . y_j`` over the same blocks.
+    traces : ndarray of shape (F, p)
+    row_sums : dict of block -> ndarray of shape (F, p, rows of the block)
+        Sums of each kernel's rows, over the columns of each fold group.
+    """
+
+    products: np.ndarray
+    target_products: np.ndarray
+    traces: np.ndarray
+    row_sums: dict[int, np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def zero(cls, n_groups: int, n_kernels: int) -> MomentsPart:
+        """Return the part over no tile."""
+        F, p = n_groups, n_kernels
+        return cls(np.zeros((F, F, p, p)), np.zeros((F, F, p)), np.zeros((F, p)))
+
+    def __add__(self, other: MomentsPart) -> MomentsPart:
+        row_sums = dict(self.row_sums)
+        for block, sums in other.row_sums.items():
+            row_sums[block] = row_sums[block] + sums if block in row_sums else sums
+        return MomentsPart(
+            self.products + other.products,
+            self.target_products + other.target_products,
+            self.traces + other.traces,
+            row_sums,
+        )
+
+
+def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
+    """Return the constant to subtract from each base kernel, from its values over a few rows spread over `X`.
+
+    Nothing that is centered depends on it. It is the value of zero or one around which a kernel varies least, and the
+    kernel's mean where that is much better: where a nearly constant kernel would lose its digits to the cancellations
+    of the centering identities. Around one, Gaussians are formed without any rounding of their own.
+    """
+    sample = X[np.unique(np.linspace(0, X.shape[0] - 1, SHIFT_SAMPLE).astype(np.intp))]
+    less_one = family.tile(sample, sample, np.ones(family.n_kernels)).astype(np.float64)
+    mean = less_one.mean(axis=(1, 2))
+    spread = less_one.var(axis=(1, 2))
+    around_one, around_zero = spread + mean**2, spread + (mean + 1) ** 2
+    shift = np.where(around_one <= around_zero, 1.0, 0.0)
+    return np.where(np.minimum(around_one, around_zero) > SHIFT_LOSS * spread, 1.0 + mean, shift)
+
+
+def block_rows_for(n_matrices: int) -> int:
+    """Return the number of rows of a block for which that many matrices of a tile fit a core's cache."""
+    return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 32, 512))
+
+
+def moments_part(
+    family: KernelFamily,
+    X: Rows,
+    Y: np.ndarray,
+    blocks: RowBlocks,
+    shift: np.ndarray,
+    pairs: Iterable[Pair],
+    compiled: bool = True,
+) -> MomentsPart:
+    """Return the sums over the tiles of some block pairs.
+
+    Parameters
+    ----------
+    family : KernelFamily
+        p base kernels.
+    X : ndarray or CSR matrix of shape (m, d)
+        Rows sorted as ``X[blocks.order]``, float64 or float32: tiles have that precision, sums are float64. Not
+        modified.
+    Y : ndarray of shape (m, q)
+        Targets in the same order. Not modified.
+    blocks : RowBlocks
+        The cut of the rows.
+    shift : ndarray of shape (p,)
+        Constants to subtract; the same for every part of a whole.
+    pairs : iterable of (int, int)
+        Block pairs, the first not above the second; a pair off the diagonal also stands for its transpose.
+    compiled : bool, default True
+        Whether sums are formed by the compiled step, or by NumPy from the whole tile: slower, and the oracle.
+
+    Returns
+    -------
+    part : MomentsPart
+
+    Notes
+    -----
+    A pair of rows costs about ``2 d + p (p + 1)`` flops and, for Gaussians on a power-of-two grid, one
+    exponential. Memory is one tile, or the seeds of one.
+    """
+    part = MomentsPart.zero(len(blocks.labels), family.n_kernels)
+    sums_of = _compiled_sums(family, shift) if compiled else _numpy_sums(family, shift)
+    loaded: tuple[int, Rows] = (-1, X)
+    with one_blas_thread():
+        for i, j in pairs:
+            if loaded[0] != i:
+                loaded = (i, X[blocks.rows(i)])
+            A = loaded[1]
+            B = A if i == j else X[blocks.rows(j)]
+            G, T, rows, columns = sums_of(A, B, Y[blocks.rows(i)], Y[blocks.rows(j)])
+            g, h = blocks.group[i], blocks.group[j]
+            part.products[g, h] += G
+            part.target_products[g, h] += T
+            _add_row_sums(part, i, h, rows)
+            if i == j:
+                part.traces[g] += family.diag(A).sum(axis=1) - shift * A.shape[0]
+            else:
+                part.products[h, g] += G
+                part.target_products[h, g] += T
+                _add_row_sums(part, j, g, columns)
+    return part
+
+
+Sums = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Of one tile: products (p, p), products with the target kernel (p,), row sums (p, a), column sums (p, b)."""
+
+
+SumsOf = Callable[[Rows, Rows, np.ndarray, np.ndarray], Sums]
+"""Of the tile of rows A and B with targets U and V."""
+
+
+def _numpy_sums(family: KernelFamily, shift: np.ndarray) -> SumsOf:
+    def sums_of(A: Rows, B: Rows, U: np.ndarray, V: np.ndarray) -> Sums:
+        E = family.tile(A, B, shift).astype(np.float64, copy=False)
+        flat = E.reshape(len(E), -1)
+        return flat @ flat.T, flat @ (U @ V.T).ravel(), E.sum(axis=2), E.sum(axis=1)
+
+    return sums_of
+
+
+def _compiled_sums(family: KernelFamily, shift: np.ndarray) -> SumsOf:
+    from kernels.tiles import add_tile, register_block  # here, because it loads the compiler
+
+    plan, p = family.plan(shift), family.n_kernels
+    block = register_block(p)
+    padded = -(-p // block) * block
+
+    def sums_of(A: Rows, B: Rows, U: np.ndarray, V: np.ndarray) -> Sums:
+        seeds = family.seeds(A, B, shift)
+        U, V = U.astype(seeds.dtype, copy=False), np.ascontiguousarray(V.T, dtype=seeds.dtype)
+        G, T = np.zeros((padded, padded)), np.zeros(p)
+        rows, columns = np.zeros((p, A.shape[0])), np.zeros((p, B.shape[0]))
+        add_tile(seeds, plan.order, plan.half, plan.offset, U, V, block, G, T, rows, columns)
+        G = np.tril(G[:p, :p])
+        return G + np.tril(G, -1).T, T, rows, columns
+
+    return sums_of
+
+
+def _add_row_sums(part: MomentsPart, block: int, group: int, sums: np.ndarray) -> None:
+    n_groups = len(part.traces)
+    if block not in part.row_sums:
+        part.row_sums[block] = np.zeros((n_groups, *sums.shape))
+    part.row_sums[block][group] += sums

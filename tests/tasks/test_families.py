@@ -1,0 +1,94 @@
+"""Configured families become the base kernels that they describe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter, ValidationError
+from scipy import sparse
+
+from conf.errors import InputError
+from conf.schema import FamilyConfig
+from kernels import CosineFamily, DirichletFamily, FeatureFamily, FeatureMoments, LaplacianFamily, gram_moments
+from tasks.families import MOST_FEATURES_BY_TILES, build_family, require_varying
+from tasks.gram import MomentsRef, load_moments, save_moments
+
+FEATURES = ("age", "height", "weight")
+
+
+def parsed(**keys: object) -> FamilyConfig:
+    return TypeAdapter(FamilyConfig).validate_python(keys)
+
+
+def test_each_family_is_the_one_described():
+    laplacian = build_family([parsed(family="laplacian", gammas={"from": -2, "to": 0})], FEATURES)
+    assert isinstance(laplacian, LaplacianFamily)
+    assert laplacian.gammas == (0.25, 0.5, 1.0)
+    assert isinstance(build_family([parsed(family="cosine")], FEATURES), CosineFamily)
+    dirichlet = build_family([parsed(family="dirichlet", frequencies=[1.5, 2.0], degree=3)], FEATURES)
+    assert isinstance(dirichlet, DirichletFamily)
+    assert (dirichlet.frequencies, dirichlet.degree) == ((1.5, 2.0), 3)
+
+
+def test_features_alone_become_kernels_without_tiles_named_by_their_columns():
+    everything = build_family([parsed(family="feature")], FEATURES)
+    some = build_family([parsed(family="feature", columns=["weight", "age"])], FEATURES)
+    assert isinstance(everything, FeatureFamily)
+    assert everything.names == FEATURES
+    assert isinstance(some, FeatureFamily)
+    assert some.names == ("weight", "age")
+    X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20.0)
+    moments = gram_moments(some, X, y)
+    assert isinstance(moments, FeatureMoments)
+    np.testing.assert_allclose(moments.centered_traces, 20 * X[:, [2, 0]].var(axis=0))
+
+
+def test_features_beside_other_families_keep_their_names_and_columns():
+    family = build_family([parsed(family="linear"), parsed(family="feature", columns=["weight", "age"])], FEATURES)
+    assert family.names == ("linear", "weight", "age")
+    X = np.random.default_rng(1).normal(size=(6, 3))
+    np.testing.assert_allclose(family.tile(X, X)[1:], [np.outer(v, v) for v in (X[:, 2], X[:, 0])])
+
+
+def test_thousands_of_features_beside_other_families_are_refused():
+    features = [f"f{c}" for c in range(MOST_FEATURES_BY_TILES + 1)]
+    assert build_family([parsed(family="feature")], features).n_kernels == len(features)
+    with pytest.raises(InputError, match="family feature beside other families takes at most 1000 columns, got 1001"):
+        build_family([parsed(family="feature"), parsed(family="linear")], features)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_a_row_of_zeros_is_named_before_a_cosine_kernel_is_computed(kind: type):
+    X = np.random.default_rng(2).normal(size=(30, 3))
+    X[17, :2] = 0.0
+    require_varying([parsed(family="cosine")], kind(X), FEATURES, "data set d")
+    with pytest.raises(InputError, match=r"data set d: each row must have a direction.* row 17 of the 30"):
+        require_varying([parsed(family="cosine", columns=["age", "height"])], kind(X), FEATURES, "data set d")
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"family": "dirichlet", "frequencies": [0]}, "greater than 0"),
+        ({"family": "dirichlet", "frequencies": [1], "degree": 0}, "greater than or equal to 1"),
+        ({"family": "laplacian", "gammas": []}, "at least 1 item"),
+        ({"family": "cosine", "gamma": 1}, "unknown key 'gamma'"),
+    ],
+)
+def test_a_family_out_of_its_range_is_refused(keys: dict[str, object], sentence: str):
+    with pytest.raises(ValidationError, match=sentence):
+        parsed(**keys)
+
+
+@pytest.mark.parametrize("family", ["feature", "linear"])
+def test_both_kinds_of_moments_are_read_back(family: str, tmp_path: Path):
+    X, y, folds = np.random.default_rng(3).normal(size=(20, 3)), np.arange(20.0), np.arange(20) % 4
+    moments = gram_moments(build_family([parsed(family=family)], FEATURES), X, y, folds)
+    ref = MomentsRef("key", str(tmp_path / "moments.npz"), 0)
+    save_moments(ref, moments, folds)
+    back, folds_back = load_moments(ref)
+    assert type(back) is type(moments)
+    np.testing.assert_array_equal(back.restrict([0, 2]).target, moments.restrict([0, 2]).target)
+    np.testing.assert_array_equal(folds_back, folds)
