@@ -38,7 +38,10 @@ def textbook(X: np.ndarray, y: np.ndarray, gammas: list[float]) -> Answer:
         K -= K.mean(axis=0)
         K -= K.mean(axis=1)[:, None]
         Ks.append(K)
-    M = np.array([[np.vdot(K, L) for L in Ks] for K in Ks])
+    M = np.zeros((len(Ks), len(Ks)))
+    for k, K in enumerate(Ks):
+        for l, L in enumerate(Ks[: k + 1]):
+            M[k, l] = M[l, k] = np.vdot(K, L)
     return M, np.array([y @ K @ y for K in Ks])
 
 

@@ -1,8 +1,9 @@
 """Time the first stage's statistics: this engine against textbook, blocked and tiled NumPy, in one run on one machine.
 
-Every figure is the median of REPEATS runs after a warm-up, in a fresh process a contestant; memory is what a contestant
-needs beyond the data and the libraries. `share` is the part of the machine's own matrix-product rate, measured in the
-same run on as many cores, that 2 d + p (p + 1) flops a pair of rows reach. Answers are compared with the engine's.
+Every figure is the median of REPEATS runs after a warm-up, in a fresh process a contestant; memory is what a
+contestant allocates at most, beyond the data and the libraries. `share` is the part of the machine's own matrix-product
+rate, measured in the same run on as many cores, that 2 d + p (p + 1) flops a pair of rows reach. Answers are compared
+with the engine's.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,11 +52,12 @@ def measure(name: str, m: int, p: int, d: int, repeats: int) -> dict[str, Any]:
     from benchmarks.contestants import CONTESTANTS
 
     solve = CONTESTANTS[name].solve
-    solve(*problem(60, p, d))
+    solve(*problem(60, p, d))  # loads and compiles
     X, y, gammas = problem(m, p, d)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    tracemalloc.start()
     M, a = solve(X, y, gammas)
-    extra = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    extra = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
     times = timed(lambda: solve(X, y, gammas), repeats)
     return {"times": times, "extra_mib": extra, "M": M.tolist(), "a": a.tolist(), "flops": gemm_rate()}
 
@@ -178,6 +181,24 @@ def workers(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
+def features(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
+    """Return the time of all weights over p rank-one kernels of sparse counts, from the rows on."""
+    from scipy import sparse
+
+    from kernels import FeatureFamily, learn_kernel
+
+    rng = np.random.default_rng(0)
+    X = sparse.random_array(
+        (m, p), density=0.01, rng=rng, format="csr", data_sampler=lambda size: 1.0 + rng.poisson(0.2, size)
+    )
+    y = np.asarray(X[:, : p // 20].sum(axis=1)).ravel() + rng.normal(size=m)
+    family = FeatureFamily(p)
+    return [
+        row("features", name, m, p, p, timed(lambda name=name: learn_kernel(name, family, X, y), repeats))  # type: ignore[misc]
+        for name in ("unif", "single", "align", "alignf")
+    ]
+
+
 def _own_peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
@@ -189,7 +210,7 @@ def main() -> None:
     parser.add_argument("-p", type=int, default=10, help="base kernels")
     parser.add_argument("-d", type=int, default=20, help="features")
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    parser.add_argument("--tables", default="speed,scaling,folds,workers", help="which tables")
+    parser.add_argument("--tables", default="speed,scaling,folds,features,workers", help="which tables")
     parser.add_argument("--workers-rows", type=int, default=20_000, help="rows of the table 'workers'")
     parser.add_argument("--fast", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results/moments.parquet"))
@@ -198,7 +219,7 @@ def main() -> None:
     sizes, p, d = [int(size) for size in options.sizes.split(",")], options.p, options.d
     repeats, some, many = options.repeats, 4000, options.workers_rows
     if options.fast:
-        sizes, repeats, some, many = [200, 400], 2, 300, 400
+        sizes, repeats, some, many = [300], 2, 300, 400
     if options.one:
         print(json.dumps(measure(options.one, sizes[0], p, d, repeats)))  # noqa: T201
         return
@@ -206,6 +227,7 @@ def main() -> None:
         "speed": lambda: speed(sizes, p, d, repeats),
         "scaling": lambda: scaling(some, p, d, repeats),
         "folds": lambda: folds(some, p, d, repeats),
+        "features": lambda: features(min(some, 2000), 10 * min(some, 400), repeats),
         "workers": lambda: workers(many, p, d, repeats),
     }
     rows = []

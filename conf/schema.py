@@ -238,7 +238,9 @@ class DaskConfig(Strict):
         None, ge=0, le=1024, description="Worker processes of the local cluster: one a core by default, 0 for none."
     )
     memory: str = Field("auto", description="Memory limit of each local worker, such as 4GiB; auto shares out half.")
-    super_tile: int = Field(2048, ge=64, description="Rows of the square of pairs that one distributed task covers.")
+    super_tile: int = Field(
+        4096, ge=64, description="Most rows of the square of pairs of one distributed task; a second of work, or so."
+    )
     timeout: float = Field(10.0, gt=0, description="Seconds to wait for a scheduler.")
 
 

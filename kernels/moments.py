@@ -88,9 +88,13 @@ class GramMoments:
         ValueError
             The part does not cover every row block.
         """
-        missing = [b for b in range(len(blocks)) if b not in part.row_sums]
+        keys = [(block, group) for block in range(len(blocks)) for group in range(len(blocks.labels))]
+        missing = {block for block, group in keys if (block, group) not in part.row_sums}
         if missing:
             raise ValueError(f"part must cover every row block, {len(missing)} of {len(blocks)} are missing.")
+        row_sums = np.empty((len(blocks.labels), family.n_kernels, len(Y)))
+        for block, group in keys:
+            row_sums[group, :, blocks.rows(block)] = part.row_sums[block, group]
         return cls(
             names=family.names,
             labels=blocks.labels,
@@ -102,7 +106,7 @@ class GramMoments:
             products=part.products,
             target_products=part.target_products,
             traces=part.traces,
-            row_sums=np.concatenate([part.row_sums[b] for b in range(len(blocks))], axis=2),
+            row_sums=row_sums,
         )
 
     @property
@@ -311,7 +315,7 @@ def gram_moments(
         raise ValueError("Y must vary, got a constant target, with which no kernel can align.")
     if isinstance(family, FeatureFamily):
         return FeatureMoments.of(family, X, Y, groups)
-    blocks = RowBlocks.of(groups, block_rows or block_rows_for(_matrices(family, compiled)))
+    blocks = RowBlocks.of(groups, block_rows or block_rows_for(family.n_seeds if compiled else family.n_kernels))
     X_sorted, Y_sorted = X[blocks.order], (Y - Y.mean(axis=0))[blocks.order]
     moves = family.translates and not sparse.issparse(X)
     origin = X.mean(axis=0) if moves else np.zeros(X.shape[1])
@@ -323,11 +327,6 @@ def gram_moments(
     else:
         part = mapper(family, X_sorted, Y_sorted, blocks, shift)
     return GramMoments.from_part(family, blocks, Y_sorted, shift, origin, part)
-
-
-def _matrices(family: KernelFamily, compiled: bool) -> int:
-    """Return how many matrices of a tile the pass holds."""
-    return family.plan(np.zeros(family.n_kernels)).n_seeds if compiled else family.n_kernels
 
 
 def _map_here(

@@ -83,7 +83,7 @@ class MomentsPart:
     """Sums over some tiles; adding two parts over disjoint tiles gives the part over both.
 
     Addition is associative and commutative up to rounding, and a part stays small: its row sums cover only
-    the row blocks that its tiles touch.
+    the row blocks and fold groups that its tiles touch.
 
     Attributes
     ----------
@@ -92,14 +92,14 @@ class MomentsPart:
     target_products : ndarray of shape (F, F, p)
         ``sum_ij K_k(i, j) y_i . y_j`` over the same blocks.
     traces : ndarray of shape (F, p)
-    row_sums : dict of block -> ndarray of shape (F, p, rows of the block)
-        Sums of each kernel's rows, over the columns of each fold group.
+    row_sums : dict of (block, group) -> ndarray of shape (p, rows of the block)
+        Sums of each kernel's rows of a block, over the columns of a fold group.
     """
 
     products: np.ndarray
     target_products: np.ndarray
     traces: np.ndarray
-    row_sums: dict[int, np.ndarray] = field(default_factory=dict)
+    row_sums: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def zero(cls, n_groups: int, n_kernels: int) -> MomentsPart:
@@ -109,8 +109,8 @@ class MomentsPart:
 
     def __add__(self, other: MomentsPart) -> MomentsPart:
         row_sums = dict(self.row_sums)
-        for block, sums in other.row_sums.items():
-            row_sums[block] = row_sums[block] + sums if block in row_sums else sums
+        for key, sums in other.row_sums.items():
+            row_sums[key] = row_sums[key] + sums if key in row_sums else sums
         return MomentsPart(
             self.products + other.products,
             self.target_products + other.target_products,
@@ -179,7 +179,8 @@ def moments_part(
     exponential. Memory is one tile, or the seeds of one.
     """
     part = MomentsPart.zero(len(blocks.labels), family.n_kernels)
-    sums_of = _compiled_sums(family, shift) if compiled else _numpy_sums(family, shift)
+    largest = int(np.diff(blocks.bounds).max())
+    sums_of = _compiled_sums(family, shift, X.dtype, largest) if compiled else _numpy_sums(family, shift)
     loaded: tuple[int, Rows] = (-1, X)
     with one_blas_thread():
         for i, j in pairs:
@@ -188,7 +189,7 @@ def moments_part(
             A = loaded[1]
             B = A if i == j else X[blocks.rows(j)]
             G, T, rows, columns = sums_of(A, B, Y[blocks.rows(i)], Y[blocks.rows(j)])
-            g, h = blocks.group[i], blocks.group[j]
+            g, h = int(blocks.group[i]), int(blocks.group[j])
             part.products[g, h] += G
             part.target_products[g, h] += T
             _add_row_sums(part, i, h, rows)
@@ -218,15 +219,17 @@ def _numpy_sums(family: KernelFamily, shift: np.ndarray) -> SumsOf:
     return sums_of
 
 
-def _compiled_sums(family: KernelFamily, shift: np.ndarray) -> SumsOf:
+def _compiled_sums(family: KernelFamily, shift: np.ndarray, dtype: np.dtype, largest: int) -> SumsOf:
     from kernels.tiles import add_tile, register_block  # here, because it loads the compiler
 
     plan, p = family.plan(shift), family.n_kernels
-    block = register_block(p)
+    block, n_seeds = register_block(p), family.n_seeds
+    buffer = np.empty(n_seeds * largest**2, dtype=dtype)
     padded = -(-p // block) * block
 
     def sums_of(A: Rows, B: Rows, U: np.ndarray, V: np.ndarray) -> Sums:
-        seeds = family.seeds(A, B, shift)
+        seeds = buffer[: n_seeds * A.shape[0] * B.shape[0]].reshape(n_seeds, A.shape[0], B.shape[0])
+        family.fill_seeds(A, B, shift, seeds)
         U, V = U.astype(seeds.dtype, copy=False), np.ascontiguousarray(V.T, dtype=seeds.dtype)
         G, T = np.zeros((padded, padded)), np.zeros(p)
         rows, columns = np.zeros((p, A.shape[0])), np.zeros((p, B.shape[0]))
@@ -238,7 +241,7 @@ def _compiled_sums(family: KernelFamily, shift: np.ndarray) -> SumsOf:
 
 
 def _add_row_sums(part: MomentsPart, block: int, group: int, sums: np.ndarray) -> None:
-    n_groups = len(part.traces)
-    if block not in part.row_sums:
-        part.row_sums[block] = np.zeros((n_groups, *sums.shape))
-    part.row_sums[block][group] += sums
+    if (block, group) in part.row_sums:
+        part.row_sums[block, group] += sums
+    else:
+        part.row_sums[block, group] = sums

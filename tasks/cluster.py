@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import AbstractContextManager
 from typing import Any
@@ -12,6 +13,9 @@ from distributed import Client, LocalCluster
 
 from conf.errors import InputError
 from conf.schema import DaskConfig
+
+TASKS_PER_WORKER = 8
+"""At least that many a worker, so that none waits long for the last one."""
 
 LOOPBACK = "127.0.0.1"
 """A Dask scheduler runs whatever it is sent, so a local one listens here alone."""
@@ -60,6 +64,12 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         if self._client is None:
             self._client = self._connect()
         return self._client
+
+    def super_tile(self, n_rows: int) -> int:
+        """Return the rows of the square of pairs of one task: at least eight tasks a worker, none above the setting."""
+        workers = max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
+        spans = math.ceil(math.sqrt(TASKS_PER_WORKER * 2 * workers))
+        return max(1, min(self.config.super_tile, -(-n_rows // spans)))
 
     def _connect(self) -> Client:
         if self.config.scheduler is not None:

@@ -148,7 +148,7 @@ def dask_mapper(pool: DaskPool, advance: Advance) -> Mapper | None:
         compile_tiles(X.dtype)  # once here: the workers find it on disk
         client = pool.client
         context = client.scatter((family, X, Y, blocks, shift), broadcast=True, hash=False)
-        work = list(blocks.super_tiles(pool.config.super_tile))
+        work = list(blocks.super_tiles(pool.super_tile(X.shape[0])))
         leaves = [client.submit(_part_of, context, pairs, pure=False) for pairs in work]
         total = _reduce_on(leaves, lambda group: client.submit(sum_parts, *group, pure=False))
         for _ in as_completed(leaves, loop=client.loop):

@@ -95,9 +95,17 @@ class KernelFamily(ABC):
         """Return how the p kernels, less `shift`, follow from `seeds`; by default each is its own seed."""
         return TilePlan.identity(self.n_kernels)
 
-    def seeds(self, A: Rows, B: Rows, shift: np.ndarray) -> np.ndarray:
-        """Return the values that `plan` starts from, shape (n_seeds, a, b); by default the tile itself."""
-        return self.tile(A, B, shift)
+    @property
+    def n_seeds(self) -> int:
+        """Number of matrices that `plan` starts from; p by default."""
+        return self.n_kernels
+
+    def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
+        """Write what `plan` starts from into `out`, shape (n_seeds, a, b); by default the tile itself.
+
+        The caller keeps `out` from tile to tile: to ask the system for megabytes a tile costs as much as to fill them.
+        """
+        out[...] = self.tile(A, B, shift)
 
     @property
     def translates(self) -> bool:
@@ -176,14 +184,15 @@ def inner_products(A: Rows, B: Rows) -> np.ndarray:
     return np.asarray(A @ B.T)
 
 
-def scaled_distances(A: Rows, B: Rows, scale: float) -> np.ndarray:
-    """Return `scale` times the squared distances of two sets of rows, in one matrix product.
+def scaled_distances(A: Rows, B: Rows, scale: float, out: np.ndarray) -> None:
+    """Write `scale` times the squared distances of two sets of rows into `out`, by one matrix product.
 
     The norms ride along as two more columns of the product. Its result is not clipped: a distance of zero comes out as
     rounding of either sign.
     """
     if sparse.issparse(A):
-        return squared_distances(A, B) * scale
+        np.multiply(squared_distances(A, B), scale, out=out)
+        return
     same = A is B
     mean = B.mean(axis=0)
     A = A - mean
@@ -196,10 +205,9 @@ def scaled_distances(A: Rows, B: Rows, scale: float) -> np.ndarray:
     right[:, :-2] = B
     right[:, -2] = 1.0
     right[:, -1] = squared_norms(B)
-    D = left @ right.T
+    np.matmul(left, right.T, out=out)
     if same:
-        np.fill_diagonal(D, 0.0)
-    return D
+        np.fill_diagonal(out, 0.0)
 
 
 def squared_norms(A: Rows) -> np.ndarray:

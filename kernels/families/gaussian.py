@@ -69,12 +69,16 @@ class GaussianFamily(KernelFamily):
     def plan(self, shift: np.ndarray) -> TilePlan:
         return doubling_plan(self._steps, shift)
 
-    def seeds(self, A: Rows, B: Rows, shift: np.ndarray) -> np.ndarray:
-        gammas = [self.gammas[k] for k, half in self._steps if half is None]
-        D = scaled_distances(A, B, -gammas[0])
-        if len(gammas) == 1:
-            return np.expm1(D, out=D)[None]
-        return np.stack([np.expm1(D * (gamma / gammas[0])) for gamma in gammas])
+    @property
+    def n_seeds(self) -> int:
+        return sum(half is None for _, half in self._steps)
+
+    def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
+        first, *others = (self.gammas[k] for k, half in self._steps if half is None)
+        scaled_distances(A, B, -first, out[0])
+        for seed, gamma in zip(out[1:], others, strict=True):
+            np.multiply(out[0], gamma / first, out=seed)
+        np.expm1(out, out=out)
 
     @property
     def translates(self) -> bool:

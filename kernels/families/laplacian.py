@@ -69,9 +69,15 @@ class LaplacianFamily(KernelFamily):
     def plan(self, shift: np.ndarray) -> TilePlan:
         return doubling_plan(self._steps, shift)
 
-    def seeds(self, A: Rows, B: Rows, shift: np.ndarray) -> np.ndarray:
+    @property
+    def n_seeds(self) -> int:
+        return sum(half is None for _, half in self._steps)
+
+    def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
         D = _absolute_distances(A, B)
-        return np.stack([np.expm1(D * -self.gammas[k]) for k, half in self._steps if half is None])
+        for seed, gamma in zip(out, (self.gammas[k] for k, half in self._steps if half is None), strict=True):
+            np.multiply(D, -gamma, out=seed)
+        np.expm1(out, out=out)
 
     @property
     def translates(self) -> bool:

@@ -71,12 +71,16 @@ class FamilyUnion(KernelFamily):
             [family.plan(part) for family, part in zip(self.families, self._parts(shift), strict=True)]
         )
 
-    def seeds(self, A: Rows, B: Rows, shift: np.ndarray) -> np.ndarray:
-        seeds = []
+    @property
+    def n_seeds(self) -> int:
+        return sum(family.n_seeds for family in self.families)
+
+    def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
+        stop = 0
         for family, view, part in zip(self.families, self.columns, self._parts(shift), strict=True):
+            start, stop = stop, stop + family.n_seeds
             A_view = _view(A, view)
-            seeds.append(family.seeds(A_view, A_view if A is B else _view(B, view), part))
-        return np.concatenate(seeds)
+            family.fill_seeds(A_view, A_view if A is B else _view(B, view), part, out[start:stop])
 
     @property
     def translates(self) -> bool:
