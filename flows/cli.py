@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -31,7 +33,6 @@ err = Console(stderr=True, highlight=False)
 Dtype = Literal["float64", "float32"]
 
 BAD_INPUT = 2
-FAILED = 1
 
 
 @app.callback()
@@ -53,15 +54,8 @@ def compare(
     Writes results/NAME/RUN, logs to MLflow (mlflow.db here, or MLFLOW_TRACKING_URI) and to Prefect (a temporary
     server, the one of `learnkernels ui`, or PREFECT_API_URL).
     """
-    from conf.loading import load_config
-
-    try:
-        config = load_config(conf, changes or [])
-        _require_files(config)
-        prepare_environment()
-        _connect_to_ui()
-        if not verbose:
-            os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    with _user_errors("what was computed is kept"):
+        config = _prepare(conf, changes, verbose)
         names = ", ".join(learner.name for learner in config.learners)
         err.print(f"{conf}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
         from prefect import tags
@@ -70,13 +64,33 @@ def compare(
 
         with tags("learnkernels", config.name):
             result = flow(config)
+    _show(config, Path(result["results"]), result["mlflow_chart"])
+
+
+@contextmanager
+def _user_errors(kept: str) -> Iterator[None]:
+    """Turn a user's error into one sentence and an interruption into another; `kept` says what a stopped run keeps."""
+    try:
+        yield
     except InputError as error:
         err.print(f"error: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(BAD_INPUT) from None
     except KeyboardInterrupt:
-        err.print("stopped; what was computed is kept, the same command goes on from there.")
+        err.print(f"stopped; {kept}, the same command goes on from there.")
         raise typer.Exit(130) from None
-    _show(config, Path(result["results"]), result["mlflow_chart"])
+
+
+def _prepare(conf: Path, changes: list[str] | None, verbose: bool) -> CompareConfig:
+    """Return the configuration, checked as far as can be at once, and set up what a flow run needs."""
+    from conf.loading import load_config
+
+    config = load_config(conf, changes or [])
+    _require_files(config)
+    prepare_environment()
+    _connect_to_ui()
+    if not verbose:
+        os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    return config
 
 
 def _require_files(config: CompareConfig) -> None:
@@ -155,15 +169,8 @@ def gram(
 
     Arrow files that any program can map into memory; {family: precomputed, path: OUTPUT} runs `compare` from them.
     """
-    from conf.loading import load_config
-
-    try:
-        config = load_config(conf, changes or [])
-        _require_files(config)
-        prepare_environment()
-        _connect_to_ui()
-        if not verbose:
-            os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    with _user_errors("finished shards are kept"):
+        config = _prepare(conf, changes, verbose)
         err.print(f"{conf}: matrices of {', '.join(data.label for data in config.datasets)}", markup=False)
         from prefect import tags
 
@@ -171,12 +178,6 @@ def gram(
 
         with tags("learnkernels", config.name):
             result = flow(config, str(output), dtype)
-    except InputError as error:
-        err.print(f"error: {error}", markup=False, soft_wrap=True)
-        raise typer.Exit(BAD_INPUT) from None
-    except KeyboardInterrupt:
-        err.print("stopped; finished shards are kept, the same command goes on from there.")
-        raise typer.Exit(130) from None
     out = Console(highlight=False)
     for line in [*result["stores"], f"matrices: {output} ({result['size']})"]:
         out.print(line, markup=False, soft_wrap=True)
@@ -191,11 +192,8 @@ def ui(
     prepare_environment()
     from tasks.servers import serve_ui
 
-    try:
+    with _user_errors("the runs are kept"):
         serve_ui(prefect_port, mlflow_port, lambda line: err.print(line, markup=False, soft_wrap=True))
-    except InputError as error:
-        err.print(f"error: {error}", markup=False, soft_wrap=True)
-        raise typer.Exit(BAD_INPUT) from None
 
 
 if __name__ == "__main__":

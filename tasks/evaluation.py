@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -100,44 +101,10 @@ def evaluate_learner(
         get_run_logger().info("%s, %s: fold results %s are in the store", ref.name, learner.name, key)
         advance(1.0)
         return FoldsRef(ref.name, learner.name, predictor, str(path))
-    dataset = load_dataset(ref)
-    family = build_family(config.kernels, dataset.features)
     rows = []
     for moments_ref in moments:
-        all_moments, folds = load_moments(moments_ref)
-        for trial in trials(config.protocol.folds):
-            started = time.perf_counter()
-            kernel = learn_from_moments(
-                learner.name, family, dataset.X, all_moments.restrict(trial.training),
-                normalise=config.normalise, **learner.params,
-            )  # fmt: skip
-            learned = time.perf_counter()
-            result = evaluate(kernel, dataset.X, dataset.target, folds, trial, predictor, grid)
-            fitted = time.perf_counter()
-            rows.append(
-                {
-                    "dataset": ref.name,
-                    "task": ref.task,
-                    "learner": learner.name,
-                    "predictor": predictor,
-                    "repeat": moments_ref.repeat,
-                    "fold": trial.index,
-                    "alignment": kernel.alignment,
-                    "error": result.error,
-                    "metric": dataset.target.metric,
-                    "seconds_weights": learned - started,
-                    "seconds_fit": fitted - learned,
-                    "n_train": result.n_train,
-                    "n_kernels": family.n_kernels,
-                    "weights": kernel.weights.tolist(),
-                    "trivial_error": result.trivial_error,
-                    "validation_error": float(result.validation_errors.min()),
-                    "regularisation": result.regularisation,
-                    "grid_edge": result.edge,
-                    "kkt_residual": kernel.certificate.residual if kernel.certificate else None,
-                    "kernels": list(family.names),
-                }
-            )
+        for row in _evaluate_trials(ref, moments_ref, learner, config, predictor, grid):
+            rows.append(row)
             advance(1 / (len(moments) * config.protocol.folds))
     with atomic_path(path) as temporary:
         pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), temporary)
@@ -150,3 +117,48 @@ def evaluate_learner(
             ref.name, learner.name, edges, len(rows),
         )  # fmt: skip
     return FoldsRef(ref.name, learner.name, predictor, str(path))
+
+
+def _evaluate_trials(
+    ref: DatasetRef,
+    moments_ref: MomentsRef,
+    learner: LearnerConfig,
+    config: CompareConfig,
+    predictor: str,
+    grid: Sequence[float],
+) -> Iterator[dict[str, Any]]:
+    """Yield one row of the table a trial of one repeat."""
+    dataset = load_dataset(ref)
+    family = build_family(config.kernels, dataset.features)
+    moments, folds = load_moments(moments_ref)
+    for trial in trials(config.protocol.folds):
+        started = time.perf_counter()
+        kernel = learn_from_moments(
+            learner.name, family, dataset.X, moments.restrict(trial.training),
+            normalise=config.normalise, **learner.params,
+        )  # fmt: skip
+        learned = time.perf_counter()
+        result = evaluate(kernel, dataset.X, dataset.target, folds, trial, predictor, grid)
+        fitted = time.perf_counter()
+        yield {
+            "dataset": ref.name,
+            "task": ref.task,
+            "learner": learner.name,
+            "predictor": predictor,
+            "repeat": moments_ref.repeat,
+            "fold": trial.index,
+            "alignment": kernel.alignment,
+            "error": result.error,
+            "metric": dataset.target.metric,
+            "seconds_weights": learned - started,
+            "seconds_fit": fitted - learned,
+            "n_train": result.n_train,
+            "n_kernels": family.n_kernels,
+            "weights": kernel.weights.tolist(),
+            "trivial_error": result.trivial_error,
+            "validation_error": float(result.validation_errors.min()),
+            "regularisation": result.regularisation,
+            "grid_edge": result.edge,
+            "kkt_residual": kernel.certificate.residual if kernel.certificate else None,
+            "kernels": list(family.names),
+        }

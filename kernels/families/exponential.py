@@ -2,14 +2,81 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar, Self
 
 import numpy as np
 
-from kernels.families.base import TilePlan
+from kernels.families.base import KernelFamily, Rows, TilePlan
 
 Steps = tuple[tuple[int, int | None], ...]
 """Pairs (kernel, kernel of half its bandwidth or None), each half before its double."""
+
+
+class ExponentialFamily(KernelFamily):
+    """Kernels ``exp(-gamma D(x, x'))`` over bandwidths gamma, for a distance D that moving all rows leaves as it is.
+
+    Notes
+    -----
+    A subclass gives the distance; names, order, tiles and plans follow.
+    """
+
+    kind: ClassVar[str]
+    """Name of the kernels."""
+
+    def __init__(self, gammas: Sequence[float]) -> None:
+        self.gammas = checked_bandwidths(gammas)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(gammas={list(self.gammas)})"
+
+    @abstractmethod
+    def distances(self, A: Rows, B: Rows) -> np.ndarray:
+        """Return the distances of two sets of rows, shape (a, b): not negative, exactly zero where ``A is B``."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"{self.kind}(gamma={readable(gamma)})" for gamma in self.gammas)
+
+    @cached_property
+    def _steps(self) -> Steps:
+        return doubling_steps(self.gammas)
+
+    @cached_property
+    def _seed_gammas(self) -> tuple[float, ...]:
+        """Bandwidths that need an exponential of their own, ascending."""
+        return tuple(self.gammas[k] for k, half in self._steps if half is None)
+
+    def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
+        E = exponentials_less_one(self.distances(A, B), self.gammas, self._steps)
+        plus = np.ones(self.n_kernels) if shift is None else 1.0 - shift
+        E += plus.astype(E.dtype)[:, None, None]
+        return E
+
+    def plan(self, shift: np.ndarray) -> TilePlan:
+        return doubling_plan(self._steps, shift)
+
+    @property
+    def n_seeds(self) -> int:
+        return len(self._seed_gammas)
+
+    def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
+        D = self.distances(A, B)
+        for seed, gamma in zip(out, self._seed_gammas, strict=True):
+            np.multiply(D, -gamma, out=seed)
+        np.expm1(out, out=out)
+
+    @property
+    def translates(self) -> bool:
+        return True
+
+    def diag(self, A: Rows) -> np.ndarray:
+        return np.ones((self.n_kernels, A.shape[0]))
+
+    def subset(self, kernels: Sequence[int]) -> Self:
+        return type(self)([self.gammas[k] for k in kernels])
 
 
 def checked_bandwidths(gammas: Sequence[float]) -> tuple[float, ...]:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows, TilePlan, scaled_distances, squared_distances
-from kernels.families.exponential import (
-    Steps,
-    checked_bandwidths,
-    doubling_plan,
-    doubling_steps,
-    exponentials_less_one,
-    readable,
-)
+from kernels.families.base import Rows, scaled_distances, squared_distances
+from kernels.families.exponential import ExponentialFamily
 
 
-class GaussianFamily(KernelFamily):
+class GaussianFamily(ExponentialFamily):
     r"""Gaussian kernels, one a bandwidth.
 
     .. math:: K_\gamma(x, x') = \exp(-\gamma \lVert x - x' \rVert^2)
@@ -46,46 +36,14 @@ class GaussianFamily(KernelFamily):
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.1.
     """
 
-    def __init__(self, gammas: Sequence[float]) -> None:
-        self.gammas = checked_bandwidths(gammas)
+    kind = "gaussian"
 
-    def __repr__(self) -> str:
-        return f"GaussianFamily(gammas={list(self.gammas)})"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"gaussian(gamma={readable(gamma)})" for gamma in self.gammas)
-
-    @cached_property
-    def _steps(self) -> Steps:
-        return doubling_steps(self.gammas)
-
-    def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        E = exponentials_less_one(squared_distances(A, B), self.gammas, self._steps)
-        plus = np.ones(self.n_kernels) if shift is None else 1.0 - shift
-        E += plus.astype(E.dtype)[:, None, None]
-        return E
-
-    def plan(self, shift: np.ndarray) -> TilePlan:
-        return doubling_plan(self._steps, shift)
-
-    @property
-    def n_seeds(self) -> int:
-        return sum(half is None for _, half in self._steps)
+    def distances(self, A: Rows, B: Rows) -> np.ndarray:
+        return squared_distances(A, B)
 
     def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
-        first, *others = (self.gammas[k] for k, half in self._steps if half is None)
+        first, *others = self._seed_gammas
         scaled_distances(A, B, -first, out[0])
         for seed, gamma in zip(out[1:], others, strict=True):
             np.multiply(out[0], gamma / first, out=seed)
         np.expm1(out, out=out)
-
-    @property
-    def translates(self) -> bool:
-        return True
-
-    def diag(self, A: Rows) -> np.ndarray:
-        return np.ones((self.n_kernels, A.shape[0]))
-
-    def subset(self, kernels: Sequence[int]) -> GaussianFamily:
-        return GaussianFamily([self.gammas[k] for k in kernels])

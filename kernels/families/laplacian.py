@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
-
 import numpy as np
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from kernels.families.base import KernelFamily, Rows, TilePlan
-from kernels.families.exponential import (
-    Steps,
-    checked_bandwidths,
-    doubling_plan,
-    doubling_steps,
-    exponentials_less_one,
-    readable,
-)
+from kernels.families.base import Rows
+from kernels.families.exponential import ExponentialFamily
 
 
-class LaplacianFamily(KernelFamily):
+class LaplacianFamily(ExponentialFamily):
     r"""Laplacian kernels, one a bandwidth.
 
     .. math:: K_\gamma(x, x') = \exp(-\gamma \lVert x - x' \rVert_1)
@@ -46,48 +36,10 @@ class LaplacianFamily(KernelFamily):
     Rahimi, Recht (2007), NIPS 20, Figure 1: positive definite, with a product of Cauchy densities for its transform.
     """
 
-    def __init__(self, gammas: Sequence[float]) -> None:
-        self.gammas = checked_bandwidths(gammas)
+    kind = "laplacian"
 
-    def __repr__(self) -> str:
-        return f"LaplacianFamily(gammas={list(self.gammas)})"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(f"laplacian(gamma={readable(gamma)})" for gamma in self.gammas)
-
-    @cached_property
-    def _steps(self) -> Steps:
-        return doubling_steps(self.gammas)
-
-    def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        E = exponentials_less_one(_absolute_distances(A, B), self.gammas, self._steps)
-        plus = np.ones(self.n_kernels) if shift is None else 1.0 - shift
-        E += plus.astype(E.dtype)[:, None, None]
-        return E
-
-    def plan(self, shift: np.ndarray) -> TilePlan:
-        return doubling_plan(self._steps, shift)
-
-    @property
-    def n_seeds(self) -> int:
-        return sum(half is None for _, half in self._steps)
-
-    def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
-        D = _absolute_distances(A, B)
-        for seed, gamma in zip(out, (self.gammas[k] for k, half in self._steps if half is None), strict=True):
-            np.multiply(D, -gamma, out=seed)
-        np.expm1(out, out=out)
-
-    @property
-    def translates(self) -> bool:
-        return True
-
-    def diag(self, A: Rows) -> np.ndarray:
-        return np.ones((self.n_kernels, A.shape[0]))
-
-    def subset(self, kernels: Sequence[int]) -> LaplacianFamily:
-        return LaplacianFamily([self.gammas[k] for k in kernels])
+    def distances(self, A: Rows, B: Rows) -> np.ndarray:
+        return _absolute_distances(A, B)
 
 
 def _absolute_distances(A: Rows, B: Rows) -> np.ndarray:
