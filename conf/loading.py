@@ -11,7 +11,7 @@ import yaml
 from pydantic import ValidationError
 
 from conf.errors import InputError
-from conf.schema import CompareConfig
+from conf.schema import CompareConfig, DatasetConfig
 
 
 def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
@@ -40,6 +40,22 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
         return CompareConfig.model_validate(data)
     except ValidationError as error:
         raise InputError(f"{path}: {describe(error, data)}") from None
+
+
+def existing_file(dataset: DatasetConfig, data_dir: str) -> Path:
+    """Return the file of a data set.
+
+    Raises
+    ------
+    InputError
+        There is no such file.
+    """
+    path = Path(data_dir) / str(dataset.path)
+    if not path.is_file():
+        raise InputError(
+            f"data set {dataset.label}: there is no file {path} (seen from {Path.cwd()}); correct 'path' or 'data_dir'."
+        )
+    return path
 
 
 def describe(error: ValidationError, data: Any) -> str:

@@ -95,13 +95,11 @@ def _prepare(conf: Path, changes: list[str] | None, verbose: bool) -> CompareCon
 
 def _require_files(config: CompareConfig) -> None:
     """Refuse missing files before anything heavy is imported."""
+    from conf.loading import existing_file
+
     for dataset in config.datasets:
-        path = Path(config.data_dir) / str(dataset.path)
-        if dataset.source == "file" and not path.is_file():
-            raise InputError(
-                f"data set {dataset.label}: there is no file {path} (seen from {Path.cwd()}); "
-                "correct 'path' or 'data_dir'."
-            )
+        if dataset.source == "file":
+            existing_file(dataset, config.data_dir)
         for family in config.kernels:
             if family.family == "precomputed" and not Path(family.path, dataset.label, "manifest.json").is_file():
                 raise InputError(

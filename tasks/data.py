@@ -15,6 +15,7 @@ from prefect.cache_policies import NO_CACHE
 from scipy import sparse
 
 from conf.errors import InputError
+from conf.loading import existing_file
 from conf.schema import DatasetConfig
 from kernels import Target
 from kernels.families.base import Rows
@@ -67,11 +68,7 @@ def source_path(config: DatasetConfig, data_dir: str) -> Path:
     InputError
         There is no such file, or its ending is not one that can be read.
     """
-    path = Path(data_dir) / str(config.path)
-    if not path.is_file():
-        raise InputError(
-            f"data set {config.label}: there is no file {path} (seen from {Path.cwd()}); correct 'path' or 'data_dir'."
-        )
+    path = existing_file(config, data_dir)
     if path.suffix.lower() not in READERS:
         raise InputError(f"data set {config.label}: cannot read {path.name}; supported endings: {', '.join(READERS)}.")
     return path
