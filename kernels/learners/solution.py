@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from kernels.solvers.certificate import Certificate
+
 
 class Products(Protocol):
     """M as a learner is given it: an array, or what becomes one when its entries are asked for.
@@ -22,43 +24,23 @@ class Products(Protocol):
 
 
 @dataclass(frozen=True)
-class Certificate:
-    """Optimality of weights, as residuals that are zero at the optimum; all dimensionless.
-
-    Attributes
-    ----------
-    primal : float
-        Largest violation of the constraints on the weights.
-    dual : float
-        Largest violation of the sign condition on the gradient.
-    complementarity : float
-        Largest product of a weight and its gradient.
-    """
-
-    primal: float
-    dual: float
-    complementarity: float
-
-    @property
-    def residual(self) -> float:
-        """The largest of the three."""
-        return max(self.primal, self.dual, self.complementarity)
-
-
-@dataclass(frozen=True)
 class Solution:
     """Weights of the base kernels.
 
     Attributes
     ----------
     weights : ndarray of shape (p,)
-        mu, not negative, of unit 2-norm; they apply to the base kernels as normalised by the caller.
+        mu; they apply to the base kernels as normalised by the caller. Two-stage learners give a direction, of unit
+        2-norm; of one-stage learners the length is part of the solution.
     certificate : Certificate or None
         Evidence of optimality, where the learner solves an optimisation problem.
+    degree : int
+        The kernel is ``(sum_k mu_k K_k)`` raised to this power, entry by entry.
     """
 
     weights: np.ndarray
     certificate: Certificate | None = None
+    degree: int = 1
 
     @classmethod
     def of_direction(cls, v: np.ndarray, certificate: Certificate | None = None) -> Solution:

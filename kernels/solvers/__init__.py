@@ -1,0 +1,1 @@
+"""Optimisation problems that several learners share; no learner is named here."""
