@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import difflib
+from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-LearnerName = Literal["align", "alignf", "single", "unif"]
+LearnerName = Literal[
+    "align",
+    "align-uncentered",
+    "alignf",
+    "alignf-linear",
+    "alignf-uncentered",
+    "easymkl",
+    "ensemble",
+    "l1-krr",
+    "l1-svm",
+    "l2-krr",
+    "lp-krr",
+    "lp-svm",
+    "lq",
+    "nkrr",
+    "single",
+    "single-stage",
+    "unif",
+]
 PredictorName = Literal["auto", "krr", "svm"]
 SklearnName = Literal["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"]
 
@@ -86,6 +105,9 @@ class DatasetConfig(Strict):
     drop: tuple[str, ...] = Field((), description="Columns that are not features.")
     task: Literal["classification", "regression"] | None = Field(
         None, description="By default a target of text or whole numbers with few values is a classification."
+    )
+    missing: Literal["refuse", "drop"] = Field(
+        "refuse", description="drop leaves rows with a missing or infinite value out; refuse says how many there are."
     )
     scale: Literal["none", "unit", "standard"] = Field(
         "none",
@@ -200,8 +222,32 @@ FamilyConfig = Annotated[
 class LearnerConfig(Strict):
     """A way of learning the kernel's weights."""
 
-    name: LearnerName = Field(description="The algorithm.")
+    name: LearnerName = Field(description="The algorithm; `learnkernels learners` lists them.")
+    label: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._=-]{0,47}$",
+        description="Name in reports; the algorithm's by default. For one algorithm with several settings.",
+    )
     params: dict[str, Any] = Field(default_factory=dict, description="Its parameters.")
+    tune: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="Lists of values of parameters; every combination is tried, and the validation fold chooses.",
+    )
+
+    @model_validator(mode="after")
+    def _set_once(self) -> LearnerConfig:
+        if twice := sorted(set(self.params) & set(self.tune)):
+            raise ValueError(f"parameter {', '.join(twice)} is in both 'params' and 'tune'; give it in one of them")
+        return self
+
+    @property
+    def title(self) -> str:
+        """Name in reports."""
+        return self.label or self.name
+
+    def settings(self) -> list[dict[str, Any]]:
+        """Return the parameters of each combination to try, the first values first."""
+        return [{**self.params, **dict(zip(self.tune, values, strict=True))} for values in product(*self.tune.values())]
 
 
 def _named(value: Any) -> Any:
@@ -304,7 +350,9 @@ class CompareConfig(Strict):
     @field_validator("learners")
     @classmethod
     def _distinct_learners(cls, learners: tuple[LearnerConfig, ...]) -> tuple[LearnerConfig, ...]:
-        _require_distinct("learner", [learner.name for learner in learners], "list it once")
+        _require_distinct(
+            "learner", [learner.title for learner in learners], "list it once, or give each setting its own 'label'"
+        )
         return learners
 
 

@@ -20,6 +20,9 @@ from tasks.environment import prepare_environment
 if TYPE_CHECKING:
     from conf.schema import CompareConfig
 
+PIPED_WIDTH = 120
+"""Columns of a table that is not printed on a terminal."""
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -56,7 +59,7 @@ def compare(
     """
     with _user_errors("what was computed is kept"):
         config = _prepare(conf, changes, verbose)
-        names = ", ".join(learner.name for learner in config.learners)
+        names = ", ".join(learner.title for learner in config.learners)
         err.print(f"{conf}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
         from prefect import tags
 
@@ -133,11 +136,12 @@ def _show(config: CompareConfig, results: Path, chart: str) -> None:
         pad_edge=False,
     )
     for column in rows[0]:
-        table.add_column(column, justify="left" if column in ("dataset", "learner") else "right", no_wrap=True)
+        name = column in ("dataset", "learner")
+        table.add_column(column, justify="left" if name else "right", no_wrap=not name, overflow="fold")
     for row, following in zip(rows, [*rows[1:], None], strict=True):
         last = following is not None and following["dataset"] != row["dataset"]
         table.add_row(*row.values(), style="bold" if row["learner"].endswith("*") else None, end_section=last)
-    out = Console(highlight=False)
+    out = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     out.print(table)
     lines = [
         f"test error: {measures(summary)}; * marks the lowest",
@@ -179,6 +183,25 @@ def gram(
     out = Console(highlight=False)
     for line in [*result["stores"], f"matrices: {output} ({result['size']})"]:
         out.print(line, markup=False, soft_wrap=True)
+
+
+@app.command()
+def learners(
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
+) -> None:
+    """List the learners: what each does, needs and takes, and where it comes from."""
+    from kernels.learners import COLUMNS, table
+
+    rows = table()
+    if markdown:
+        for line in (COLUMNS, ["---"] * len(COLUMNS), *rows):
+            typer.echo(f"| {' | '.join(line)} |")
+        return
+    for name, learns, needs, predictor, tasks, parameters, source in rows:
+        typer.echo(f"{name.strip('`'):<18} {learns}")
+        takes = [f"takes {parameters}"] if parameters else []
+        for detail in (f"needs {needs}; for {tasks}; predictor {predictor}", *takes, source):
+            typer.echo(" " * 19 + detail.replace("`", ""))
 
 
 @app.command()

@@ -58,7 +58,8 @@ def compare(config: CompareConfig) -> Comparison:
         for dataset in config.datasets:
             progress.start(f"reading {dataset.label}")
             refs.append(ingest(dataset, config.data_dir, protocol.seed))
-            predictor_for(config, refs[-1])
+            for learner in config.learners:
+                predictor_for(config, learner, refs[-1])
             rows, local = rows_for(config, refs[-1])
             require_feasible(rows, local.kernels, protocol)
             jobs.append((refs[-1], rows, local))
@@ -70,7 +71,7 @@ def compare(config: CompareConfig) -> Comparison:
                 progress.start(f"{ref.name}: alignment statistics of the base kernels")
                 moments.append(compute_moments(rows, local, repeat, pool, progress.advance))
             for learner in config.learners:
-                progress.start(f"{ref.name}: {learner.name}")
+                progress.start(f"{ref.name}: {learner.title}")
                 results.append(evaluate_learner(rows, moments, learner, local, progress.advance))
                 track_result(sweep, config, run_id, ref, results[-1])
         progress.start("writing the report")

@@ -5,6 +5,7 @@ learners turn those into weights, predictors use the learned kernel.
 """
 
 from kernels.centering import center_cross_gram, center_gram, centered_alignment
+from kernels.ensemble import KernelEnsemble
 from kernels.families import (
     CosineFamily,
     DirichletFamily,
@@ -18,13 +19,14 @@ from kernels.families import (
     PrecomputedFamily,
 )
 from kernels.feature_moments import FeatureMoments
-from kernels.learned import LearnedKernel, learn_from_moments, learn_kernel
+from kernels.learned import LearnedKernel, learn_from_moments, learn_kernel, learn_path
 from kernels.learners import LEARNERS, Certificate, align, alignf, kkt_certificate, single, unif
 from kernels.moments import GramMoments, gram_moments
 from kernels.moments_protocol import Moments
+from kernels.operators import GramOperator, gram_operator
 from kernels.passes import MomentsPart, RowBlocks, moments_part
 from kernels.predictors import PREDICTORS, KernelRidgePath, SupportVectorPath, resolve_predictor
-from kernels.protocol import FoldResult, Trial, assign_folds, evaluate, trials
+from kernels.protocol import FoldResult, Hypotheses, KernelPredictors, Trial, assign_folds, evaluate, trials
 from kernels.targets import Target
 
 NUMERICS_VERSION = 1
@@ -43,7 +45,11 @@ __all__ = [
     "FoldResult",
     "GaussianFamily",
     "GramMoments",
+    "GramOperator",
+    "Hypotheses",
+    "KernelEnsemble",
     "KernelFamily",
+    "KernelPredictors",
     "KernelRidgePath",
     "LaplacianFamily",
     "LearnedKernel",
@@ -64,9 +70,11 @@ __all__ = [
     "centered_alignment",
     "evaluate",
     "gram_moments",
+    "gram_operator",
     "kkt_certificate",
     "learn_from_moments",
     "learn_kernel",
+    "learn_path",
     "moments_part",
     "resolve_predictor",
     "single",

@@ -11,19 +11,22 @@ from scipy import sparse
 
 from kernels.families.base import Rows
 from kernels.families.feature import FeatureFamily
+from kernels.moments_base import FoldMoments
 
 BLOCK = 512
 """Columns or rows of a product of sparse features that are formed at once."""
 
 
 @dataclass(frozen=True)
-class FeatureMoments:
+class FeatureMoments(FoldMoments):
     r"""Exact first-stage statistics of p rank-one base kernels over m rows; the interface of `GramMoments`.
 
     With :math:`x_{kc}` the k-th feature less its mean over the rows held,
 
     .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F = (x_{kc} \cdot x_{lc})^2, \qquad
               a_k = \lVert Y_c^\top x_{kc} \rVert^2, \qquad \operatorname{tr} K_{kc} = \lVert x_{kc} \rVert^2
+
+    The uncentered statistics are the same of features and targets as given.
 
     Attributes
     ----------
@@ -36,9 +39,13 @@ class FeatureMoments:
     group : ndarray of shape (m,)
         Position in `labels` of each row's group.
     targets : ndarray of shape (m, q)
-        Y, less its mean over all rows of the pass.
+        Y, less `target_mean`.
+    target_mean : ndarray of shape (q,)
+        Mean of Y over all rows, whatever rows are held.
     origin : ndarray of shape (d,)
         Subtracted from every row of the data: the mean of dense rows, which keeps their digits; zero for sparse ones.
+    columns : ndarray of int of shape (p,)
+        Column of the data that each feature is.
     X : ndarray or CSR matrix of shape (m, p)
         The features less their origin; not yet centered on the rows held.
 
@@ -53,12 +60,7 @@ class FeatureMoments:
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2; M and a of section 3.2.1, by Lemma 1.
     """
 
-    names: tuple[str, ...]
-    labels: tuple[int, ...]
-    rows: np.ndarray
-    group: np.ndarray
-    targets: np.ndarray
-    origin: np.ndarray
+    columns: np.ndarray
     X: Rows
 
     @classmethod
@@ -83,7 +85,7 @@ class FeatureMoments:
         """
         labels, codes = np.unique(groups, return_inverse=True)
         order = np.argsort(codes, kind="stable")
-        features, origin = family.take(X)[order], np.zeros(X.shape[1])
+        features, origin, target_mean = family.take(X)[order], np.zeros(X.shape[1]), Y.mean(axis=0)
         if sparse.issparse(X):
             features.sum_duplicates()
         else:
@@ -94,20 +96,12 @@ class FeatureMoments:
             labels=tuple(int(label) for label in labels),
             rows=order,
             group=codes[order],
-            targets=(Y - Y.mean(axis=0))[order],
+            targets=(Y - target_mean)[order],
+            target_mean=target_mean,
             origin=origin,
+            columns=family.columns,
             X=features,
         )
-
-    @property
-    def n_rows(self) -> int:
-        """m, the number of rows."""
-        return len(self.rows)
-
-    @property
-    def n_kernels(self) -> int:
-        """p, the number of base kernels."""
-        return len(self.names)
 
     @property
     def shift(self) -> np.ndarray:
@@ -122,6 +116,14 @@ class FeatureMoments:
             high, low = high.toarray(), low.toarray()
         return np.ravel(high == low)
 
+    def refuse_constants(self) -> None:
+        """Raise ValueError if every feature is constant on the rows held."""
+        if self.constant.all():
+            raise ValueError(
+                f"every feature is constant on the {self.n_rows} training rows, so none can carry weight; give "
+                "features that vary."
+            )
+
     @cached_property
     def _means(self) -> np.ndarray:
         return np.asarray(self.X.mean(axis=0), dtype=np.float64).ravel()
@@ -134,8 +136,9 @@ class FeatureMoments:
         return X_c
 
     @property
-    def _targets(self) -> np.ndarray:
-        return self.targets - self.targets.mean(axis=0)
+    def _raw(self) -> Rows:
+        """The features as given, shape (m, p)."""
+        return self.X if sparse.issparse(self.X) else self.X + self.origin[self.columns]
 
     @property
     def row_means(self) -> np.ndarray:
@@ -178,40 +181,46 @@ class FeatureMoments:
     @cached_property
     def target(self) -> np.ndarray:
         """a, the Frobenius products of the centered base kernels with the target kernel, shape (p,)."""
-        Y = self._targets
+        Y = self._centered_targets
         if sparse.issparse(self.X):
             products = self.X.T @ Y - np.outer(self._means, Y.sum(axis=0))
         else:
             products = self._centered.T @ Y
         return np.where(self.constant, 0.0, np.einsum("kq,kq->k", products, products))
 
-    @property
-    def target_norm(self) -> float:
-        """Frobenius norm of the centered target kernel."""
-        Y = self._targets
-        return float(np.linalg.norm(Y.T @ Y))
+    @cached_property
+    def uncentered_frobenius(self) -> np.ndarray:
+        """Frobenius products of the base kernels as given, shape (p, p); formed once, on first use."""
+        V = self._raw
+        G = _sparse_products(V, np.zeros(self.n_kernels)) if sparse.issparse(V) else V.T @ V
+        np.square(G, out=G)
+        return np.asarray(G)
 
     @property
-    def alignments(self) -> np.ndarray:
-        """Centered alignment of each base kernel with the target kernel, shape (p,); zero for a constant feature."""
-        return self.target / (np.where(self.constant, 1.0, self.centered_traces) * self.target_norm)
+    def uncentered_frobenius_diagonal(self) -> np.ndarray:
+        """Squared norms of the base kernels as given, shape (p,); their other products are not formed."""
+        V = self._raw
+        if sparse.issparse(V):
+            return np.bincount(V.indices, weights=V.data**2, minlength=self.n_kernels) ** 2
+        return np.einsum("ik,ik->k", V, V) ** 2
 
-    def alignment(self, mu: np.ndarray) -> float:
-        """Return the centered alignment of ``sum_k mu_k K_k``, base kernels as given, with the target kernel.
+    @property
+    def uncentered_target(self) -> np.ndarray:
+        """Frobenius products of the base kernels with the target kernel, both as given, shape (p,)."""
+        products = self._raw.T @ self._raw_targets
+        return np.einsum("kq,kq->k", products, products)
 
-        Notes
-        -----
-        The norm of the combined kernel comes from its (m, m) values or from the features' products with each other,
-        whichever are fewer; `frobenius` is not used.
+    def _squared_norm(self, mu: np.ndarray) -> float:
+        """Return the squared Frobenius norm of a weighted sum of centered base kernels.
+
+        From the sum's (m, m) values or from the features' products with each other, whichever are fewer; `frobenius`
+        is not used.
         """
-        mu = np.asarray(mu, dtype=np.float64)
         active = np.flatnonzero((mu != 0) & ~self.constant)
         weights = mu[active]
         if len(active) <= self.n_rows:
-            squared_norm = weights @ self._products(active) ** 2 @ weights
-        else:
-            squared_norm = self._squared_norm(active, weights)
-        return float(mu @ self.target / (np.sqrt(squared_norm) * self.target_norm))
+            return float(weights @ self._products(active) ** 2 @ weights)
+        return self._squared_norm_by_rows(active, weights)
 
     def _products(self, kernels: np.ndarray) -> np.ndarray:
         """Return the products of some centered features with each other, shape (k, k)."""
@@ -222,19 +231,14 @@ class FeatureMoments:
         else:
             X = self.X if everything else self.X[:, kernels]
             # The root of m on both sides keeps the correction symmetric to the last digit.
-            columns, means = X.tocsc(), np.sqrt(self.n_rows) * self._means[kernels]
-            G = np.empty((len(kernels), len(kernels)))
-            for j in range(0, len(kernels), BLOCK):
-                block = slice(j, j + BLOCK)
-                G[:, block] = (columns.T @ columns[:, block]).toarray()
-                G[:, block] -= np.outer(means, means[block])
+            G = _sparse_products(X, np.sqrt(self.n_rows) * self._means[kernels])
             constant = self.constant[kernels]
             G[constant] = 0.0
             G[:, constant] = 0.0
         np.fill_diagonal(G, self.centered_traces[kernels])
         return np.asarray(G)
 
-    def _squared_norm(self, kernels: np.ndarray, weights: np.ndarray) -> float:
+    def _squared_norm_by_rows(self, kernels: np.ndarray, weights: np.ndarray) -> float:
         """Return the squared Frobenius norm of a weighted sum of centered base kernels, by blocks of its rows."""
         if not sparse.issparse(self.X):
             X_c = self._centered[:, kernels]
@@ -274,19 +278,8 @@ class FeatureMoments:
         -----
         Takes those rows of the features.
         """
-        unknown = sorted(set(groups) - set(self.labels))
-        if unknown or not len(groups):
-            raise ValueError(f"groups must be some of {list(self.labels)}, got {list(groups)}.")
-        keep = np.flatnonzero(np.isin(self.labels, list(groups)))
-        held = np.flatnonzero(np.isin(self.group, keep))
-        return replace(
-            self,
-            labels=tuple(self.labels[g] for g in keep),
-            rows=self.rows[held],
-            group=np.searchsorted(keep, self.group[held]),
-            targets=self.targets[held],
-            X=self.X[held],
-        )
+        _, held, attributes = self._held(groups)
+        return replace(self, **attributes, X=self.X[held])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return plain arrays, without any object dtype, that `from_arrays` reads back."""
@@ -296,7 +289,9 @@ class FeatureMoments:
             "rows": self.rows,
             "group": self.group,
             "targets": self.targets,
+            "target_mean": self.target_mean,
             "origin": self.origin,
+            "columns": self.columns,
         }
         if sparse.issparse(self.X):
             shape = np.asarray(self.X.shape)
@@ -322,6 +317,19 @@ class FeatureMoments:
             rows=arrays["rows"],
             group=arrays["group"],
             targets=arrays["targets"],
+            target_mean=arrays["target_mean"],
             origin=arrays["origin"],
+            columns=arrays["columns"],
             X=X,
         )
+
+
+def _sparse_products(X: Rows, means: np.ndarray) -> np.ndarray:
+    """Return ``X' X - means means'`` of sparse columns, shape (p, p), by blocks of columns."""
+    columns = X.tocsc()
+    G = np.empty((len(means), len(means)))
+    for j in range(0, len(means), BLOCK):
+        block = slice(j, j + BLOCK)
+        G[:, block] = (columns.T @ columns[:, block]).toarray()
+        G[:, block] -= np.outer(means, means[block])
+    return G

@@ -2,43 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from kernels.centering import subtract_means
+from kernels.centering import center_gram, subtract_means
 from kernels.families.base import KernelFamily, Rows, as_rows, move
 from kernels.families.cosine import require_directions
 from kernels.families.feature import FeatureFamily
-from kernels.feature_moments import FeatureMoments
-from kernels.learners import LEARNERS, Certificate
-from kernels.moments import GramMoments, gram_moments
+from kernels.learners import LEARNERS, Certificate, Solution
+from kernels.moments import gram_moments
 from kernels.moments_protocol import Moments
+from kernels.normalisation import NORMALISATIONS, Normalisation, NormalisedProducts, require_informative
+from kernels.operators import gram_operator
 from kernels.passes import block_rows_for
 from kernels.targets import Target, Task
-from kernels.threads import one_blas_thread
-
-Normalisation = Literal["trace", "frobenius", "none"]
-
-NORMALISATIONS: dict[Normalisation, Callable[[Moments], np.ndarray]] = {
-    "trace": lambda moments: moments.centered_traces,
-    "frobenius": lambda moments: np.sqrt(_squared_norms(moments)),
-    "none": lambda moments: np.ones(moments.n_kernels),
-}
-"""What each centered base kernel is divided by before a learner sees it, shape (p,)."""
-
-CONSTANT = 1e-13
-"""A kernel whose centered norm is below this share of its spread around the shift is constant up to rounding."""
+from kernels.threads import blas_threads_for, one_blas_thread
 
 
 @dataclass(frozen=True)
 class LearnedKernel:
-    r"""A weighted sum of centered, normalised base kernels.
+    r"""A weighted sum of centered, normalised base kernels, or a power of it.
 
-    .. math:: K_\mu(x, x') = \sum_k \frac{\mu_k}{t_k} K_{kc}(x, x')
+    .. math:: K_\mu(x, x') = \Big( \sum_k \frac{\mu_k}{t_k} K_{kc}(x, x') \Big)^d
 
     where each base kernel is centered with the training rows' means and divided by its `scale` t_k.
 
@@ -49,11 +38,13 @@ class LearnedKernel:
     learner : str
         Name of the learner, from the table of learners.
     weights : ndarray of shape (p,)
-        mu, of unit 2-norm; they apply to the base kernels as normalised.
+        mu; they apply to the base kernels as normalised. Of unit 2-norm from two-stage learners; of one-stage learners,
+        the solution of their problem, length included.
     normalise : {"trace", "frobenius", "none"}
         How the base kernels were normalised.
     scales : ndarray of shape (p,)
-        t, computed on the training rows; a feature that is constant there has scale and weight zero.
+        t, computed on the training rows; a feature that is constant there has scale and weight zero. For one-stage
+        learners times one number, so that the normalised base kernels' mean diagonals have mean one.
     alignment : float
         Centered alignment of the kernel with the target kernel on the training rows.
     alignments : ndarray of shape (p,)
@@ -69,6 +60,10 @@ class LearnedKernel:
     shift, row_means : ndarray of shape (p,) and (m,)
         Centering state: a constant subtracted from each base kernel, and the row means of the weighted sum of what is
         left.
+    degree : int
+        d.
+    regularisation : float or None
+        For one-stage learners the regularisation that the weights were learned with: C, or 1 / lambda.
     """
 
     family: KernelFamily
@@ -84,11 +79,18 @@ class LearnedKernel:
     origin: np.ndarray
     shift: np.ndarray
     row_means: np.ndarray
+    degree: int = 1
+    regularisation: float | None = None
 
     @property
     def shares(self) -> np.ndarray:
-        """The weights as shares of one, shape (p,)."""
-        return self.weights / self.weights.sum()
+        """The weights as shares of the sum of their sizes, shape (p,)."""
+        return self.weights / np.abs(self.weights).sum()
+
+    @property
+    def indefinite(self) -> bool:
+        """Whether a weight is negative, so that the kernel may have negative eigenvalues."""
+        return bool((self.weights < 0).any())
 
     @cached_property
     def _active(self) -> np.ndarray:
@@ -99,7 +101,7 @@ class LearnedKernel:
         return self.weights[self._active] / self.scales[self._active]
 
     def gram(self) -> np.ndarray:
-        """Return the centered Gram matrix of the training rows, shape (m, m).
+        """Return the Gram matrix of the training rows, shape (m, m); centered, but for a degree above one.
 
         Notes
         -----
@@ -107,7 +109,7 @@ class LearnedKernel:
         Rank-one features are not formed either: the result is one product of weighted features.
         """
         K = self._combine(self.X, self.X, symmetric=True)
-        return subtract_means(K, self.row_means, self.row_means, self.row_means.mean())
+        return self._power(subtract_means(K, self.row_means, self.row_means, self.row_means.mean()))
 
     def cross_gram(self, X_new: Rows) -> np.ndarray:
         """Return the kernel between new rows and the training rows, centered with the training rows alone.
@@ -133,7 +135,10 @@ class LearnedKernel:
                 "give the same columns in the same order."
             )
         K = self._combine(move(X_new, self.origin), self.X)
-        return subtract_means(K, K.mean(axis=1), self.row_means, self.row_means.mean())
+        return self._power(subtract_means(K, K.mean(axis=1), self.row_means, self.row_means.mean()))
+
+    def _power(self, K: np.ndarray) -> np.ndarray:
+        return K if self.degree == 1 else K**self.degree
 
     def _combine(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
         """Return the weighted sum of the shifted base kernels, shape (a, b), by tiles."""
@@ -160,10 +165,12 @@ def learn_from_moments(
     X: Rows,
     moments: Moments,
     *,
+    target: Target | None = None,
+    regularisation: float = 1.0,
     normalise: Normalisation = "trace",
     **params: Any,
 ) -> LearnedKernel:
-    """Return the kernel that a learner finds for some rows, from their moments alone.
+    """Return the kernel that a learner finds for some rows, given their moments.
 
     Parameters
     ----------
@@ -175,6 +182,11 @@ def learn_from_moments(
         The data set that ``moments.rows`` counts in. Not modified.
     moments : GramMoments or FeatureMoments
         Statistics of the training rows, for example ``moments.restrict(training_folds)``.
+    target : Target, optional
+        Of all n rows; one-stage learners need it.
+    regularisation : float, default 1
+        Of the predictor that a one-stage learner learns together with the weights: C, or 1 / lambda, for a kernel of
+        mean diagonal one. Not used by two-stage learners.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them.
     **params
@@ -187,107 +199,154 @@ def learn_from_moments(
     Raises
     ------
     ValueError
-        The learner or the normalisation is unknown, a base kernel or the target is constant on these rows, or no
-        base kernel aligns with the target.
+        The learner or the normalisation is unknown, a base kernel or the target is constant on these rows, no base
+        kernel aligns with the target, or a one-stage learner is given no target.
 
     Notes
     -----
-    O(p^3 + p m): no tile is computed. M is formed for a learner that asks for more of it than its diagonal. A rank-one
-    feature that is constant on these rows gets weight zero, without a word: n-grams that no training text holds are
-    normal. Any other base kernel that is constant is refused.
+    For a two-stage learner O(p^3 + p m): no tile is computed, and M is formed for a learner that asks for more of it
+    than its diagonal. For a one-stage learner see its own cost; base kernels are held where they fit into memory. A
+    rank-one feature that is constant on these rows gets weight zero, without a word: n-grams that no training text
+    holds are normal. Any other base kernel that is constant is refused.
+    """
+    return learn_path(name, family, X, moments, target, [regularisation], normalise=normalise, **params)[0]
+
+
+def learn_path(
+    name: str,
+    family: KernelFamily,
+    X: Rows,
+    moments: Moments,
+    target: Target | None,
+    grid: Sequence[float],
+    *,
+    normalise: Normalisation = "trace",
+    **params: Any,
+) -> tuple[LearnedKernel, ...]:
+    """Return the kernels that a learner finds along a path of regularisations.
+
+    Parameters
+    ----------
+    name : str
+        A learner of the table.
+    family, X, moments, target, normalise, **params
+        As in `learn_from_moments`.
+    grid : sequence of float
+        Regularisations, ascending; each problem starts from the solution of the one before.
+
+    Returns
+    -------
+    kernels : tuple of LearnedKernel
+        One a regularisation from a one-stage learner; a single one from a two-stage learner, whose kernel does not
+        depend on it.
+
+    Raises
+    ------
+    ValueError
+        As `learn_from_moments`.
     """
     if name not in LEARNERS:
         raise ValueError(f"learner must be one of {', '.join(sorted(LEARNERS))}, got {name!r}.")
     if normalise not in NORMALISATIONS:
         raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
+    learner = LEARNERS[name]
+    if learner.needs == "rows":
+        raise ValueError(f"{name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
     require_informative(moments)
-    varying = _varying(moments)
-    scales = NORMALISATIONS[normalise](moments)
-    M = NormalisedProducts(moments, varying, scales[varying])
-    solution = LEARNERS[name].solve(M, moments.target[varying] / scales[varying], **params)
-    weights, coefficients = np.zeros(moments.n_kernels), np.zeros(moments.n_kernels)
-    weights[varying] = solution.weights
-    coefficients[varying] = solution.weights / scales[varying]
-    return LearnedKernel(
-        family=family,
-        learner=name,
-        weights=weights,
-        normalise=normalise,
-        scales=scales,
-        alignment=moments.alignment(coefficients),
-        alignments=moments.alignments,
-        certificate=solution.certificate,
-        X=move(as_rows(X)[moments.rows], moments.origin),
-        origin=moments.origin,
-        rows=moments.rows,
-        shift=moments.shift,
-        row_means=moments.combined_row_means(coefficients),
-    )
+    rows = TrainingRows.of(name, family, X, moments, normalise)
+    if learner.needs != "grams":
+        M = NormalisedProducts(moments, rows.varying, rows.scales[rows.varying], learner.needs == "moments")
+        return (rows.kernel(learner.solve(M, M.target, **params)),)
+    if target is None:
+        raise ValueError(f"{name} learns weights and predictor together and needs the target; give target.")
+    rows, training = rows.with_unit_diagonal(), target.take(moments.rows)
+    with blas_threads_for(moments.n_rows):
+        varying = rows.varying
+        grams = gram_operator(
+            family.subset(varying.tolist()), rows.X, shift=moments.shift[varying], scales=rows.scales[varying]
+        )
+        kernels, start = [], None
+        for value in grid:
+            solution = learner.solve(grams, training, regularisation=value, start=start, **params)
+            kernels.append(rows.kernel(solution, regularisation=value))
+            start = solution.weights
+    return tuple(kernels)
 
 
 @dataclass(frozen=True)
-class NormalisedProducts:
-    """M of some normalised base kernels, formed when its entries are asked for.
+class TrainingRows:
+    """What turns a learner's solution into a kernel: the rows it was learned on, and how base kernels were normalised.
 
     Attributes
     ----------
+    learner : str
+    family : KernelFamily
+    X : ndarray or CSR matrix of shape (m, d)
+        Training rows, less the moments' origin.
     moments : GramMoments or FeatureMoments
-    kernels : ndarray of int of shape (k,)
-        Positions of the base kernels.
-    scales : ndarray of shape (k,)
-        What each is divided by.
+    normalise : {"trace", "frobenius", "none"}
+    scales : ndarray of shape (p,)
+    varying : ndarray of int of shape (k,)
+        Positions of the base kernels that may carry weight.
     """
 
+    learner: str
+    family: KernelFamily
+    X: Rows
     moments: Moments
-    kernels: np.ndarray
+    normalise: Normalisation
     scales: np.ndarray
+    varying: np.ndarray
 
-    def diagonal(self) -> np.ndarray:
-        """Return the diagonal, shape (k,)."""
-        return _squared_norms(self.moments)[self.kernels] / self.scales**2
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        whole = len(self.kernels) == self.moments.n_kernels
-        M = self.moments.frobenius if whole else self.moments.frobenius[np.ix_(self.kernels, self.kernels)]
-        normalised = np.outer(self.scales, self.scales)
-        return np.asarray(np.divide(M, normalised, out=normalised), dtype=dtype)
-
-
-def _squared_norms(moments: Moments) -> np.ndarray:
-    """Return the diagonal of M, without the rest of it where that is possible, shape (p,)."""
-    return moments.frobenius_diagonal if isinstance(moments, FeatureMoments) else np.diag(moments.frobenius)
-
-
-def _varying(moments: Moments) -> np.ndarray:
-    """Return the positions of the base kernels that may carry weight."""
-    constant = moments.constant if isinstance(moments, FeatureMoments) else np.zeros(moments.n_kernels, dtype=bool)
-    return np.flatnonzero(~constant)
-
-
-def require_informative(moments: Moments) -> None:
-    """Raise ValueError if the target or a base kernel is constant on the rows of `moments`; of features, if all are."""
-    # Targets are kept less their mean over the whole pass, so a constant one is zero or that mean's rounding.
-    magnitude = float(np.linalg.norm(moments.targets)) ** 2
-    if not moments.target_norm > (4 * np.finfo(np.float64).eps) ** 2 * magnitude:
-        raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
-    if not isinstance(moments, GramMoments):
-        if not len(_varying(moments)):
-            raise ValueError(
-                f"every feature is constant on the {moments.n_rows} training rows, so none can carry weight; give "
-                "features that vary."
-            )
-        return
-    centered = np.diag(moments.frobenius)
-    raw = np.einsum("ghkk->k", moments.products)
-    # A kernel that is constant equals its shift up to rounding, and both norms are zero or rounding.
-    whole = raw + (moments.n_rows * moments.shift) ** 2
-    constant = (centered <= CONSTANT * raw) | (centered <= (4 * np.finfo(np.float64).eps) ** 2 * whole)
-    if constant.any():
-        names = ", ".join(moments.names[k] for k in np.flatnonzero(constant))
-        raise ValueError(
-            f"base kernel {names} is constant on the {moments.n_rows} training rows, so it can carry no weight; "
-            "leave it out or change its parameters or columns."
+    @classmethod
+    def of(
+        cls, learner: str, family: KernelFamily, X: Rows, moments: Moments, normalise: Normalisation
+    ) -> TrainingRows:
+        """Take the training rows out of a data set."""
+        X = move(as_rows(X)[moments.rows], moments.origin)
+        return cls(
+            learner,
+            family,
+            X,
+            moments,
+            normalise,
+            NORMALISATIONS[normalise](moments),
+            np.flatnonzero(~moments.constant),
         )
+
+    def with_unit_diagonal(self) -> TrainingRows:
+        """Return the same with all scales times one number: the mean diagonals of the base kernels get mean one."""
+        diagonals = self.moments.centered_traces[self.varying] / self.scales[self.varying] / self.moments.n_rows
+        return replace(self, scales=self.scales * diagonals.mean())
+
+    def kernel(self, solution: Solution, regularisation: float | None = None) -> LearnedKernel:
+        """Return the kernel of a solution over the varying base kernels."""
+        moments = self.moments
+        weights, coefficients = np.zeros(moments.n_kernels), np.zeros(moments.n_kernels)
+        weights[self.varying] = solution.weights
+        coefficients[self.varying] = solution.weights / self.scales[self.varying]
+        kernel = LearnedKernel(
+            family=self.family,
+            learner=self.learner,
+            weights=weights,
+            normalise=self.normalise,
+            scales=self.scales,
+            alignment=moments.alignment(coefficients),
+            alignments=moments.alignments,
+            certificate=solution.certificate,
+            X=self.X,
+            origin=moments.origin,
+            rows=moments.rows,
+            shift=moments.shift,
+            row_means=moments.combined_row_means(coefficients),
+            degree=solution.degree,
+            regularisation=regularisation,
+        )
+        if kernel.degree == 1:
+            return kernel
+        Y = moments.targets - moments.targets.mean(axis=0)
+        K = center_gram(kernel.gram())
+        return replace(kernel, alignment=float(np.vdot(Y, K @ Y) / (np.linalg.norm(K) * moments.target_norm)))
 
 
 def learn_kernel(
@@ -297,6 +356,7 @@ def learn_kernel(
     y: np.ndarray,
     *,
     task: Task | None = None,
+    regularisation: float = 1.0,
     normalise: Normalisation = "trace",
     **params: Any,
 ) -> LearnedKernel:
@@ -305,7 +365,7 @@ def learn_kernel(
     Parameters
     ----------
     name : str
-        A learner of the table: ``unif``, ``single``, ``align``, ``alignf``.
+        A learner of the table `LEARNERS`.
     family : KernelFamily
         p base kernels.
     X : ndarray or CSR matrix of shape (m, d)
@@ -314,6 +374,8 @@ def learn_kernel(
         Labels or numbers. Not modified.
     task : {"classification", "regression"}, optional
         By default numbers are a regression (their values are used as they are) and everything else a classification.
+    regularisation : float, default 1
+        Of the predictor that a one-stage learner learns together with the weights: C, or 1 / lambda.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them.
     **params
@@ -345,5 +407,10 @@ def learn_kernel(
     """
     X = as_rows(X)
     require_directions(family, X)
-    moments = gram_moments(family, X, Target.of(y, task).Y)
-    return learn_from_moments(name, family, X, moments, normalise=normalise, **params)
+    if name not in LEARNERS:
+        raise ValueError(f"learner must be one of {', '.join(sorted(LEARNERS))}, got {name!r}.")
+    target = Target.of(y, task)
+    moments = gram_moments(family, X, target.Y, keep_origin=LEARNERS[name].needs == "uncentered moments")
+    return learn_from_moments(
+        name, family, X, moments, target=target, regularisation=regularisation, normalise=normalise, **params
+    )

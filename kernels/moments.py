@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
-from functools import reduce
+from functools import cached_property, reduce
 from multiprocessing import cpu_count
 from operator import add
 from typing import Any, overload
@@ -16,14 +16,18 @@ from scipy import sparse
 from kernels.families.base import KernelFamily, Rows, as_rows, move
 from kernels.families.feature import FeatureFamily
 from kernels.feature_moments import FeatureMoments
+from kernels.moments_base import FoldMoments
 from kernels.passes import MomentsPart, RowBlocks, block_rows_for, choose_shift, moments_part
 
 SUPER_TILE = 1024
 """Rows of the square of pairs that one thread takes at a time."""
 
+CONSTANT = 1e-13
+"""A kernel whose centered norm is below this share of its spread around the shift is constant up to rounding."""
+
 
 @dataclass(frozen=True)
-class GramMoments:
+class GramMoments(FoldMoments):
     r"""Exact first-stage statistics of p base kernels over m rows, kept apart by fold group.
 
     With :math:`G_{kl} = \langle K_k, K_l \rangle_F`, row sums :math:`r_k = K_k \mathbf 1` and totals
@@ -33,7 +37,12 @@ class GramMoments:
     .. math:: a_k = \langle K_{kc}, Y Y^\top \rangle_F = \langle K_k, Y Y^\top \rangle_F
               - 2 \bar y \cdot Y^\top r_k + \lVert \bar y \rVert^2 s_k
 
-    `M` and `a` are those of the base kernels as given: centered, not scaled.
+    `M` and `a` are those of the base kernels as given: centered, not scaled. Without centering, of kernels
+    :math:`K_k + c_k` with `shift` c, and of targets as given, :math:`Y_b = Y + \mathbf 1 b^\top`,
+
+    .. math:: \langle K_k + c_k, K_l + c_l \rangle_F = G_{kl} + c_k s_l + c_l s_k + m^2 c_k c_l
+    .. math:: \langle K_k + c_k, Y_b Y_b^\top \rangle_F = \langle K_k, Y Y^\top \rangle_F + 2 b \cdot Y^\top r_k
+              + \lVert b \rVert^2 s_k + c_k \lVert Y_b^\top \mathbf 1 \rVert^2
 
     Attributes
     ----------
@@ -46,11 +55,15 @@ class GramMoments:
     group : ndarray of shape (m,)
         Position in `labels` of each row's group.
     targets : ndarray of shape (m, q)
-        Y, less its mean over all rows of the pass.
-    shift : ndarray of shape (p,)
-        Constant subtracted from each kernel.
+        Y, less `target_mean`.
+    target_mean : ndarray of shape (q,)
+        Mean of Y over all rows of the pass, whatever rows are held.
     origin : ndarray of shape (d,)
         Subtracted from every row before a kernel sees it: the mean row where that changes no centered kernel.
+    shift : ndarray of shape (p,)
+        Constant subtracted from each kernel.
+    raw : bool
+        Whether that origin changed no kernel, so that the uncentered statistics can be had.
     products, target_products, traces, row_sums : ndarray
         Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as in `MomentsPart`.
 
@@ -59,13 +72,8 @@ class GramMoments:
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828: M and a of section 3.2.1, by Lemma 1.
     """
 
-    names: tuple[str, ...]
-    labels: tuple[int, ...]
-    rows: np.ndarray
-    group: np.ndarray
-    targets: np.ndarray
     shift: np.ndarray
-    origin: np.ndarray
+    raw: bool
     products: np.ndarray
     target_products: np.ndarray
     traces: np.ndarray
@@ -77,11 +85,12 @@ class GramMoments:
         family: KernelFamily,
         blocks: RowBlocks,
         Y: np.ndarray,
+        target_mean: np.ndarray,
         shift: np.ndarray,
         origin: np.ndarray,
         part: MomentsPart,
     ) -> GramMoments:
-        """Return the moments of a whole pass.
+        """Return the moments of a whole pass over targets `Y` less their mean.
 
         Raises
         ------
@@ -101,23 +110,15 @@ class GramMoments:
             rows=blocks.order,
             group=np.repeat(blocks.group, np.diff(blocks.bounds)),
             targets=Y,
-            shift=shift,
+            target_mean=target_mean,
             origin=origin,
+            shift=shift,
+            raw=family.translation_invariant or not origin.any(),
             products=part.products,
             target_products=part.target_products,
             traces=part.traces,
             row_sums=row_sums,
         )
-
-    @property
-    def n_rows(self) -> int:
-        """m, the number of rows."""
-        return len(self.rows)
-
-    @property
-    def n_kernels(self) -> int:
-        """p, the number of base kernels."""
-        return len(self.names)
 
     @property
     def _sums(self) -> np.ndarray:
@@ -133,13 +134,18 @@ class GramMoments:
         """Return the row means of ``sum_k coefficients_k (K_k - shift_k)`` over the rows held, shape (m,)."""
         return np.asarray(np.tensordot(coefficients, self.row_sums, axes=(0, 1)).sum(axis=0) / self.n_rows)
 
-    @property
+    @cached_property
     def frobenius(self) -> np.ndarray:
-        """M, the Frobenius products of the centered base kernels, shape (p, p)."""
+        """M, the Frobenius products of the centered base kernels, shape (p, p); formed once, on first use."""
         r = self._sums
         s = r.sum(axis=1)
         M = self.products.sum(axis=(0, 1)) - (2 / self.n_rows) * (r @ r.T) + np.outer(s, s) / self.n_rows**2
         return (M + M.T) / 2
+
+    @property
+    def frobenius_diagonal(self) -> np.ndarray:
+        """Diagonal of M, the squared norms of the centered base kernels, shape (p,)."""
+        return np.diag(self.frobenius)
 
     @property
     def target(self) -> np.ndarray:
@@ -153,21 +159,69 @@ class GramMoments:
         """Trace of each centered base kernel, shape (p,)."""
         return self.traces.sum(axis=0) - self._sums.sum(axis=1) / self.n_rows
 
-    @property
-    def target_norm(self) -> float:
-        """Frobenius norm of the centered target kernel."""
-        Y = self.targets - self.targets.mean(axis=0)
-        return float(np.linalg.norm(Y.T @ Y))
+    @cached_property
+    def constant(self) -> np.ndarray:
+        """Whether each base kernel is constant on the rows held, up to rounding, shape (p,)."""
+        centered = self.frobenius_diagonal
+        around_shift = np.einsum("ghkk->k", self.products)
+        # A kernel that is constant equals its shift up to rounding, and both norms are zero or rounding.
+        whole = around_shift + (self.n_rows * self.shift) ** 2
+        return (centered <= CONSTANT * around_shift) | (centered <= (4 * np.finfo(np.float64).eps) ** 2 * whole)
+
+    def refuse_constants(self) -> None:
+        """Raise ValueError if any base kernel is constant on the rows held."""
+        if self.constant.any():
+            names = ", ".join(self.names[k] for k in np.flatnonzero(self.constant))
+            raise ValueError(
+                f"base kernel {names} is constant on the {self.n_rows} training rows, so it can carry no weight; "
+                "leave it out or change its parameters or columns."
+            )
+
+    def _squared_norm(self, mu: np.ndarray) -> float:
+        return float(mu @ self.frobenius @ mu)
 
     @property
-    def alignments(self) -> np.ndarray:
-        """Centered alignment of each base kernel with the target kernel, shape (p,)."""
-        return self.target / (np.sqrt(np.diag(self.frobenius)) * self.target_norm)
+    def uncentered_frobenius(self) -> np.ndarray:
+        """Frobenius products of the base kernels as given, shape (p, p).
 
-    def alignment(self, mu: np.ndarray) -> float:
-        """Return the centered alignment of ``sum_k mu_k K_k``, base kernels as given, with the target kernel."""
-        mu = np.asarray(mu, dtype=np.float64)
-        return float(mu @ self.target / (np.sqrt(mu @ self.frobenius @ mu) * self.target_norm))
+        Raises
+        ------
+        ValueError
+            The kernels are those of moved rows; see `raw`.
+        """
+        self._require_raw()
+        s = self._sums.sum(axis=1)
+        shifts = np.outer(self.shift, s + self.n_rows**2 * self.shift / 2)
+        G = self.products.sum(axis=(0, 1))
+        return (G + G.T) / 2 + (shifts + shifts.T)
+
+    @property
+    def uncentered_frobenius_diagonal(self) -> np.ndarray:
+        """Squared norms of the base kernels as given, shape (p,); ValueError as `uncentered_frobenius`."""
+        return np.diag(self.uncentered_frobenius)
+
+    @property
+    def uncentered_target(self) -> np.ndarray:
+        """Frobenius products of the base kernels with the target kernel, both as given, shape (p,).
+
+        Raises
+        ------
+        ValueError
+            The kernels are those of moved rows; see `raw`.
+        """
+        self._require_raw()
+        r, mean, total = self._sums, self.target_mean, self._raw_targets.sum(axis=0)
+        of_shifted = (
+            self.target_products.sum(axis=(0, 1)) + 2 * (r @ self.targets) @ mean + (mean @ mean) * r.sum(axis=1)
+        )
+        return of_shifted + self.shift * (total @ total)
+
+    def _require_raw(self) -> None:
+        if not self.raw:
+            raise ValueError(
+                "uncentered statistics need the base kernels of the rows as given, got those of rows moved to their "
+                "mean; pass keep_origin=True to gram_moments."
+            )
 
     def restrict(self, groups: Sequence[int]) -> GramMoments:
         """Return the moments of the rows of some fold groups alone, exactly, without another pass.
@@ -190,17 +244,10 @@ class GramMoments:
         -----
         O(F p m), by adding the blocks of fold pairs.
         """
-        unknown = sorted(set(groups) - set(self.labels))
-        if unknown or not len(groups):
-            raise ValueError(f"groups must be some of {list(self.labels)}, got {list(groups)}.")
-        keep = np.flatnonzero(np.isin(self.labels, list(groups)))
-        held = np.isin(self.group, keep)
+        keep, held, attributes = self._held(groups)
         return replace(
             self,
-            labels=tuple(self.labels[g] for g in keep),
-            rows=self.rows[held],
-            group=np.searchsorted(keep, self.group[held]),
-            targets=self.targets[held],
+            **attributes,
             products=self.products[np.ix_(keep, keep)],
             target_products=self.target_products[np.ix_(keep, keep)],
             traces=self.traces[keep],
@@ -217,6 +264,7 @@ class GramMoments:
         given: dict[str, Any] = {item.name: arrays[item.name] for item in fields(cls)}
         given["names"] = tuple(str(name) for name in given["names"])
         given["labels"] = tuple(int(label) for label in given["labels"])
+        given["raw"] = bool(given["raw"])
         return cls(**given)
 
 
@@ -230,6 +278,7 @@ def gram_moments(
     Y: np.ndarray,
     groups: np.ndarray | None = None,
     *,
+    keep_origin: bool = False,
     mapper: Mapper | None = None,
 ) -> FeatureMoments: ...
 @overload
@@ -239,6 +288,7 @@ def gram_moments(
     Y: np.ndarray,
     groups: np.ndarray | None = None,
     *,
+    keep_origin: bool = False,
     block_rows: int | None = None,
     dtype: type[np.float64] | type[np.float32] = np.float64,
     compiled: bool = True,
@@ -251,6 +301,7 @@ def gram_moments(
     Y: np.ndarray,
     groups: np.ndarray | None = None,
     *,
+    keep_origin: bool = False,
     block_rows: int | None = None,
     dtype: type[np.float64] | type[np.float32] = np.float64,
     compiled: bool = True,
@@ -269,6 +320,9 @@ def gram_moments(
         Numeric targets: one column an output, labels as plus and minus one, or one column a class. Not modified.
     groups : ndarray of int of shape (m,), optional
         Fold group of each row; None puts all rows into group 0.
+    keep_origin : bool, default False
+        Do not move the rows to their mean: needed where kernels are used uncentered and moving the rows would change
+        them (the linear kernel). Rows far from the origin then lose digits of their centered kernels.
     block_rows : int, optional
         Rows of a tile; by default what fits a core's cache.
     dtype : {numpy.float64, numpy.float32}, default float64
@@ -286,6 +340,7 @@ def gram_moments(
     -------
     moments : GramMoments
         For a `FeatureFamily` its `FeatureMoments`, without a pass: the parameters of tiles and `mapper` are not used.
+        These serve uncentered kernels with or without `keep_origin`.
 
     Raises
     ------
@@ -316,8 +371,9 @@ def gram_moments(
     if isinstance(family, FeatureFamily):
         return FeatureMoments.of(family, X, Y, groups)
     blocks = RowBlocks.of(groups, block_rows or block_rows_for(family.n_seeds if compiled else family.n_kernels))
-    X_sorted, Y_sorted = X[blocks.order], (Y - Y.mean(axis=0))[blocks.order]
-    moves = family.translates and not sparse.issparse(X)
+    target_mean = Y.mean(axis=0)
+    X_sorted, Y_sorted = X[blocks.order], (Y - target_mean)[blocks.order]
+    moves = family.translates and not keep_origin and not sparse.issparse(X)
     origin = X.mean(axis=0) if moves else np.zeros(X.shape[1])
     X_sorted = move(X_sorted, origin)
     shift = choose_shift(family, X_sorted)
@@ -326,7 +382,7 @@ def gram_moments(
         part = _map_here(family, X_sorted, Y_sorted, blocks, shift, compiled, n_threads or cpu_count())
     else:
         part = mapper(family, X_sorted, Y_sorted, blocks, shift)
-    return GramMoments.from_part(family, blocks, Y_sorted, shift, origin, part)
+    return GramMoments.from_part(family, blocks, Y_sorted, target_mean, shift, origin, part)
 
 
 def _map_here(

@@ -25,6 +25,9 @@ IN_MEMORY = 2**30
 FEATURE_BLOCK = 512
 """Features or columns whose products are formed at once."""
 
+MIRROR_BLOCK = 64
+"""Side of the squares in which a matrix is mirrored: two of them fit a core's first cache."""
+
 
 class GramOperator(Protocol):
     """p centered, scaled base kernels over m training rows."""
@@ -51,6 +54,9 @@ class GramOperator(Protocol):
 
     def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Return ``(sum_k mu_k K_k) v``, shape (m, q), for `v` of shape (m, q); no matrix is formed for it."""
+
+    def frobenius(self) -> np.ndarray:
+        """Return ``<K_k, K_l>_F`` for each pair, shape (p, p)."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,8 @@ class StackedGrams:
         p, m, _ = self.grams.shape
         active = np.flatnonzero(mu)
         if len(active) == p:
-            return np.asarray(mu @ self.grams.reshape(p, m * m)).reshape(m, m)
+            # BLAS threads may round an entry and its mirror image differently.
+            return mirror(np.asarray(mu @ self.grams.reshape(p, m * m)).reshape(m, m))
         K = np.zeros((m, m))
         for k in active:
             K += mu[k] * self.grams[k]
@@ -103,6 +110,11 @@ class StackedGrams:
     def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Return the weighted sum times `v`; O(p m^2 q)."""
         return np.einsum("k,kiq->iq", mu, self.products(v))
+
+    def frobenius(self) -> np.ndarray:
+        """Return the Frobenius products; O(p^2 m^2)."""
+        flat = self.grams.reshape(self.n_kernels, -1)
+        return np.asarray(flat @ flat.T)
 
 
 @dataclass(frozen=True)
@@ -161,8 +173,7 @@ class TiledGrams:
                 K[rows, columns] = np.tensordot(mu[active], tile, axes=1)
                 if rows != columns:
                     K[columns, rows] = K[rows, columns].T
-        K = center_gram(K)
-        return (K + K.T) / 2
+        return mirror(center_gram(K))
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
         """Return each kernel times `alpha`; one pass over all tiles."""
@@ -199,6 +210,19 @@ class TiledGrams:
                     out[columns] += K.T @ centered[rows]
         return np.asarray(out - out.mean(axis=0))
 
+    def frobenius(self) -> np.ndarray:
+        """Return the Frobenius products; one pass over all tiles, as in `GramMoments`."""
+        p, m = self.n_kernels, self.n_rows
+        G, r = np.zeros((p, p)), np.zeros((p, m))
+        for rows, columns, tile in self._tiles(np.arange(p)):
+            flat = tile.reshape(p, -1)
+            G += (1.0 if rows == columns else 2.0) * (flat @ flat.T)
+            r[:, rows] += tile.sum(axis=2)
+            if rows != columns:
+                r[:, columns] += tile.sum(axis=1)
+        s = r.sum(axis=1)
+        return np.asarray(G - (2 / m) * (r @ r.T) + np.outer(s, s) / m**2)
+
 
 @dataclass(frozen=True)
 class FeatureGrams:
@@ -232,8 +256,7 @@ class FeatureGrams:
             K = np.asarray((self.Z.multiply(mu[None, :]).tocsr() @ self.Z.T).toarray())
         else:
             K = (self.Z * mu) @ self.Z.T
-        K = center_gram(K)
-        return (K + K.T) / 2
+        return mirror(center_gram(K))
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
         """Return each kernel times `alpha`; O(p m q), which is also its memory."""
@@ -259,6 +282,15 @@ class FeatureGrams:
         """Return ``Z diag(mu) Z' v``, centered; O(p m q)."""
         out = np.asarray(self.Z @ (mu[:, None] * self._projections(v)))
         return np.asarray(out - out.mean(axis=0))
+
+    def frobenius(self) -> np.ndarray:
+        """Return ``(z_k . z_l)^2``; O(m p^2)."""
+        if sparse.issparse(self.Z):
+            means = np.asarray(self.Z.mean(axis=0)).ravel()
+            products = (self.Z.T @ self.Z).toarray() - self.n_rows * np.outer(means, means)
+        else:
+            products = self.Z.T @ self.Z
+        return np.asarray(products**2)
 
 
 def gram_operator(
@@ -304,4 +336,18 @@ def gram_operator(
         means = K.mean(axis=1)
         K -= means[:, None]
         K -= means[None, :] - means.mean()
+        mirror(K)
     return StackedGrams(grams)
+
+
+def mirror(K: np.ndarray) -> np.ndarray:
+    """Write the part of a square matrix above its diagonal below it, in place, and return the matrix.
+
+    For matrices that are symmetric up to rounding; O(m^2), by squares, as a whole transpose reads against the rows.
+    """
+    for i in range(0, len(K), MIRROR_BLOCK):
+        j = min(i + MIRROR_BLOCK, len(K))
+        square = np.triu(K[i:j, i:j])
+        K[i:j, i:j] = square + np.triu(square, 1).T
+        K[j:, i:j] = K[i:j, j:].T
+    return K

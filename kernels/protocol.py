@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from kernels.families.base import Rows
 from kernels.learned import LearnedKernel
-from kernels.predictors import PREDICTORS
+from kernels.predictors import PREDICTORS, RegularisationPath
 from kernels.targets import Target
+from kernels.threads import blas_threads_for
 
 EDGE_GAIN = 1e-3
 """Relative gain over the next value from which a choice at the edge of the grid asks for a wider one."""
@@ -43,8 +45,12 @@ class FoldResult:
     ----------
     error, trivial_error : float
         Test error of the predictor, and of the best constant; a share, or in units of y.
+    candidate : int
+        Position of the chosen candidate among those given.
+    position : int
+        Position of the chosen Lambda on the grid.
     validation_errors : ndarray of shape (L,)
-        Along the grid.
+        Of the chosen candidate, along the grid.
     regularisation : float
         The chosen Lambda.
     edge : bool
@@ -54,11 +60,91 @@ class FoldResult:
 
     error: float
     trivial_error: float
+    candidate: int
+    position: int
     validation_errors: np.ndarray
     regularisation: float
     edge: bool
     n_train: int
     n_test: int
+
+
+class Hypotheses(Protocol):
+    """Predictors of one learner, one a regularisation; `KernelPredictors` and `KernelEnsemble` are such.
+
+    Attributes
+    ----------
+    grid : sequence of float
+        Values of Lambda, ascending.
+    """
+
+    @property
+    def grid(self) -> Sequence[float]: ...
+
+    def predict(self, X_new: Rows) -> np.ndarray:
+        """Return predictions for new rows in the terms of the target, one row a regularisation."""
+
+
+class KernelPredictors:
+    """Predictors on learned kernels, one a regularisation.
+
+    Attributes
+    ----------
+    kernels : sequence of LearnedKernel
+        One for the whole grid, or one a value of it, as `learn_path` gives them.
+    grid : sequence of float
+        Values of Lambda.
+    """
+
+    def __init__(self, kernels: Sequence[LearnedKernel], target: Target, predictor: str, grid: Sequence[float]) -> None:
+        """Fit.
+
+        Parameters
+        ----------
+        kernels : sequence of LearnedKernel
+            All over the same training rows. A kernel that was learned for no regularisation in particular is first
+            scaled to mean diagonal one, so that one grid suits all learners; one that was, has its own scale.
+        target : Target
+            Of all rows of the data set.
+        predictor : str
+            A predictor of the table that serves the task.
+        grid : sequence of float
+            Values of Lambda, ascending.
+
+        Notes
+        -----
+        O(m^2) memory and, for kernel ridge regression, O(m^3) time in the number m of training rows, a kernel. A kernel
+        with negative weights is replaced by its projection onto the positive semi-definite ones, new rows alike.
+        """
+        self.kernels, self.grid = kernels, grid
+        training = target.take(kernels[0].rows)
+        self._fitted: list[tuple[LearnedKernel, np.ndarray | float, RegularisationPath]] = []
+        with blas_threads_for(len(training)):
+            for kernel in kernels:
+                K, new_rows = _usable_gram(kernel)
+                values = grid if kernel.regularisation is None else [kernel.regularisation]
+                self._fitted.append((kernel, new_rows, PREDICTORS[predictor].fit(K, training, values)))
+
+    def predict(self, X_new: Rows) -> np.ndarray:
+        """Return predictions for new rows in the terms of the target, one row a regularisation."""
+        predictions = []
+        for kernel, new_rows, path in self._fitted:
+            K = kernel.cross_gram(X_new)
+            predictions.append(path.predict(K @ new_rows if isinstance(new_rows, np.ndarray) else K * new_rows))
+        return np.concatenate(predictions)
+
+
+def _usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
+    """Return the Gram matrix that a predictor is fitted on, and what a cross-Gram matrix is multiplied by for it."""
+    K = kernel.gram()
+    projection = None
+    if kernel.indefinite:
+        eigenvalues, Q = np.linalg.eigh(K)
+        Q = Q[:, eigenvalues > 0]
+        projection = Q @ Q.T
+        K = (Q * eigenvalues[eigenvalues > 0]) @ Q.T
+    unit = np.trace(K) / len(K) if kernel.regularisation is None else 1.0
+    return K / unit, 1.0 / unit if projection is None else projection / unit
 
 
 def assign_folds(target: Target, n_folds: int, seed: int) -> np.ndarray:
@@ -133,66 +219,58 @@ def trials(n_folds: int) -> list[Trial]:
 
 
 def evaluate(
-    kernel: LearnedKernel,
+    candidates: Sequence[Hypotheses],
     X: Rows,
     target: Target,
+    training: np.ndarray,
     folds: np.ndarray,
     trial: Trial,
-    predictor: str,
-    grid: Sequence[float],
 ) -> FoldResult:
-    """Return the test error of a learned kernel in one trial, its regularisation chosen on the validation fold.
+    """Return the test error in one trial, with candidate and regularisation chosen on the validation fold.
 
     Parameters
     ----------
-    kernel : LearnedKernel
-        Learned on the trial's training folds.
-    X : ndarray or CSR matrix of shape (m, d)
+    candidates : sequence of Hypotheses
+        Fitted on the trial's training folds; one for each setting of the learner's parameters that is tried.
+    X : ndarray or CSR matrix of shape (n, d)
         All rows. Not modified.
     target : Target
         Of all rows.
-    folds : ndarray of shape (m,)
+    training : ndarray of int
+        Positions of the training rows.
+    folds : ndarray of shape (n,)
         Fold of each row.
     trial : Trial
         Which folds train, validate and test.
-    predictor : str
-        A predictor of the table that serves the task.
-    grid : sequence of float
-        Values of Lambda, ascending. The kernel is first scaled to mean diagonal one on the training rows, so one
-        grid suits all learners. Ties go to the smallest Lambda, the strongest regularisation.
 
     Returns
     -------
     result : FoldResult
-
-    Notes
-    -----
-    O(m^2) memory and, for kernel ridge regression, O(m^3) time in the number of training rows.
+        Ties go to the smallest Lambda, the strongest regularisation, and among those to the first candidate.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
     """
-    K = kernel.gram()
-    unit = np.trace(K) / len(K)
-    training = target.take(kernel.rows)
-    path = PREDICTORS[predictor].fit(K / unit, training, grid)
     errors = {}
-    for fold in (trial.validation, trial.test):
-        rows = np.flatnonzero(folds == fold)
-        held_out = target.take(rows)
-        predictions = path.predict(kernel.cross_gram(X[rows]) / unit)
-        errors[fold] = np.array([held_out.error(prediction) for prediction in predictions])
-    validation = errors[trial.validation]
-    best = int(validation.argmin())
+    with blas_threads_for(len(training)):
+        for fold in (trial.validation, trial.test):
+            rows = np.flatnonzero(folds == fold)
+            held_out = target.take(rows)
+            errors[fold] = np.array([[held_out.error(p) for p in of.predict(X[rows])] for of in candidates])
+    # Candidates by grid; the first of equal ones along the grid, then along the candidates.
+    position, candidate = divmod(int(errors[trial.validation].T.argmin()), len(candidates))
+    validation, grid = errors[trial.validation][candidate], candidates[candidate].grid
     test = target.take(np.flatnonzero(folds == trial.test))
     return FoldResult(
-        error=float(errors[trial.test][best]),
-        trivial_error=test.trivial_error(training),
+        error=float(errors[trial.test][candidate, position]),
+        trivial_error=test.trivial_error(target.take(training)),
+        candidate=candidate,
+        position=position,
         validation_errors=validation,
-        regularisation=float(grid[best]),
-        edge=_still_falling(validation, best),
-        n_train=len(K),
+        regularisation=float(grid[position]),
+        edge=_still_falling(validation, position),
+        n_train=len(training),
         n_test=len(test),
     )
 

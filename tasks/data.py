@@ -102,6 +102,10 @@ def load_source(config: DatasetConfig, data_dir: str = ".", seed: int = 0) -> Da
     else:
         path = source_path(config, data_dir)
         X, y, features = READERS[path.suffix.lower()](path, config.target, config.drop, where)
+    if config.missing == "drop":
+        y = _column_values(y)
+        complete = _complete_rows(X) & _present(y)
+        X, y = X[np.flatnonzero(complete)], y[complete]
     target = _target(y, config, where)
     _require_finite(X, features, where)
     if config.subsample is not None and config.subsample < len(target):
@@ -164,10 +168,11 @@ def dataset_digest(dataset: Dataset) -> str:
 
 def _target(y: Any, config: DatasetConfig, where: str) -> Target:
     values = _column_values(y)
-    bad = int((~np.isfinite(values)).sum()) if values.dtype.kind == "f" else sum(v is None for v in values.flat)
+    bad = int((~_present(values)).sum())
     if bad:
         raise InputError(
-            f"{where}: target {config.target!r} is missing or not finite in {bad} of {len(values)} rows; drop those."
+            f"{where}: target {config.target!r} is missing or not finite in {bad} of {len(values)} rows; drop them, or set "
+            "'missing: drop'."
         )
     if values.dtype.kind == "f" and (values == np.round(values)).all() and config.task != "regression":
         values = values.astype(np.int64)
@@ -203,6 +208,23 @@ def _column_values(y: Any) -> np.ndarray:
     return np.asarray(y.to_numpy(zero_copy_only=False))
 
 
+def _present(values: np.ndarray) -> np.ndarray:
+    """Return whether each row of a target is there and finite, shape (m,)."""
+    if values.dtype.kind == "f":
+        present = np.isfinite(values)
+    else:
+        present = np.array([value is not None for value in values.flat], dtype=bool).reshape(values.shape)
+    return np.asarray(present if present.ndim == 1 else present.all(axis=1))
+
+
+def _complete_rows(X: Any) -> np.ndarray:
+    """Return whether every feature of each row is finite, shape (m,)."""
+    if sparse.issparse(X):
+        incomplete = np.unique(X.tocoo().row[~np.isfinite(X.tocoo().data)])
+        return ~np.isin(np.arange(X.shape[0]), incomplete)
+    return np.asarray(np.isfinite(X).all(axis=1))
+
+
 def _guess_task(values: np.ndarray) -> Task:
     if values.ndim > 1:
         return "regression"
@@ -225,7 +247,7 @@ def _require_finite(X: Any, features: tuple[str, ...], where: str) -> None:
         more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
         raise InputError(
             f"{where}: NaN, infinity or missing values in column {named}{more} of {X.shape[0]} rows; "
-            "impute them, drop those rows, or leave columns out with 'drop'."
+            "impute them, set 'missing: drop', or leave columns out with 'drop'."
         )
 
 

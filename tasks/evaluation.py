@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,22 @@ from prefect.cache_policies import NO_CACHE
 
 from conf.errors import InputError
 from conf.schema import CompareConfig, LearnerConfig, grid_values
-from kernels import LEARNERS, NUMERICS_VERSION, evaluate, learn_from_moments, resolve_predictor, trials
+from kernels import (
+    LEARNERS,
+    NUMERICS_VERSION,
+    KernelEnsemble,
+    KernelFamily,
+    KernelPredictors,
+    LearnedKernel,
+    Moments,
+    Target,
+    evaluate,
+    learn_path,
+    resolve_predictor,
+    trials,
+)
+from kernels.families.base import Rows
+from kernels.normalisation import Normalisation
 from tasks.data import DatasetRef, load_dataset
 from tasks.families import build_family
 from tasks.gram import Advance, MomentsRef, load_moments
@@ -42,11 +57,22 @@ COLUMNS = pa.schema(
         ("validation_error", pa.float64()),
         ("regularisation", pa.float64()),
         ("grid_edge", pa.bool_()),
-        ("kkt_residual", pa.float64()),
         ("kernels", pa.list_(pa.string())),
+        ("algorithm", pa.string()),
+        ("params", pa.string()),
+        ("certificate", pa.float64()),
+        ("certificate_measure", pa.string()),
+        ("certificate_tolerance", pa.float64()),
+        ("iterations", pa.int32()),
+        ("objectives", pa.list_(pa.float64())),
     ]
 )
-"""One row a fold. `weights` are mu of unit 2-norm, for the base kernels as normalised."""
+"""One row a fold.
+
+`weights` are mu for the base kernels as normalised; `learner` is the name in reports and `algorithm` that of the table;
+`params` is JSON. `certificate` is the relative residual of the measure beside it, null where nothing is iterated; for a
+learner that is solved for each Lambda all belong to the chosen one.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,34 +81,41 @@ class FoldsRef:
 
     dataset: str
     learner: str
+    algorithm: str
     predictor: str
     path: str
 
 
 def require_params(learner: LearnerConfig) -> None:
     """Raise InputError if a learner is given a parameter that it does not take."""
-    taken = [name for name in inspect.signature(LEARNERS[learner.name].solve).parameters if name not in ("M", "a")]
-    for name in learner.params:
+    taken = LEARNERS[learner.name].params
+    for name in (*learner.params, *learner.tune):
         if name not in taken:
             valid = f"it takes {', '.join(taken)}" if taken else "it takes none"
-            raise InputError(f"learners: {learner.name} has no parameter {name!r}; {valid}.")
+            raise InputError(f"learners: {learner.title} has no parameter {name!r}; {valid}.")
 
 
-def predictor_for(config: CompareConfig, ref: DatasetRef) -> str:
-    """Return the predictor of a data set.
+def predictor_for(config: CompareConfig, learner: LearnerConfig, ref: DatasetRef) -> str:
+    """Return the predictor of a learner on a data set.
 
     Raises
     ------
     InputError
-        The configured one does not serve the data set's task.
+        The learner or the configured predictor does not serve the data set's task.
     """
+    row = LEARNERS[learner.name]
+    if ref.task not in row.tasks:
+        raise InputError(
+            f"data set {ref.name}: learner {learner.title} serves {' and '.join(row.tasks)}, and this is a {ref.task}; "
+            "leave it out, or set the data set's task."
+        )
     try:
-        return resolve_predictor(config.predictor, ref.task)  # type: ignore[arg-type]
+        return resolve_predictor(config.predictor, ref.task, row.predictor)
     except ValueError as error:
         raise InputError(f"data set {ref.name}: {error}") from None
 
 
-@task(task_run_name="evaluate {learner.name} on {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@task(task_run_name="evaluate {learner.title} on {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
 def evaluate_learner(
     ref: DatasetRef,
     moments: Sequence[MomentsRef],
@@ -91,16 +124,17 @@ def evaluate_learner(
     advance: Advance,
 ) -> FoldsRef:
     """Learn weights and measure the test error in every trial, unless the store has the result."""
-    predictor = predictor_for(config, ref)
+    predictor = predictor_for(config, learner, ref)
     grid = grid_values(config.protocol.grid)
     key = digest(
-        NUMERICS_VERSION, ref.name, [m.key for m in moments], learner.model_dump(), config.normalise, predictor, grid
-    )
+        NUMERICS_VERSION, COLUMNS.names, ref.name, [m.key for m in moments], learner.model_dump(), config.normalise,
+        predictor, grid,
+    )  # fmt: skip
     path = store_path("folds", key, ".parquet")
     if path.exists():
-        get_run_logger().info("%s, %s: fold results %s are in the store", ref.name, learner.name, key)
+        get_run_logger().info("%s, %s: fold results %s are in the store", ref.name, learner.title, key)
         advance(1.0)
-        return FoldsRef(ref.name, learner.name, predictor, str(path))
+        return FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
     rows = []
     for moments_ref in moments:
         for row in _evaluate_trials(ref, moments_ref, learner, config, predictor, grid):
@@ -110,13 +144,13 @@ def evaluate_learner(
         pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), temporary)
     edges = sum(row["grid_edge"] for row in rows)
     log = get_run_logger()
-    log.info("%s, %s: %s %.4f", ref.name, learner.name, rows[0]["metric"], np.mean([row["error"] for row in rows]))
+    log.info("%s, %s: %s %.4f", ref.name, learner.title, rows[0]["metric"], np.mean([row["error"] for row in rows]))
     if edges:
         log.warning(
             "%s, %s: the best Lambda lies on the edge of the grid in %d of %d folds; widen protocol.grid",
-            ref.name, learner.name, edges, len(rows),
+            ref.name, learner.title, edges, len(rows),
         )  # fmt: skip
-    return FoldsRef(ref.name, learner.name, predictor, str(path))
+    return FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
 
 
 def _evaluate_trials(
@@ -132,33 +166,72 @@ def _evaluate_trials(
     family = build_family(config.kernels, dataset.features)
     moments, folds = load_moments(moments_ref)
     for trial in trials(config.protocol.folds):
+        restricted = moments.restrict(trial.training)
+        settings = learner.settings()
         started = time.perf_counter()
-        kernel = learn_from_moments(
-            learner.name, family, dataset.X, moments.restrict(trial.training),
-            normalise=config.normalise, **learner.params,
-        )  # fmt: skip
-        learned = time.perf_counter()
-        result = evaluate(kernel, dataset.X, dataset.target, folds, trial, predictor, grid)
+        learned = [
+            learn(learner.name, family, dataset.X, restricted, dataset.target, grid, config.normalise, setting)
+            for setting in settings
+        ]
+        weighed = time.perf_counter()
+        candidates = [
+            of if isinstance(of, KernelEnsemble) else KernelPredictors(of, dataset.target, predictor, grid)
+            for of in learned
+        ]
+        result = evaluate(candidates, dataset.X, dataset.target, restricted.rows, folds, trial)
         fitted = time.perf_counter()
         yield {
             "dataset": ref.name,
             "task": ref.task,
-            "learner": learner.name,
+            "learner": learner.title,
+            "algorithm": learner.name,
             "predictor": predictor,
+            "params": json.dumps(settings[result.candidate]),
             "repeat": moments_ref.repeat,
             "fold": trial.index,
-            "alignment": kernel.alignment,
             "error": result.error,
             "metric": dataset.target.metric,
-            "seconds_weights": learned - started,
-            "seconds_fit": fitted - learned,
+            "seconds_weights": weighed - started,
+            "seconds_fit": fitted - weighed,
             "n_train": result.n_train,
             "n_kernels": family.n_kernels,
-            "weights": kernel.weights.tolist(),
             "trivial_error": result.trivial_error,
             "validation_error": float(result.validation_errors.min()),
             "regularisation": result.regularisation,
             "grid_edge": result.edge,
-            "kkt_residual": kernel.certificate.residual if kernel.certificate else None,
             "kernels": list(family.names),
+            **_learned_columns(learned[result.candidate], result.position),
         }
+
+
+def learn(
+    name: str,
+    family: KernelFamily,
+    X: Rows,
+    moments: Moments,
+    target: Target,
+    grid: Sequence[float],
+    normalise: Normalisation,
+    params: dict[str, Any],
+) -> tuple[LearnedKernel, ...] | KernelEnsemble:
+    """Return the kernels of a learner along the grid, or the hypotheses of one that learns no kernel."""
+    if LEARNERS[name].needs == "rows":
+        return KernelEnsemble.fit(family, X, moments, target, grid, normalise=normalise, **params)
+    return learn_path(name, family, X, moments, target, grid, normalise=normalise, **params)
+
+
+def _learned_columns(learned: tuple[LearnedKernel, ...] | KernelEnsemble, position: int) -> dict[str, Any]:
+    """Return what a row says of the weights that were chosen."""
+    if isinstance(learned, KernelEnsemble):
+        return {"weights": learned.weights[position].tolist(), "alignment": None}
+    kernel = learned[position if len(learned) > 1 else 0]
+    columns: dict[str, Any] = {"weights": kernel.weights.tolist(), "alignment": kernel.alignment}
+    if kernel.certificate is not None:
+        columns |= {
+            "certificate": kernel.certificate.residual,
+            "certificate_measure": kernel.certificate.measure,
+            "certificate_tolerance": kernel.certificate.tolerance,
+            "iterations": kernel.certificate.iterations,
+            "objectives": list(kernel.certificate.objectives),
+        }
+    return columns

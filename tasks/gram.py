@@ -17,6 +17,7 @@ from prefect.cache_policies import NO_CACHE
 from conf.errors import InputError
 from conf.schema import CompareConfig, FamilyConfig, ProtocolConfig
 from kernels import (
+    LEARNERS,
     NUMERICS_VERSION,
     FeatureMoments,
     GramMoments,
@@ -30,7 +31,7 @@ from kernels import (
     trials,
 )
 from kernels.families.base import Rows
-from kernels.learned import require_informative
+from kernels.normalisation import require_informative
 from kernels.tiles import compile_tiles
 from tasks.cluster import DaskPool
 from tasks.data import DatasetRef, load_dataset
@@ -94,7 +95,10 @@ def compute_moments(
     """
     log, protocol = get_run_logger(), config.protocol
     described = [family.model_dump(mode="json") for family in config.kernels]
-    key = digest(NUMERICS_VERSION, ref.digest, described, config.precision, protocol.folds, protocol.seed, repeat)
+    uncentered = any(LEARNERS[learner.name].needs == "uncentered moments" for learner in config.learners)
+    key = digest(
+        NUMERICS_VERSION, ref.digest, described, config.precision, protocol.folds, protocol.seed, repeat, uncentered
+    )
     path = store_path("moments", key, ".npz")
     if path.exists():
         log.info("%s: moments %s are in the store", ref.name, key)
@@ -106,7 +110,9 @@ def compute_moments(
     started = time.perf_counter()
     mapper = dask_mapper(pool, advance)
     dtype = PRECISIONS[config.precision]
-    moments = gram_moments(family, dataset.X, dataset.target.Y, folds, dtype=dtype, mapper=mapper)
+    moments = gram_moments(
+        family, dataset.X, dataset.target.Y, folds, dtype=dtype, keep_origin=uncentered, mapper=mapper
+    )
     if mapper is None:
         advance(1.0)
     try:

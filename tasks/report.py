@@ -23,7 +23,7 @@ from prefect.cache_policies import NO_CACHE
 from scipy import stats
 
 from conf.schema import CompareConfig
-from kernels import LEARNERS, NUMERICS_VERSION
+from kernels import NUMERICS_VERSION
 from tasks.evaluation import COLUMNS, FoldsRef
 from tasks.saved_view import run_color
 from tasks.store import atomic_path
@@ -31,6 +31,11 @@ from tasks.store import atomic_path
 BASELINE = "unif"
 SIGNIFICANCE = 0.1
 """Level of the paired one-sided t-tests, as in appendix C of JMLR 2012."""
+
+CERTIFICATES = (
+    "Largest over folds, at the chosen Lambda; iterations are the median. A duality gap bounds from above what the "
+    "objective can still fall; a stationarity gap is that of the linear model, where the problem is not convex."
+)
 
 SHOWN_KERNELS = 24
 """Base kernels listed in the report; all are in `folds.parquet`."""
@@ -61,12 +66,13 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
         first = group.iloc[0]
-        baseline = folds[(folds["dataset"] == dataset) & (folds["learner"] == BASELINE)]
+        baseline = folds[(folds["dataset"] == dataset) & (folds["algorithm"] == BASELINE)]
         rows.append(
             {
                 "dataset": dataset,
                 "task": first["task"],
                 "learner": learner,
+                "algorithm": first["algorithm"],
                 "predictor": first["predictor"],
                 "metric": first["metric"],
                 "error_mean": group["error"].mean(),
@@ -80,6 +86,10 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
                 "n_kernels": int(first["n_kernels"]),
                 "folds": len(group),
                 "grid_edge": int(group["grid_edge"].sum()),
+                "certificate": group["certificate"].max(),
+                "certificate_measure": first["certificate_measure"],
+                "certificate_tolerance": first["certificate_tolerance"],
+                "iterations": group["iterations"].median(),
                 "weights": _mean_shares(group),
             }
         )
@@ -90,7 +100,7 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
 
 def _mean_shares(group: pd.DataFrame) -> list[float]:
     weights = np.stack(group["weights"].to_list())
-    return [float(share) for share in (weights / weights.sum(axis=1, keepdims=True)).mean(axis=0)]
+    return [float(share) for share in (weights / np.abs(weights).sum(axis=1, keepdims=True)).mean(axis=0)]
 
 
 def _p_better(errors: np.ndarray, baseline: np.ndarray) -> float | None:
@@ -108,8 +118,8 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
     for dataset, group in summary.groupby("dataset", sort=False):
         best = group.loc[group["error_mean"].idxmin()]
         text = f"{dataset}: {best.learner} has the lowest {best.metric}, {_pair(best.error_mean, best.error_sd)}"
-        baseline = group[group["learner"] == BASELINE]
-        if best.learner == BASELINE:
+        baseline = group[group["algorithm"] == BASELINE]
+        if best.algorithm == BASELINE:
             text += "; no learner beats the uniform combination"
         elif len(baseline):
             p = best.p_better_than_unif
@@ -146,8 +156,8 @@ def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
             "dataset": row.dataset,
             "learner": row.learner + (" *" if row.best else ""),
             "test error": _pair(row.error_mean, row.error_sd),
-            "alignment": f"{row.alignment_mean:.3f} ± {row.alignment_sd:.3f}",
-            "p vs unif": "" if _missing(row.p_better_than_unif) or row.learner == BASELINE
+            "alignment": "" if _missing(row.alignment_mean) else f"{row.alignment_mean:.3f} ± {row.alignment_sd:.3f}",
+            "p vs unif": "" if _missing(row.p_better_than_unif) or row.algorithm == BASELINE
             else _p_value(row.p_better_than_unif),
             "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}",
         }
@@ -170,13 +180,46 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
         for c, learner in enumerate(learners):
             of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
             mean = summary[(summary["dataset"] == dataset) & (summary["learner"] == learner)].iloc[0]
-            style = {"color": run_color(list(LEARNERS).index(learner)), "marker": markers[c % len(markers)]}
+            if _missing(mean.alignment_mean):
+                continue  # it combines hypotheses and has no kernel
+            style = {"color": run_color(c), "marker": markers[c % len(markers)]}
             axis.scatter(of["alignment"], of["error"], s=18, alpha=0.35, **style)
             axis.scatter(mean.alignment_mean, mean.error_mean, s=90, edgecolor="black", label=learner, **style)
         axis.set(title=dataset, xlabel="centered alignment (training rows)", ylabel=f"test error ({mean.metric})")
         axis.grid(alpha=0.3)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right upper", title="mean over folds")
+    _legend(figure, axes)
+    return figure
+
+
+def _legend(figure: Figure, axes: np.ndarray) -> None:
+    """Put one legend beside the panels, with each learner once, in the order of the run."""
+    entries = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(list(entries.values()), list(entries), loc="outside right upper")
+
+
+def convergence_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
+    """Return the figure of iterative learners: what is left of the objective after each iteration, a line a fold.
+
+    None where no learner iterates.
+    """
+    iterated = folds[folds["objectives"].map(lambda values: values is not None and len(values) > 1)]
+    if iterated.empty:
+        return None
+    datasets = list(iterated["dataset"].unique())
+    figure = Figure(figsize=(4.6 * len(datasets) + 1.6, 4.2), layout="constrained")
+    axes = np.atleast_1d(figure.subplots(1, len(datasets)))
+    for axis, dataset in zip(axes, datasets, strict=True):
+        for learner, group in iterated[iterated["dataset"] == dataset].groupby("learner", sort=False):
+            for i, values in enumerate(group["objectives"]):
+                left = (values - np.min(values)) / max(abs(values[0]), np.finfo(float).tiny)
+                label = learner if i == 0 else None
+                axis.semilogy(
+                    np.arange(1, len(left)), left[:-1], "o-", ms=3, lw=1, alpha=0.6,
+                    color=run_color(learners.index(learner)), label=label,
+                )  # fmt: skip
+        axis.set(title=dataset, xlabel="step", ylabel="objective above its last value, relative")
+        axis.grid(alpha=0.3)
+    _legend(figure, axes)
     return figure
 
 
@@ -195,6 +238,8 @@ def markdown_report(config: CompareConfig, folds: pd.DataFrame, summary: pd.Data
             "The best Lambda lies on the edge of the grid, with the error still falling, in "
             f"{int(summary['grid_edge'].sum())} of {int(summary['folds'].sum())} folds: widen `protocol.grid`.", "",
         ]  # fmt: skip
+    if evidence := _certificate_table(summary):
+        lines += ["## Evidence of optimality", "", *_markdown_table(evidence), "", CERTIFICATES, ""]
     for dataset, group in summary.groupby("dataset", sort=False):
         names = folds.loc[folds["dataset"] == dataset, "kernels"].iloc[0]
         lines += [f"## {dataset}: mean share of each base kernel", "", *_markdown_table(_share_table(group, names)), ""]
@@ -211,6 +256,22 @@ def _reading(config: CompareConfig) -> str:
         "one-sided t-test over folds; folds share training rows, so take it as a guide. Alignment is that of the "
         "learned kernel on its training rows."
     )
+
+
+def _certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
+    """Return one row a (data set, learner) that solves an optimisation problem."""
+    return [
+        {
+            "dataset": row.dataset,
+            "learner": row.learner,
+            "measure": row.certificate_measure,
+            "largest": f"{row.certificate:.0e}",
+            "tolerance": f"{row.certificate_tolerance:.0e}",
+            "iterations": f"{row.iterations:.0f}",
+        }
+        for row in summary.itertuples()
+        if not _missing(row.certificate)
+    ]
 
 
 def _share_table(group: pd.DataFrame, names: Sequence[str]) -> list[dict[str, str]]:
@@ -255,6 +316,9 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
         (folder / "config.yaml").write_text(_yaml(config), encoding="utf-8")
         (folder / "environment.json").write_text(json.dumps(environment(), indent=1), encoding="utf-8")
         alignment_figure(folds, summary).savefig(folder / "alignment_vs_error.png", dpi=120)
+        convergence = convergence_figure(folds, list(summary["learner"].unique()))
+        if convergence is not None:
+            convergence.savefig(folder / "convergence.png", dpi=120)
     create_table_artifact(display_table(summary), key="comparison", description=f"{config.name}: {run_id}")
     create_link_artifact(links["MLflow chart"], key="mlflow-chart", link_text="Alignment against error in MLflow")
     create_markdown_artifact(report, key="comparison-report", description=f"{config.name}: {run_id}")

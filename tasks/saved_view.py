@@ -70,5 +70,5 @@ def run_path(experiment_id: str, run_id: str) -> str:
 
 
 def run_color(position: int) -> str:
-    """Return the colour of a learner, the same in every chart of the UI and in the figure."""
-    return to_hex(colormaps["tab10"](position % 10))
+    """Return the colour of the learner at a position of the run, the same in MLflow's charts and in the figures."""
+    return to_hex(colormaps["tab10" if position < 10 else "Set2"](position % 10))

@@ -13,6 +13,7 @@ from pathlib import Path
 from uuid import UUID
 
 import mlflow
+import numpy as np
 import pandas as pd
 import psutil
 from mlflow import MlflowClient
@@ -26,7 +27,6 @@ from prefect.states import Crashed
 
 from conf.errors import InputError
 from conf.schema import CompareConfig
-from kernels import LEARNERS
 from tasks.data import DatasetRef
 from tasks.evaluation import FoldsRef
 from tasks.report import read_folds, summarise
@@ -162,7 +162,7 @@ def track_result(sweep: Sweep, config: CompareConfig, run_id: str, ref: DatasetR
             "learnkernels.sweep": sweep.run_id,
             "prefect.flow_run_id": sweep.flow_run_id,
             "dataset_digest": ref.digest,
-            "mlflow.runColor": run_color(list(LEARNERS).index(folds.learner)),
+            "mlflow.runColor": run_color([learner.title for learner in config.learners].index(folds.learner)),
             "mlflow.note.content": f"{folds.learner} with {folds.predictor} on {ref.name}, sweep {run_id}.",
             **config.tracking.tags,
         },
@@ -171,17 +171,20 @@ def track_result(sweep: Sweep, config: CompareConfig, run_id: str, ref: DatasetR
     client.log_batch(
         run.info.run_id,
         metrics=_metrics(row, table, config.protocol.folds),
-        params=[Param(key, str(value)) for key, value in _params(config, ref, row).items()],
+        params=[Param(key, str(value)) for key, value in _params(config, ref, row, folds).items()],
     )
     client.set_terminated(run.info.run_id)
     return str(run.info.run_id)
 
 
-def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series) -> dict[str, object]:
+def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: FoldsRef) -> dict[str, object]:
+    learner = next(learner for learner in config.learners if learner.title == folds.learner)
+    settings = learner.params | {name: f"one of {values}" for name, values in learner.tune.items()}
     return {
         "dataset": ref.name,
         "task": ref.task,
         "learner": row.learner,
+        "algorithm": row.algorithm,
         "predictor": row.predictor,
         "metric": row.metric,
         "n_kernels": row.n_kernels,
@@ -191,6 +194,7 @@ def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series) -> dict[str,
         "folds": config.protocol.folds,
         "repeats": config.protocol.repeats,
         "seed": config.protocol.seed,
+        **{f"param.{name}": value for name, value in settings.items()},
     }
 
 
@@ -204,6 +208,8 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_folds: int) -> list[Metric]:
         "alignment_sd": row.alignment_sd,
         "seconds_weights": row.seconds_weights,
         "seconds_fit": row.seconds_fit,
+        "certificate": row.certificate,
+        "iterations": row.iterations,
         **{f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:100])},
     }
     metrics = [Metric(key, float(value), now, 0) for key, value in once.items()]
@@ -212,7 +218,16 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_folds: int) -> list[Metric]:
         metrics.append(Metric("fold/test_error", float(fold.error), now, step))
         metrics.append(Metric("fold/alignment", float(fold.alignment), now, step))
         metrics.append(Metric("fold/regularisation", float(fold.regularisation), now, step))
-    return metrics
+        if fold.objectives is not None:
+            metrics.append(Metric("fold/certificate", float(fold.certificate), now, step))
+            metrics.append(Metric("fold/iterations", float(fold.iterations), now, step))
+    metrics += [Metric("objective", value, now, i) for i, value in enumerate(_longest(table["objectives"]))]
+    return [metric for metric in metrics if np.isfinite(metric.value)]
+
+
+def _longest(histories: pd.Series) -> list[float]:
+    """Return the objective after each iteration in the fold that took most of them."""
+    return max((list(map(float, of)) for of in histories if of is not None), key=len, default=[])
 
 
 def _tracked(ref: DatasetRef) -> DatasetInput:

@@ -108,9 +108,14 @@ class KernelFamily(ABC):
         out[...] = self.tile(A, B, shift)
 
     @property
+    def translation_invariant(self) -> bool:
+        """Whether moving all rows alike leaves the kernels as they are."""
+        return False
+
+    @property
     def translates(self) -> bool:
         """Whether moving all rows alike leaves the centered kernels as they are."""
-        return False
+        return self.translation_invariant
 
     @abstractmethod
     def diag(self, A: Rows) -> np.ndarray:

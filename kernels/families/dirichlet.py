@@ -91,7 +91,7 @@ class DirichletFamily(KernelFamily):
         return np.stack(waves, axis=2)
 
     @property
-    def translates(self) -> bool:
+    def translation_invariant(self) -> bool:
         return True
 
     def diag(self, A: Rows) -> np.ndarray:

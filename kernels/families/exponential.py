@@ -69,7 +69,7 @@ class ExponentialFamily(KernelFamily):
         np.expm1(out, out=out)
 
     @property
-    def translates(self) -> bool:
+    def translation_invariant(self) -> bool:
         return True
 
     def diag(self, A: Rows) -> np.ndarray:

@@ -83,6 +83,10 @@ class FamilyUnion(KernelFamily):
             family.fill_seeds(A_view, A_view if A is B else _view(B, view), part, out[start:stop])
 
     @property
+    def translation_invariant(self) -> bool:
+        return all(family.translation_invariant for family in self.families)
+
+    @property
     def translates(self) -> bool:
         return all(family.translates for family in self.families)
 

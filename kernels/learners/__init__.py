@@ -7,15 +7,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from kernels.ensemble import KernelEnsemble
 from kernels.learners.align import align
 from kernels.learners.alignf import alignf, kkt_certificate
+from kernels.learners.alignf_linear import alignf_linear
+from kernels.learners.easymkl import easymkl
+from kernels.learners.l1_krr import l1_krr
+from kernels.learners.l1_svm import l1_svm
+from kernels.learners.l2_krr import l2_krr
+from kernels.learners.lp_krr import lp_krr
+from kernels.learners.lp_svm import lp_svm
+from kernels.learners.lq import lq
+from kernels.learners.nkrr import nkrr
 from kernels.learners.single import single
+from kernels.learners.single_stage import single_stage
 from kernels.learners.solution import Products, Solution
 from kernels.learners.unif import unif
 from kernels.solvers.certificate import Certificate
 from kernels.targets import Task
 
-Needs = Literal["moments", "uncentered moments", "grams"]
+Needs = Literal["moments", "uncentered moments", "grams", "rows"]
 """What a learner is given: ``(M, a)`` of the centered kernels, the same of the kernels as they are, or the kernels."""
 
 
@@ -28,10 +39,11 @@ class Learner:
     solve : callable
         ``solve(M, a, **params) -> Solution`` of one that needs moments; M may be an array or form itself on demand, see
         `Products`. ``solve(grams, target, *, regularisation, start, **params) -> Solution`` of one that needs the base
-        kernels, a `GramOperator`: it learns the weights together with a predictor of that regularisation.
+        kernels, a `GramOperator`: it learns the weights together with a predictor of that regularisation. Of one that
+        needs rows, `KernelEnsemble.fit`, which gives hypotheses in place of a kernel.
     summary : str
         What it does, for help pages.
-    needs : {"moments", "uncentered moments", "grams"}
+    needs : {"moments", "uncentered moments", "grams", "rows"}
         What `solve` is given.
     tasks : tuple of str
         The tasks it serves.
@@ -41,7 +53,7 @@ class Learner:
         The predictor whose problem it solves, which ``predictor: auto`` takes; None for two-stage learners.
     """
 
-    solve: Callable[..., Solution]
+    solve: Callable[..., Any]
     summary: str
     needs: Needs
     tasks: tuple[Task, ...]
@@ -51,7 +63,7 @@ class Learner:
     @property
     def params(self) -> dict[str, Any]:
         """Names of the parameters that a user may set, with their defaults."""
-        given = ("M", "a", "grams", "target", "regularisation", "start")
+        given = ("M", "a", "grams", "target", "regularisation", "start", "family", "X", "moments", "grid", "normalise")
         signature = inspect.signature(self.solve)
         return {name: of.default for name, of in signature.parameters.items() if name not in given}
 
@@ -71,9 +83,137 @@ LEARNERS: dict[str, Learner] = {
         _BOTH,
         "JMLR 2012, Proposition 9, equation (7)",
     ),
+    "alignf-linear": Learner(
+        alignf_linear,
+        "the combination of highest alignment, with weights of either sign",
+        "moments",
+        _BOTH,
+        "JMLR 2012, Proposition 8",
+    ),
+    "lq": Learner(
+        lq,
+        "the highest unnormalised alignment for weights of one q-norm",
+        "moments",
+        _BOTH,
+        "JMLR 2012, equation (4), Proposition 7",
+    ),
+    "align-uncentered": Learner(
+        align,
+        "each weight from the kernel's own alignment, without centering",
+        "uncentered moments",
+        _BOTH,
+        "Cristianini et al. 2001; JMLR 2012, section 2.3",
+    ),
+    "alignf-uncentered": Learner(
+        alignf,
+        "the non-negative combination of highest alignment, without centering",
+        "uncentered moments",
+        _BOTH,
+        "Cristianini et al. 2001; Kandola et al. 2002; JMLR 2012, section 3.2",
+    ),
+    "single-stage": Learner(
+        single_stage,
+        "kernel ridge regression and alignment in one objective",
+        "grams",
+        _BOTH,
+        "JMLR 2012, section 3.4, equation (9)",
+        predictor="krr",
+    ),
+    "l1-krr": Learner(
+        l1_krr,
+        "kernel ridge regression with weights of bounded sum (trace)",
+        "grams",
+        _BOTH,
+        "UAI 2009, section 5; Lanckriet et al. 2004",
+        predictor="krr",
+    ),
+    "l2-krr": Learner(
+        l2_krr,
+        "kernel ridge regression with weights in a 2-norm ball",
+        "grams",
+        _BOTH,
+        "UAI 2009, equation (3), Theorem 1, Algorithm 1",
+        predictor="krr",
+    ),
+    "lp-krr": Learner(
+        lp_krr,
+        "kernel ridge regression with weights in the unit ball of any norm",
+        "grams",
+        _BOTH,
+        "Kloft et al. 2011, with the squared loss",
+        predictor="krr",
+    ),
+    "l1-svm": Learner(
+        l1_svm,
+        "support vector machine with weights of bounded sum (trace)",
+        "grams",
+        ("classification",),
+        "Lanckriet et al. 2004; JMLR 2012, section 5",
+        predictor="svm",
+    ),
+    "lp-svm": Learner(
+        lp_svm,
+        "support vector machine with weights in the unit ball of any norm",
+        "grams",
+        ("classification",),
+        "Kloft et al. 2011; D1 and D2 of AFK 2013",
+        predictor="svm",
+    ),
+    "easymkl": Learner(
+        easymkl,
+        "each weight from the kernel's part in the widest margin between distributions over the classes",
+        "grams",
+        ("classification",),
+        "Aiolli, Donini (2015), Neurocomputing 169:215-224",
+        predictor="svm",
+    ),
+    "nkrr": Learner(
+        nkrr,
+        "kernel ridge regression with a polynomial of the base kernels",
+        "grams",
+        _BOTH,
+        "NIPS 2009, equation (10), Algorithm 1",
+        predictor="krr",
+    ),
+    "ensemble": Learner(
+        KernelEnsemble.fit,
+        "one ridge regression a base kernel, and the best linear combination of them",
+        "rows",
+        _BOTH,
+        "JMLR 2012, section 3.3",
+        predictor="krr",
+    ),
 }
 
+COLUMNS = ["name", "learns", "needs", "predictor", "tasks", "parameters", "source"]
+"""Of `table`."""
+
+_NEEDS: dict[Needs, str] = {
+    "moments": "alignments",
+    "uncentered moments": "uncentered alignments",
+    "grams": "base kernels, for each Lambda",
+    "rows": "base kernels, one by one",
+}
+
+
+def table() -> list[list[str]]:
+    """Return the table of learners as people read it, one row each, in Markdown."""
+    return [
+        [
+            f"`{name}`",
+            learner.summary,
+            _NEEDS[learner.needs],
+            f"`{learner.predictor}`" if learner.predictor else "any",
+            " and ".join(learner.tasks),
+            ", ".join(f"`{parameter}={default}`" for parameter, default in learner.params.items()),
+            learner.source,
+        ]
+        for name, learner in LEARNERS.items()
+    ]
+
+
 __all__ = [
+    "COLUMNS",
     "LEARNERS",
     "Certificate",
     "Learner",
@@ -81,7 +221,18 @@ __all__ = [
     "Solution",
     "align",
     "alignf",
+    "alignf_linear",
+    "easymkl",
     "kkt_certificate",
+    "l1_krr",
+    "l1_svm",
+    "l2_krr",
+    "lp_krr",
+    "lp_svm",
+    "lq",
+    "nkrr",
     "single",
+    "single_stage",
+    "table",
     "unif",
 ]

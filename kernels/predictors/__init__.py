@@ -49,7 +49,7 @@ DEFAULT_PREDICTOR: dict[Task, str] = {"classification": "svm", "regression": "kr
 """What ``auto`` stands for."""
 
 
-def resolve_predictor(name: str, task: Task) -> str:
+def resolve_predictor(name: str, task: Task, own: str | None = None) -> str:
     """Return the name of the predictor to use for a task.
 
     Parameters
@@ -58,6 +58,8 @@ def resolve_predictor(name: str, task: Task) -> str:
         A predictor of the table, or ``auto``.
     task : {"classification", "regression"}
         What it is to serve.
+    own : str, optional
+        The predictor whose problem the learner solves; ``auto`` stands for it.
 
     Returns
     -------
@@ -69,7 +71,7 @@ def resolve_predictor(name: str, task: Task) -> str:
         The name is unknown, or the predictor does not serve the task.
     """
     if name == "auto":
-        return DEFAULT_PREDICTOR[task]
+        return own or DEFAULT_PREDICTOR[task]
     if name not in PREDICTORS:
         raise ValueError(f"predictor must be one of auto, {', '.join(sorted(PREDICTORS))}, got {name!r}.")
     if task not in PREDICTORS[name].tasks:

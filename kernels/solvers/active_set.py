@@ -156,3 +156,65 @@ def _solve_free(M: np.ndarray, a: np.ndarray, free: np.ndarray) -> np.ndarray:
     except LinAlgError:
         solution[free] = np.linalg.lstsq(M_free, a[free])[0]
     return solution
+
+
+def minimise_on_simplex(H: np.ndarray, c: np.ndarray, total: float, x: np.ndarray) -> np.ndarray:
+    r"""Return the minimiser of :math:`\tfrac12 x^\top H x + c^\top x` over :math:`x \ge 0`, :math:`\sum x = ` `total`.
+
+    Parameters
+    ----------
+    H : ndarray of shape (p, p)
+        Symmetric positive definite.
+    c : ndarray of shape (p,)
+        Linear part.
+    total : float
+        Positive.
+    x : ndarray of shape (p,)
+        Feasible point to start from; its support is the first free set.
+
+    Returns
+    -------
+    x : ndarray of shape (p,)
+
+    Raises
+    ------
+    ArithmeticError
+        The method does not end, because H is not finite or not positive definite.
+
+    Notes
+    -----
+    A primal active-set method; each pass solves one bordered system, O(f^3) for f free variables.
+    """
+    p = len(c)
+    x, free = x.copy(), x > 0
+    size = np.abs(c).max() + np.abs(H).max() * total
+    for _ in range(MOST_PASSES * (p + 1)):
+        target, multiplier = _solve_on_plane(H, c, total, free)
+        blocking = free & (target < 0)
+        if blocking.any():
+            ratios = x[blocking] / (x[blocking] - target[blocking])
+            x += ratios.min() * (target - x)
+            stuck = np.flatnonzero(blocking)[ratios <= ratios.min()]
+            free[stuck] = False
+            x[~free] = 0.0
+            continue
+        x = target
+        descent = np.where(free, -np.inf, -(H @ x + c + multiplier))
+        entering = int(descent.argmax())
+        if not descent[entering] > ROUNDING * p * size:
+            return x
+        free[entering] = True
+    raise ArithmeticError("the active-set method on the simplex did not end; is H finite and positive definite?")
+
+
+def _solve_on_plane(H: np.ndarray, c: np.ndarray, total: float, free: np.ndarray) -> tuple[np.ndarray, float]:
+    """Return the minimiser over the free variables with the given sum, zero elsewhere, and the sum's multiplier."""
+    f = np.flatnonzero(free)
+    unit = H[np.ix_(f, f)].diagonal().max()
+    bordered = np.zeros((len(f) + 1, len(f) + 1))
+    bordered[:-1, :-1] = H[np.ix_(f, f)] / unit
+    bordered[-1, :-1] = bordered[:-1, -1] = 1.0
+    solution = np.linalg.solve(bordered, np.append(-c[f] / unit, total))
+    x = np.zeros_like(c)
+    x[f] = solution[:-1]
+    return x, float(solution[-1] * unit)

@@ -22,7 +22,7 @@ from conf.errors import InputError
 from conf.loading import load_config
 from conf.schema import CompareConfig
 from flows.compare import compare
-from kernels import LEARNERS, GaussianFamily, Target, assign_folds, evaluate, learn_kernel, trials
+from kernels import GaussianFamily, KernelPredictors, Target, assign_folds, evaluate, learn_kernel, trials
 from tasks.gram import fold_seed
 from tasks.tracking import LEVEL, OWNER
 
@@ -110,7 +110,8 @@ def test_the_flow_gives_what_the_mathematics_gives(finished: dict[str, str]):
             training = np.flatnonzero(np.isin(groups, trial.training))
             kernel = learn_kernel(learner, family, X[training], y[training])
             object.__setattr__(kernel, "rows", training[kernel.rows])
-            expected = evaluate(kernel, X, target, groups, trial, "krr", [2.0**g for g in range(-2, 5)])
+            predictors = KernelPredictors([kernel], target, "krr", [2.0**g for g in range(-2, 5)])
+            expected = evaluate([predictors], X, target, training, groups, trial)
             row = measured.query("dataset == 'diabetes' and learner == @learner and fold == @trial.index").iloc[0]
             assert row.error == pytest.approx(expected.error, rel=1e-9)
             assert row.alignment == pytest.approx(kernel.alignment, rel=1e-10)

@@ -92,6 +92,38 @@ def test_exchanging_the_blocks_transposes_the_tile(case):
     np.testing.assert_allclose(forward / case.sizes, backward.transpose(0, 2, 1) / case.sizes, rtol=0, atol=UNIT)
 
 
+def test_moving_all_rows_leaves_the_kernels_that_say_so_as_they_are(case):
+    assert case.family.translates or not case.family.translation_invariant
+    if sparse.issparse(case.X) or not case.family.translates:
+        return
+    moved = case.X + np.linspace(-1, 2, case.X.shape[1])
+    as_they_were, now = (case.family.tile(rows, rows) for rows in (case.X, moved))
+    if case.family.translation_invariant:
+        np.testing.assert_allclose(now / case.sizes, as_they_were / case.sizes, rtol=0, atol=UNIT)
+        return
+    assert np.abs((now - as_they_were) / case.sizes).max() > 0.1
+    for K, K_moved, size in zip(as_they_were, now, case.sizes[:, 0, 0], strict=True):
+        np.testing.assert_allclose(center_gram(K_moved), center_gram(K), rtol=0, atol=UNIT * size)
+
+
+@pytest.mark.parametrize(
+    ("family", "kernels_stay", "centered_kernels_stay"),
+    [
+        (GaussianFamily([0.5]), True, True),
+        (LaplacianFamily([0.5]), True, True),
+        (DirichletFamily([0.5]), True, True),
+        (LinearFamily(), False, True),
+        (PolynomialFamily([2]), False, False),
+        (CosineFamily(), False, False),
+        (FamilyUnion([GaussianFamily([0.5]), DirichletFamily([0.5])]), True, True),
+        (FamilyUnion([GaussianFamily([0.5]), LinearFamily()]), False, True),
+        (FamilyUnion([LinearFamily(), CosineFamily()]), False, False),
+    ],
+)
+def test_a_family_says_what_moving_all_rows_leaves_as_it_is(family, kernels_stay, centered_kernels_stay):
+    assert (family.translation_invariant, family.translates) == (kernels_stay, centered_kernels_stay)
+
+
 def test_rows_and_shift_are_not_modified(case):
     A, B, shift = case.X[:13], case.X[13:], np.full(case.family.n_kernels, 0.3)
     before = snapshot(A), snapshot(B)

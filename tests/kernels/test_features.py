@@ -13,7 +13,6 @@ import pytest
 from scipy import sparse
 
 from kernels import (
-    LEARNERS,
     FamilyUnion,
     FeatureFamily,
     FeatureMoments,
@@ -27,10 +26,10 @@ from kernels import (
     learn_from_moments,
     learn_kernel,
 )
-from kernels.learned import NORMALISATIONS
+from kernels.normalisation import NORMALISATIONS
 from kernels.solvers.active_set import coordinate_descent, minimise_nonnegative
 from tests import reference
-from tests.kernels.test_learners import PROBLEMS
+from tests.kernels.test_learners import PROBLEMS, TWO_STAGE
 
 # Sums in another order than the oracle's, relative to the norms of the factors; centering cancels a digit or two.
 TEXTBOOK = 1e-12
@@ -106,6 +105,58 @@ def test_moments_of_features_are_those_of_explicitly_centered_matrices(features,
     a = reference.moment_target(features.grams, Y).astype(float)
     np.testing.assert_allclose(moments.target / (traces * norm), a / (traces * norm), rtol=0, atol=TEXTBOOK)
     np.testing.assert_allclose(moments.alignments, a / (traces * norm), rtol=0, atol=TEXTBOOK)
+
+
+@pytest.mark.parametrize("kept", [[0], [17, 3], [0, 3, 17]])
+def test_uncentered_moments_of_features_are_those_of_the_matrices_as_they_are(features, kept):
+    m = features.X.shape[0]
+    groups = np.array([0, 3, 17])[np.random.default_rng(26).permutation(np.arange(m) % 3)]
+    Y = np.random.default_rng(27).normal(size=(m, 2)) + np.array([0.8, -3.0])
+    held = np.isin(groups, kept)
+    Ks, L = [K[np.ix_(held, held)] for K in features.grams], reference.target_kernel(Y[held])
+    for keep_origin in (False, True):
+        moments = gram_moments(features.family, features.X, Y, groups, keep_origin=keep_origin).restrict(kept)
+        M = np.array([[reference.frobenius_product(K, K_) for K_ in Ks] for K in Ks]).astype(float)
+        # A count that the rows held do not have makes a kernel of zeros.
+        norms = np.sqrt(np.where(np.diag(M) > 0, np.diag(M), 1.0))
+        products, aligned = moments.uncentered_frobenius, moments.uncentered_alignments
+        np.testing.assert_allclose(products / np.outer(norms, norms), M / np.outer(norms, norms), rtol=0, atol=TEXTBOOK)
+        np.testing.assert_array_equal(products, products.T)
+        np.testing.assert_allclose(moments.uncentered_frobenius_diagonal, np.diag(products), rtol=TEXTBOOK)
+        norm = float(np.sqrt(reference.frobenius_product(L, L)))
+        assert moments.uncentered_target_norm == pytest.approx(norm, rel=TEXTBOOK)
+        a = np.array([reference.frobenius_product(K, L) for K in Ks]).astype(float)
+        found = moments.uncentered_target / (norms * norm)
+        np.testing.assert_allclose(found, a / (norms * norm), rtol=0, atol=TEXTBOOK)
+        np.testing.assert_allclose(aligned, a / (norms * norm), rtol=0, atol=TEXTBOOK)
+
+
+def test_uncentered_moments_without_tiles_are_those_of_tiles(features):
+    tiles = gram_moments(FamilyUnion([features.family]), features.X, features.y, block_rows=7)
+    assert tiles.raw  # a family with features is not moved
+    moments = gram_moments(features.family, features.X, features.y)
+    norms = np.sqrt(tiles.uncentered_frobenius_diagonal)
+    np.testing.assert_allclose(
+        moments.uncentered_frobenius / np.outer(norms, norms),
+        tiles.uncentered_frobenius / np.outer(norms, norms),
+        rtol=0,
+        atol=TEXTBOOK,
+    )
+    np.testing.assert_allclose(moments.uncentered_alignments, tiles.uncentered_alignments, rtol=0, atol=TEXTBOOK)
+
+
+def test_uncentered_alignments_of_features_never_form_M():
+    moments = gram_moments(FeatureFamily(60), sparse.csr_matrix(counts(25, 60, seed=28)), np.arange(25.0))
+    assert ((moments.uncentered_alignments >= 0) & (moments.uncentered_alignments <= 1)).all()
+    assert not {"frobenius", "uncentered_frobenius"} & set(vars(moments))
+
+
+def test_a_family_of_other_columns_keeps_its_own_origin():
+    X = counts(15, 5, seed=29) + 7.0
+    family = FeatureFamily(["a", "b", "c"], columns=[4, 0, 2])
+    moments = gram_moments(family, X, np.arange(15.0))
+    squares = (X[:, [4, 0, 2]] ** 2).sum(axis=0) ** 2
+    np.testing.assert_allclose(moments.uncentered_frobenius_diagonal, squares, rtol=1e-14)
 
 
 def test_moments_without_tiles_are_those_of_tiles(features):
@@ -217,6 +268,8 @@ def test_moments_of_features_survive_a_file_without_pickle(features):
     assert (back.names, back.labels) == (moments.names, moments.labels)
     np.testing.assert_array_equal(back.restrict([1, 2]).frobenius, moments.restrict([1, 2]).frobenius)
     np.testing.assert_array_equal(back.target, moments.target)
+    np.testing.assert_array_equal(back.uncentered_frobenius, moments.uncentered_frobenius)
+    np.testing.assert_array_equal(back.uncentered_target, moments.uncentered_target)
     tiles = gram_moments(FamilyUnion([features.family]), features.X, features.y)
     assert not FeatureMoments.wrote(tiles.to_arrays())
 
@@ -231,13 +284,18 @@ def test_features_are_not_modified(features):
 # Learned kernels -----------------------------------------------------------------------------------------------------
 
 
+def params_of(learner: str) -> dict[str, str]:
+    """Return what lets a learner take features that depend on each other."""
+    return {"dependent": "subset"} if learner == "alignf-linear" else {}
+
+
 @pytest.mark.parametrize("normalise", NORMALISATIONS)
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", TWO_STAGE)
 def test_a_kernel_of_features_is_the_weighted_sum_of_their_matrices(features, learner, normalise):
     m = features.X.shape[0]
     train, new = np.arange(3, m), np.arange(3)
     X, X_new = features.X[train], features.X[new]
-    kernel = learn_kernel(learner, features.family, X, features.y[train], normalise=normalise)
+    kernel = learn_kernel(learner, features.family, X, features.y[train], normalise=normalise, **params_of(learner))
     Ks = [K[np.ix_(train, train)] for K in features.grams]
     crosses = [K[np.ix_(new, train)] for K in features.grams]
     expected = reference.combined(Ks, kernel.weights, normalise).astype(float)
@@ -250,7 +308,7 @@ def test_a_kernel_of_features_is_the_weighted_sum_of_their_matrices(features, le
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
-@pytest.mark.parametrize("learner", LEARNERS)
+@pytest.mark.parametrize("learner", TWO_STAGE)
 def test_features_that_are_constant_on_the_training_rows_get_weight_zero(learner, kind):
     X = counts(40, 6, seed=19).astype(float)
     y = X[:, 1] + np.random.default_rng(20).normal(size=40)
@@ -268,7 +326,7 @@ def test_features_that_are_constant_on_the_training_rows_get_weight_zero(learner
     np.testing.assert_allclose(kernel.cross_gram(kind(X[30:])), cross, rtol=0, atol=1e-9 * np.abs(cross).max())
 
 
-@pytest.mark.parametrize("learner", ["unif", "single", "align"])
+@pytest.mark.parametrize("learner", ["unif", "single", "align", "lq"])
 def test_a_learner_that_asks_for_the_diagonal_alone_never_forms_M(learner, monkeypatch):
     monkeypatch.setattr(FeatureMoments, "frobenius", property(lambda self: pytest.fail("M was formed")))
     X = sparse.csr_matrix(counts(25, 60, seed=21))

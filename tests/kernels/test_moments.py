@@ -152,6 +152,122 @@ def test_rows_targets_and_groups_are_not_modified():
     assert (rows != sparse.csr_matrix(X)).nnz == 0
 
 
+# Uncentered ----------------------------------------------------------------------------------------------------------
+
+
+def assert_textbook_uncentered(moments, Ks, Y: np.ndarray, rtol: float = TEXTBOOK) -> None:
+    """Compare with products of matrices as they are, in long double."""
+    L = target_kernel(Y)
+    M = np.array([[frobenius_product(K, K_) for K_ in Ks] for K in Ks]).astype(float)
+    norms = np.sqrt(np.diag(M))
+    # Kernels that are nearly orthogonal cancel: relative to their norms.
+    found = moments.uncentered_frobenius / np.outer(norms, norms)
+    np.testing.assert_allclose(found, M / np.outer(norms, norms), rtol=0, atol=rtol)
+    np.testing.assert_allclose(moments.uncentered_frobenius_diagonal, norms**2, rtol=rtol)
+    a = np.array([frobenius_product(K, L) for K in Ks]).astype(float)
+    norm = float(np.sqrt(frobenius_product(L, L)))
+    assert moments.uncentered_target_norm == pytest.approx(norm, rel=rtol)
+    np.testing.assert_allclose(moments.uncentered_target / (norms * norm), a / (norms * norm), rtol=0, atol=rtol)
+    aligned = [uncentered_alignment(K, L) for K in Ks]
+    np.testing.assert_allclose(moments.uncentered_alignments, aligned, rtol=0, atol=rtol)
+
+
+@pytest.mark.parametrize(("q", "block_rows"), [(1, None), (3, 7)])
+def test_uncentered_statistics_are_those_of_the_matrices_as_they_are(case, q, block_rows):
+    Y = targets(case.X.shape[0], q)
+    moments = gram_moments(case.family, case.X, Y, block_rows=block_rows, keep_origin=True)
+    assert not moments.origin.any()
+    assert_textbook_uncentered(moments, case.grams, Y)
+    assert_textbook(moments, case.grams, Y)
+    np.testing.assert_array_equal(moments.uncentered_frobenius, moments.uncentered_frobenius.T)
+
+
+@pytest.mark.parametrize("kept", [[0], [17, -4], [-4, 0, 3, 17]])
+def test_uncentered_statistics_of_some_groups_are_those_of_their_rows_alone(case, kept):
+    m = case.X.shape[0]
+    groups = LABELS[np.random.default_rng(9).permutation(np.arange(m) % len(LABELS))]
+    Y, held = targets(m, 2, seed=10), np.isin(groups, kept)
+    moments = gram_moments(case.family, case.X, Y, groups, block_rows=4, keep_origin=True)
+    Ks = [K[np.ix_(held, held)] for K in case.grams]
+    assert_textbook_uncentered(moments.restrict(kept), Ks, Y[held])
+
+
+def test_rows_need_not_stay_where_moving_them_changes_no_kernel(case):
+    Y = targets(case.X.shape[0], 1)
+    moments = gram_moments(case.family, case.X, Y)
+    if moments.raw:
+        assert_textbook_uncentered(moments, case.grams, Y)
+        return
+    assert moments.origin.any()
+    for name in ("frobenius", "frobenius_diagonal", "target", "alignments"):
+        with pytest.raises(ValueError, match="moved to their mean; pass keep_origin=True to gram_moments"):
+            getattr(moments, f"uncentered_{name}")
+
+
+@pytest.mark.parametrize(
+    ("family", "raw"),
+    [
+        (LinearFamily(), False),
+        (GaussianFamily([0.5]), True),
+        (PolynomialFamily([1], coef0=0.0), True),
+        (FamilyUnion([GaussianFamily([0.5]), LinearFamily()]), False),
+        (FamilyUnion([GaussianFamily([0.5]), GaussianFamily([2.0])]), True),
+        # A union with a kernel that moving changes is not moved at all.
+        (FamilyUnion([LinearFamily(), PolynomialFamily([2])]), True),
+    ],
+)
+def test_moments_know_whether_their_kernels_are_those_of_the_rows_as_given(family, raw):
+    X, Y = np.random.default_rng(20).normal(size=(20, 3)), np.arange(20.0)
+    assert gram_moments(family, X, Y).raw == raw
+    assert gram_moments(family, X, Y, keep_origin=True).raw
+    assert gram_moments(family, sparse.csr_matrix(X), Y).raw
+    assert gram_moments(family, np.round(np.vstack([X, -X])), np.arange(40.0)).raw  # the mean of whole numbers is zero
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, -30.0, 1e4])
+def test_uncentered_statistics_follow_a_constant_added_to_the_targets(offset):
+    rng = np.random.default_rng(21)
+    X, Y = rng.normal(size=(30, 3)), rng.normal(size=(30, 2)) + offset
+    groups = np.arange(30) % 3
+    family, kernels = GaussianFamily([2.0**-12, 0.3, 9.0]), [gaussian(2.0**-12), gaussian(0.3), gaussian(9.0)]
+    held = groups != 1
+    moments = gram_moments(family, X, Y, groups).restrict([0, 2])
+    assert_textbook_uncentered(moments, grams(kernels, X[held]), Y[held])
+
+
+@pytest.mark.parametrize("ones", [1, 3, 10, 17, 19])
+def test_two_points_align_without_centering_by_their_shares_alone(ones):
+    """Figure 1 of JMLR 2012: K = x.x' + 1 on (-1, 0) with label -1 and (1, 0) with label +1."""
+    y = np.where(np.arange(20) < ones, -1.0, 1.0)
+    X = np.column_stack([y, np.zeros(20)])
+    share = ones / 20
+    moments = gram_moments(PolynomialFamily([1], gamma=1.0, coef0=1.0), X, y, np.arange(20) % 5)
+    assert moments.uncentered_alignments[0] == pytest.approx(np.hypot(share, 1 - share), rel=1e-14)
+    assert moments.alignments[0] == pytest.approx(1.0, rel=1e-14)
+
+
+def test_a_kernel_that_is_zero_has_alignment_zero_with_and_without_centering():
+    X, Y = np.column_stack([np.arange(8.0), np.zeros(8)]), np.arange(8.0)
+    family = FamilyUnion([LinearFamily(), LinearFamily()], [[0], [1]])
+    moments = gram_moments(family, X, Y, keep_origin=True)
+    np.testing.assert_array_equal(moments.constant, [False, True])
+    np.testing.assert_allclose(moments.alignments, [1, 0], rtol=1e-14)
+    np.testing.assert_allclose(moments.uncentered_alignments, [1, 0], rtol=1e-14)
+
+
+def test_kernels_that_are_constant_up_to_rounding_are_marked():
+    groups, x = np.arange(12) % 2, np.arange(12.0)
+    X = np.column_stack([x, np.full(12, 0.1), np.where(groups == 1, 0.37, x)])
+    parts = [LinearFamily(), GaussianFamily([0.5]), PolynomialFamily([2]), PolynomialFamily([3])]
+    moments = gram_moments(FamilyUnion(parts, [[0], [1], [1], [2]]), X, x, groups, keep_origin=True)
+    # The last kernel is constant on one group alone, far from what was subtracted from it for all rows.
+    for part, last in ((moments, False), (moments.restrict([1]), True)):
+        np.testing.assert_array_equal(part.constant, [False, True, True, last])
+        np.testing.assert_array_equal(part.alignments == 0, part.constant)
+        with pytest.raises(ValueError, match=r"base kernel gaussian.*, polynomial.* is constant on the"):
+            part.refuse_constants()
+
+
 # Digits --------------------------------------------------------------------------------------------------------------
 
 
@@ -280,12 +396,13 @@ def split_pass(super_rows: int, seed: int = 15):
     whole = gram_moments(family, X, Y, groups, block_rows=4)
     blocks = RowBlocks.of(groups, 4)
     origin = X.mean(axis=0)
-    X, Y = (X - origin)[blocks.order], (Y - Y.mean(axis=0))[blocks.order]
+    target_mean = Y.mean(axis=0)
+    X, Y = (X - origin)[blocks.order], (Y - target_mean)[blocks.order]
     shift = choose_shift(family, X)
     parts = [moments_part(family, X, Y, blocks, shift, pairs) for pairs in blocks.super_tiles(super_rows)]
 
     def finish(part: MomentsPart) -> GramMoments:
-        return GramMoments.from_part(family, blocks, Y, shift, origin, part)
+        return GramMoments.from_part(family, blocks, Y, target_mean, shift, origin, part)
 
     return parts, finish, whole
 
@@ -384,6 +501,9 @@ def test_moments_survive_a_file_without_pickle(case):
     np.testing.assert_array_equal(back.target, moments.target)
     np.testing.assert_array_equal(back.restrict([3, 17]).frobenius, moments.restrict([3, 17]).frobenius)
     assert back.target_norm == moments.target_norm
+    assert back.raw == moments.raw
+    if moments.raw:
+        np.testing.assert_array_equal(back.uncentered_target, moments.uncentered_target)
 
 
 # Errors --------------------------------------------------------------------------------------------------------------

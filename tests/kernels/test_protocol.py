@@ -6,6 +6,7 @@ import pytest
 from kernels import (
     PREDICTORS,
     GaussianFamily,
+    KernelPredictors,
     LearnedKernel,
     Target,
     Trial,
@@ -13,6 +14,7 @@ from kernels import (
     evaluate,
     gram_moments,
     learn_from_moments,
+    learn_path,
     trials,
 )
 from tests.reference import (
@@ -138,6 +140,10 @@ def evaluate_by_hand(kernel: LearnedKernel, X, target: Target, folds, trial: Tri
     return (*errors, error_of(task, target.values[test], np.full(len(test), constant)))
 
 
+def run_trial(kernel, X, target, folds, trial, predictor, grid):
+    return evaluate([KernelPredictors([kernel], target, predictor, grid)], X, target, kernel.rows, folds, trial)
+
+
 @pytest.mark.parametrize(
     ("task", "predictor"),
     [
@@ -153,7 +159,7 @@ def test_a_trial_gives_what_a_slow_loop_gives(task, predictor):
     folds = assign_folds(target, 5, seed=5)
     trial = trials(5)[3]
     kernel = learned(X, target, folds, trial)
-    result = evaluate(kernel, X, target, folds, trial, predictor, GRID)
+    result = run_trial(kernel, X, target, folds, trial, predictor, GRID)
     validation, test, trivial = evaluate_by_hand(kernel, X, target, folds, trial, predictor, task)
     np.testing.assert_allclose(result.validation_errors, validation, rtol=1e-9)
     best = min(range(len(GRID)), key=validation.__getitem__)
@@ -170,7 +176,7 @@ def test_the_scale_of_the_kernel_does_not_matter():
     moments = gram_moments(family, X, target.Y, folds).restrict(trial.training)
     # One kernel alone, so that the normalisation changes nothing but the scale.
     results = [
-        evaluate(
+        run_trial(
             learn_from_moments("single", family, X, moments, normalise=normalise), X, target, folds, trial, "krr", GRID
         )
         for normalise in ("trace", "frobenius", "none")
@@ -190,7 +196,7 @@ def test_test_labels_influence_neither_weights_nor_regularisation(task, predicto
     kernel, other = (learned(X, labels, folds, trial) for labels in (target, altered))
     # The targets' overall mean moves, and with it the rounding.
     np.testing.assert_allclose(other.weights, kernel.weights, rtol=0, atol=1e-10)
-    before, after = (evaluate(kernel, X, labels, folds, trial, predictor, GRID) for labels in (target, altered))
+    before, after = (run_trial(kernel, X, labels, folds, trial, predictor, GRID) for labels in (target, altered))
     assert after.regularisation == before.regularisation
     np.testing.assert_array_equal(after.validation_errors, before.validation_errors)
     assert after.error != before.error
@@ -202,7 +208,7 @@ def test_test_rows_influence_neither_weights_nor_validation():
     moved = X.copy()
     moved[folds == trial.test] += 5.0
     before, after = (
-        evaluate(learned(Z, target, folds, trial), Z, target, folds, trial, "krr", GRID) for Z in (X, moved)
+        run_trial(learned(Z, target, folds, trial), Z, target, folds, trial, "krr", GRID) for Z in (X, moved)
     )
     # The sample that chooses the shift sees the moved rows: the same numbers, rounded elsewhere.
     np.testing.assert_allclose(after.validation_errors, before.validation_errors, rtol=1e-9)
@@ -233,7 +239,7 @@ def scripted(monkeypatch):
         folds, trial = assign_folds(target, 5, seed=9), trials(5)[0]
         kernel = learned(X, target, folds, trial)
         zeros = Target.of(np.zeros(len(target)))
-        return evaluate(kernel, X, zeros, folds, trial, "scripted", np.arange(1.0, len(errors) + 1))
+        return run_trial(kernel, X, zeros, folds, trial, "scripted", np.arange(1.0, len(errors) + 1))
 
     return run
 
@@ -265,3 +271,104 @@ def test_a_tie_goes_to_the_strongest_regularisation(scripted, errors, chosen):
 )
 def test_the_edge_is_flagged_only_where_the_error_still_falls(scripted, errors, edge):
     assert scripted(errors).edge is edge
+
+
+# Candidates, paths and indefinite kernels ----------------------------------------------------------------------------
+
+
+class GivenPredictions:
+    """Hypotheses that predict one number each, wherever they are asked."""
+
+    def __init__(self, *numbers):
+        self.numbers, self.grid = numbers, [2.0**g for g in range(len(numbers))]
+
+    def predict(self, X_new):
+        return np.tile(np.array(self.numbers)[:, None], X_new.shape[0])
+
+
+@pytest.mark.parametrize(
+    ("errors", "candidate", "position"),
+    [
+        ([(3, 2, 4), (5, 1, 2)], 1, 1),
+        ([(3, 1, 4), (5, 1, 2)], 0, 1),  # a tie between candidates goes to the first
+        ([(3, 2, 1), (1, 5, 6)], 1, 0),  # and one between regularisations to the stronger
+    ],
+)
+def test_the_validation_fold_chooses_candidate_and_regularisation(errors, candidate, position):
+    target = Target.of(np.zeros(30))
+    folds, trial = assign_folds(target, 5, seed=10), trials(5)[0]
+    training = np.flatnonzero(np.isin(folds, trial.training))
+    candidates = [GivenPredictions(*numbers) for numbers in errors]
+    result = evaluate(candidates, np.zeros((30, 1)), target, training, folds, trial)
+    assert (result.candidate, result.position) == (candidate, position)
+    assert result.regularisation == candidates[candidate].grid[position]
+    assert result.error == errors[candidate][position]
+    np.testing.assert_array_equal(result.validation_errors, errors[candidate])
+
+
+@pytest.mark.parametrize(
+    ("learner", "predictor"), [("l2-krr", "krr"), ("l1-krr", "krr"), ("nkrr", "krr"), ("l1-svm", "svm")]
+)
+def test_the_predictor_at_the_learned_regularisation_is_the_one_that_was_learned(learner, predictor):
+    """Weights and predictor solve one problem: its value at the training rows is that of the certificate."""
+    X, target = small_data("two classes")
+    moments = gram_moments(GaussianFamily(GAMMAS), X, target.Y)
+    values = [0.5, 8.0]
+    kernels = learn_path(learner, GaussianFamily(GAMMAS), X, moments, target, values)
+    training = target.take(kernels[0].rows)
+    for kernel, value in zip(kernels, values, strict=True):
+        assert kernel.regularisation == value
+        K, fitted = kernel.gram(), PREDICTORS[predictor].fit(kernel.gram(), training, [value])
+        if predictor == "krr":
+            Y = training.Y - training.Y.mean(axis=0)
+            reached = np.vdot(Y, fitted.dual[0])
+        else:
+            machine = fitted.machines[0]
+            beta, support = machine.dual_coef_[0], machine.support_
+            reached = 2 * np.abs(beta).sum() - beta @ K[np.ix_(support, support)] @ beta
+        # scikit-learn stops at a tolerance of 1e-3.
+        assert kernel.certificate.objectives[-1] == pytest.approx(reached, rel=1e-8 if predictor == "krr" else 1e-3)
+
+
+def test_a_path_learned_at_once_is_the_one_learned_value_by_value():
+    X, target = small_data("two classes")
+    family = GaussianFamily(GAMMAS)
+    moments = gram_moments(family, X, target.Y)
+    values = [0.5, 2.0, 8.0]
+    for learner in ("l1-svm", "l2-krr", "single-stage"):
+        path = learn_path(learner, family, X, moments, target, values, tolerance=1e-8)
+        for kernel, value in zip(path, values, strict=True):
+            alone = learn_from_moments(learner, family, X, moments, target=target, regularisation=value, tolerance=1e-8)
+            # The start is another; the root of the gap is left to the weights.
+            np.testing.assert_allclose(kernel.weights, alone.weights, rtol=0, atol=1e-3)
+
+
+def test_a_one_stage_learner_needs_the_target():
+    X, target = small_data("two classes")
+    moments = gram_moments(GaussianFamily(GAMMAS), X, target.Y)
+    with pytest.raises(ValueError, match="l2-krr learns weights and predictor together and needs the target"):
+        learn_from_moments("l2-krr", GaussianFamily(GAMMAS), X, moments)
+
+
+def test_the_ensemble_is_no_kernel():
+    X, target = small_data("two classes")
+    moments = gram_moments(GaussianFamily(GAMMAS), X, target.Y)
+    with pytest.raises(ValueError, match="ensemble learns hypotheses and not a kernel"):
+        learn_from_moments("ensemble", GaussianFamily(GAMMAS), X, moments, target=target)
+
+
+@pytest.mark.parametrize("predictor", ["krr", "svm"])
+def test_a_kernel_with_negative_weights_is_projected_alike_for_training_and_new_rows(predictor):
+    """Training rows given as new rows are predicted as the projected matrix itself predicts them."""
+    X, target = small_data("two classes")
+    family = GaussianFamily(GAMMAS)
+    indefinite = learn_from_moments("alignf-linear", family, X, gram_moments(family, X, target.Y))
+    assert indefinite.indefinite
+    assert np.linalg.eigvalsh(indefinite.gram()).min() < -1e-6
+    eigenvalues, Q = np.linalg.eigh(indefinite.gram())
+    projected = (Q * np.maximum(eigenvalues, 0)) @ Q.T
+    unit = np.trace(projected) / len(projected)
+    training = target.take(indefinite.rows)
+    expected = PREDICTORS[predictor].fit(projected / unit, training, GRID).predict(projected / unit)
+    got = KernelPredictors([indefinite], target, predictor, GRID).predict(indefinite.X + indefinite.origin)
+    np.testing.assert_allclose(got, expected, rtol=0, atol=1e-9)

@@ -1,0 +1,229 @@
+"""Time one-stage learners against the plain predictors they contain, in one run on one machine, and count iterations.
+
+A solve is timed with the base kernels in memory, as the predictor is with its kernel; figures are medians of REPEATS
+runs after a warm-up. `ratio` is the time in units of the predictor's fit beside it. Iterations are the median over the
+sets of JMLR 2012, Table 2, where their folder is given, and over the generated problem otherwise; `matrices` is the most
+memory that a solve takes beyond the p base kernels, in matrices of m by m.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tracemalloc
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.svm import SVC
+
+from benchmarks.moments import REPEATS, problem, timed
+from kernels import LEARNERS, GaussianFamily, Target, gram_moments, gram_operator
+from kernels.families.base import move
+from kernels.operators import GramOperator
+from kernels.predictors import KernelRidgePath
+from kernels.threads import one_blas_thread
+
+COLUMNS = [
+    "table",
+    "case",
+    "data",
+    "m",
+    "p",
+    "regularisation",
+    "seconds",
+    "ratio",
+    "iterations",
+    "residual",
+    "matrices",
+]
+
+TABLE_2 = {
+    "kinematics": ("kin8nm.parquet", "l2-krr", None, "none", (-3, 3)),
+    "ionosphere": ("ionosphere.parquet", "l2-krr", "g", "none", (-3, 3)),
+    "german": ("raetsch_german.parquet", "l2-krr", None, "unit", (-4, 3)),
+    "spambase": ("spambase.parquet", "l2-krr", None, "none", (-12, -7)),
+    "splice": ("splice_libsvm.parquet", "l2-krr", None, "none", (-9, -3)),
+}
+"""File, learner, positive label, scaling and bandwidths of each set of JMLR 2012, Table 2."""
+
+REGULARISATIONS = [2.0**-3, 2.0**3, 2.0**9]
+
+
+def operator(X: np.ndarray, target: Target, gammas: list[float]) -> tuple[GramOperator, Target]:
+    """Return the base kernels in memory, of mean diagonal one, and the target in their order."""
+    family = GaussianFamily(gammas)
+    moments = gram_moments(family, X, target.Y)
+    scales = moments.centered_traces / len(X)
+    grams = gram_operator(
+        family, move(X[moments.rows], moments.origin), shift=moments.shift, scales=scales, in_memory=2**40
+    )
+    return grams, target.take(moments.rows)
+
+
+def speed(m: int, p: int, name: str, repeats: int) -> list[dict[str, Any]]:
+    """Compare a learner with the fit of its predictor on the uniform combination, at several regularisations."""
+    X, y, gammas = problem(m, p, 8)
+    grams, target = operator(X, Target.of(y, "classification"), gammas)
+    uniform = np.full(p, 1 / p)
+    K, labels = grams.combine(uniform), target.Y[:, 0]
+    rows = []
+    for value in REGULARISATIONS:
+        plain: dict[str, Callable[[], Any]]
+        if LEARNERS[name].predictor == "svm":
+            plain = {"SVC": lambda C=value: SVC(kernel="precomputed", C=C).fit(K, labels)}  # type: ignore[misc]
+        else:
+            plain = {
+                "KernelRidge": lambda C=value: KernelRidge(kernel="precomputed", alpha=1 / C).fit(K, labels),  # type: ignore[misc]
+                "KernelRidgePath": lambda: KernelRidgePath(K, target, REGULARISATIONS),
+            }
+        fits = {case: statistics.median(timed(work, repeats)) for case, work in plain.items()}
+        unit = next(iter(fits.values()))
+        for case, seconds in fits.items():
+            rows.append(row("speed", case, "generated", m, p, value, seconds=seconds, ratio=seconds / unit))
+        for case, threads in ((name, nullcontext), (f"{name}, one core", one_blas_thread)):
+            with threads():
+                seconds = statistics.median(timed(lambda C=value: solve(name, grams, target, C), repeats))  # type: ignore[misc]
+            tracemalloc.start()
+            solution = solve(name, grams, target, value)
+            extra = tracemalloc.get_traced_memory()[1] / (8 * m * m)
+            tracemalloc.stop()
+            rows.append(
+                row(
+                    "speed",
+                    case,
+                    "generated",
+                    m,
+                    p,
+                    value,
+                    seconds=seconds,
+                    ratio=seconds / unit,
+                    iterations=solution.certificate.iterations,
+                    residual=solution.certificate.residual,
+                    matrices=extra,
+                )  # fmt: skip
+            )
+    return rows
+
+
+def iterations(data_dir: Path | None, m: int) -> list[dict[str, Any]]:
+    """Count the iterations of every iterative learner that serves each set, at several regularisations."""
+    rows = []
+    for data, (X, target, gammas) in _sets(data_dir, m).items():
+        grams, training = operator(X, target, gammas)
+        for name, learner in LEARNERS.items():
+            if learner.needs != "grams" or name in ("nkrr", "easymkl") or target.task not in learner.tasks:
+                continue
+            for value in REGULARISATIONS:
+                certificate = solve(name, grams, training, value).certificate
+                rows.append(
+                    row(
+                        "iterations",
+                        name,
+                        data,
+                        len(X),
+                        len(gammas),
+                        value,
+                        iterations=certificate.iterations,
+                        residual=certificate.residual,
+                    )  # fmt: skip
+                )
+        for value in REGULARISATIONS:
+            certificate = solve("l2-krr", grams, training, value, algorithm="interpolation").certificate
+            rows.append(
+                row(
+                    "iterations",
+                    "l2-krr, Algorithm 1",
+                    data,
+                    len(X),
+                    len(gammas),
+                    value,
+                    iterations=certificate.iterations,
+                    residual=certificate.residual,
+                )  # fmt: skip
+            )
+    return rows
+
+
+def solve(name: str, grams: GramOperator, target: Target, regularisation: float, **params: Any) -> Any:
+    """Return the solution of a learner; that it did not converge shows in its residual."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return LEARNERS[name].solve(grams, target, regularisation=regularisation, **params)
+
+
+def _sets(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarray, Target, list[float]]]:
+    if data_dir is None:
+        X, y, gammas = problem(m, 8, 8)
+        return {"generated": (X, Target.of(y, "classification"), gammas)}
+    from conf.schema import DatasetConfig
+    from tasks.data import load_source
+
+    sets = {}
+    for name, (path, _, positive, scale, (first, last)) in TABLE_2.items():
+        config = DatasetConfig.model_validate(
+            {"source": "file", "path": path, "name": name, "positive": positive, "scale": scale, "subsample": m}
+            | ({"task": "regression"} if name in ("kinematics", "ionosphere") else {"task": "classification"})
+            | ({"drop": ["part"]} if name == "splice" else {})
+        )
+        data = load_source(config, str(data_dir))
+        sets[name] = (data.X, data.target, [2.0**g for g in range(first, last + 1)])
+    return sets
+
+
+def row(table: str, case: str, data: str, m: int, p: int, regularisation: float, **others: Any) -> dict[str, Any]:
+    """Return one row of the result; what was not measured is empty."""
+    return dict.fromkeys(COLUMNS) | {
+        "table": table, "case": case, "data": data, "m": m, "p": p, "regularisation": regularisation, **others,
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Run the tables, print them, and write them to a file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fast", action="store_true", help="small sizes, for a check that it runs")
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--data-dir", type=Path, help="folder of the data sets of JMLR 2012, Table 2")
+    parser.add_argument("--output", type=Path, default=Path("results/benchmarks/learners.parquet"))
+    options = parser.parse_args()
+    small = options.fast
+    repeats = 1 if small else options.repeats
+    rows = speed(80 if small else 1000, 3 if small else 10, "l2-krr", repeats)
+    rows += speed(80 if small else 600, 3 if small else 10, "l1-svm", repeats)
+    rows += iterations(options.data_dir, 100 if small else 1000)
+    show(rows)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), options.output)
+    print(f"written to {options.output}")
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print the tables; of the iterations the median over sets and regularisations."""
+    print(f"{'case':<24}{'m':>6}{'Lambda':>9}{'seconds':>10}{'ratio':>8}{'iterations':>12}{'gap':>10}{'matrices':>10}")
+    for r in (r for r in rows if r["table"] == "speed"):
+        gap = "" if r["residual"] is None else f"{r['residual']:.0e}"
+        matrices = "" if r["matrices"] is None else f"{r['matrices']:.1f}"
+        print(
+            f"{r['case']:<24}{r['m']:>6}{r['regularisation']:>9g}{r['seconds']:>10.4f}{r['ratio']:>8.2f}"
+            f"{r['iterations'] or '':>12}{gap:>10}{matrices:>10}"
+        )
+    print(f"\n{'learner':<24}{'sets':>6}{'iterations, median':>20}{'most':>6}{'largest gap':>14}")
+    counted = [r for r in rows if r["table"] == "iterations"]
+    for case in dict.fromkeys(r["case"] for r in counted):
+        of = [r for r in counted if r["case"] == case]
+        counts = [r["iterations"] for r in of]
+        print(
+            f"{case:<24}{len({r['data'] for r in of}):>6}{statistics.median(counts):>20g}{max(counts):>6}"
+            f"{max(r['residual'] for r in of):>14.0e}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,168 @@
+"""EasyMKL: weights from the widest margin between distributions over the classes."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+
+from kernels.learners.solution import Solution
+from kernels.operators import GramOperator
+from kernels.solvers.certificate import TOLERANCE, Certificate
+from kernels.solvers.svm import solve_machine
+from kernels.targets import Target
+
+LEAST_RIDGE = 1e-8
+"""Least ridge, as a share of the mean diagonal of the kernel: with a tradeoff of zero the solution is unique too."""
+
+FIRST_COST = 100.0
+"""Cost of slack, in units of the largest coefficient of classes as far apart as their means."""
+
+DEARER = 100.0
+"""Factor from one cost to the next."""
+
+MOST_COSTS = 5
+"""Costs of slack that are tried."""
+
+
+def easymkl(
+    grams: GramOperator,
+    target: Target,
+    *,
+    regularisation: float = 1.0,
+    start: np.ndarray | None = None,
+    tradeoff: float = 0.5,
+    tolerance: float = TOLERANCE,
+) -> Solution:
+    r"""Return weights proportional to each kernel's squared distance between the classes.
+
+    .. math:: \gamma = \arg\min_{\gamma \in \Gamma} \; (1 - L) \, \gamma^\top Y \Big(\sum_k K_k\Big) Y \gamma
+              + L \lVert \gamma \rVert^2, \qquad \mu_k \propto \gamma^\top Y K_k Y \gamma
+
+    where :math:`\gamma \ge 0` sums to one over the rows of each class, Y is the diagonal of the labels plus and minus
+    one, and L is the `tradeoff`.
+
+    Parameters
+    ----------
+    grams : GramOperator
+        p base kernels over m rows, centered, their mean diagonals of mean one.
+    target : Target
+        A classification of the same rows. Several classes are taken one against one, each pair on its own rows.
+    regularisation : float
+        Not used: this stage has none, only the predictor that comes after it. The weights are the same for each value.
+    start : ndarray of shape (p,), optional
+        Not used: weights are the result of the last step, not the variables of an iteration.
+    tradeoff : float, default 0.5
+        L, from 0 (gamma spans the shortest line between the convex hulls of the classes) to 1 (gamma is uniform, and
+        the squared distance is that of the classes' means). Dimensionless; it weighs against the *sum* of the base
+        kernels, so the same L regularises many base kernels less than few.
+    tolerance : float
+        Relative duality gap up to which the weights count as converged.
+
+    Returns
+    -------
+    solution : Solution
+        Weights of sum one, so that base kernels of mean diagonal one make a kernel of mean diagonal one. Its
+        certificate holds the largest relative duality gap of a pair of classes.
+
+    Raises
+    ------
+    ValueError
+        The tradeoff is not between 0 and 1, the target is no classification or holds one class, or no base kernel
+        tells the classes apart.
+
+    Warns
+    -----
+    ConvergenceWarning
+        The duality gap stayed above `tolerance`.
+
+    Notes
+    -----
+    The minimum is the squared distance of the classes' convex hulls in the feature space of ``(1 - L) K + L I``, with
+    K the sum of the base kernels, and its gamma the coefficients of the support vector machine without slack on that
+    kernel, each class scaled to sum one. The ridge L is kept above `LEAST_RIDGE`, which matters to a tradeoff of nearly
+    zero alone: where K itself does not separate the classes, about the solution of least norm is then taken; that can
+    take long and end in the warning. As gamma sums to the same over both classes, centering on all rows is as good as
+    on those of a pair.
+
+    One combination of all kernels, O(p m^2); for each pair of n rows one machine, O(n^2 s) to O(n^3) with s support
+    vectors; at the end one product of all kernels with as many columns as there are pairs. Memory is a few m by m
+    matrices.
+
+    References
+    ----------
+    Aiolli, Donini (2015), EasyMKL: a scalable multiple kernel learning algorithm, Neurocomputing 169:215-224.
+    Bennett, Bredensteiner (2000), Duality and geometry in SVM classifiers, ICML: distances of convex hulls.
+    """
+    if not 0 <= tradeoff <= 1:
+        raise ValueError(f"tradeoff must be between 0 and 1, got {tradeoff}.")
+    if target.task != "classification":
+        raise ValueError("easymkl learns from classes, got a regression target; use another learner.")
+    classes = np.unique(target.values)
+    if len(classes) < 2:
+        raise ValueError(f"target must hold rows of at least two classes, got {len(classes)}.")
+    Q = grams.combine(np.ones(grams.n_kernels))
+    Q *= 1 - tradeoff
+    Q[np.diag_indices_from(Q)] += max(tradeoff, LEAST_RIDGE * float(np.trace(Q)) / len(Q))
+    pairs = list(combinations(classes.tolist(), 2))
+    signed = np.zeros((grams.n_rows, len(pairs)))
+    residual, machines, values = 0.0, 0, 0.0
+    for pair, (first, second) in enumerate(pairs):
+        rows = np.flatnonzero((target.values == first) | (target.values == second))
+        y = np.where(target.values[rows] == second, 1.0, -1.0)
+        Q_pair = Q if len(rows) == len(Q) else Q[np.ix_(rows, rows)]
+        gamma, solved = _closest_points(Q_pair, y)
+        gap, value = _duality_gap(Q_pair, y, gamma)
+        signed[rows, pair] = y * gamma
+        residual, machines, values = max(residual, gap), machines + solved, values + value
+    squared_distances = np.maximum(grams.quadratic_forms(signed), 0.0)
+    if not squared_distances.sum() > 0:
+        raise ValueError("no base kernel tells the classes apart (all distances are zero); try other base kernels.")
+    certificate = Certificate("duality gap", residual, tolerance, machines, (values,))
+    certificate.warn_unless_converged("easymkl", "use a larger tradeoff")
+    return Solution(squared_distances / squared_distances.sum(), certificate)
+
+
+def _duality_gap(Q: np.ndarray, y: np.ndarray, gamma: np.ndarray) -> tuple[float, float]:
+    """Return how far the linear model of ``gamma' Y Q Y gamma`` can fall over both simplices, relative to its value.
+
+    The value, which comes second, exceeds the minimum by at most that share.
+    """
+    gradient = y * (Q @ (y * gamma))
+    value = float(gamma @ gradient)
+    gap = 2 * (value - gradient[y > 0].min() - gradient[y < 0].min())
+    return max(0.0, float(gap)) / value, value
+
+
+def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the minimiser of ``gamma' Y Q Y gamma`` over the simplices of two classes, by a machine without slack.
+
+    Parameters
+    ----------
+    Q : ndarray of shape (n, n)
+        Symmetric and positive definite.
+    y : ndarray of shape (n,)
+        Plus and minus one, both present.
+
+    Returns
+    -------
+    gamma : ndarray of shape (n,)
+    machines : int
+        Number of machines solved.
+
+    Notes
+    -----
+    The coefficients of a machine without slack are gamma times two over the minimum. Uniform gamma bounds the minimum
+    from above, so a machine whose slack is cheaper than `FIRST_COST` times that mostly has none; where it has some,
+    slack is made dearer.
+    """
+    uniform = np.where(y > 0, 1 / np.count_nonzero(y > 0), 1 / np.count_nonzero(y < 0))
+    cost = FIRST_COST * 2 / _duality_gap(Q, y, uniform)[1]
+    machine, machines = solve_machine(Q, y, cost), 1
+    while machine.coefficients.max() >= cost and machines < MOST_COSTS:
+        cost *= DEARER
+        machine, machines = solve_machine(Q, y, cost, machine), machines + 1
+    gamma = np.maximum(machine.coefficients, 0.0)
+    gamma[y > 0] /= gamma[y > 0].sum()
+    gamma[y < 0] /= gamma[y < 0].sum()
+    return gamma, machines

@@ -1,0 +1,478 @@
+"""nkrr: a polynomial of base kernels, learned together with kernel ridge regression."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from kernels.learners.solution import Solution
+from kernels.operators import GramOperator
+from kernels.solvers.certificate import TOLERANCE, Certificate
+from kernels.solvers.projections import minimise_linear, project
+from kernels.targets import Target
+
+HIGHEST_DEGREE = 4
+"""Of the paper's experiments; entries beyond that power leave the ridge below the rounding of the largest of them."""
+
+MEMORY = 5
+"""Number of last objectives of which a step must lower the largest only: spectral steps are not monotone."""
+
+SUFFICIENT = 1e-4
+"""Share of the decrease that the slope promises which a step must bring."""
+
+REDUCTION = 0.8
+"""Most that is kept of a step found too large, as in the paper; less where a parabola through both ends says so."""
+
+SHORTEST_STEP = 1e-10
+"""A line search that is down to this share of a step has reached the rounding of the objective."""
+
+STEP_RANGE = (1e-3, 1e6)
+"""Gradient steps are between these many radii long before they are projected."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Kernel ridge regression at some weights.
+
+    Attributes
+    ----------
+    mu : ndarray of shape (p,)
+        The weights.
+    value : float
+        F(mu), in squared units of Y over those of the kernel.
+    K : ndarray of shape (m, m)
+        The weighted sum of the base kernels, before the power.
+    alpha : ndarray of shape (m, q)
+        Dual coefficients.
+    factor : tuple
+        Cholesky factor of the power plus lambda I.
+    """
+
+    mu: np.ndarray
+    value: float
+    K: np.ndarray
+    alpha: np.ndarray
+    factor: tuple[np.ndarray, bool]
+
+
+class PolynomialRidge:
+    r"""The objective of `nkrr`, its gradient and its Hessian.
+
+    .. math:: F(\mu) = \operatorname{tr} Y^\top (K_\mu^{\circ d} + \lambda I)^{-1} Y
+
+    Attributes
+    ----------
+    grams : GramOperator
+        p base kernels over m rows.
+    Y : ndarray of shape (m, q)
+        Targets less their column means.
+    ridge : float
+        lambda.
+    degree : int
+        d.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*, NIPS 22, equation (10).
+    """
+
+    def __init__(self, grams: GramOperator, target: Target, regularisation: float, degree: int) -> None:
+        """Take the training rows; ``lambda = 1 / regularisation``.
+
+        Raises
+        ------
+        ValueError
+            The regularisation is not positive and finite, the degree is not one of 1 to 4, or the target is constant.
+        """
+        if not 0 < regularisation < np.inf:
+            raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
+        if degree not in range(1, HIGHEST_DEGREE + 1):
+            raise ValueError(f"degree must be a whole number from 1 to {HIGHEST_DEGREE}, got {degree}.")
+        self.grams = grams
+        self.Y = target.Y - target.Y.mean(axis=0)
+        if not self.Y.any():
+            raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
+        self.ridge = 1.0 / regularisation
+        self.degree = int(degree)
+
+    def at(self, mu: np.ndarray) -> Fit:
+        """Return the fit at the weights mu, shape (p,): one combination and one Cholesky factor, O(m^3 / 3).
+
+        Raises
+        ------
+        ValueError
+            The power of the weighted sum plus lambda I is not positive definite up to rounding.
+        """
+        K = self.grams.combine(mu)
+        A = _power(K, self.degree)
+        A.flat[:: len(A) + 1] += self.ridge
+        rounding = len(A) * np.finfo(np.float64).eps * float(A.diagonal().max())
+        try:
+            # The transpose of a symmetric matrix in C order is one in Fortran order, which LAPACK factors in place.
+            factor = cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)
+            # No pivot of the exact factor is below lambda.
+            definite = factor[0].diagonal().min() ** 2 > rounding
+        except LinAlgError:
+            definite = False
+        if not definite:
+            raise ValueError(
+                f"the learned kernel of degree {self.degree} plus lambda = {self.ridge:.1e} is not positive definite "
+                f"up to rounding (its entries reach {np.abs(K).max() ** self.degree:.1e}); use a smaller "
+                "regularisation, radius, center or degree."
+            )
+        alpha = cho_solve(factor, self.Y, check_finite=False)
+        return Fit(mu, float(np.vdot(alpha, self.Y)), K, alpha, factor)
+
+    def gradient(self, at: Fit) -> np.ndarray:
+        r"""Return the gradient, shape (p,), never positive: rounding that would make it so is removed.
+
+        .. math:: \partial_k F(\mu) = -d \, \langle K_k, K_\mu^{\circ (d-1)} \circ \alpha \alpha^\top \rangle_F
+
+        One `inner_products` of the operator, for degree 1 one `quadratic_forms`.
+        """
+        if self.degree == 1:
+            forms = self.grams.quadratic_forms(at.alpha)
+        else:
+            W = at.alpha @ at.alpha.T
+            W *= _power(at.K, self.degree - 1)
+            forms = self.grams.inner_products(W)
+        return -self.degree * np.maximum(forms, 0.0)
+
+    def hessian(self, at: Fit) -> np.ndarray:
+        r"""Return the Hessian for degree 2, shape (p, p).
+
+        .. math:: \partial_k \partial_l F(\mu) =
+                  8 \operatorname{tr} \alpha^\top (K_\mu \circ K_k) V (K_\mu \circ K_l) \alpha
+                  - 2 \operatorname{tr} \alpha^\top (K_k \circ K_l) \alpha
+
+        with V the inverse of :math:`K_\mu \circ K_\mu + \lambda I`; p times `combine` and `inner_products`.
+        """
+        p, (m, q) = self.grams.n_kernels, at.alpha.shape
+        products, curvature = np.empty((m, p, q)), np.empty((p, p))
+        W = at.alpha @ at.alpha.T
+        for k, unit in enumerate(np.eye(p)):
+            K_k = self.grams.combine(unit)
+            products[:, k] = (at.K * K_k) @ at.alpha
+            curvature[k] = self.grams.inner_products(K_k * W)
+        flat = products.reshape(m, p * q)
+        solved = cho_solve(at.factor, flat, check_finite=False).reshape(m, p, q)
+        H = 8 * np.einsum("ikq,ilq->kl", products, solved, optimize=True) - 2 * curvature
+        return (H + H.T) / 2
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Where the descent from one start ended."""
+
+    mu: np.ndarray
+    value: float
+    gap: float
+    evaluations: int
+    values: tuple[float, ...]
+    first_gradient: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Descent:
+    """Spectral projected gradient on the part of the ball above its centre."""
+
+    objective: PolynomialRidge
+    mu_0: np.ndarray
+    radius: float
+    norm: int
+    tolerance: float
+    max_evaluations: int
+
+    def to_boundary(self, mu: np.ndarray) -> np.ndarray:
+        """Return weights raised to the centre, their distance from it scaled to the radius; neither raises F."""
+        nu = np.maximum(mu - self.mu_0, 0.0)
+        if not nu.any():
+            nu = np.ones_like(nu)
+        return self.mu_0 + nu * (self.radius / np.linalg.norm(nu, self.norm))
+
+    def gap(self, at: Fit, g: np.ndarray) -> float:
+        """Return how far the linear model at a point falls within the ball, relative to the value there."""
+        return max(float(g @ (at.mu - minimise_linear(g, self.mu_0, self.radius, self.norm))), 0.0) / at.value
+
+    def run(self, start: np.ndarray) -> _Run:
+        """Descend from weights on the boundary."""
+        point = self.objective.at(start)
+        first_gradient = g = self.objective.gradient(point)
+        values, evaluations = [point.value], 1
+        step = self._step(1.0, g)
+        while True:
+            gap = self.gap(point, g)
+            if gap <= self.tolerance or evaluations >= self.max_evaluations:
+                break
+            new, tried = self._search(point, g, step, values, self.max_evaluations - evaluations)
+            evaluations += tried
+            if new is None:
+                break
+            g_new = self.objective.gradient(new)
+            step = self._spectral_step(new.mu - point.mu, g_new - g, g_new, long=len(values) % 2 == 1)
+            point, g = new, g_new
+            values.append(point.value)
+        return _Run(point.mu, point.value, gap, evaluations, tuple(values), first_gradient)
+
+    def _search(self, at: Fit, g: np.ndarray, step: float, values: list[float], most: int) -> tuple[Fit | None, int]:
+        """Return the first point towards the projected step that is low enough, or None, and how many were tried."""
+        towards = project(at.mu - step * g, self.mu_0, self.radius, self.norm) - at.mu
+        slope, share = float(g @ towards), 1.0
+        for tried in range(1, most + 1):
+            new = self.objective.at(self.to_boundary(at.mu + share * towards))
+            if new.value <= max(values[-MEMORY:]) + SUFFICIENT * share * slope:
+                return new, tried
+            above = new.value - at.value - share * slope
+            parabola = -share * slope / (2 * above) if above > 0 else 1.0
+            share *= min(max(parabola, 0.1), REDUCTION)
+            if share < SHORTEST_STEP:
+                return None, tried
+        return None, most
+
+    def _step(self, radii: float, g: np.ndarray) -> float:
+        """Return the step along -g that is some radii long."""
+        length = float(np.linalg.norm(g))
+        return radii * self.radius / length if length > 0 else 1.0
+
+    def _spectral_step(self, s: np.ndarray, y: np.ndarray, g: np.ndarray, long: bool) -> float:
+        """Return a step of Barzilai and Borwein, long and short in turn; the longest one where F is not convex."""
+        shortest, longest = (self._step(radii, g) for radii in STEP_RANGE)
+        bend = float(s @ y)
+        if not bend > 0:
+            return longest
+        return min(max(float(s @ s) / bend if long else bend / float(y @ y), shortest), longest)
+
+
+def nkrr(
+    grams: GramOperator,
+    target: Target,
+    *,
+    regularisation: float = 1.0,
+    start: np.ndarray | None = None,
+    degree: int = 2,
+    norm: int = 2,
+    center: float = 1.0,
+    radius: float = 1.0,
+    starts: int = 3,
+    seed: int = 0,
+    tolerance: float = TOLERANCE,
+    max_iterations: int = 500,
+) -> Solution:
+    r"""Return the weights whose polynomial kernel gives kernel ridge regression the least objective.
+
+    .. math:: \min_{\mu \ge 0,\; \lVert \mu - \mu_0 \rVert_s \le \Lambda}
+              F(\mu) = \operatorname{tr} Y^\top \big( K_\mu^{\circ d} + \lambda I \big)^{-1} Y,
+              \qquad K_\mu = \sum_k \mu_k K_k, \quad \lambda = 1 / \texttt{regularisation}
+
+    where the power is taken entry by entry.
+
+    Parameters
+    ----------
+    grams : GramOperator
+        p centered base kernels over m rows; `radius` and `regularisation` are in units in which the mean of their mean
+        diagonals is one.
+    target : Target
+        Of the m rows; Y is ``target.Y``, shape (m, q), less its column means.
+    regularisation : float, default 1.0
+        ``1 / lambda``, positive.
+    start : ndarray of shape (p,), optional
+        Weights to begin with, not negative, in place of the uniform ones; those of another regularisation for example.
+    degree : {1, 2, 3, 4}, default 2
+        d.
+    norm : {1, 2}, default 2
+        s, the norm of the ball.
+    center : float, default 1.0
+        Length of mu_0, which is `center` times the uniform vector of unit norm: all its entries are
+        ``center / sqrt(p)`` for norm 2 and ``center / p`` for norm 1. Zero is the ball around the origin.
+    radius : float, default 1.0
+        Lambda, positive, in the same units.
+    starts : int, default 3
+        Points that the descent begins from: the uniform weights of the boundary (or `start`), the boundary point
+        against the gradient there, then random ones. For degree 1 the first is enough.
+    seed : int, default 0
+        Of the random starts.
+    tolerance : float, default 1e-6
+        Stationarity gap to reach, dimensionless.
+    max_iterations : int, default 500
+        Most kernel ridge regressions from one start.
+
+    Returns
+    -------
+    solution : Solution
+        Weights of the start that ended lowest, of the first of those that are equal within `tolerance`; their length is
+        part of the solution. With `degree`, and a certificate whose measure is the stationarity gap
+
+        .. math:: \max_{\mu'} \nabla F(\mu)^\top (\mu - \mu') / F(\mu)
+
+        over the ball, whose iterations are the kernel ridge regressions of that start, and whose objectives are F after
+        each of its steps.
+
+    Raises
+    ------
+    ValueError
+        A parameter is outside its range, the target is constant, or :math:`K_\mu^{\circ d} + \lambda I` is not positive
+        definite up to rounding at some weights of the ball.
+
+    Warns
+    -----
+    ConvergenceWarning
+        The tolerance is not reached.
+
+    Notes
+    -----
+    The gradient is :math:`-d \langle K_k, K_\mu^{\circ (d-1)} \circ \alpha \alpha^\top \rangle` with
+    :math:`\alpha = (K_\mu^{\circ d} + \lambda I)^{-1} Y`, never positive. So F falls when weights below those of mu_0
+    are raised to them, and when a point of the ball is moved outwards to its boundary: the search is over the boundary
+    above mu_0, no weight is ever thresholded, and the linear model's minimum over the ball has a closed form.
+
+    F is convex for degree 1, where F less the gap (times F) bounds the minimum from below. For higher degrees it need
+    not be, the gap is zero at any stationary point, and several starts guard against poor ones; `convexity_margin` says
+    how F bends at a solution.
+
+    Algorithm 1 of the paper moves along the gradient with a step of one, reduced by 0.8 where that is too large, which
+    depends on the units of the target. Here the first step is one radius long, later ones are Barzilai and Borwein's,
+    and a step that does not lower the largest of the last few objectives is reduced by 0.8 or more. Some 5 to 10
+    regressions a start are usual for norm 2, and 10 to 130 for norm 1, where the kernels that carry weight have to be
+    found.
+
+    Each regression costs O(m^3) for one Cholesky factor and the operator's `combine`, each step one `inner_products`
+    (`quadratic_forms` for degree 1) besides; O(m^2) memory beyond the operator's.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*, NIPS 22, equation (10),
+    Propositions 1 to 3, Algorithm 1. Equation (13) there lacks the factor -2 of the gradient, and the kernel used is
+    the power of the sum, as in (4), not the sum over exponents of (3). Birgin, Martinez, Raydan (2000), SIAM Journal on
+    Optimization 10:1196-1211: the spectral projected gradient.
+    """
+    objective = PolynomialRidge(grams, target, regularisation, degree)
+    if norm not in (1, 2):
+        raise ValueError(f"norm must be 1 or 2, got {norm!r}.")
+    if not 0 <= center < np.inf:
+        raise ValueError(f"center must be zero or positive and finite, got {center}.")
+    if not 0 < radius < np.inf:
+        raise ValueError(f"radius must be positive and finite, got {radius}.")
+    if starts < 1:
+        raise ValueError(f"starts must be at least 1, got {starts}.")
+    p = grams.n_kernels
+    if start is not None and (np.shape(start) != (p,) or not np.all(np.isfinite(start)) or np.any(np.less(start, 0))):
+        raise ValueError(f"start must be {p} finite weights, one a base kernel, none of them negative.")
+    mu_0 = np.full(p, center * float(p) ** (-1 / norm))
+    descent = _Descent(objective, mu_0, radius, int(norm), tolerance, max_iterations)
+    first = descent.to_boundary(mu_0 if start is None else np.asarray(start, dtype=np.float64))
+    best = descent.run(first)
+    for other in _other_starts(descent, best.first_gradient, 1 if degree == 1 else starts, seed):
+        run = descent.run(other)
+        if run.value < best.value * (1 - tolerance):
+            best = run
+    certificate = Certificate("stationarity gap", best.gap, tolerance, best.evaluations, best.values)
+    certificate.warn_unless_converged("nkrr", "raise max_iterations, or use a smaller regularisation, radius or degree")
+    return Solution(best.mu, certificate, objective.degree)
+
+
+def _other_starts(descent: _Descent, g: np.ndarray, starts: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield the starts after the first, on the boundary above the centre; `g` is the gradient at the first."""
+    if starts > 1:
+        yield descent.to_boundary(minimise_linear(g, descent.mu_0, descent.radius, descent.norm))
+    rng = np.random.default_rng(seed)
+    for _ in range(2, starts):
+        # Uniform over the directions above the centre, for either norm.
+        direction = np.abs(rng.normal(size=len(g))) if descent.norm == 2 else rng.exponential(size=len(g))
+        yield descent.to_boundary(descent.mu_0 + direction)
+
+
+@dataclass(frozen=True)
+class ConvexityMargin:
+    r"""How the objective of degree 2 bends at some weights.
+
+    Attributes
+    ----------
+    smallest, largest : float
+        Extreme eigenvalues of the p by p Hessian of F, in units of F per squared weight. F is convex on a convex set
+        where and only where the smallest is not negative at each of its points.
+    diagonal : float
+        The least diagonal entry of :math:`K_\mu = \sum_k \mu_k K_k`.
+    threshold : float
+        :math:`\sqrt{\lambda / 3}`: for base kernels that are diagonal matrices the Hessian is positive semi-definite
+        where `diagonal` reaches it. Of other kernels, centered ones among them, it says nothing certain.
+    """
+
+    smallest: float
+    largest: float
+    diagonal: float
+    threshold: float
+
+    @property
+    def convex(self) -> bool:
+        """Whether the Hessian is positive semi-definite, up to the rounding of its largest eigenvalue."""
+        size = max(abs(self.smallest), abs(self.largest))
+        return self.smallest >= -float(np.sqrt(np.finfo(np.float64).eps)) * size
+
+    @property
+    def diagonal_case(self) -> bool:
+        """Whether the condition that suffices for diagonal base kernels holds."""
+        return self.diagonal >= self.threshold
+
+
+def convexity_margin(
+    grams: GramOperator, target: Target, mu: np.ndarray, *, regularisation: float = 1.0
+) -> ConvexityMargin:
+    r"""Return whether the objective of `nkrr` for degree 2 is convex around some weights.
+
+    .. math:: \tfrac12 \, u^\top \nabla^2 F(\mu) \, u = \operatorname{tr} \Big[
+              4\, \alpha^\top (K_\mu \circ K_u) V (K_\mu \circ K_u) \alpha - \alpha^\top (K_u \circ K_u) \alpha \Big],
+              \quad V = (K_\mu \circ K_\mu + \lambda I)^{-1}, \; \alpha = V Y
+
+    Parameters
+    ----------
+    grams : GramOperator
+        p base kernels over m rows.
+    target : Target
+        Of the m rows.
+    mu : ndarray of shape (p,)
+        Weights, not negative; those of a solution of degree 2 for example.
+    regularisation : float, default 1.0
+        ``1 / lambda``, positive.
+
+    Returns
+    -------
+    margin : ConvexityMargin
+
+    Raises
+    ------
+    ValueError
+        The regularisation is not positive, the target is constant, `mu` is not p non-negative numbers, or
+        :math:`K_\mu \circ K_\mu + \lambda I` is not positive definite up to rounding.
+
+    Notes
+    -----
+    The whole Hessian is formed: p times the operator's `combine` and `inner_products`, so O(p^2 m^2), and O(m^3);
+    O(p m q + m^2) memory. A diagnostic for hundreds of kernels.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*, NIPS 22, Proposition 4 and
+    equations (19) and (23). The right side of (19) is half the quadratic form on its left; in (20) the last two factors
+    are meant to be :math:`[K_\mu]_{lj} [K_u]_{lj}`; the 4 of N is missing below (21); and V before (22) is meant to be
+    that of (19), with the square of the kernel, without which :math:`\sqrt{\lambda / 3}` does not follow from (23).
+    """
+    objective = PolynomialRidge(grams, target, regularisation, degree=2)
+    mu = np.asarray(mu, dtype=np.float64)
+    p = grams.n_kernels
+    if mu.shape != (p,) or not (np.isfinite(mu) & (mu >= 0)).all():
+        raise ValueError(f"mu must be {p} finite weights, one a base kernel, none of them negative.")
+    at = objective.at(mu)
+    eigenvalues = np.linalg.eigvalsh(objective.hessian(at))
+    threshold = float(np.sqrt(objective.ridge / 3))
+    return ConvexityMargin(float(eigenvalues[0]), float(eigenvalues[-1]), float(at.K.diagonal().min()), threshold)
+
+
+def _power(K: np.ndarray, degree: int) -> np.ndarray:
+    """Return the power of a matrix entry by entry, freshly allocated."""
+    P = K.copy()
+    for _ in range(degree - 1):
+        P *= K
+    return P

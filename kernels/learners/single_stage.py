@@ -1,0 +1,96 @@
+"""single-stage: kernel ridge regression with alignment as the regularisation of the weights."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernels.learners.one_stage import ADVICE, MOST_ITERATIONS
+from kernels.learners.solution import Solution
+from kernels.operators import GramOperator
+from kernels.solvers.certificate import TOLERANCE
+from kernels.solvers.minimax import Orthant, minimise
+from kernels.solvers.ridge import RidgeProblem
+from kernels.targets import Target
+
+
+def single_stage(
+    grams: GramOperator,
+    target: Target,
+    *,
+    regularisation: float = 1.0,
+    start: np.ndarray | None = None,
+    gamma: float = 1.0,
+    gamma1: float = 0.0,
+    gamma2: float = 1.0,
+    tolerance: float = TOLERANCE,
+    max_iterations: int = MOST_ITERATIONS,
+) -> Solution:
+    r"""Return the weights that trade the fit of kernel ridge regression against the alignment of the kernel.
+
+    .. math:: \min_{\mu \ge 0} \; \frac{\lambda}{\lVert Y \rVert^2} \operatorname{tr} Y^\top (K_\mu + \lambda I)^{-1} Y
+              - \gamma\, \mu^\top \hat a + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu
+
+    The first term is one for the zero kernel and zero for a perfect fit. :math:`\hat a_k = \langle K_k, Y Y^\top
+    \rangle / (m \lVert Y \rVert^2)` and :math:`\hat M_{kl} = \langle K_k, K_l \rangle / m^2` have no units and do not
+    grow with m, so neither do the parameters.
+
+    Parameters
+    ----------
+    grams : GramOperator
+        p centered base kernels over m rows, scaled so that their mean diagonals have mean one.
+    target : Target
+        Of those rows.
+    regularisation : float, default 1
+        1 / lambda.
+    start : ndarray of shape (p,), optional
+        Weights to begin with, such as those of a neighbouring regularisation; by default the minimiser of the last two
+        terms.
+    gamma, gamma1, gamma2 : float, default 1, 0, 1
+        gamma rewards alignment; gamma' and gamma'' bound the weights and the norm of the kernel. Not negative; gamma'
+        or gamma'' positive. With gamma and gamma'' large the direction is that of alignf; all three are worth tuning.
+    tolerance : float, default 1e-6
+        Relative duality gap to reach.
+    max_iterations : int, default 200
+        Most solutions of the ridge regression.
+
+    Returns
+    -------
+    solution : Solution
+        mu, whose length matters; the certificate is a duality gap.
+
+    Raises
+    ------
+    ValueError
+        A parameter is out of its range.
+
+    Warns
+    -----
+    ConvergenceWarning
+        The gap stays above the tolerance.
+
+    Notes
+    -----
+    Newton's method with an exact Hessian; each step is a non-negative quadratic program of size p, and so is the lower
+    bound. O(p^2 m^2) for M, then O(m^3 / 3 + p m^2) an iteration.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4, equation (9). There lambda is subsumed in the
+    other three parameters; here it is kept, so that one grid of it serves all learners.
+    """
+    if min(gamma, gamma1, gamma2) < 0 or not np.isfinite([gamma, gamma1, gamma2]).all():
+        raise ValueError(f"gamma, gamma1 and gamma2 must not be negative, got {gamma}, {gamma1}, {gamma2}.")
+    if gamma1 == gamma2 == 0:
+        raise ValueError("gamma1 or gamma2 must be positive, or the weights have no bound; set gamma2 to 1.")
+    problem = RidgeProblem(grams, target, regularisation)
+    m = grams.n_rows
+    squared = float(np.vdot(problem.Y, problem.Y))
+    a = np.maximum(grams.quadratic_forms(problem.Y), 0.0) / (m * squared)
+    M = grams.frobenius() / m**2
+    # The common factor of the first term is taken to the other two.
+    outer = Orthant(
+        squared / problem.ridge * (gamma2 * M + gamma1 * np.eye(len(a))), squared / problem.ridge * gamma * a
+    )
+    begin = outer.start(grams.n_kernels) if start is None else start
+    mu, certificate, _ = minimise(problem, outer, begin, tolerance, max_iterations)
+    return Solution(mu, certificate.warn_unless_converged("single-stage", ADVICE))

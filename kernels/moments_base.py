@@ -1,0 +1,160 @@
+"""What first-stage statistics have in common, whether they came from tiles or from features."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class FoldMoments(ABC):
+    """Base of `GramMoments` and `FeatureMoments`: the rows held, and all that follows from M, a and the targets.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The base kernels.
+    labels : tuple of int
+        The fold groups held.
+    rows : ndarray of shape (m,)
+        Position in the data set of each row, sorted by group; what a subclass keeps by row follows it.
+    group : ndarray of shape (m,)
+        Position in `labels` of each row's group.
+    targets : ndarray of shape (m, q)
+        Y, less `target_mean`.
+    target_mean : ndarray of shape (q,)
+        Mean of Y over all rows of the pass, whatever rows are held.
+    origin : ndarray of shape (d,)
+        Subtracted from every row before a kernel sees it.
+    """
+
+    names: tuple[str, ...]
+    labels: tuple[int, ...]
+    rows: np.ndarray
+    group: np.ndarray
+    targets: np.ndarray
+    target_mean: np.ndarray
+    origin: np.ndarray
+
+    @property
+    def n_rows(self) -> int:
+        """m, the number of rows."""
+        return len(self.rows)
+
+    @property
+    def n_kernels(self) -> int:
+        """p, the number of base kernels."""
+        return len(self.names)
+
+    # Centered --------------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def frobenius_diagonal(self) -> np.ndarray:
+        """Diagonal of M, the squared norms of the centered base kernels, shape (p,)."""
+
+    @property
+    @abstractmethod
+    def target(self) -> np.ndarray:
+        """a, the Frobenius products of the centered base kernels with the target kernel, shape (p,)."""
+
+    @property
+    @abstractmethod
+    def constant(self) -> np.ndarray:
+        """Whether each base kernel is constant on the rows held, once centered, shape (p,)."""
+
+    @abstractmethod
+    def refuse_constants(self) -> None:
+        """Raise ValueError if `constant` base kernels leave a learner nothing to weigh."""
+
+    @abstractmethod
+    def _squared_norm(self, mu: np.ndarray) -> float:
+        """Return the squared Frobenius norm of the centered ``sum_k mu_k K_k``."""
+
+    @property
+    def _centered_targets(self) -> np.ndarray:
+        return self.targets - self.targets.mean(axis=0)
+
+    @property
+    def target_norm(self) -> float:
+        """Frobenius norm of the centered target kernel."""
+        return _kernel_norm(self._centered_targets)
+
+    @property
+    def alignments(self) -> np.ndarray:
+        """Centered alignment of each base kernel with the target kernel, shape (p,); zero for a constant one."""
+        return _alignments(self.target, self.frobenius_diagonal, self.constant, self.target_norm)
+
+    def alignment(self, mu: np.ndarray) -> float:
+        """Return the centered alignment of ``sum_k mu_k K_k``, base kernels as given, with the target kernel."""
+        mu = np.asarray(mu, dtype=np.float64)
+        return float(mu @ self.target / (np.sqrt(self._squared_norm(mu)) * self.target_norm))
+
+    # Uncentered ------------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def uncentered_frobenius_diagonal(self) -> np.ndarray:
+        """Squared norms of the base kernels as given, shape (p,)."""
+
+    @property
+    @abstractmethod
+    def uncentered_target(self) -> np.ndarray:
+        """Frobenius products of the base kernels with the target kernel, both as given, shape (p,)."""
+
+    @property
+    def _raw_targets(self) -> np.ndarray:
+        return self.targets + self.target_mean
+
+    @property
+    def uncentered_target_norm(self) -> float:
+        """Frobenius norm of the target kernel as given."""
+        return _kernel_norm(self._raw_targets)
+
+    @property
+    def uncentered_alignments(self) -> np.ndarray:
+        """Alignment of each base kernel with the target kernel, both as given, shape (p,); zero for a zero kernel.
+
+        References
+        ----------
+        Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; JMLR 2012, section 2.3, calls it A.
+        """
+        squared_norms = self.uncentered_frobenius_diagonal
+        return _alignments(self.uncentered_target, squared_norms, squared_norms <= 0, self.uncentered_target_norm)
+
+    # Fold groups -----------------------------------------------------------------------------------------------------
+
+    def _held(self, groups: Sequence[int]) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+        """Return positions of some fold groups and of their rows, and the attributes of this class for these alone.
+
+        Raises
+        ------
+        ValueError
+            A group is not held, or none is given.
+        """
+        unknown = sorted(set(groups) - set(self.labels))
+        if unknown or not len(groups):
+            raise ValueError(f"groups must be some of {list(self.labels)}, got {list(groups)}.")
+        keep = np.flatnonzero(np.isin(self.labels, list(groups)))
+        held = np.flatnonzero(np.isin(self.group, keep))
+        attributes = {
+            "labels": tuple(self.labels[g] for g in keep),
+            "rows": self.rows[held],
+            "group": np.searchsorted(keep, self.group[held]),
+            "targets": self.targets[held],
+        }
+        return keep, held, attributes
+
+
+def _kernel_norm(Y: np.ndarray) -> float:
+    """Return the Frobenius norm of ``Y Y'`` without forming it."""
+    return float(np.linalg.norm(Y.T @ Y))
+
+
+def _alignments(products: np.ndarray, squared_norms: np.ndarray, zero: np.ndarray, target_norm: float) -> np.ndarray:
+    """Return products over norms, shape (p,), and zero for kernels that are `zero`."""
+    return np.where(zero, 0.0, products) / (np.sqrt(np.where(zero, 1.0, squared_norms)) * target_norm)

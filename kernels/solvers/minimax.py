@@ -1,0 +1,303 @@
+r"""Convex minimax problems of one-stage learners: weights outside, a predictor inside.
+
+.. math:: \min_{\mu \in \mathcal M} \max_{\alpha \in \mathcal A} \; \ell(\alpha) - \mu^\top v(\alpha) + R(\mu),
+          \qquad v_k(\alpha) = \operatorname{tr} \alpha^\top K_k \alpha
+
+The inner problem is kernel ridge regression (`RidgeProblem`) or a support vector machine (`SupportVectorProblem`). Its
+value J(mu) is convex with gradient -v; the outer set is a norm ball (`Ball`) or the orthant with a quadratic R
+(`Orthant`). Both know their dual: every inner solution gives a lower bound of the minimum, and the difference to the
+value reached is the duality gap that a learner reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from kernels.operators import GramOperator
+from kernels.solvers.active_set import minimise_nonnegative, minimise_on_simplex
+from kernels.solvers.certificate import Certificate
+
+WORKING_SET = 256
+"""Most base kernels whose Hessian is formed: those that carry weight first, then those of the largest form."""
+
+SUFFICIENT = 1e-4
+"""Share of the decrease that the slope promises which a step must bring."""
+
+ROUNDING = 1e-13
+"""Of an objective, relative to its size."""
+
+SHORTEST_STEP = 1e-8
+"""A line search that is down to this share of a direction has reached the rounding of the objective."""
+
+RELATIVE_RIDGE = 1e-9
+"""Added to the Hessian's diagonal, relative to its largest entry, so that dependent kernels share their weight."""
+
+
+@dataclass(frozen=True)
+class Inner:
+    """Solution of the inner problem at some weights.
+
+    Attributes
+    ----------
+    objective : float
+        J(mu), or an upper bound of it.
+    constant : float
+        l(alpha), so that ``constant - mu . forms`` bounds J(mu) from below for every mu.
+    forms : ndarray of shape (p,)
+        v, the quadratic forms of alpha; -v is the gradient of J.
+    dual : ndarray of shape (m, q)
+        alpha.
+    hessian : callable
+        ``hessian(kernels)`` gives the Hessian of J on some base kernels, positive semi-definite.
+    """
+
+    objective: float
+    constant: float
+    forms: np.ndarray
+    dual: np.ndarray
+    hessian: Callable[[np.ndarray], np.ndarray]
+
+
+class InnerProblem(Protocol):
+    """What is solved at given weights."""
+
+    @property
+    def grams(self) -> GramOperator:
+        """The base kernels."""
+
+    def at(self, mu: np.ndarray) -> Inner:
+        """Return the solution at the weights mu, shape (p,)."""
+
+
+class Outer(Protocol):
+    """The set of weights and what is added to the objective on it."""
+
+    def start(self, p: int) -> np.ndarray:
+        """Return weights to begin with, shape (p,)."""
+
+    def penalty(self, mu: np.ndarray) -> float:
+        """Return R(mu)."""
+
+    def lower_bound(self, inner: Inner) -> float:
+        """Return the minimum over all weights of ``constant - mu . forms + R(mu)``: a bound of the whole problem."""
+
+    def slope(self, mu: np.ndarray, inner: Inner, towards: np.ndarray) -> float:
+        """Return the derivative of the objective at mu along ``towards - mu``."""
+
+    def candidates(self, mu: np.ndarray, inner: Inner) -> Iterator[np.ndarray]:
+        """Yield feasible weights to move towards, the most promising first; along the last one the objective falls."""
+
+
+@dataclass(frozen=True)
+class Ball:
+    r"""Weights :math:`\mu = \mu_0 + \nu` with :math:`\nu \ge 0` and :math:`\lVert \nu \rVert_s \le \Lambda`.
+
+    J falls in every weight, so the minimum over the whole ball around mu_0 has nu >= 0 and lies on its boundary, at
+    :math:`\nu = \Lambda\, T(v)` with T the gradient of the dual norm, :math:`T_k \propto v_k^{1/(s-1)}` of unit norm.
+
+    Attributes
+    ----------
+    center : ndarray of shape (p,)
+        mu_0, not negative.
+    radius : float
+        Lambda, positive.
+    norm : float
+        s, at least 1, may be infinite.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2009), UAI, Theorem 1 (s = 2); Kloft, Brefeld, Sonnenburg, Zien (2011), JMLR
+    12:953-997, section 3 (any s, mu_0 = 0). For s > 1 the step is Newton's on ``nu = Lambda T(v(nu))``, whose Jacobian
+    is I plus a product of two positive semi-definite matrices, so never singular; for s = 1 a quadratic model is
+    minimised on the simplex.
+    """
+
+    center: np.ndarray
+    radius: float = 1.0
+    norm: float = 1.0
+
+    def start(self, p: int) -> np.ndarray:
+        """Return the uniform weights of the boundary."""
+        return self.center + np.full(p, self.radius * float(p) ** -(1 / self.norm))
+
+    def penalty(self, mu: np.ndarray) -> float:
+        """Return zero."""
+        return 0.0
+
+    def lower_bound(self, inner: Inner) -> float:
+        """Return ``constant - mu_0 . v - Lambda |v|``, in the dual norm."""
+        dual_norm = np.inf if self.norm == 1 else (1.0 if np.isinf(self.norm) else self.norm / (self.norm - 1))
+        v = inner.forms
+        return float(inner.constant - self.center @ v - self.radius * np.linalg.norm(v, dual_norm))
+
+    def slope(self, mu: np.ndarray, inner: Inner, towards: np.ndarray) -> float:
+        """Return the derivative along a direction."""
+        return float(inner.forms @ (mu - towards))
+
+    def candidates(self, mu: np.ndarray, inner: Inner) -> Iterator[np.ndarray]:
+        """Yield Newton's weights, those of the closed-form update that never ascends, and the linear minimiser."""
+        v, nu = np.maximum(inner.forms, 0.0), mu - self.center
+        if self.norm == 1:
+            yield self.center + self._simplex_newton(nu, v, inner)
+            return
+        T = self._linear_minimiser(v)
+        if not np.isinf(self.norm):
+            if len(mu) <= WORKING_SET:
+                yield self.center + self._newton(nu, v, T, inner)
+            if not self.center.any():
+                yield self._scaled((nu**2 * v) ** (1 / (self.norm + 1)))
+        yield self.center + self.radius * T
+
+    def _scaled(self, nu: np.ndarray) -> np.ndarray:
+        return nu * (self.radius / np.linalg.norm(nu, self.norm))
+
+    def _linear_minimiser(self, v: np.ndarray) -> np.ndarray:
+        """Return T, of unit norm."""
+        powers = (v / v.max()) ** (1 / (self.norm - 1)) if v.any() else np.ones_like(v)
+        return np.asarray(powers / np.linalg.norm(powers, self.norm))
+
+    def _newton(self, nu: np.ndarray, v: np.ndarray, T: np.ndarray, inner: Inner) -> np.ndarray:
+        positive = np.flatnonzero(T)
+        t, r = T[positive], 1 / (self.norm - 1)
+        # N^(s-1) of T = v^r / N, from the largest entry, whose powers neither overflow nor vanish.
+        top = t.argmax()
+        N = v[positive][top] / t[top] ** (self.norm - 1)
+        derivative = r * (np.diag(t / v[positive]) - np.outer(t, t) / N)
+        jacobian = np.eye(len(t)) + self.radius * derivative @ inner.hessian(positive)
+        moved = nu[positive] - np.linalg.solve(jacobian, nu[positive] - self.radius * t)
+        new = np.zeros_like(nu)
+        # A step that would leave the orthant keeps a tenth of the weight.
+        new[positive] = np.maximum(moved, 0.1 * np.minimum(nu[positive], self.radius * t))
+        return self._scaled(new) if new.any() else self.radius * T
+
+    def _simplex_newton(self, nu: np.ndarray, v: np.ndarray, inner: Inner) -> np.ndarray:
+        carried = nu > 0
+        rank = np.argsort(np.where(carried, -np.inf, -v), kind="stable")
+        kernels = np.sort(rank[: max(WORKING_SET, int(carried.sum()))])
+        H = inner.hessian(kernels)
+        H.flat[:: len(H) + 1] += RELATIVE_RIDGE * max(float(H.diagonal().max()), float(v.max()) / self.radius)
+        new = np.zeros_like(nu)
+        new[kernels] = minimise_on_simplex(H, -v[kernels] - H @ nu[kernels], self.radius, nu[kernels])
+        return new
+
+
+@dataclass(frozen=True)
+class Orthant:
+    r"""Weights :math:`\mu \ge 0` with :math:`R(\mu) = \mu^\top Q \mu - \mu^\top c`.
+
+    Attributes
+    ----------
+    Q : ndarray of shape (p, p)
+        Symmetric positive semi-definite, with positive diagonal.
+    c : ndarray of shape (p,)
+        Not negative.
+
+    Notes
+    -----
+    The lower bound of an inner solution is itself a non-negative quadratic program, solved by active sets.
+    """
+
+    Q: np.ndarray
+    c: np.ndarray
+
+    def _minimiser(self, A: np.ndarray, b: np.ndarray) -> np.ndarray:
+        scale = 1.0 / np.sqrt(A.diagonal())
+        return minimise_nonnegative(scale[:, None] * A * scale, scale * b) * scale
+
+    def start(self, p: int) -> np.ndarray:
+        """Return the minimiser of R alone; uniform weights where that is zero."""
+        mu = self._minimiser(self.Q, self.c / 2)
+        return mu if mu.any() else np.full(p, 1 / p)
+
+    def penalty(self, mu: np.ndarray) -> float:
+        """Return R(mu)."""
+        return float(mu @ self.Q @ mu - mu @ self.c)
+
+    def lower_bound(self, inner: Inner) -> float:
+        """Return the minimum over mu >= 0 of ``constant + mu' Q mu - mu . (v + c)``."""
+        mu = self._minimiser(self.Q, (inner.forms + self.c) / 2)
+        # At the minimiser mu' Q mu = mu . (v + c) / 2; the smaller of two expressions of the value stays a bound.
+        value = mu @ self.Q @ mu - mu @ (inner.forms + self.c)
+        return float(inner.constant + min(value, -(mu @ self.Q @ mu)))
+
+    def slope(self, mu: np.ndarray, inner: Inner, towards: np.ndarray) -> float:
+        """Return the derivative along a direction."""
+        return float((2 * self.Q @ mu - self.c - inner.forms) @ (towards - mu))
+
+    def candidates(self, mu: np.ndarray, inner: Inner) -> Iterator[np.ndarray]:
+        """Yield the minimiser over the orthant of the quadratic model."""
+        H = inner.hessian(np.arange(len(mu)))
+        A = self.Q + H / 2
+        A.flat[:: len(A) + 1] += RELATIVE_RIDGE * A.diagonal().max()
+        yield self._minimiser(A, (self.c + inner.forms + H @ mu) / 2)
+
+
+def minimise(
+    problem: InnerProblem, outer: Outer, start: np.ndarray, tolerance: float, max_iterations: int
+) -> tuple[np.ndarray, Certificate, Inner]:
+    """Return the weights that minimise a convex minimax problem, with their certificate and the inner solution.
+
+    Parameters
+    ----------
+    problem : InnerProblem
+        The predictor inside.
+    outer : Outer
+        The set of weights outside.
+    start : ndarray of shape (p,)
+        Feasible weights to begin with.
+    tolerance : float
+        Duality gap, relative to the objective's size, at which to stop.
+    max_iterations : int
+        Most solutions of the inner problem.
+
+    Returns
+    -------
+    mu : ndarray of shape (p,)
+    certificate : Certificate
+        Its residual is the gap between the value at mu and the best lower bound seen: an upper bound of what the
+        objective can still fall, relative to the value.
+    inner : Inner
+        The inner solution at mu.
+
+    Notes
+    -----
+    Newton's method with a line search that halves; where Newton's direction does not descend, the next candidate of
+    `outer` does. Every solution of the inner problem counts as an iteration, rejected steps included.
+    """
+    mu = start
+    inner = problem.at(mu)
+    value = inner.objective + outer.penalty(mu)
+    objectives, bound, iterations = [value], outer.lower_bound(inner), 1
+    size = abs(inner.objective)
+    while value - bound > tolerance * size and iterations < max_iterations:
+        improved = False
+        for target in outer.candidates(mu, inner):
+            slope, step = outer.slope(mu, inner, target), 1.0
+            while slope < 0 and step > SHORTEST_STEP and iterations < max_iterations and not improved:
+                trial = mu + step * (target - mu)
+                found = problem.at(trial)
+                reached = found.objective + outer.penalty(trial)
+                iterations += 1
+                nearer = outer.lower_bound(found)
+                # Once the value is down to its rounding, a step counts that halves what the bound leaves open.
+                settled = reached - value <= ROUNDING * size and value - nearer < (value - bound) / 2
+                improved = settled or reached <= value + SUFFICIENT * step * slope
+                bound = max(bound, nearer)
+                # The minimum of the parabola through both values and the slope, within a tenth and a half.
+                curved = reached - value - step * slope
+                step *= float(np.clip(-step * slope / (2 * curved), 0.1, 0.5)) if curved > 0 else 0.5
+                if not improved and step < 1e-2:
+                    break
+            if improved:
+                mu, inner, value = trial, found, reached
+                size = abs(inner.objective)
+                objectives.append(value)
+                break
+        if not improved:
+            break
+    residual = max(value - bound, 0.0) / size if size > 0 else 0.0
+    return mu, Certificate("duality gap", float(residual), tolerance, iterations, tuple(objectives)), inner

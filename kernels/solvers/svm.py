@@ -1,0 +1,268 @@
+"""The support vector machine as the inner problem of a one-stage learner, solved to rounding by active sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from kernels.operators import GramOperator
+from kernels.solvers.minimax import Inner
+from kernels.targets import Target
+
+FEASIBLE = 1e-9
+"""How far, in units of the margin, a point may lie on the wrong side of its condition."""
+
+AT_BOUND = 1e-8
+"""Coefficients within this share of C from a bound count as at it when a solution of scikit-learn is taken over."""
+
+MOST_PASSES = 12
+"""Passes of the active-set method from one starting point."""
+
+START_TOLERANCE, FINE_TOLERANCE = 1e-3, 1e-9
+"""Of scikit-learn's solver: to start from, and to fall back on where the active sets do not settle."""
+
+MAX_ITERATIONS = 1_000_000
+"""Of scikit-learn's solver."""
+
+RIDGE = 1e-11
+"""Added to the diagonal of the free block, relative to its mean, so that dependent rows share their coefficients."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    r"""Solution of a binary support vector machine.
+
+    .. math:: \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K (y \circ a)
+
+    Attributes
+    ----------
+    coefficients : ndarray of shape (n,)
+        a.
+    intercept : float
+        b, that of least loss.
+    free : ndarray of int of shape (f,)
+        Positions strictly between the bounds.
+    factor : tuple or None
+        Cholesky factor of K on the free rows, where it was left over.
+    """
+
+    coefficients: np.ndarray
+    intercept: float
+    free: np.ndarray
+    factor: tuple[np.ndarray, bool] | None = None
+
+
+class SupportVectorProblem:
+    r"""The value of a support vector machine as a function of the kernel's weights.
+
+    .. math:: J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K_\mu (y \circ a)
+
+    Several classes are set one against one; J is then the sum over their pairs.
+
+    Attributes
+    ----------
+    grams : GramOperator
+        p centered base kernels over m rows.
+    pairs : list of (ndarray, ndarray)
+        Rows and signs of each binary problem.
+    C : float
+
+    References
+    ----------
+    Lanckriet et al. (2004), JMLR 5:27-72; as stated in Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
+    """
+
+    def __init__(self, grams: GramOperator, target: Target, regularisation: float) -> None:
+        """Take the training rows; ``C = regularisation``.
+
+        Raises
+        ------
+        ValueError
+            The regularisation is not positive and finite, or the target is not of classes.
+        """
+        if not 0 < regularisation < np.inf:
+            raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is C.")
+        if target.task != "classification":
+            raise ValueError("a support vector machine needs a classification, got a regression; use a KRR learner.")
+        self._grams = grams
+        self.C = float(regularisation)
+        self.pairs = []
+        for first, second in combinations(np.unique(target.values).tolist(), 2):
+            rows = np.flatnonzero((target.values == first) | (target.values == second))
+            self.pairs.append((rows, np.where(target.values[rows] == second, 1.0, -1.0)))
+        self._machines: list[Machine | None] = [None] * len(self.pairs)
+
+    @property
+    def grams(self) -> GramOperator:
+        """The base kernels."""
+        return self._grams
+
+    def at(self, mu: np.ndarray) -> Inner:
+        """Solve at the weights mu, shape (p,), from the last solution.
+
+        Notes
+        -----
+        `objective` is the primal value, an upper bound of J also where the solver stopped short; `constant` belongs to
+        the dual solution, so that the gap between both shows it. The Hessian holds while the free rows stay the same:
+        J is once differentiable everywhere and twice between such changes.
+
+        .. math:: H_{kl} = 2\\, g_k^\\top Z g_l, \\qquad g_k = (K_k \\beta)_{free}
+
+        with Z the inverse of the free block of K_mu on coefficients that sum to zero.
+        """
+        K = self._grams.combine(mu)
+        dual = np.zeros((len(K), len(self.pairs)))
+        solved: list[tuple[np.ndarray, tuple[np.ndarray, bool]]] = []
+        primal = 0.0
+        for j, (rows, y) in enumerate(self.pairs):
+            K_pair = K if len(rows) == len(K) else K[np.ix_(rows, rows)]
+            machine = solve_machine(K_pair, y, self.C, self._machines[j])
+            self._machines[j] = replace(machine, factor=None)
+            beta = y * machine.coefficients
+            dual[rows, j] = beta
+            scores = K_pair @ beta
+            loss = np.maximum(0.0, 1.0 - y * (scores + machine.intercept)).sum()
+            primal += float(beta @ scores + 2 * self.C * loss)
+            solved.append((rows[machine.free], machine.factor or _factor(K_pair[np.ix_(machine.free, machine.free)])))
+        products = self._grams.products(dual)
+        # The matrices end here; what the Hessian needs of them are p columns a pair.
+        columns = [(g, _on_plane(factor, g)) for g, factor in _free_columns(products, solved)]
+
+        def hessian(kernels: np.ndarray) -> np.ndarray:
+            H = np.zeros((len(kernels), len(kernels)))
+            for g, Zg in columns:
+                H += 2 * g[:, kernels].T @ Zg[:, kernels]
+            return H
+
+        return Inner(
+            objective=primal,
+            constant=float(2 * np.abs(dual).sum()),
+            forms=np.einsum("kiq,iq->k", products, dual),
+            dual=dual,
+            hessian=hessian,
+        )
+
+
+def solve_machine(K: np.ndarray, y: np.ndarray, C: float, start: Machine | None = None) -> Machine:
+    """Return the solution of a binary machine, from a neighbouring one where it is given.
+
+    Parameters
+    ----------
+    K : ndarray of shape (n, n)
+        Positive semi-definite. Not modified.
+    y : ndarray of shape (n,)
+        Plus and minus one, both present.
+    C : float
+        Bound of the coefficients.
+    start : Machine, optional
+        Solution of a like problem over the same rows.
+
+    Notes
+    -----
+    Newton's method on the optimality conditions, which is a primal-dual active-set method: O(f^3) a pass for f rows
+    strictly between the bounds, a handful of passes from a neighbouring solution, and then exact to rounding. Where it
+    does not settle, scikit-learn's solver gives a better start, and in the end the solution.
+    """
+    if start is not None:
+        machine = _active_sets(K, y, C, start.coefficients)
+        if machine is not None:
+            return machine
+    a = np.zeros(len(y))
+    for tolerance in (START_TOLERANCE, FINE_TOLERANCE):
+        a = _by_decomposition(K, y, C, tolerance)
+        machine = _active_sets(K, y, C, a)
+        if machine is not None:
+            return machine
+    return Machine(a, _best_intercept(K @ (y * a), y), np.flatnonzero((a > 0) & (a < C)))
+
+
+def _by_decomposition(K: np.ndarray, y: np.ndarray, C: float, tolerance: float) -> np.ndarray:
+    """Return coefficients from scikit-learn's solver, shape (n,)."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning  # here, because it brings pandas along
+    from sklearn.svm import SVC
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the learner's certificate shows what is missing
+        fitted = SVC(kernel="precomputed", C=C, tol=tolerance, max_iter=MAX_ITERATIONS).fit(K, y)
+    a = np.zeros(len(y))
+    a[fitted.support_] = np.abs(fitted.dual_coef_[0])
+    return a
+
+
+def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray) -> Machine | None:
+    """Return the solution, from coefficients whose bounds are a guess of its bounds, or None."""
+    low, high = a <= AT_BOUND * C, a >= (1 - AT_BOUND) * C
+    for _ in range(MOST_PASSES):
+        f = np.flatnonzero(~(low | high))
+        if not len(f):
+            return None
+        beta = np.where(high, y * C, 0.0)
+        K_free = K if len(f) == len(K) else K[np.ix_(f, f)]
+        factor = _factor(K_free)
+        beta[f], intercept = _bordered(K_free, factor, y[f] - (K @ beta)[f], -beta.sum())
+        a = y * beta
+        gain = 1.0 - y * (K @ beta + intercept)
+        # Free rows that left the box go to the bound they crossed; bound rows on the margin's wrong side come free.
+        now_low = np.where(low, gain <= FEASIBLE, a < 0) & ~high
+        now_high = np.where(high, gain >= -FEASIBLE, a > C) & ~low
+        if (now_low == low).all() and (now_high == high).all():
+            return Machine(a, intercept, f, factor) if np.abs(gain[f]).max() <= FEASIBLE else None
+        low, high = now_low, now_high
+    return None
+
+
+def _bordered(K: np.ndarray, factor: tuple[np.ndarray, bool], g: np.ndarray, total: float) -> tuple[np.ndarray, float]:
+    """Return x and b with ``K x + b 1 = g`` and ``1 . x = total``, K positive semi-definite, from its factor."""
+    ones = cho_solve(factor, np.ones(len(g)), check_finite=False)
+    x, b = np.zeros(len(g)), 0.0
+    for _ in range(2):  # the second round takes the ridge's error off
+        solved = cho_solve(factor, g - K @ x - b, check_finite=False)
+        change = (solved.sum() - (total - x.sum())) / ones.sum()
+        x, b = x + solved - change * ones, b + change
+    return x, float(b)
+
+
+def _free_columns(
+    products: np.ndarray, solved: list[tuple[np.ndarray, tuple[np.ndarray, bool]]]
+) -> Iterator[tuple[np.ndarray, tuple[np.ndarray, bool]]]:
+    """Yield each pair's products on its free rows, shape (f, p), with the factor there, where there are such rows."""
+    for j, (free, factor) in enumerate(solved):
+        if len(free) > 1:
+            yield products[:, free, j].T, factor
+
+
+def _on_plane(factor: tuple[np.ndarray, bool], g: np.ndarray) -> np.ndarray:
+    """Return the x of ``K x + b 1 = g`` with columns that sum to zero, shape of g, from the factor of K."""
+    solved = cho_solve(factor, np.column_stack([g, np.ones(len(g))]), check_finite=False)
+    ones = solved[:, -1]
+    return np.asarray(solved[:, :-1] - np.outer(ones, solved[:, :-1].sum(axis=0) / ones.sum()))
+
+
+def _factor(K: np.ndarray) -> tuple[np.ndarray, bool]:
+    """Return the Cholesky factor of K with a ridge as small as its rounding allows."""
+    ridge = RIDGE * float(K.trace()) / max(len(K), 1)
+    for _ in range(8):
+        regular = K.copy()
+        regular.flat[:: len(K) + 1] += ridge
+        try:
+            return cho_factor(regular.T, lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError:
+            ridge *= 10
+    raise ArithmeticError("the kernel on the free rows is far from positive semi-definite; is it finite?")
+
+
+def _best_intercept(scores: np.ndarray, y: np.ndarray) -> float:
+    """Return the b that minimises the sum of ``max(0, 1 - y (scores + b))``, a piecewise linear function."""
+    kinks = y - scores
+    order = np.argsort(kinks, kind="stable")
+    # Left of all kinks every positive row loses: the slope is minus their number, and each kink adds one.
+    slope = np.arange(1, len(y) + 1) - np.count_nonzero(y > 0)
+    first = int(np.argmax(slope >= 0))
+    last = int(np.argmax(slope > 0)) if (slope > 0).any() else first
+    return float((kinks[order[first]] + kinks[order[last]]) / 2)

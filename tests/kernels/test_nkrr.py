@@ -1,0 +1,362 @@
+"""nkrr: derivatives, optimality on both balls, and the same weights however the kernels are held."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.optimize import LinearConstraint, minimize
+from sklearn.exceptions import ConvergenceWarning
+
+from kernels import FeatureFamily, GaussianFamily, Target
+from kernels.learners import LEARNERS
+from kernels.learners.nkrr import PolynomialRidge, convexity_margin, nkrr
+from kernels.operators import FeatureGrams, StackedGrams, TiledGrams, gram_operator
+
+GAP = 1e-6
+DEGREES = [1, 2, 3, 4]
+
+
+def features(m: int = 40, p: int = 5, seed: int = 0) -> np.ndarray:
+    """Return centered features of unequal size, the mean of the mean diagonals of their kernels being one."""
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(m, p)) * np.linspace(0.5, 1.5, p)
+    Z -= Z.mean(axis=0)
+    return Z / np.sqrt((Z**2).mean())
+
+
+def labels(Z: np.ndarray, seed: int = 0) -> Target:
+    rng = np.random.default_rng(seed + 1)
+    return Target.of(Z[:, 0] * Z[:, 1] + 0.5 * Z[:, 2] + 0.3 * rng.normal(size=len(Z)))
+
+
+def stacked(Z: np.ndarray) -> StackedGrams:
+    return StackedGrams(np.einsum("ik,jk->kij", Z, Z))
+
+
+def gaussians(m: int = 35, seed: int = 3) -> tuple[StackedGrams, Target]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, 3))
+    grams = gram_operator(GaussianFamily([0.05, 0.3, 1.5, 4.0]), X, shift=np.zeros(4), scales=np.full(4, 0.7))
+    return grams, Target.of(np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=m))
+
+
+def linear_problem(p: int = 5, seed: int = 0) -> tuple[StackedGrams, Target]:
+    Z = features(p=p, seed=seed)
+    return stacked(Z), labels(Z, seed)
+
+
+PROBLEMS = {"features": linear_problem(), "gaussians": gaussians(), "more": linear_problem(p=9, seed=2)}
+
+
+@pytest.fixture(params=PROBLEMS.values(), ids=PROBLEMS)
+def problem(request) -> tuple[StackedGrams, Target]:
+    return request.param
+
+
+def value(grams: StackedGrams, target: Target, mu: np.ndarray, degree: int, regularisation: float = 1.0) -> float:
+    """Return F by the definition."""
+    K = sum(weight * K_k for weight, K_k in zip(mu, grams.grams, strict=True)) ** degree
+    Y = target.Y - target.Y.mean(axis=0)
+    return float(np.trace(Y.T @ np.linalg.inv(K + np.eye(len(K)) / regularisation) @ Y))
+
+
+def centre(p: int, norm: int, center: float = 1.0) -> np.ndarray:
+    unit = np.ones(p)
+    return center * unit / np.linalg.norm(unit, norm)
+
+
+def on_ball(rng: np.random.Generator, mu_0: np.ndarray, norm: int, radius: float = 1.0) -> np.ndarray:
+    """Return a random point of the ball that is not negative: anywhere in it, below the centre too."""
+    while True:
+        nu = rng.normal(size=len(mu_0))
+        mu = mu_0 + nu * (radius * rng.random() ** 0.2 / np.linalg.norm(nu, norm))
+        if (mu >= 0).all():
+            return mu
+        mu = np.maximum(mu, 0)  # nearer to a centre that is not negative
+        if np.linalg.norm(mu - mu_0, norm) <= radius:
+            return mu
+
+
+# Derivatives ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+@pytest.mark.parametrize("q", [1, 3])
+def test_the_gradient_is_that_of_finite_differences(problem, degree, q):
+    grams, target = problem
+    rng = np.random.default_rng(degree)
+    if q > 1:
+        target = Target.of(rng.normal(size=(grams.n_rows, q)))
+    mu, h = rng.uniform(0.2, 1, grams.n_kernels), 1e-5
+    objective = PolynomialRidge(grams, target, 1.0, degree)
+    g = objective.gradient(objective.at(mu))
+    differences = [
+        (value(grams, target, mu + h * unit, degree) - value(grams, target, mu - h * unit, degree)) / (2 * h)
+        for unit in np.eye(grams.n_kernels)
+    ]
+    # Central differences: h^2 and rounding / h.
+    np.testing.assert_allclose(g, differences, rtol=1e-6, atol=1e-7 * np.abs(g).max())
+    assert objective.at(mu).value == pytest.approx(value(grams, target, mu, degree), rel=1e-10)
+
+
+@pytest.mark.parametrize(("size", "regularisation"), [(0.05, 0.01), (0.4, 1.0), (2.0, 10.0)])
+def test_the_convexity_margin_is_that_of_finite_differences(size, regularisation):
+    grams, target = PROBLEMS["features"]
+    p, h = grams.n_kernels, 1e-3 * size
+    mu = size * np.random.default_rng(1).uniform(0.5, 1, p)
+
+    def F(change):
+        return value(grams, target, mu + change, 2, regularisation)
+
+    steps = h * np.eye(p)
+    H = [[F(a + b) - F(a - b) - F(b - a) + F(-a - b) for b in steps] for a in steps]
+    eigenvalues = np.linalg.eigvalsh(H) / (4 * h**2)
+    margin = convexity_margin(grams, target, mu, regularisation=regularisation)
+    # Second differences: (h / size)^2 and rounding of F / h^2.
+    atol = 1e-5 * np.abs(eigenvalues).max() + 1e-12 * F(0) / h**2
+    np.testing.assert_allclose([margin.smallest, margin.largest], eigenvalues[[0, -1]], rtol=0, atol=atol)
+    assert atol < 1e-2 * np.abs(eigenvalues).max()
+
+
+def test_small_weights_are_in_a_concave_region_and_one_kernel_of_great_weight_in_a_convex_one():
+    grams, target = PROBLEMS["features"]
+    assert not convexity_margin(grams, target, np.full(5, 0.01), regularisation=0.01).convex
+    one = StackedGrams(grams.grams[:1])
+    assert not convexity_margin(one, target, np.array([0.01]), regularisation=0.01).convex
+    assert convexity_margin(one, target, np.array([100.0]), regularisation=1.0).convex
+
+
+@pytest.mark.parametrize(("share", "holds"), [(1.001, True), (0.999, False)])
+def test_the_threshold_of_diagonal_kernels_is_where_convexity_begins(share, holds):
+    rng = np.random.default_rng(0)
+    first = rng.uniform(0.2, 0.8, 12)
+    grams = StackedGrams(np.stack([np.diag(first), np.diag(1 - first)]))
+    regularisation = 0.5
+    mu = np.full(2, share * np.sqrt(1 / regularisation / 3))  # every diagonal entry of the sum is share * threshold
+    margin = convexity_margin(grams, Target.of(rng.normal(size=12)), mu, regularisation=regularisation)
+    assert margin.diagonal_case == margin.convex == holds
+    assert margin.diagonal == pytest.approx(share * margin.threshold, rel=1e-12)
+
+
+# Optimality ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("center", [0.0, 1.0])
+def test_nothing_in_the_ball_is_better_and_the_certificate_says_so(problem, degree, norm, center):
+    grams, target = problem
+    p = grams.n_kernels
+    solution = nkrr(grams, target, degree=degree, norm=norm, center=center)
+    mu, mu_0, certificate = solution.weights, centre(p, norm, center), solution.certificate
+    F = value(grams, target, mu, degree)
+    assert solution.degree == degree
+    assert certificate.measure == "stationarity gap"
+    assert certificate.converged
+    assert certificate.residual <= GAP
+    assert certificate.objectives[-1] == pytest.approx(F, rel=1e-9)
+    assert len(certificate.objectives) <= certificate.iterations
+    assert (mu >= mu_0).all()
+    assert np.linalg.norm(mu - mu_0, norm) == pytest.approx(1.0, rel=1e-12)
+    # The gap itself, over the ball: the gradient's dual norm.
+    objective = PolynomialRidge(grams, target, 1.0, degree)
+    g = objective.gradient(objective.at(mu))
+    gap = g @ (mu - mu_0) + np.linalg.norm(g, np.inf if norm == 1 else 2)
+    assert certificate.residual == pytest.approx(gap / F, abs=1e-9)
+    rng = np.random.default_rng(degree)
+    others = [centre(p, norm, center + 1)] + [on_ball(rng, mu_0, norm) for _ in range(20)]
+    for other in others:
+        assert value(grams, target, other, degree) * (1 + GAP) >= F
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("regularisation", [0.01, 1.0, 100.0])
+@pytest.mark.parametrize("seed", range(3))
+def test_two_kernels_end_at_the_lowest_point_of_the_boundary(norm, regularisation, seed):
+    Z = features(p=2, seed=seed)
+    rng = np.random.default_rng(seed)
+    grams, target = stacked(Z), Target.of(Z[:, 0] * Z[:, 1] + Z[:, 0] ** 2 + 0.3 * rng.normal(size=len(Z)))
+    angles = np.linspace(0, np.pi / 2, 401)
+    points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    points /= np.linalg.norm(points, norm, axis=1)[:, None]
+    lowest = min(value(grams, target, mu, 2, regularisation) for mu in points)
+    mu = nkrr(grams, target, regularisation=regularisation, norm=norm, center=0.0).weights
+    assert value(grams, target, mu, 2, regularisation) <= lowest * (1 + GAP)
+
+
+@pytest.mark.parametrize("center", [0.0, 1.0])
+@pytest.mark.parametrize("regularisation", [0.1, 10.0])
+def test_degree_one_is_ridge_regression_with_weights_in_a_ball(problem, center, regularisation):
+    grams, target = problem
+    p = grams.n_kernels
+    mu_0, Y = centre(p, 2, center), target.Y - target.Y.mean(axis=0)
+    mu = mu_0 + centre(p, 2)
+    for _ in range(400):
+        alpha = np.linalg.solve(np.tensordot(mu, grams.grams, axes=1) + np.eye(len(Y)) / regularisation, Y)
+        v = np.array([np.trace(alpha.T @ K @ alpha) for K in grams.grams])
+        mu = (mu + mu_0 + v / np.linalg.norm(v)) / 2
+    solution = nkrr(grams, target, degree=1, center=center, regularisation=regularisation, tolerance=1e-12)
+    # A gap of 1e-12 is a distance of its root, times that of the objective over the gradient's norm.
+    np.testing.assert_allclose(solution.weights, mu, rtol=0, atol=1e-4)
+    lowest = value(grams, target, mu, 1, regularisation)
+    reached = value(grams, target, solution.weights, 1, regularisation)
+    assert reached == pytest.approx(lowest, rel=1e-11)
+    # The objective is convex: less the gap it bounds the minimum.
+    rough = nkrr(grams, target, degree=1, center=center, regularisation=regularisation, tolerance=0.1).certificate
+    assert rough.objectives[-1] * (1 - rough.residual) <= lowest * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("center", [0.0, 1.0])
+def test_norm_one_reaches_the_value_of_a_general_solver(problem, center):
+    grams, target = problem
+    p = grams.n_kernels
+    mu_0 = centre(p, 1, center)
+    objective = PolynomialRidge(grams, target, 1.0, 1)
+
+    def F(nu):
+        at = objective.at(mu_0 + np.maximum(nu, 0))
+        return at.value, objective.gradient(at)
+
+    found = minimize(
+        F,
+        centre(p, 1),
+        jac=True,
+        method="SLSQP",
+        bounds=[(0, None)] * p,
+        constraints=[LinearConstraint(np.ones((1, p)), -np.inf, 1.0)],
+        options={"ftol": 1e-12, "maxiter": 500},
+    )
+    certificate = nkrr(grams, target, degree=1, norm=1, center=center).certificate
+    assert certificate.objectives[-1] == pytest.approx(found.fun, rel=2 * GAP)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 4])
+def test_sonar_takes_few_iterations(shared_data, degree):
+    data = pd.read_parquet(shared_data / "sonar.parquet")
+    Z = data.drop(columns="target").to_numpy(float)
+    Z = Z - Z.mean(axis=0)
+    target = Target.of(data["target"].to_numpy())
+    certificate = nkrr(FeatureGrams(Z / np.sqrt((Z**2).mean())), target, degree=degree).certificate
+    assert certificate.residual <= GAP
+    assert certificate.iterations <= 25  # of the paper, to an accuracy that it does not give
+    assert np.all(np.diff(certificate.objectives) < 0)
+
+
+def test_more_starts_are_never_worse(problem):
+    grams, target = problem
+    values = [nkrr(grams, target, norm=1, starts=starts).certificate.objectives[-1] for starts in (1, 2, 6)]
+    assert values[1] <= values[0] * (1 + 1e-15)
+    assert values[2] <= values[1] * (1 + 1e-15)
+
+
+def test_results_are_the_same_each_time_and_a_start_is_used(problem):
+    grams, target = problem
+    one, two = (nkrr(grams, target, starts=5, seed=4) for _ in range(2))
+    np.testing.assert_array_equal(one.weights, two.weights)
+    again = nkrr(grams, target, start=one.weights, starts=1)
+    assert again.certificate.iterations == 1
+    np.testing.assert_allclose(again.weights, one.weights, rtol=1e-14)
+
+
+@pytest.mark.parametrize("start", [np.zeros(5), np.full(5, 9.0), np.eye(5)[3]])
+def test_any_start_that_is_not_negative_will_do(start):
+    grams, target = PROBLEMS["features"]
+    expected = nkrr(grams, target, starts=1)
+    solution = nkrr(grams, target, start=start, starts=1)
+    assert solution.certificate.objectives[-1] == pytest.approx(expected.certificate.objectives[-1], rel=2 * GAP)
+
+
+# Invariances ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3])
+def test_equal_kernels_get_equal_weights(degree):
+    Z = features()
+    target = labels(Z)
+    mu = nkrr(stacked(np.hstack([Z, Z[:, [0, 2]]])), target, degree=degree, starts=1).weights
+    np.testing.assert_allclose(mu[[5, 6]], mu[[0, 2]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize("degree", [1, 2, 4])
+def test_weights_follow_the_kernels_when_these_are_reordered(problem, norm, degree):
+    grams, target = problem
+    order = np.random.default_rng(0).permutation(grams.n_kernels)
+    reordered = nkrr(StackedGrams(grams.grams[order]), target, norm=norm, degree=degree, starts=2).weights
+    expected = nkrr(grams, target, norm=norm, degree=degree, starts=2).weights[order]
+    # The same steps, but for rounding, which the steps along a curved valley magnify.
+    np.testing.assert_allclose(reordered, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e6])
+def test_weights_do_not_depend_on_the_units_of_the_target(problem, scale):
+    grams, target = problem
+    scaled = nkrr(grams, Target.of(scale * target.Y + 7.0 * scale)).weights
+    np.testing.assert_allclose(scaled, nkrr(grams, target).weights, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+@pytest.mark.parametrize("norm", [1, 2])
+def test_matrices_tiles_and_features_give_the_same(degree, norm):
+    X = np.random.default_rng(5).normal(size=(45, 6)) + 1.0
+    scales = ((X - X.mean(axis=0)) ** 2).mean(axis=0)
+    target = labels(X)
+    tiles = TiledGrams(FeatureFamily(6), X, np.zeros(6), scales)
+    rank_one = gram_operator(FeatureFamily(6), X, shift=np.zeros(6), scales=scales)
+    assert isinstance(rank_one, FeatureGrams)
+    Z = (X - X.mean(axis=0)) / np.sqrt(scales)
+    expected = nkrr(stacked(Z), target, degree=degree, norm=norm).weights
+    for grams in (tiles, rank_one):
+        found = nkrr(grams, target, degree=degree, norm=norm).weights
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)  # rounding, magnified by the steps
+
+
+# Refusals ------------------------------------------------------------------------------------------------------------
+
+
+def test_too_few_iterations_warn_and_name_the_gap():
+    grams, target = PROBLEMS["more"]
+    with pytest.warns(ConvergenceWarning, match="nkrr stopped after 2 iterations at a relative stationarity gap of"):
+        solution = nkrr(grams, target, norm=1, starts=1, max_iterations=2)
+    assert not solution.certificate.converged
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nkrr(grams, target, norm=1, starts=1)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"degree": 0}, "degree must be a whole number from 1 to 4, got 0"),
+        ({"degree": 5}, "degree must be a whole number from 1 to 4, got 5"),
+        ({"degree": 1.5}, "degree must be a whole number"),
+        ({"norm": 3}, "norm must be 1 or 2, got 3"),
+        ({"center": -0.1}, "center must be zero or positive"),
+        ({"radius": 0.0}, "radius must be positive"),
+        ({"regularisation": 0.0}, "regularisation must be positive"),
+        ({"regularisation": np.inf}, "regularisation must be positive and finite"),
+        ({"starts": 0}, "starts must be at least 1, got 0"),
+        ({"start": np.ones(4)}, "start must be 5 finite weights"),
+        ({"start": -np.ones(5)}, "start must be 5 finite weights"),
+        ({"regularisation": 1e17}, "not positive definite up to rounding"),
+    ],
+)
+def test_bad_parameters_are_refused_in_one_sentence(params, message):
+    with pytest.raises(ValueError, match=message) as refusal:
+        nkrr(*PROBLEMS["features"], **params)
+    assert str(refusal.value).endswith(".")
+
+
+def test_a_constant_target_and_weights_below_zero_are_refused():
+    grams, target = PROBLEMS["features"]
+    with pytest.raises(ValueError, match="the target is constant"):
+        nkrr(grams, Target.of(np.full(grams.n_rows, 3.0)))
+    with pytest.raises(ValueError, match="mu must be 5 finite weights"):
+        convexity_margin(grams, target, -np.ones(5))
+
+
+def test_the_table_lists_it_with_the_parameters_a_user_may_set():
+    row = LEARNERS["nkrr"]
+    assert (row.solve, row.needs, row.predictor) == (nkrr, "grams", "krr")
+    assert {"degree", "norm", "center", "radius", "starts", "seed"} <= set(row.params)

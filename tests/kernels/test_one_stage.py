@@ -1,0 +1,357 @@
+"""One-stage learners: weights and predictor in one convex problem, against generic solvers and known special cases."""
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy.optimize import LinearConstraint, NonlinearConstraint, minimize
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.svm import SVC
+
+from kernels import LEARNERS, Target, center_gram
+from kernels.learners import alignf, l1_krr, l1_svm, l2_krr, lp_krr, lp_svm, single_stage
+from kernels.operators import StackedGrams
+
+GAMMAS = [0.02, 0.1, 0.5, 2.0]
+# What the issue of a generic solver is worth: SLSQP stops at about 1e-7 of the objective, 1e-4 of the weights.
+GENERIC = 1e-5
+
+
+def problem(seed: int = 0, m: int = 32, classes: int = 2, gammas=GAMMAS) -> tuple[StackedGrams, Target]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, 3))
+    score = X[:, 0] * X[:, 1] + 0.5 * X[:, 2] + 0.3 * rng.normal(size=m)
+    y = np.digitize(score, np.quantile(score, np.arange(1, classes) / classes))
+    D = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+    K = np.stack([center_gram(np.exp(-gamma * D)) for gamma in gammas])
+    K = (K + K.transpose(0, 2, 1)) / 2
+    K /= np.trace(K, axis1=1, axis2=2)[:, None, None] / m
+    return StackedGrams(K), Target("classification", y, tuple("abcde"[:classes]))
+
+
+def ridge_value(K: np.ndarray, target: Target, mu: np.ndarray, regularisation: float) -> float:
+    Y = target.Y - target.Y.mean(axis=0)
+    return float(np.trace(Y.T @ np.linalg.solve(np.tensordot(mu, K, axes=1) + np.eye(len(Y)) / regularisation, Y)))
+
+
+def machine_value(K: np.ndarray, target: Target, mu: np.ndarray, C: float) -> float:
+    """The value of the support vector machine, by scikit-learn, to its tolerance."""
+    K = np.tensordot(mu, K, axes=1)
+    machine = SVC(kernel="precomputed", C=C, tol=1e-10).fit(K, target.values)
+    beta = machine.dual_coef_[0]
+    return float(2 * np.abs(beta).sum() - beta @ K[np.ix_(machine.support_, machine.support_)] @ beta)
+
+
+RIDGES = {
+    "l1-krr": (l1_krr, {}, 1.0),
+    "l2-krr": (l2_krr, {}, 2.0),
+    "lp-krr-1.3": (lp_krr, {"norm": 1.3}, 1.3),
+    "lp-krr-3": (lp_krr, {"norm": 3.0}, 3.0),
+}
+MACHINES = {
+    "l1-svm": (l1_svm, {}, 1.0),
+    "lp-svm-1.5": (lp_svm, {"norm": 1.5}, 1.5),
+    "lp-svm-2": (lp_svm, {"norm": 2.0}, 2.0),
+}
+ON_BALL = {**RIDGES, **MACHINES}
+REGULARISATIONS = [0.1, 3.0, 100.0]
+
+
+@pytest.fixture(params=ON_BALL.values(), ids=ON_BALL)
+def on_ball(request):
+    return request.param
+
+
+# Optimality ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("regularisation", REGULARISATIONS)
+@pytest.mark.parametrize(("solve", "params", "norm"), RIDGES.values(), ids=RIDGES)
+def test_ridge_learners_agree_with_a_generic_solver(solve, params, norm, regularisation):
+    grams, target = problem(1)
+    solution = solve(grams, target, regularisation=regularisation, **params)
+    p = grams.n_kernels
+
+    def value(mu):
+        return ridge_value(grams.grams, target, mu, regularisation)
+
+    generic = minimize(
+        value,
+        np.full(p, 0.9 / p),
+        bounds=[(0, None)] * p,
+        constraints=[{"type": "ineq", "fun": lambda mu: 1 - np.sum(np.maximum(mu, 0) ** norm)}],
+        method="SLSQP",
+        options={"ftol": 1e-13, "maxiter": 500},
+    )
+    assert value(solution.weights) == pytest.approx(generic.fun, rel=GENERIC)
+    assert value(solution.weights) <= generic.fun * (1 + 1e-6)  # the certified gap
+    assert np.linalg.norm(solution.weights, norm) == pytest.approx(1.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("C", REGULARISATIONS)
+@pytest.mark.parametrize(("solve", "params", "norm"), MACHINES.values(), ids=MACHINES)
+def test_machines_agree_with_the_dual_problem_given_to_a_generic_solver(solve, params, norm, C):
+    """The dual knows no weights: max 2 1'a - |v(a)| in the dual norm; for norm 1 with a bound t of every v_k."""
+    grams, target = problem(2, m=24)
+    K, y = grams.grams, target.Y[:, 0]
+    m = len(y)
+    dual_norm = np.inf if norm == 1 else norm / (norm - 1)
+
+    def forms(a):
+        return np.einsum("i,kij,j->k", y * a, K, y * a)
+
+    def slopes(a):
+        return 2 * y * np.einsum("kij,j->ki", K, y * a)
+
+    start = np.full(m, 0.1 * C)
+    start[y > 0] *= (y < 0).sum() / (y > 0).sum()
+    balance = LinearConstraint(np.append(y, 0.0) if norm == 1 else y, 0, 0)
+    if norm == 1:
+        result = minimize(
+            lambda z: z[-1] - 2 * z[:-1].sum(),
+            np.append(start, 2 * forms(start).max()),
+            jac=lambda z: np.append(np.full(m, -2.0), 1.0),
+            bounds=[(0, C)] * m + [(0, None)],
+            constraints=[
+                balance,
+                NonlinearConstraint(
+                    lambda z: z[-1] - forms(z[:-1]),
+                    0,
+                    np.inf,
+                    jac=lambda z: np.column_stack([-slopes(z[:-1]), np.ones(len(K))]),
+                ),
+            ],
+            method="SLSQP",
+            options={"ftol": 1e-12, "maxiter": 1000},
+        )
+    else:
+
+        def negative(a):
+            v = forms(a)
+            return np.linalg.norm(v, dual_norm) - 2 * a.sum()
+
+        def gradient(a):
+            v = forms(a)
+            return (v / np.linalg.norm(v, dual_norm)) ** (dual_norm - 1) @ slopes(a) - 2
+
+        result = minimize(
+            negative, start, jac=gradient, bounds=[(0, C)] * m, constraints=[balance],
+            method="SLSQP", options={"ftol": 1e-12, "maxiter": 1000},
+        )  # fmt: skip
+    solution = solve(grams, target, regularisation=C, **params)
+    assert solution.certificate.objectives[-1] == pytest.approx(-result.fun, rel=GENERIC)
+    # The weights themselves: the machine at mu has the optimal value, to scikit-learn's own tolerance.
+    assert machine_value(K, target, solution.weights, C) == pytest.approx(-result.fun, rel=GENERIC)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("regularisation", [2.0**-6, 1.0, 2.0**14])
+def test_certificates_are_below_the_tolerance(on_ball, regularisation, classes):
+    solve, params, _ = on_ball
+    grams, target = problem(3, m=90, classes=classes)
+    certificate = solve(grams, target, regularisation=regularisation, **params).certificate
+    assert certificate.measure == "duality gap"
+    assert certificate.converged
+    assert certificate.residual <= 1e-6
+    assert certificate.iterations <= 25
+    # Newton's steps never ascend.
+    assert (np.diff(certificate.objectives) <= 0).all()
+
+
+def test_the_gap_bounds_what_is_left(on_ball):
+    """Stopped anywhere, the value less the gap is below the minimum: the certificate is a proof."""
+    solve, params, _ = on_ball
+    grams, target = problem(4, m=60)
+    exact = solve(grams, target, regularisation=10.0, tolerance=1e-8, **params).certificate.objectives[-1]
+    for most in (1, 2, 3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            certificate = solve(
+                grams, target, regularisation=10.0, tolerance=1e-12, max_iterations=most, **params
+            ).certificate
+        value = certificate.objectives[-1]
+        # The exact value is itself known to 1e-8.
+        assert value * (1 - certificate.residual) <= exact
+        assert exact <= value * (1 + 1e-8)
+
+
+def test_stopping_short_warns_with_the_gap_reached(on_ball):
+    solve, params, _ = on_ball
+    grams, target = problem(5, m=60)
+    with pytest.warns(
+        ConvergenceWarning, match=r"stopped after 1 iterations at a relative duality gap of \d\.\de[-+]0\d"
+    ):
+        solution = solve(grams, target, regularisation=10.0, max_iterations=1, **params)
+    assert not solution.certificate.converged
+
+
+# Special cases -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name, learner in LEARNERS.items() if learner.needs == "grams"])
+def test_one_kernel_leaves_the_plain_predictor(name):
+    """p = 1: the only weight is on it, and the predictor is ridge regression or the machine on that kernel."""
+    grams, target = problem(6, gammas=[0.3])
+    solution = LEARNERS[name].solve(grams, target, regularisation=3.0)
+    assert solution.weights.shape == (1,)
+    if name in ("single-stage", "nkrr"):  # their weight has a length of its own
+        assert solution.weights[0] > 0
+    else:
+        assert solution.weights[0] == pytest.approx(1.0, rel=1e-12)
+
+
+def test_one_kernel_gives_the_values_of_scikit_learn():
+    grams, target = problem(7, gammas=[0.3])
+    K = grams.grams[0]
+    y = target.Y[:, 0] - target.Y[:, 0].mean()
+    ridge = KernelRidge(kernel="precomputed", alpha=1 / 3.0).fit(K, y)
+    krr = l2_krr(grams, target, regularisation=3.0).certificate.objectives[-1]
+    assert krr == pytest.approx(y @ ridge.dual_coef_, rel=1e-10)
+    svm = l1_svm(grams, target, regularisation=3.0).certificate.objectives[-1]
+    assert svm == pytest.approx(machine_value(grams.grams, target, np.ones(1), 3.0), rel=1e-8)
+
+
+def test_equal_kernels_get_equal_weights(on_ball):
+    solve, params, norm = on_ball
+    grams, target = problem(8)
+    twice = StackedGrams(np.concatenate([grams.grams, grams.grams]))
+    weights = solve(twice, target, regularisation=10.0, **params).weights
+    # The l1 solution is any split between twins; from equal weights Newton's step treats them alike.
+    np.testing.assert_allclose(weights[:4], weights[4:], rtol=0, atol=1e-6)
+
+
+def test_permuted_kernels_get_permuted_weights(on_ball):
+    solve, params, _ = on_ball
+    grams, target = problem(9)
+    order = [2, 0, 3, 1]
+    plain = solve(grams, target, regularisation=10.0, tolerance=1e-8, **params).weights
+    permuted = solve(StackedGrams(grams.grams[order]), target, regularisation=10.0, tolerance=1e-8, **params).weights
+    # A gap of 1e-8 leaves the root of it to the weights.
+    np.testing.assert_allclose(permuted, plain[order], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("solve", [lp_krr, lp_svm])
+def test_a_large_norm_tends_to_equal_weights(solve):
+    grams, target = problem(10)
+    p = grams.n_kernels
+    distances = []
+    for norm in (2.0, 8.0, 64.0, 1024.0, np.inf):
+        weights = solve(grams, target, regularisation=10.0, norm=norm).weights
+        distances.append(np.abs(weights / np.linalg.norm(weights, 1) - 1 / p).max())
+    assert (np.diff(distances) < 0).all()
+    assert distances[-2] < 1e-2
+    assert distances[-1] < 1e-15
+
+
+@pytest.mark.parametrize(("general", "special"), [(lp_krr, l1_krr), (lp_svm, l1_svm)])
+def test_norm_one_is_the_trace_constraint(general, special):
+    grams, target = problem(11)
+    np.testing.assert_array_equal(
+        general(grams, target, regularisation=5.0, norm=1.0).weights, special(grams, target, regularisation=5.0).weights
+    )
+
+
+def test_norm_two_is_l2_krr():
+    grams, target = problem(12)
+    np.testing.assert_allclose(
+        lp_krr(grams, target, regularisation=5.0, norm=2.0, tolerance=1e-12).weights,
+        l2_krr(grams, target, regularisation=5.0, tolerance=1e-12).weights,
+        rtol=1e-5,  # the root of the gap
+    )
+
+
+# l2-krr --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("center", "radius"), [(0.0, 1.0), (1.0, 0.5), (2.0, 3.0)])
+def test_l2_krr_meets_theorem_1(center, radius):
+    """mu = mu_0 + Lambda v / |v|, with v from the ridge regression at mu itself."""
+    grams, target = problem(13)
+    p = grams.n_kernels
+    mu = l2_krr(grams, target, regularisation=4.0, center=center, radius=radius, tolerance=1e-12).weights
+    Y = target.Y - target.Y.mean(axis=0)
+    alpha = np.linalg.solve(np.tensordot(mu, grams.grams, axes=1) + np.eye(len(Y)) / 4.0, Y)[:, 0]
+    v = np.einsum("i,kij,j->k", alpha, grams.grams, alpha)
+    np.testing.assert_allclose(
+        mu, center / np.sqrt(p) + radius * v / np.linalg.norm(v), rtol=1e-5
+    )  # a gap of 1e-12 leaves the root of it to the weights
+
+
+@pytest.mark.parametrize("regularisation", [0.1, 3.0, 1000.0])
+def test_the_interpolated_iteration_reaches_the_same_weights(regularisation):
+    grams, target = problem(14, m=60)
+    newton = l2_krr(grams, target, regularisation=regularisation, tolerance=1e-10)
+    interpolated = l2_krr(grams, target, regularisation=regularisation, tolerance=1e-10, algorithm="interpolation")
+    assert interpolated.certificate.converged
+    np.testing.assert_allclose(interpolated.weights, newton.weights, rtol=0, atol=1e-4)  # the root of the gap
+
+
+def test_a_short_radius_leaves_the_center():
+    grams, target = problem(15)
+    mu = l2_krr(grams, target, regularisation=4.0, center=1.0, radius=1e-6).weights
+    np.testing.assert_allclose(mu, 0.5, atol=1e-6)
+
+
+# single-stage --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("gammas", [(1.0, 0.0, 1.0), (0.0, 0.3, 0.0), (2.0, 0.1, 0.5)])
+def test_single_stage_agrees_with_a_generic_solver(gammas):
+    grams, target = problem(16)
+    gamma, gamma1, gamma2 = gammas
+    K, m, p = grams.grams, grams.n_rows, grams.n_kernels
+    Y = target.Y - target.Y.mean(axis=0)
+    squared = (Y**2).sum()
+    a = np.array([np.vdot(Y, k @ Y) for k in K]) / (m * squared)
+    M = np.array([[np.vdot(k, l) for l in K] for k in K]) / m**2
+
+    def value(mu):
+        fit = ridge_value(K, target, mu, 5.0) / (5.0 * squared)
+        return fit - gamma * mu @ a + mu @ (gamma2 * M + gamma1 * np.eye(p)) @ mu
+
+    mu = single_stage(
+        grams, target, regularisation=5.0, gamma=gamma, gamma1=gamma1, gamma2=gamma2, tolerance=1e-10
+    ).weights
+    generic = minimize(value, np.full(p, 0.1), bounds=[(0, None)] * p, method="L-BFGS-B", options={"ftol": 1e-15})
+    assert value(mu) == pytest.approx(generic.fun, rel=GENERIC)
+    assert value(mu) <= generic.fun + 1e-9
+
+
+def test_single_stage_tends_to_alignf_and_to_the_ridge_alone():
+    grams, target = problem(17)
+    Y = target.Y - target.Y.mean(axis=0)
+    expected = alignf(grams.frobenius(), grams.quadratic_forms(Y)).weights
+    distances = []
+    for gamma in (1.0, 1e2, 1e4, 1e6):
+        mu = single_stage(grams, target, regularisation=5.0, gamma=gamma, gamma1=0.0, gamma2=gamma).weights
+        distances.append(np.abs(mu / np.linalg.norm(mu) - expected).max())
+    assert (np.diff(distances) < 0).all()
+    assert distances[-1] < 1e-4  # the fit still weighs a millionth
+
+
+# Bad input -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda g, t: l2_krr(g, t, regularisation=0.0), "regularisation must be positive"),
+        (lambda g, t: l1_svm(g, t, regularisation=-1.0), "regularisation must be positive"),
+        (lambda g, t: lp_krr(g, t, norm=0.5), "norm must be at least 1"),
+        (lambda g, t: l2_krr(g, t, center=-1.0), "center must be zero or positive"),
+        (lambda g, t: l2_krr(g, t, radius=0.0), "radius must be positive"),
+        (lambda g, t: l2_krr(g, t, algorithm="magic"), "algorithm must be newton or interpolation"),
+        (lambda g, t: single_stage(g, t, gamma2=0.0), "gamma1 or gamma2 must be positive"),
+        (lambda g, t: single_stage(g, t, gamma=-1.0), "must not be negative"),
+    ],
+)  # fmt: skip
+def test_bad_parameters_get_one_sentence(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(*problem())
+
+
+def test_a_machine_refuses_a_regression():
+    grams, _ = problem()
+    with pytest.raises(ValueError, match="needs a classification"):
+        l1_svm(grams, Target("regression", np.arange(32.0)))
