@@ -229,10 +229,12 @@ def learn_path(
     ----------
     name : str
         A learner of the table.
-    family, X, moments, target, normalise, **params
+    family, X, moments, target
         As in `learn_from_moments`.
     grid : sequence of float
         Regularisations, ascending; each problem starts from the solution of the one before.
+    normalise, **params
+        As in `learn_from_moments`.
 
     Returns
     -------

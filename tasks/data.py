@@ -171,8 +171,8 @@ def _target(y: Any, config: DatasetConfig, where: str) -> Target:
     bad = int((~_present(values)).sum())
     if bad:
         raise InputError(
-            f"{where}: target {config.target!r} is missing or not finite in {bad} of {len(values)} rows; drop them, or set "
-            "'missing: drop'."
+            f"{where}: target {config.target!r} is missing or not finite in {bad} of {len(values)} rows; drop "
+            "them, or set 'missing: drop'."
         )
     if values.dtype.kind == "f" and (values == np.round(values)).all() and config.task != "regression":
         values = values.astype(np.int64)

@@ -27,6 +27,9 @@ WORKING_SET = 256
 SUFFICIENT = 1e-4
 """Share of the decrease that the slope promises which a step must bring."""
 
+LARGEST_CHANGE = 20.0
+"""Of the logarithm of a weight in one step."""
+
 ROUNDING = 1e-13
 """Of an objective, relative to its size."""
 
@@ -167,12 +170,13 @@ class Ball:
         top = t.argmax()
         N = v[positive][top] / t[top] ** (self.norm - 1)
         derivative = r * (np.diag(t / v[positive]) - np.outer(t, t) / N)
-        jacobian = np.eye(len(t)) + self.radius * derivative @ inner.hessian(positive)
-        moved = nu[positive] - np.linalg.solve(jacobian, nu[positive] - self.radius * t)
+        H = inner.hessian(positive)
+        # In u = log nu: no step leaves the orthant, and forms that fall like powers of the weights are nearly linear.
+        jacobian = np.eye(len(t)) + (derivative @ H) / t[:, None] * nu[positive]
+        change = np.linalg.solve(jacobian, np.log(self.radius * t / nu[positive]))
         new = np.zeros_like(nu)
-        # A step that would leave the orthant keeps a tenth of the weight.
-        new[positive] = np.maximum(moved, 0.1 * np.minimum(nu[positive], self.radius * t))
-        return self._scaled(new) if new.any() else self.radius * T
+        new[positive] = nu[positive] * np.exp(np.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE))
+        return self._scaled(new)
 
     def _simplex_newton(self, nu: np.ndarray, v: np.ndarray, inner: Inner) -> np.ndarray:
         carried = nu > 0

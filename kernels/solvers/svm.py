@@ -203,6 +203,7 @@ def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray) -> Machi
         if not len(f):
             return None
         beta = np.where(high, y * C, 0.0)
+        K_free = factor = None  # of the pass before: their memory goes before this pass takes as much
         K_free = K if len(f) == len(K) else K[np.ix_(f, f)]
         factor = _factor(K_free)
         beta[f], intercept = _bordered(K_free, factor, y[f] - (K @ beta)[f], -beta.sum())

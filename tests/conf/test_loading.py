@@ -82,7 +82,10 @@ def test_every_key_is_described():
     ("change", "sentence"),
     [
         ("datasets.0.sclae=unit", r"datasets.0: unknown key 'sclae'; did you mean 'scale'\? valid keys: source, name"),
-        ("learners=[alingf]", r"learners.0: 'alingf' is not valid, did you mean 'alignf'\? expected 'align', 'alignf'"),
+        (
+            "learners=[alingf]",
+            r"learners.0: 'alingf' is not valid, did you mean 'alignf'\? expected 'align', 'align-uncentered'",
+        ),
         ("learners=[unif, unif]", "learner unif appears more than once; list it once"),
         ("kernels.0.gammas=[0]", r"kernels.0.gammas.0: Input should be greater than 0, got 0\.$"),
         ("kernels.0.gammas=[.inf]", "kernels.0.gammas.0: Input should be a finite number"),

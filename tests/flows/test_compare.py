@@ -66,7 +66,7 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
     assert len(folds) == 2 * 4 * 5
     assert set(folds["predictor"]) == {"svm", "krr"}
     np.testing.assert_allclose([np.linalg.norm(weights) for weights in folds["weights"]], 1.0)
-    assert folds["kkt_residual"].max() < 1e-8
+    assert folds["certificate"].max() < 1e-8
     assert CompareConfig.model_validate(yaml.safe_load((folder / "config.yaml").read_text())) == small()
     assert json.loads((folder / "environment.json").read_text())["learnkernels"]
 
@@ -105,7 +105,7 @@ def test_the_flow_gives_what_the_mathematics_gives(finished: dict[str, str]):
     gaussians = dict(compare(small(kernels=[{"family": "gaussian", "gammas": {"from": -6, "to": -2}}])))
     measured = pd.read_parquet(Path(gaussians["results"]) / "folds.parquet")
     assert not folds["error"].equals(measured["error"])
-    for learner in LEARNERS:
+    for learner in ("unif", "single", "align", "alignf"):
         for trial in trials(5):
             training = np.flatnonzero(np.isin(groups, trial.training))
             kernel = learn_kernel(learner, family, X[training], y[training])

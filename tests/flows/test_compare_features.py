@@ -41,7 +41,7 @@ def test_a_sparse_file_is_compared_with_one_kernel_a_feature():
     assert len(folds) == 4 * 5
     assert set(folds["n_kernels"]) == {40}
     assert list(folds["kernels"][0]) == [f"f{c}" for c in range(40)]
-    assert folds["kkt_residual"].max() < 1e-10
+    assert folds["certificate"].max() < 1e-10
     target = Target.of(np.array([str(int(value)) for value in y]))
     drawn = assign_folds(target, 5, fold_seed(0, 0))
     for trial in trials(5):

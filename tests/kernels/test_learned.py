@@ -243,17 +243,18 @@ def test_learning_on_some_folds_of_a_pass_is_learning_on_their_rows(case, learne
     moments = gram_moments(case.family, case.X, target.Y, groups, block_rows=6, keep_origin=raw).restrict([0, 1, 3])
     from_pass = learn_from_moments(learner, case.family, case.X, moments, target=target, **params)
     alone = learn_kernel(learner, case.family, case.X[held], y[held], **params)
-    assert_same_kernel(from_pass, alone, case.X[~held])
+    # Weights of either sign of nearly dependent kernels: the condition of M itself, up to 1e9.
+    assert_same_kernel(from_pass, alone, case.X[~held], 1e-6 if learner == "alignf-linear" else 1e-8)
     np.testing.assert_array_equal(np.sort(from_pass.rows), np.flatnonzero(held))
 
 
-def assert_same_kernel(kernel: LearnedKernel, other: LearnedKernel, X_new) -> None:
+def assert_same_kernel(kernel: LearnedKernel, other: LearnedKernel, X_new, tolerance: float = 1e-8) -> None:
     """Compare two kernels whose training rows may be in another order."""
     assert kernel.alignment == pytest.approx(other.alignment, rel=0, abs=1e-10)
     # Other digits of M, times its condition of 1e4 or so.
-    np.testing.assert_allclose(kernel.weights, other.weights, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(kernel.weights, other.weights, rtol=0, atol=tolerance)
     first, second = np.sort(kernel.cross_gram(X_new), axis=1), np.sort(other.cross_gram(X_new), axis=1)
-    np.testing.assert_allclose(first, second, rtol=0, atol=1e-8 * np.abs(second).max())
+    np.testing.assert_allclose(first, second, rtol=0, atol=tolerance * np.abs(second).max())
 
 
 def test_rows_of_the_gram_follow_the_rows_named():
@@ -309,7 +310,7 @@ def test_several_outputs_align_with_the_sum_of_their_kernels():
 
 def test_an_unknown_learner_is_refused_by_name():
     X, y = small_problem()
-    with pytest.raises(ValueError, match=r"learner must be one of align, alignf, .*unif.*, got 'best'"):
+    with pytest.raises(ValueError, match=r"learner must be one of align, align-uncentered, .*unif.*, got 'best'"):
         learn_kernel("best", GaussianFamily([0.5]), X, y)
 
 

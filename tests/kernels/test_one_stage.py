@@ -213,7 +213,7 @@ def test_one_kernel_gives_the_values_of_scikit_learn():
 
 
 def test_equal_kernels_get_equal_weights(on_ball):
-    solve, params, norm = on_ball
+    solve, params, _ = on_ball
     grams, target = problem(8)
     twice = StackedGrams(np.concatenate([grams.grams, grams.grams]))
     weights = solve(twice, target, regularisation=10.0, **params).weights
@@ -304,7 +304,7 @@ def test_single_stage_agrees_with_a_generic_solver(gammas):
     Y = target.Y - target.Y.mean(axis=0)
     squared = (Y**2).sum()
     a = np.array([np.vdot(Y, k @ Y) for k in K]) / (m * squared)
-    M = np.array([[np.vdot(k, l) for l in K] for k in K]) / m**2
+    M = np.array([[np.vdot(k, other) for other in K] for k in K]) / m**2
 
     def value(mu):
         fit = ridge_value(K, target, mu, 5.0) / (5.0 * squared)

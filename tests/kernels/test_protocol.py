@@ -5,9 +5,11 @@ import pytest
 
 from kernels import (
     PREDICTORS,
+    FamilyUnion,
     GaussianFamily,
     KernelPredictors,
     LearnedKernel,
+    LinearFamily,
     Target,
     Trial,
     assign_folds,
@@ -360,8 +362,9 @@ def test_the_ensemble_is_no_kernel():
 @pytest.mark.parametrize("predictor", ["krr", "svm"])
 def test_a_kernel_with_negative_weights_is_projected_alike_for_training_and_new_rows(predictor):
     """Training rows given as new rows are predicted as the projected matrix itself predicts them."""
-    X, target = small_data("two classes")
-    family = GaussianFamily(GAMMAS)
+    signal, noise = np.random.default_rng(11).normal(size=(2, 60))
+    X, target = np.column_stack([signal + noise, noise]), Target.of(np.where(signal > 0, "high", "low"))
+    family = FamilyUnion([LinearFamily(), LinearFamily()], [[0], [1]])
     indefinite = learn_from_moments("alignf-linear", family, X, gram_moments(family, X, target.Y))
     assert indefinite.indefinite
     assert np.linalg.eigvalsh(indefinite.gram()).min() < -1e-6
