@@ -29,8 +29,9 @@ lint: install-dev ## Ruff and mypy.
 ui: install ## Show the runs of this folder in Prefect and MLflow.
 	@$(BIN)/learnkernels ui
 
-bench: install ## Time the engine against textbook and blocked NumPy.
+bench: install ## Time the engine against NumPy, and one-stage learners against plain predictors.
 	@$(BIN)/python -m benchmarks.moments
+	@$(BIN)/python -m benchmarks.learners
 
 clean: ## Remove what can be made again: environment, caches, state, but not results or mlflow.db.
 	rm -rf $(VENV) .cache .learnkernels .mypy_cache .ruff_cache .pytest_cache *.egg-info

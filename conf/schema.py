@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -34,7 +35,9 @@ SklearnName = Literal["breast_cancer", "diabetes", "digits", "iris", "linnerud",
 class Strict(BaseModel):
     """A frozen model that refuses unknown keys and names the valid ones."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="strings"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -219,6 +222,18 @@ FamilyConfig = Annotated[
 ]
 
 
+def _as_number(value: Any) -> Any:
+    """Return the number that YAML takes for text, such as 1e-6, and anything else as it is."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return float(value)
+    return value
+
+
+Parameter = Annotated[Any, BeforeValidator(_as_number)]
+"""Value of a learner's parameter."""
+
+
 class LearnerConfig(Strict):
     """A way of learning the kernel's weights."""
 
@@ -228,8 +243,8 @@ class LearnerConfig(Strict):
         pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._=-]{0,47}$",
         description="Name in reports; the algorithm's by default. For one algorithm with several settings.",
     )
-    params: dict[str, Any] = Field(default_factory=dict, description="Its parameters.")
-    tune: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+    params: dict[str, Parameter] = Field(default_factory=dict, description="Its parameters.")
+    tune: dict[str, Annotated[list[Parameter], Field(min_length=1)]] = Field(
         default_factory=dict,
         description="Lists of values of parameters; every combination is tried, and the validation fold chooses.",
     )

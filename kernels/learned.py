@@ -27,7 +27,7 @@ from kernels.threads import blas_threads_for, one_blas_thread
 class LearnedKernel:
     r"""A weighted sum of centered, normalised base kernels, or a power of it.
 
-    .. math:: K_\mu(x, x') = \Big( \sum_k \frac{\mu_k}{t_k} K_{kc}(x, x') \Big)^d
+    .. math:: K_\mu(x, x') = \Big( c + \sum_k \frac{\mu_k}{t_k} K_{kc}(x, x') \Big)^d
 
     where each base kernel is centered with the training rows' means and divided by its `scale` t_k.
 
@@ -62,6 +62,8 @@ class LearnedKernel:
         left.
     degree : int
         d.
+    offset : float
+        c.
     regularisation : float or None
         For one-stage learners the regularisation that the weights were learned with: C, or 1 / lambda.
     """
@@ -80,6 +82,7 @@ class LearnedKernel:
     shift: np.ndarray
     row_means: np.ndarray
     degree: int = 1
+    offset: float = 0.0
     regularisation: float | None = None
 
     @property
@@ -101,7 +104,7 @@ class LearnedKernel:
         return self.weights[self._active] / self.scales[self._active]
 
     def gram(self) -> np.ndarray:
-        """Return the Gram matrix of the training rows, shape (m, m); centered, but for a degree above one.
+        """Return the Gram matrix of the training rows, shape (m, m); centered before offset and power.
 
         Notes
         -----
@@ -138,6 +141,7 @@ class LearnedKernel:
         return self._power(subtract_means(K, K.mean(axis=1), self.row_means, self.row_means.mean()))
 
     def _power(self, K: np.ndarray) -> np.ndarray:
+        K += self.offset
         return K if self.degree == 1 else K**self.degree
 
     def _combine(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
@@ -342,6 +346,7 @@ class TrainingRows:
             shift=moments.shift,
             row_means=moments.combined_row_means(coefficients),
             degree=solution.degree,
+            offset=solution.offset,
             regularisation=regularisation,
         )
         if kernel.degree == 1:

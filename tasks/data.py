@@ -105,6 +105,10 @@ def load_source(config: DatasetConfig, data_dir: str = ".", seed: int = 0) -> Da
     if config.missing == "drop":
         y = _column_values(y)
         complete = _complete_rows(X) & _present(y)
+        if not complete.any():
+            raise InputError(
+                f"{where}: no row is complete, so 'missing: drop' leaves none; leave columns out with 'drop'."
+            )
         X, y = X[np.flatnonzero(complete)], y[complete]
     target = _target(y, config, where)
     _require_finite(X, features, where)

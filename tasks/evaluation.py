@@ -87,12 +87,25 @@ class FoldsRef:
 
 
 def require_params(learner: LearnerConfig) -> None:
-    """Raise InputError if a learner is given a parameter that it does not take."""
+    """Raise InputError if a learner is given a parameter that it does not take, or one of another type."""
     taken = LEARNERS[learner.name].params
-    for name in (*learner.params, *learner.tune):
+    for name, values in [*((name, [value]) for name, value in learner.params.items()), *learner.tune.items()]:
         if name not in taken:
             valid = f"it takes {', '.join(taken)}" if taken else "it takes none"
             raise InputError(f"learners: {learner.title} has no parameter {name!r}; {valid}.")
+        kinds, expected = _KINDS[type(taken[name])]
+        for value in values:
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                raise InputError(f"learners: {learner.title}: {name} must be {expected}, got {value!r}.")
+
+
+_KINDS: dict[type, tuple[tuple[type, ...], str]] = {
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    bool: ((bool,), "true or false"),
+    str: ((str,), "text"),
+}
+"""Types that a parameter may have for that of its default, and what a user calls them."""
 
 
 def predictor_for(config: CompareConfig, learner: LearnerConfig, ref: DatasetRef) -> str:
@@ -127,8 +140,8 @@ def evaluate_learner(
     predictor = predictor_for(config, learner, ref)
     grid = grid_values(config.protocol.grid)
     key = digest(
-        NUMERICS_VERSION, COLUMNS.names, ref.name, [m.key for m in moments], learner.model_dump(), config.normalise,
-        predictor, grid,
+        NUMERICS_VERSION, COLUMNS.names, ref.name, [m.key for m in moments], learner.model_dump_json(),
+        config.normalise, predictor, grid,
     )  # fmt: skip
     path = store_path("folds", key, ".parquet")
     if path.exists():
@@ -169,10 +182,13 @@ def _evaluate_trials(
         restricted = moments.restrict(trial.training)
         settings = learner.settings()
         started = time.perf_counter()
-        learned = [
-            learn(learner.name, family, dataset.X, restricted, dataset.target, grid, config.normalise, setting)
-            for setting in settings
-        ]
+        try:
+            learned = [
+                learn(learner.name, family, dataset.X, restricted, dataset.target, grid, config.normalise, setting)
+                for setting in settings
+            ]
+        except ValueError as error:
+            raise InputError(f"data set {ref.name}: learner {learner.title}: {error}") from None
         weighed = time.perf_counter()
         candidates = [
             of if isinstance(of, KernelEnsemble) else KernelPredictors(of, dataset.target, predictor, grid)

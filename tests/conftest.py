@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,10 +31,41 @@ def shared_data() -> Path:
     return SHARED
 
 
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[None]:
+    """A Prefect server of its own, on a temporary database, once for all flows."""
+    from prefect.testing.utilities import prefect_test_harness  # here: tests of the mathematics need neither
+
+    with prefect_test_harness(server_startup_timeout=120):
+        yield
+
+
+@pytest.fixture(scope="session")
+def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An MLflow database with its tables and nothing in them; making one takes seconds, copying it none."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
+    SqlAlchemyStore(f"sqlite:///{path}", str(path.parent / "artifacts")).engine.dispose()
+    return path
+
+
 @pytest.fixture
-def working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def working_folder(tmp_path: Path, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working folder with its own state, store of results and MLflow database."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
-    return tmp_path
+    return _work_in(tmp_path, empty_mlflow, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def module_folder(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iterator[Path]:
+    """A working folder that the tests of one module share; of a test that asks for `working_folder` that one holds."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield _work_in(tmp_path_factory.mktemp("module"), empty_mlflow, patch)
+
+
+def _work_in(folder: Path, empty_mlflow: Path, patch: pytest.MonkeyPatch) -> Path:
+    shutil.copy(empty_mlflow, folder / "mlflow.db")
+    patch.chdir(folder)
+    patch.setenv("LEARNKERNELS_HOME", str(folder / "state"))
+    patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
+    return folder

@@ -127,3 +127,13 @@ def test_the_readme_names_every_command_learner_and_configuration():
         assert f"`{learner}`" in readme
     for path in re.findall(r"conf/[\w-]+\.yaml", readme):
         assert yaml.safe_load((ROOT / path).read_text())["name"]
+
+
+def test_the_table_of_learners_in_the_documents_is_what_the_command_prints():
+    from kernels.learners import COLUMNS, table
+
+    text = (ROOT / "docs" / "learners.md").read_text(encoding="utf-8")
+    shown = re.search(r"<!-- table: learnkernels learners --markdown -->\n(.*?)<!-- end -->", text, re.DOTALL)
+    expected = [f"| {' | '.join(line)} |" for line in (COLUMNS, ["---"] * len(COLUMNS), *table())]
+    assert shown is not None
+    assert shown.group(1).splitlines() == expected, "run: learnkernels learners --markdown"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from benchmarks import learners
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.moments import COLUMNS
 
@@ -27,3 +28,21 @@ def test_the_benchmark_of_moments_completes(tmp_path: Path):
     for row in measured:
         # Unshifted sums of the oracles lose digits to cancellation; far below any wrong formula.
         assert row["case"] in ("mklpy", "engine, float32") or row["error"] < 1e-9
+
+
+def test_the_benchmark_of_learners_completes(tmp_path: Path):
+    output = tmp_path / "learners.parquet"
+    command = [sys.executable, "-m", "benchmarks.learners", "--fast", "--output", str(output)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    rows = pq.read_table(output).to_pylist()
+    assert list(rows[0]) == learners.COLUMNS
+    cases = {table: {row["case"] for row in rows if row["table"] == table} for table in ("speed", "iterations")}
+    assert cases["speed"] >= {"l2-krr", "l1-svm", "KernelRidge", "SVC"}
+    assert cases["iterations"] >= {"l1-krr", "l2-krr", "l2-krr, Algorithm 1", "lp-krr", "l1-svm", "lp-svm"}
+    assert {row["regularisation"] for row in rows} == set(learners.REGULARISATIONS)
+    solved = [row for row in rows if row["residual"] is not None]
+    assert {row["case"] for row in solved} == cases["iterations"]
+    for row in solved:
+        assert 0 <= row["residual"] < 1e-6, row  # what every solver is asked for
+        assert row["iterations"] >= 1
+    assert all(row["seconds"] > 0 and row["ratio"] > 0 for row in rows if row["table"] == "speed")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.learners.one_stage import MOST_ITERATIONS, ball, solve_on_ball
+from kernels.learners.one_stage import MOST_ITERATIONS, ball, solve_machine_on_ball
 from kernels.learners.solution import Solution
 from kernels.operators import GramOperator
 from kernels.solvers.certificate import TOLERANCE
@@ -69,4 +69,4 @@ def l1_svm(
     (2012), JMLR 13:795-828, section 5.
     """
     problem = SupportVectorProblem(grams, target, regularisation)
-    return solve_on_ball("l1-svm", problem, ball(grams, 1.0, 0.0, 1.0), start, tolerance, max_iterations)
+    return solve_machine_on_ball("l1-svm", problem, ball(grams, 1.0, 0.0, 1.0), start, tolerance, max_iterations)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.learners.one_stage import MOST_ITERATIONS, ball, solve_on_ball
+from kernels.learners.one_stage import MOST_ITERATIONS, ball, solve_machine_on_ball
 from kernels.learners.solution import Solution
 from kernels.operators import GramOperator
 from kernels.solvers.certificate import TOLERANCE
@@ -70,4 +70,4 @@ def lp_svm(
     Bowling (2013), Machine Learning.
     """
     problem = SupportVectorProblem(grams, target, regularisation)
-    return solve_on_ball("lp-svm", problem, ball(grams, norm, 0.0, 1.0), start, tolerance, max_iterations)
+    return solve_machine_on_ball("lp-svm", problem, ball(grams, norm, 0.0, 1.0), start, tolerance, max_iterations)

@@ -44,7 +44,7 @@ class Fit:
     value : float
         F(mu), in squared units of Y over those of the kernel.
     K : ndarray of shape (m, m)
-        The weighted sum of the base kernels, before the power.
+        The weighted sum of the base kernels plus the offset, before the power.
     alpha : ndarray of shape (m, q)
         Dual coefficients.
     factor : tuple
@@ -63,6 +63,8 @@ class PolynomialRidge:
 
     .. math:: F(\mu) = \operatorname{tr} Y^\top (K_\mu^{\circ d} + \lambda I)^{-1} Y
 
+    where K_mu is the weighted sum of the base kernels plus the offset.
+
     Attributes
     ----------
     grams : GramOperator
@@ -73,30 +75,38 @@ class PolynomialRidge:
         lambda.
     degree : int
         d.
+    offset : float
+        Added to the weighted sum.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*, NIPS 22, equation (10).
     """
 
-    def __init__(self, grams: GramOperator, target: Target, regularisation: float, degree: int) -> None:
+    def __init__(
+        self, grams: GramOperator, target: Target, regularisation: float, degree: int, offset: float = 0.0
+    ) -> None:
         """Take the training rows; ``lambda = 1 / regularisation``.
 
         Raises
         ------
         ValueError
-            The regularisation is not positive and finite, the degree is not one of 1 to 4, or the target is constant.
+            The regularisation is not positive and finite, the degree is not one of 1 to 4, the offset is negative, or
+            the target is constant.
         """
         if not 0 < regularisation < np.inf:
             raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
         if degree not in range(1, HIGHEST_DEGREE + 1):
             raise ValueError(f"degree must be a whole number from 1 to {HIGHEST_DEGREE}, got {degree}.")
+        if not 0 <= offset < np.inf:
+            raise ValueError(f"offset must be zero or positive, got {offset}.")
         self.grams = grams
         self.Y = target.Y - target.Y.mean(axis=0)
         if not self.Y.any():
             raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
         self.ridge = 1.0 / regularisation
         self.degree = int(degree)
+        self.offset = float(offset)
 
     def at(self, mu: np.ndarray) -> Fit:
         """Return the fit at the weights mu, shape (p,): one combination and one Cholesky factor, O(m^3 / 3).
@@ -107,6 +117,7 @@ class PolynomialRidge:
             The power of the weighted sum plus lambda I is not positive definite up to rounding.
         """
         K = self.grams.combine(mu)
+        K += self.offset
         A = _power(K, self.degree)
         A.flat[:: len(A) + 1] += self.ridge
         rounding = len(A) * np.finfo(np.float64).eps * float(A.diagonal().max())
@@ -256,6 +267,7 @@ def nkrr(
     norm: int = 2,
     center: float = 1.0,
     radius: float = 1.0,
+    offset: float = 0.0,
     starts: int = 3,
     seed: int = 0,
     tolerance: float = TOLERANCE,
@@ -265,7 +277,7 @@ def nkrr(
 
     .. math:: \min_{\mu \ge 0,\; \lVert \mu - \mu_0 \rVert_s \le \Lambda}
               F(\mu) = \operatorname{tr} Y^\top \big( K_\mu^{\circ d} + \lambda I \big)^{-1} Y,
-              \qquad K_\mu = \sum_k \mu_k K_k, \quad \lambda = 1 / \texttt{regularisation}
+              \qquad K_\mu = c + \sum_k \mu_k K_k, \quad \lambda = 1 / \texttt{regularisation}
 
     where the power is taken entry by entry.
 
@@ -289,6 +301,9 @@ def nkrr(
         ``center / sqrt(p)`` for norm 2 and ``center / p`` for norm 1. Zero is the ball around the origin.
     radius : float, default 1.0
         Lambda, positive, in the same units.
+    offset : float, default 0.0
+        c, not negative. Zero is the paper's homogeneous polynomial: of centered kernels an even power cannot tell x
+        from its mirror image. With an offset, in units of the mean diagonal, the lower powers are part of the kernel.
     starts : int, default 3
         Points that the descent begins from: the uniform weights of the boundary (or `start`), the boundary point
         against the gradient there, then random ones. For degree 1 the first is enough.
@@ -348,7 +363,7 @@ def nkrr(
     the power of the sum, as in (4), not the sum over exponents of (3). Birgin, Martinez, Raydan (2000), SIAM Journal on
     Optimization 10:1196-1211: the spectral projected gradient.
     """
-    objective = PolynomialRidge(grams, target, regularisation, degree)
+    objective = PolynomialRidge(grams, target, regularisation, degree, offset)
     if norm not in (1, 2):
         raise ValueError(f"norm must be 1 or 2, got {norm!r}.")
     if not 0 <= center < np.inf:
@@ -370,7 +385,7 @@ def nkrr(
             best = run
     certificate = Certificate("stationarity gap", best.gap, tolerance, best.evaluations, best.values)
     certificate.warn_unless_converged("nkrr", "raise max_iterations, or use a smaller regularisation, radius or degree")
-    return Solution(best.mu, certificate, objective.degree)
+    return Solution(best.mu, certificate, objective.degree, objective.offset)
 
 
 def _other_starts(descent: _Descent, g: np.ndarray, starts: int, seed: int) -> Iterator[np.ndarray]:

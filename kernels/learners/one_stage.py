@@ -6,10 +6,16 @@ import numpy as np
 
 from kernels.learners.solution import Solution
 from kernels.operators import GramOperator
-from kernels.solvers.minimax import Ball, InnerProblem, minimise
+from kernels.solvers.certificate import Certificate
+from kernels.solvers.interior_point import weights_by_interior_point
+from kernels.solvers.minimax import WORKING_SET, Ball, Inner, InnerProblem, minimise
+from kernels.solvers.svm import SupportVectorProblem
 
 MOST_ITERATIONS = 200
 """Solutions of the inner problem; Newton's method needs three to ten."""
+
+NEWTON_ITERATIONS = 15
+"""Inner solutions of Newton's method for a machine with norm 1; five are the median where it converges."""
 
 ADVICE = "raise max_iterations, or use a smaller regularisation"
 
@@ -34,6 +40,51 @@ def ball(grams: GramOperator, norm: float, center: float, radius: float) -> Ball
     if not 0 < radius < np.inf:
         raise ValueError(f"radius must be positive and finite, got {radius}.")
     return Ball(center * unit_uniform(grams.n_kernels, norm), float(radius), float(norm))
+
+
+def solve_machine_on_ball(
+    name: str,
+    problem: SupportVectorProblem,
+    outer: Ball,
+    start: np.ndarray | None,
+    tolerance: float,
+    max_iterations: int,
+) -> Solution:
+    """Return the solution of a machine's learner over a ball.
+
+    For norm 1 the value is not differentiable in weights that are zero, and Newton's method may stall where the kernels
+    have low rank; what it leaves after `NEWTON_ITERATIONS` is finished by interior points on weights and machines
+    together, with base kernels taken up while one of them has a larger form than those that carry weight.
+    """
+    begin = outer.start(problem.grams.n_kernels) if start is None else start
+    most = min(max_iterations, NEWTON_ITERATIONS) if outer.norm == 1 else max_iterations
+    mu, certificate, inner = minimise(problem, outer, begin, tolerance, most)
+    if not certificate.converged and most < max_iterations:
+        mu, certificate = _finish_jointly(problem, outer, certificate, inner, max_iterations)
+    return Solution(mu, certificate.warn_unless_converged(name, ADVICE))
+
+
+def _finish_jointly(
+    problem: SupportVectorProblem, outer: Ball, reached: Certificate, inner: Inner, max_iterations: int
+) -> tuple[np.ndarray, Certificate]:
+    """Return weights and certificate of the joint problem, from the forms that Newton's method ended with."""
+    grams, steps, objectives = problem.grams, reached.iterations, list(reached.objectives)
+    working = np.sort(np.argsort(-inner.forms, kind="stable")[:WORKING_SET])
+    while True:
+        joint = weights_by_interior_point(
+            grams, problem.pairs, problem.C, outer.radius, working, reached.tolerance / 100
+        )
+        steps += joint.steps
+        value = problem.at(joint.mu).objective
+        objectives.append(value)
+        forms = grams.quadratic_forms(joint.dual)
+        bound = 2 * float(np.abs(joint.dual).sum()) - outer.radius * float(forms.max())
+        residual = max(value - bound, 0.0) / value
+        larger = np.flatnonzero(forms > forms[working].max())
+        if residual <= reached.tolerance or not len(larger) or steps >= max_iterations:
+            return joint.mu, Certificate("duality gap", residual, reached.tolerance, steps, tuple(objectives))
+        # None leaves: with alpha not unique, a base kernel without weight may still be what keeps a form in bounds.
+        working = np.union1d(working, larger[np.argsort(-forms[larger], kind="stable")[:WORKING_SET]])
 
 
 def solve_on_ball(

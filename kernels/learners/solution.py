@@ -35,12 +35,15 @@ class Solution:
     certificate : Certificate or None
         Evidence of optimality, where the learner solves an optimisation problem.
     degree : int
-        The kernel is ``(sum_k mu_k K_k)`` raised to this power, entry by entry.
+        The kernel is ``offset + sum_k mu_k K_k`` raised to this power, entry by entry.
+    offset : float
+        Added before the power.
     """
 
     weights: np.ndarray
     certificate: Certificate | None = None
     degree: int = 1
+    offset: float = 0.0
 
     @classmethod
     def of_direction(cls, v: np.ndarray, certificate: Certificate | None = None) -> Solution:

@@ -22,7 +22,7 @@ from kernels.solvers.active_set import minimise_nonnegative, minimise_on_simplex
 from kernels.solvers.certificate import Certificate
 
 WORKING_SET = 256
-"""Most base kernels whose Hessian is formed: those that carry weight first, then those of the largest form."""
+"""Base kernels of the largest forms whose Hessian is formed, beside those that carry weight."""
 
 SUFFICIENT = 1e-4
 """Share of the decrease that the slope promises which a step must bring."""
@@ -146,6 +146,9 @@ class Ball:
         v, nu = np.maximum(inner.forms, 0.0), mu - self.center
         if self.norm == 1:
             yield self.center + self._simplex_newton(nu, v, inner)
+            vertex = np.zeros_like(v)
+            vertex[v.argmax()] = self.radius
+            yield self.center + vertex
             return
         T = self._linear_minimiser(v)
         if not np.isinf(self.norm):
@@ -179,9 +182,12 @@ class Ball:
         return self._scaled(new)
 
     def _simplex_newton(self, nu: np.ndarray, v: np.ndarray, inner: Inner) -> np.ndarray:
-        carried = nu > 0
-        rank = np.argsort(np.where(carried, -np.inf, -v), kind="stable")
-        kernels = np.sort(rank[: max(WORKING_SET, int(carried.sum()))])
+        largest = np.argsort(-v, kind="stable")[:WORKING_SET]
+        carried = np.flatnonzero(nu)
+        if len(carried) > 2 * WORKING_SET:  # equal weights of thousands: the solution is among the largest forms
+            carried, nu = largest, np.zeros_like(nu)
+            nu[largest] = self.radius / len(largest)
+        kernels = np.union1d(carried, largest)
         H = inner.hessian(kernels)
         H.flat[:: len(H) + 1] += RELATIVE_RIDGE * max(float(H.diagonal().max()), float(v.max()) / self.radius)
         new = np.zeros_like(nu)
@@ -304,4 +310,5 @@ def minimise(
         if not improved:
             break
     residual = max(value - bound, 0.0) / size if size > 0 else 0.0
+    residual = residual if np.isfinite(value - bound) else np.inf
     return mu, Certificate("duality gap", float(residual), tolerance, iterations, tuple(objectives)), inner

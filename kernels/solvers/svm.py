@@ -1,4 +1,4 @@
-"""The support vector machine as the inner problem of a one-stage learner, solved to rounding by active sets."""
+"""The support vector machine as the inner problem of a one-stage learner, solved to rounding."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from kernels.operators import GramOperator
+from kernels.solvers.interior_point import machine_by_interior_point
 from kernels.solvers.minimax import Inner
 from kernels.targets import Target
 
@@ -22,11 +23,11 @@ AT_BOUND = 1e-8
 MOST_PASSES = 12
 """Passes of the active-set method from one starting point."""
 
-START_TOLERANCE, FINE_TOLERANCE = 1e-3, 1e-9
-"""Of scikit-learn's solver: to start from, and to fall back on where the active sets do not settle."""
+START_TOLERANCE, START_ITERATIONS = 1e-3, 50_000
+"""Of scikit-learn's solver, which gives the first guess of the bounds."""
 
-MAX_ITERATIONS = 1_000_000
-"""Of scikit-learn's solver."""
+FINE_TOLERANCE = 1e-10
+"""Of the interior points, which are asked where the active sets do not settle."""
 
 RIDGE = 1e-11
 """Added to the diagonal of the free block, relative to its mean, so that dependent rows share their coefficients."""
@@ -165,31 +166,33 @@ def solve_machine(K: np.ndarray, y: np.ndarray, C: float, start: Machine | None 
     -----
     Newton's method on the optimality conditions, which is a primal-dual active-set method: O(f^3) a pass for f rows
     strictly between the bounds, a handful of passes from a neighbouring solution, and then exact to rounding. Where it
-    does not settle, scikit-learn's solver gives a better start, and in the end the solution.
+    does not settle, scikit-learn's solver gives a better start, and then a method of interior points, whose solution
+    holds in any case.
     """
     if start is not None:
         machine = _active_sets(K, y, C, start.coefficients)
         if machine is not None:
             return machine
-    a = np.zeros(len(y))
-    for tolerance in (START_TOLERANCE, FINE_TOLERANCE):
-        a = _by_decomposition(K, y, C, tolerance)
-        machine = _active_sets(K, y, C, a)
-        if machine is not None:
-            return machine
-    return Machine(a, _best_intercept(K @ (y * a), y), np.flatnonzero((a > 0) & (a < C)))
+    machine = _active_sets(K, y, C, _by_decomposition(K, y, C))
+    if machine is not None:
+        return machine
+    a = machine_by_interior_point(K, y, C, FINE_TOLERANCE)
+    machine = _active_sets(K, y, C, a)
+    if machine is not None:
+        return machine
+    return Machine(a, _best_intercept(K @ (y * a), y), np.flatnonzero((a > AT_BOUND * C) & (a < (1 - AT_BOUND) * C)))
 
 
-def _by_decomposition(K: np.ndarray, y: np.ndarray, C: float, tolerance: float) -> np.ndarray:
-    """Return coefficients from scikit-learn's solver, shape (n,)."""
+def _by_decomposition(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
+    """Return about the coefficients, from scikit-learn's solver, shape (n,)."""
     import warnings
 
     from sklearn.exceptions import ConvergenceWarning  # here, because it brings pandas along
     from sklearn.svm import SVC
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the learner's certificate shows what is missing
-        fitted = SVC(kernel="precomputed", C=C, tol=tolerance, max_iter=MAX_ITERATIONS).fit(K, y)
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a first guess is enough
+        fitted = SVC(kernel="precomputed", C=C, tol=START_TOLERANCE, max_iter=START_ITERATIONS).fit(K, y)
     a = np.zeros(len(y))
     a[fitted.support_] = np.abs(fitted.dual_coef_[0])
     return a

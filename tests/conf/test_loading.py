@@ -51,8 +51,20 @@ def test_numbers_that_yaml_takes_for_text_are_numbers(conf: Path):
     assert grid_values(load_config(conf, ["kernels.0.gammas=[1e-3]"]).kernels[0].gammas) == [1e-3]
 
 
-def test_a_configuration_survives_its_own_dump(conf: Path):
-    config = load_config(conf)
+def test_parameters_of_a_learner_are_numbers_where_they_look_like_some(conf: Path):
+    nkrr = "learners=[{name: nkrr, params: {tolerance: 1e-7}, tune: {radius: [1, 1e2]}}]"
+    (learner,) = load_config(conf, [nkrr]).learners
+    assert learner.settings() == [{"tolerance": 1e-7, "radius": 1}, {"tolerance": 1e-7, "radius": 100.0}]
+    (learner,) = load_config(conf, ["learners=[{name: l2-krr, params: {algorithm: newton}}]"]).learners
+    assert learner.settings() == [{"algorithm": "newton"}]
+
+
+@pytest.mark.parametrize(
+    "learners", ["[unif]", "[{name: lq, params: {q: .inf}}]", "[{name: lq, tune: {q: [1, .inf]}}]"]
+)
+def test_a_configuration_survives_its_own_dump(conf: Path, learners: str):
+    config = load_config(conf, [f"learners={learners}"])
+    assert CompareConfig.model_validate_json(config.model_dump_json()) == config
     for by_alias in (False, True):
         assert CompareConfig.model_validate(config.model_dump(mode="json", by_alias=by_alias)) == config
 
@@ -87,6 +99,18 @@ def test_every_key_is_described():
             r"learners.0: 'alingf' is not valid, did you mean 'alignf'\? expected 'align', 'align-uncentered'",
         ),
         ("learners=[unif, unif]", "learner unif appears more than once; list it once"),
+        (
+            "learners=[{name: lq, label: a}, {name: lp-svm, label: a}]",
+            "learners: learner a appears more than once; list it once, or give each setting its own 'label'",
+        ),
+        ("learners=[{name: lq, label: unif}, unif]", "learner unif appears more than once"),
+        (
+            "learners=[{name: lq, params: {q: 2}, tune: {q: [1, 2]}}]",
+            r"learners.0: parameter q is in both 'params' and 'tune'; give it in one of them",
+        ),
+        ("learners=[{name: lq, tune: {q: []}}]", "learners.0.tune.q: List should have at least 1 item"),
+        ("learners=[{name: lq, label: a/b}]", "learners.0.label: String should match pattern"),
+        ("datasets.0.missing=ignore", "datasets.0.missing: 'ignore' is not valid; expected 'refuse' or 'drop'"),
         ("kernels.0.gammas=[0]", r"kernels.0.gammas.0: Input should be greater than 0, got 0\.$"),
         ("kernels.0.gammas=[.inf]", "kernels.0.gammas.0: Input should be a finite number"),
         ("kernels.0.gammas.from=9", "kernels.0.gammas: 'to' must not be below 'from', got from 9 to 3"),

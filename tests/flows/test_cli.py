@@ -16,6 +16,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from prefect.settings import PREFECT_API_URL
+
+from conf.loading import load_config
+from flows.cli import _show
+from kernels.learners import COLUMNS, LEARNERS
+from tasks.report import display_table, summarise
+from tests.tasks.test_report import folds
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "flows.cli"]
@@ -38,9 +45,15 @@ def environment(home: Path) -> dict[str, str]:
     }
 
 
-def learnkernels(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def learnkernels(home: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a new user who has set some environment variables."""
     return subprocess.run(
-        [*COMMAND, *arguments], cwd=home / "work", env=environment(home), capture_output=True, text=True, timeout=300
+        [*COMMAND, *arguments],
+        cwd=home / "work",
+        env=environment(home) | settings,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
 
 
@@ -71,6 +84,52 @@ def test_bad_input_is_one_sentence_at_once_and_writes_nothing(home: Path, argume
     assert list((home / "work").iterdir()) == []
 
 
+def test_what_a_learner_refuses_is_one_sentence_too(home: Path, prefect_server: None):
+    server = str(PREFECT_API_URL.value())
+    changes = ["--set", "learners=[{name: lq, params: {q: 0.5}}]", "--set", "dask.workers=0"]
+    run = learnkernels(home, "compare", str(ROOT / "conf/quickstart.yaml"), *changes, PREFECT_API_URL=server)
+    assert run.returncode == 2
+    assert "Traceback" not in run.stderr
+    (sentence,) = [line for line in run.stderr.splitlines() if "error:" in line]
+    assert sentence.endswith("data set breast_cancer: learner lq: q must be a number from 1 to infinity, got 0.5.")
+    assert not (home / "work" / "results").exists()
+
+
+def test_learners_lists_every_learner_with_its_parameters(home: Path):
+    run = learnkernels(home, "learners")
+    assert (run.returncode, run.stderr) == (0, "")
+    listed = [line.split()[0] for line in run.stdout.splitlines() if not line.startswith(" ")]
+    assert listed == list(LEARNERS)
+    entries = dict(zip(listed, re.split(r"\n(?=\S)", run.stdout), strict=True))
+    for name, learner in LEARNERS.items():
+        assert learner.summary in entries[name]
+        assert learner.source in entries[name]
+        assert all(f"{parameter}={default}" in entries[name] for parameter, default in learner.params.items())
+    assert list((home / "work").iterdir()) == []
+
+
+def test_learners_as_markdown_is_one_row_a_learner(home: Path):
+    run = learnkernels(home, "learners", "--markdown")
+    assert run.returncode == 0
+    header, rule, *rows = run.stdout.strip().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (header, rule, *rows)]
+    assert {len(row) for row in cells} == {len(COLUMNS)}
+    assert cells[0] == COLUMNS
+    assert [row[0].strip("`") for row in cells[2:]] == list(LEARNERS)
+
+
+def test_a_piped_table_is_wide_enough_for_long_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    learner = "lp-svm with a norm of two and a half"
+    summary = summarise(folds({"unif": [0.3, 0.2, 0.4], learner: [0.2, 0.15, 0.28]}, "breast_cancer"))
+    summary.to_parquet(tmp_path / "summary.parquet")
+    _show(load_config(ROOT / "conf/quickstart.yaml"), tmp_path, "chart")
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    rows = display_table(summary)
+    assert max(len("  ".join(row.values())) for row in rows) > 80  # as wide as a terminal is taken to be
+    for row in rows:
+        assert " ".join(row.values()).split() in lines
+
+
 def test_the_quickstart_runs_for_a_new_user_and_stays_in_its_folder(home: Path):
     run = learnkernels(home, "compare", str(ROOT / "conf/quickstart.yaml"))
     assert run.returncode == 0, run.stderr
@@ -82,7 +141,8 @@ def test_the_quickstart_runs_for_a_new_user_and_stays_in_its_folder(home: Path):
     assert summary.groupby("dataset")["predictor"].first().to_dict() == {"breast_cancer": "svm", "diabetes": "krr"}
     assert len(summary) == 8
     assert (summary["relative_error"] < 0.9).all()
-    assert "breast_cancer" in run.stdout
+    for row in display_table(summary):
+        assert any(line.split() == " ".join(row.values()).split() for line in run.stdout.splitlines()), row
     assert list((home / "home").iterdir()) == []
     assert {path.name for path in (home / "work").iterdir()} == {".learnkernels", "mlartifacts", "mlflow.db", "results"}
 

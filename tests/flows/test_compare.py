@@ -22,11 +22,22 @@ from conf.errors import InputError
 from conf.loading import load_config
 from conf.schema import CompareConfig
 from flows.compare import compare
-from kernels import GaussianFamily, KernelPredictors, Target, assign_folds, evaluate, learn_kernel, trials
+from kernels import (
+    FamilyUnion,
+    GaussianFamily,
+    KernelPredictors,
+    LinearFamily,
+    Target,
+    assign_folds,
+    evaluate,
+    learn_kernel,
+    trials,
+)
 from tasks.gram import fold_seed
 from tasks.tracking import LEVEL, OWNER
 
-pytestmark = pytest.mark.usefixtures("prefect_server", "working_folder")
+pytestmark = pytest.mark.usefixtures("prefect_server")
+alone = pytest.mark.usefixtures("working_folder")
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -51,9 +62,13 @@ def flow_runs(state: str) -> list[Any]:
         return [run for run in client.read_flow_runs() if run.state.type.value == state]
 
 
-@pytest.fixture
-def finished() -> dict[str, str]:
+@pytest.fixture(scope="module")
+def finished(prefect_server: None, module_folder: Path) -> dict[str, str]:
+    """One finished comparison; tests that use it share its working folder, store of results and MLflow database."""
     return dict(compare(small()))
+
+
+WINE = [{"source": "sklearn", "name": "wine", "scale": "standard"}]
 
 
 def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str, str]):
@@ -74,7 +89,8 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
     sweep = client.get_run(finished["mlflow_run"])
     assert sweep.info.status == "FINISHED"
     assert {item.path for item in client.list_artifacts(sweep.info.run_id)} == names
-    results = client.search_runs([sweep.info.experiment_id], f"tags.`{LEVEL}` = 'result'")
+    of_sweep = f"tags.`{LEVEL}` = 'result' and tags.`learnkernels.sweep` = '{sweep.info.run_id}'"
+    results = client.search_runs([sweep.info.experiment_id], of_sweep)
     assert len(results) == 8
     summary = pd.read_parquet(folder / "summary.parquet").set_index(["dataset", "learner"])
     for run in results:
@@ -101,10 +117,7 @@ def test_the_flow_gives_what_the_mathematics_gives(finished: dict[str, str]):
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     target = Target.of(y)
     groups = assign_folds(target, 5, fold_seed(0, 0))
-    family = GaussianFamily([2.0**g for g in range(-6, -1)])
-    gaussians = dict(compare(small(kernels=[{"family": "gaussian", "gammas": {"from": -6, "to": -2}}])))
-    measured = pd.read_parquet(Path(gaussians["results"]) / "folds.parquet")
-    assert not folds["error"].equals(measured["error"])
+    family = FamilyUnion([GaussianFamily([2.0**g for g in range(-6, -1)]), LinearFamily()], [None, None])
     for learner in ("unif", "single", "align", "alignf"):
         for trial in trials(5):
             training = np.flatnonzero(np.isin(groups, trial.training))
@@ -112,7 +125,7 @@ def test_the_flow_gives_what_the_mathematics_gives(finished: dict[str, str]):
             object.__setattr__(kernel, "rows", training[kernel.rows])
             predictors = KernelPredictors([kernel], target, "krr", [2.0**g for g in range(-2, 5)])
             expected = evaluate([predictors], X, target, training, groups, trial)
-            row = measured.query("dataset == 'diabetes' and learner == @learner and fold == @trial.index").iloc[0]
+            row = folds.query("dataset == 'diabetes' and learner == @learner and fold == @trial.index").iloc[0]
             assert row.error == pytest.approx(expected.error, rel=1e-9)
             assert row.alignment == pytest.approx(kernel.alignment, rel=1e-10)
             # alignf's weights are the solution of a system whose condition multiplies the rounding of the moments.
@@ -126,13 +139,24 @@ def test_a_second_run_takes_everything_from_the_store(finished: dict[str, str]):
     assert again["results"] != finished["results"]
 
 
-def test_a_change_recomputes_what_depends_on_it(finished: dict[str, str]):
-    changed = dict(compare(small(protocol={"grid": {"from": -2, "to": 4}, "seed": 1})))
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"protocol": {"grid": {"from": -2, "to": 4}, "seed": 1}},
+        {"kernels": [{"family": "gaussian", "gammas": {"from": -5, "to": -1}}]},
+        {"learners": ["unif", "single", {"name": "align", "label": "alignf"}]},
+    ],
+    ids=["seed", "kernels", "learner"],
+)
+def test_a_change_recomputes_what_depends_on_it(finished: dict[str, str], change: dict[str, Any]):
+    changed = dict(compare(small(datasets=WINE, **change)))
     one, two = (pd.read_parquet(Path(run["results"]) / "folds.parquet") for run in (finished, changed))
-    assert not one["error"].equals(two["error"])
+    one, two = (folds.query("dataset == 'wine' and learner == 'alignf'") for folds in (one, two))
+    assert len(one) == len(two) == 5
+    assert not np.isin(two["alignment"], one["alignment"]).any()
 
 
-def test_repeats_draw_new_folds(finished: dict[str, str]):
+def test_repeats_draw_new_folds(module_folder: Path):
     run = compare(small(learners=["align"], protocol={"grid": [1], "repeats": 2}))
     folds = pd.read_parquet(Path(run["results"]) / "folds.parquet")
     assert folds.groupby("dataset").size().to_dict() == {"diabetes": 10, "wine": 10}
@@ -153,6 +177,11 @@ def test_a_failed_run_is_shown_as_failed_and_leaves_earlier_results(finished: di
     assert "column a (10) of 20" in failed.data.tags["mlflow.note.content"]
 
 
+def lq(**keys: Any) -> dict[str, Any]:
+    return {"learners": [{"name": "lq", **keys}]}
+
+
+@alone
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
@@ -160,19 +189,57 @@ def test_a_failed_run_is_shown_as_failed_and_leaves_earlier_results(finished: di
             {"learners": [{"name": "alignf", "params": {"q": 2}}]},
             "learners: alignf has no parameter 'q'; it takes none",
         ),
+        (lq(tune={"p": [1, 2]}), "learners: lq has no parameter 'p'; it takes q"),
+        (lq(params={"q": "two"}), "learners: lq: q must be a number, got 'two'"),
+        (lq(tune={"q": [1, True]}), "learners: lq: q must be a number, got True"),
+        (
+            {"learners": [{"name": "nkrr", "label": "square", "params": {"degree": 1.5}}]},
+            "learners: square: degree must be a whole number, got 1.5",
+        ),
+        (
+            {"learners": ["unif", "l1-svm"]},
+            "data set diabetes: learner l1-svm serves classification, and this is a regression; leave it out",
+        ),
         ({"predictor": "svm"}, "data set diabetes: predictor svm does not serve regression; use auto or krr"),
         (
             {"kernels": [{"family": "linear", "columns": ["zz"]}]},
             "'columns' of family linear must be some of the features",
         ),
         ({"protocol": {"folds": 60}}, "each class must have at least one row a fold, got 48 of class"),
-        ({"kernels": [{"family": "gaussian", "gammas": [1e-40]}]}, r"gaussian\(gamma=1e-40\) is constant on the"),
         ({"dask": {"memory": "lots"}}, "dask.memory: 'lots' is not a size"),
     ],
 )
-def test_what_cannot_work_is_refused_with_one_sentence(keys: dict[str, Any], sentence: str):
-    with pytest.raises(InputError, match=sentence):
+def test_what_cannot_work_is_refused_with_one_sentence(working_folder: Path, keys: dict[str, Any], sentence: str):
+    with pytest.raises(InputError, match=sentence) as caught:
         compare(small(**keys))
+    assert "\n" not in str(caught.value)
+    assert not Path("results").exists()
+    assert not (working_folder / "state/store/moments").exists()  # refused before any tile was computed
+
+
+@alone
+@pytest.mark.parametrize(
+    ("learner", "sentence"),
+    [
+        (lq(params={"q": 0.5})["learners"][0], "data set wine: learner lq: q must be a number from 1 to infinity, got"),
+        (lq(label="steep", tune={"q": [2, 0.5]})["learners"][0], "data set wine: learner steep: q must be a number"),
+        ("alignf-linear", "data set wine: learner alignf-linear: base kernels must be independent .* got 1 of 3"),
+        ({"name": "l2-krr", "params": {"radius": -1}}, "data set wine: learner l2-krr: radius must be"),
+    ],
+)
+def test_what_a_learner_refuses_is_one_sentence_that_names_it(learner: Any, sentence: str):
+    linear_twice = [{"family": "linear"}, {"family": "polynomial", "degrees": [1], "coef0": 0}]
+    kernels = [{"family": "gaussian", "gammas": [0.1]}, *linear_twice]
+    with pytest.raises(InputError, match=sentence) as caught:
+        compare(small(datasets=WINE, kernels=kernels, learners=[learner], protocol={"grid": [1], "folds": 3}))
+    assert "\n" not in str(caught.value)
+    assert not Path("results").exists()
+
+
+@alone
+def test_a_base_kernel_that_is_constant_is_named():
+    with pytest.raises(InputError, match=r"data set wine: .*gaussian\(gamma=1e-40\) is constant on the"):
+        compare(small(datasets=WINE, kernels=[{"family": "gaussian", "gammas": [1e-40]}]))
     assert not Path("results").exists()
 
 
@@ -184,13 +251,14 @@ def test_runs_that_a_kill_left_open_are_closed(finished: dict[str, str]):
     gone = {LEVEL: "sweep", OWNER: f"{socket.gethostname()}:{2**22 + 1}:0", "prefect.flow_run_id": str(orphan.id)}
     alive = {LEVEL: "sweep", OWNER: f"elsewhere:{os.getpid()}:0"}
     dead, other = (client.create_run(experiment, tags=tags).info.run_id for tags in (gone, alive))
-    compare(small(learners=["unif"]))
+    compare(small(datasets=WINE, learners=["unif"]))
     assert client.get_run(dead).info.status == "KILLED"
     assert client.get_run(other).info.status == "RUNNING"  # another machine's: nobody here can tell
     with get_client(sync_client=True) as prefect:
         assert prefect.read_flow_run(orphan.id).state.type.value == "CRASHED"
 
 
+@alone
 def test_ionosphere_is_the_row_of_the_paper(shared_data: Path):
     """ICML 2010, Table 1, column ionosphere: printed RMSE .467, .445, .442 and alignment .242, .257, .273."""
     changes = [f"data_dir={shared_data}", "dask.workers=0"]

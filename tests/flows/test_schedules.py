@@ -23,7 +23,7 @@ def tick() -> int:
     return 1
 
 if __name__ == "__main__":
-    tick.serve(name="ticking", interval=timedelta(seconds=10), limit=1)
+    tick.serve(name="ticking", interval=timedelta(seconds=2), limit=1)
 """
 
 
@@ -34,6 +34,7 @@ def test_a_scheduled_run_appears_and_completes(tmp_path: Path, ports: tuple[int,
     env = environment(tmp_path) | {
         "PREFECT_HOME": str(tmp_path / "prefect"),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        "PREFECT_RUNNER_POLL_FREQUENCY": "1",
     }
     server = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(ports[0])]
     processes = []

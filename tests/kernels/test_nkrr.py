@@ -97,6 +97,13 @@ def test_the_gradient_is_that_of_finite_differences(problem, degree, q):
     ]
     # Central differences: h^2 and rounding / h.
     np.testing.assert_allclose(g, differences, rtol=1e-6, atol=1e-7 * np.abs(g).max())
+    with_offset = PolynomialRidge(grams, target, 1.0, degree, 0.6)
+    g = with_offset.gradient(with_offset.at(mu))
+    differences = [
+        (with_offset.at(mu + h * unit).value - with_offset.at(mu - h * unit).value) / (2 * h)
+        for unit in np.eye(grams.n_kernels)
+    ]
+    np.testing.assert_allclose(g, differences, rtol=1e-6, atol=1e-7 * np.abs(g).max())
     assert objective.at(mu).value == pytest.approx(value(grams, target, mu, degree), rel=1e-10)
 
 

@@ -10,8 +10,11 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
 from kernels import LEARNERS, Target, center_gram
-from kernels.learners import alignf, l1_krr, l1_svm, l2_krr, lp_krr, lp_svm, single_stage
+from kernels.learners import alignf, l1_krr, l1_svm, l2_krr, lp_krr, lp_svm, one_stage, single_stage
 from kernels.operators import StackedGrams
+from kernels.solvers import minimax
+from kernels.solvers.interior_point import machine_by_interior_point, weights_by_interior_point
+from kernels.solvers.svm import SupportVectorProblem
 
 GAMMAS = [0.02, 0.1, 0.5, 2.0]
 # What the issue of a generic solver is worth: SLSQP stops at about 1e-7 of the objective, 1e-4 of the weights.
@@ -355,3 +358,64 @@ def test_a_machine_refuses_a_regression():
     grams, _ = problem()
     with pytest.raises(ValueError, match="needs a classification"):
         l1_svm(grams, Target("regression", np.arange(32.0)))
+
+
+# Kernels of low rank -------------------------------------------------------------------------------------------------
+
+
+def features(seed: int, m: int = 80, p: int = 6, classes: int = 2) -> tuple[StackedGrams, Target]:
+    """Rank-one kernels on which no machine has as many free rows as it needs, and classes that overlap."""
+    rng = np.random.default_rng(seed)
+    X = rng.integers(0, 3, size=(m, p)) - 1.0
+    score = X[:, 0] + X[:, 1] + 1.5 * rng.normal(size=m)
+    y = np.digitize(score, np.quantile(score, np.arange(1, classes) / classes))
+    Z = X - X.mean(axis=0)
+    K = np.einsum("ik,jk->kij", Z, Z) / (Z**2).mean(axis=0)[:, None, None]
+    return StackedGrams((K + K.transpose(0, 2, 1)) / 2), Target("classification", y, tuple("abcde"[:classes]))
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("C", [2.0**-6, 1.0, 64.0, 2.0**14])
+@pytest.mark.parametrize(("solve", "params"), [(l1_svm, {}), (lp_svm, {"norm": 1.5}), (lp_svm, {"norm": 2.0})])
+def test_machines_on_kernels_of_low_rank_are_certified_for_any_C(solve, params, C, classes):
+    grams, target = features(18, classes=classes)
+    solution = solve(grams, target, regularisation=C, **params)
+    assert solution.certificate.residual <= 1e-6
+    assert solution.certificate.iterations <= 150
+
+
+@pytest.mark.parametrize("C", [0.1, 3.0, 300.0])
+def test_interior_points_give_the_machine_of_scikit_learn(C):
+    grams, target = problem(19, m=50)
+    K, y = grams.combine(np.full(4, 0.25)), target.Y[:, 0]
+    a = machine_by_interior_point(K, y, C, 1e-10)
+    machine = SVC(kernel="precomputed", C=C, tol=1e-9).fit(K, y)
+    expected = np.zeros(len(y))
+    expected[machine.support_] = np.abs(machine.dual_coef_[0])
+    assert (a >= 0).all()
+    assert (a <= C * (1 + 1e-12)).all()
+    assert abs(y @ a) <= 1e-9 * C
+    # scikit-learn's tolerance times the condition of the kernel on the free rows.
+    np.testing.assert_allclose(a, expected, rtol=0, atol=1e-5 * C)
+
+
+@pytest.mark.parametrize("C", [1.0, 100.0])
+def test_interior_points_give_weights_and_machines_together(C):
+    grams, target = problem(20)
+    support = SupportVectorProblem(grams, target, C)
+    joint = weights_by_interior_point(grams, support.pairs, C, 1.0, np.arange(4), 1e-10)
+    newton = l1_svm(grams, target, regularisation=C, tolerance=1e-8)
+    np.testing.assert_allclose(joint.mu, newton.weights, rtol=0, atol=1e-4)  # the root of the gap
+    forms = grams.quadratic_forms(joint.dual)
+    dual = 2 * np.abs(joint.dual).sum() - forms.max()
+    assert dual == pytest.approx(newton.certificate.objectives[-1], rel=1e-8)
+
+
+def test_base_kernels_join_the_working_set_while_their_form_is_larger(monkeypatch):
+    grams, target = features(21, p=9)
+    whole = l1_svm(grams, target, regularisation=1.0)
+    for module in (one_stage, minimax):
+        monkeypatch.setattr(module, "WORKING_SET", 2)
+    by_working_sets = l1_svm(grams, target, regularisation=1.0)
+    assert by_working_sets.certificate.residual <= 1e-6
+    assert by_working_sets.certificate.objectives[-1] == pytest.approx(whole.certificate.objectives[-1], rel=1e-6)

@@ -309,14 +309,21 @@ def test_the_validation_fold_chooses_candidate_and_regularisation(errors, candid
 
 
 @pytest.mark.parametrize(
-    ("learner", "predictor"), [("l2-krr", "krr"), ("l1-krr", "krr"), ("nkrr", "krr"), ("l1-svm", "svm")]
+    ("learner", "predictor", "params"),
+    [
+        ("l2-krr", "krr", {"center": 1.0}),
+        ("l1-krr", "krr", {}),
+        ("nkrr", "krr", {}),
+        ("nkrr", "krr", {"degree": 3, "offset": 0.7}),
+        ("l1-svm", "svm", {}),
+    ],
 )
-def test_the_predictor_at_the_learned_regularisation_is_the_one_that_was_learned(learner, predictor):
+def test_the_predictor_at_the_learned_regularisation_is_the_one_that_was_learned(learner, predictor, params):
     """Weights and predictor solve one problem: its value at the training rows is that of the certificate."""
     X, target = small_data("two classes")
     moments = gram_moments(GaussianFamily(GAMMAS), X, target.Y)
     values = [0.5, 8.0]
-    kernels = learn_path(learner, GaussianFamily(GAMMAS), X, moments, target, values)
+    kernels = learn_path(learner, GaussianFamily(GAMMAS), X, moments, target, values, **params)
     training = target.take(kernels[0].rows)
     for kernel, value in zip(kernels, values, strict=True):
         assert kernel.regularisation == value

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.feather
+import pyarrow.parquet
 import pytest
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_breast_cancer
@@ -179,6 +180,51 @@ def test_a_faulty_file_gets_one_sentence(
     with pytest.raises(InputError, match=sentence) as caught:
         load_source(config("data.parquet", **keys), str(tmp_path))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["text", "numbers"])
+def test_rows_with_missing_values_are_dropped_where_that_is_asked_for(frame: pd.DataFrame, tmp_path: Path, kind: str):
+    table = frame.astype({"b": "Int64"})  # whole numbers with nulls, as Parquet holds them
+    if kind == "numbers":
+        table["target"] = (frame["a"] > 0).astype("Int64")
+    table.loc[[3, 4], "a"] = np.nan
+    table.loc[7, "c"] = np.inf
+    table.loc[[4, 9], "b"] = pd.NA
+    table.loc[[9, 20], "target"] = pd.NA if kind == "numbers" else None
+    write(table, tmp_path / "data.parquet")
+    nulls = pyarrow.parquet.read_table(tmp_path / "data.parquet")
+    assert [nulls[name].null_count for name in ("b", "target")] == [2, 2]
+    dataset = load_source(config("data.parquet", missing="drop"), str(tmp_path))
+    kept = frame.drop(index=[3, 4, 7, 9, 20])
+    np.testing.assert_array_equal(dataset.X, kept[["a", "b", "c"]].to_numpy(float))
+    np.testing.assert_array_equal(dataset.target.values, (kept["target"] == "yes").to_numpy(int))
+    assert dataset.target.classes == (("no", "yes") if kind == "text" else ("0", "1"))
+
+
+def test_rows_with_missing_values_of_a_sparse_file_are_dropped(tmp_path: Path):
+    text = ["1 1:2 2:1", "-1 1:nan 3:1", "1", "-1 3:4", "nan 1:1", "-1 2:inf", "1 2:3"]
+    (tmp_path / "data.libsvm").write_text("\n".join(text))
+    dataset = load_source(config("data.libsvm", missing="drop"), str(tmp_path))
+    assert sparse.issparse(dataset.X)
+    np.testing.assert_array_equal(dataset.X.toarray(), [[2, 1, 0], [0, 0, 0], [0, 0, 4], [0, 3, 0]])
+    assert [dataset.target.classes[value] for value in dataset.target.values] == ["1", "1", "-1", "1"]
+    with pytest.raises(InputError, match=r"target 'target' is missing .* in 1 of 7 rows; .*'missing: drop'"):
+        load_source(config("data.libsvm"), str(tmp_path))
+
+
+def test_missing_values_are_refused_by_default_with_the_key_that_drops_them(frame: pd.DataFrame, tmp_path: Path):
+    frame.loc[3, "a"] = np.nan
+    write(frame, tmp_path / "data.parquet")
+    for keys in ({}, {"missing": "refuse"}):
+        with pytest.raises(InputError, match=r"missing values in column a .*set 'missing: drop'"):
+            load_source(config("data.parquet", **keys), str(tmp_path))
+
+
+def test_a_file_of_which_no_row_is_complete_is_refused(frame: pd.DataFrame, tmp_path: Path):
+    frame["c"] = np.nan
+    write(frame, tmp_path / "data.parquet")
+    with pytest.raises(InputError, match="data set data: no row is complete, so 'missing: drop' leaves none"):
+        load_source(config("data.parquet", missing="drop"), str(tmp_path))
 
 
 def test_missing_unreadable_and_unknown_files_are_named(tmp_path: Path):

@@ -1,0 +1,241 @@
+"""Every learner of the table in one comparison of three classes, read from each place where it leaves evidence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+from sklearn.datasets import load_wine
+
+from conf.loading import load_config
+from conf.schema import CompareConfig
+from flows.compare import Comparison, compare
+from kernels import (
+    LEARNERS,
+    FamilyUnion,
+    GaussianFamily,
+    KernelPredictors,
+    LinearFamily,
+    Target,
+    assign_folds,
+    evaluate,
+    gram_moments,
+    learn_path,
+    trials,
+)
+from tasks.gram import fold_seed
+from tasks.tracking import LEVEL
+
+GAMMAS = [2.0**-6, 2.0**-4, 2.0**-2]
+GRID = [0.25, 1.0, 4.0]
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "lq": [{"name": "lq", "tune": {"q": [1.25, 2, float("inf")]}}],
+    "lp-svm": [
+        {"name": "lp-svm", "label": "lp-svm-1", "params": {"norm": 1}},
+        {"name": "lp-svm", "label": "lp-svm-2", "params": {"norm": 2}},
+    ],
+    "nkrr": [{"name": "nkrr", "params": {"starts": 1}}],
+}
+"""Of the learners that are not run by their bare name."""
+
+CONFIG = CompareConfig.model_validate(
+    {
+        "name": "all",
+        "datasets": [{"source": "sklearn", "name": "wine", "scale": "standard"}],
+        "kernels": [{"family": "gaussian", "gammas": GAMMAS}, {"family": "linear"}],
+        "learners": [entry for name in LEARNERS for entry in SETTINGS.get(name, [name])],
+        "protocol": {"grid": GRID},
+        "dask": {"workers": 0},
+    }
+)
+TITLES = [learner.title for learner in CONFIG.learners]
+ITERATIVE = {"alignf", "alignf-linear", "alignf-uncentered", "lp-svm-1", "lp-svm-2"} | {
+    name for name, learner in LEARNERS.items() if learner.needs == "grams" and name != "lp-svm"
+}
+"""Titles of the learners that solve a problem and so have a certificate."""
+
+
+@pytest.fixture(scope="module")
+def finished(prefect_server: None, module_folder: Path) -> Comparison:
+    return compare(CONFIG)
+
+
+@pytest.fixture(scope="module")
+def folder(finished: Comparison) -> Path:
+    return Path(finished["results"]).absolute()
+
+
+@pytest.fixture(scope="module")
+def folds(folder: Path) -> pd.DataFrame:
+    return pd.read_parquet(folder / "folds.parquet")
+
+
+@pytest.fixture(scope="module")
+def report(folder: Path) -> str:
+    return (folder / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def runs(finished: Comparison) -> dict[str, Run]:
+    client = MlflowClient()
+    experiment = client.get_run(finished["mlflow_run"]).info.experiment_id
+    return {run.data.params["learner"]: run for run in client.search_runs([experiment], f"tags.`{LEVEL}` = 'result'")}
+
+
+def test_every_learner_has_a_row_a_fold_with_its_own_name_and_algorithm(folds: pd.DataFrame):
+    assert {learner.name for learner in CONFIG.learners} == set(LEARNERS)
+    assert list(folds["learner"].unique()) == TITLES
+    assert folds.groupby("learner")["fold"].apply(list).map(sorted).map(tuple).unique().tolist() == [(0, 1, 2, 3, 4)]
+    algorithms = folds.groupby("learner")["algorithm"].first().to_dict()
+    assert algorithms == {learner.title: learner.name for learner in CONFIG.learners}
+    assert (folds["error"] < 0.5 * folds["trivial_error"]).all()  # three well separated classes: all of them learn
+    assert set(folds["regularisation"]) <= set(GRID)
+
+
+def test_the_predictor_is_the_learners_own(folds: pd.DataFrame):
+    predictors = folds.groupby("learner")["predictor"].first()
+    for learner in CONFIG.learners:
+        assert predictors[learner.title] == (LEARNERS[learner.name].predictor or "svm")
+    assert (predictors["l2-krr"], predictors["l1-svm"], predictors["unif"]) == ("krr", "svm", "svm")
+
+
+def test_what_is_solved_has_a_certificate_below_its_tolerance(folds: pd.DataFrame):
+    solved = folds[folds["certificate"].notna()]
+    assert set(solved["learner"]) == ITERATIVE
+    assert (solved["certificate"] <= solved["certificate_tolerance"]).all()
+    assert (solved["certificate_tolerance"] <= 1e-6).all()
+    assert set(solved["certificate_measure"]) == {"KKT residual", "duality gap", "stationarity gap"}
+    stepwise = [title for title in ITERATIVE if not title.startswith("alignf")]
+    assert (solved.groupby("learner")["iterations"].min()[stepwise] >= 1).all()
+
+
+def test_the_parameters_of_a_row_are_those_that_were_chosen(folds: pd.DataFrame):
+    chosen = {title: [json.loads(text) for text in group] for title, group in folds.groupby("learner")["params"]}
+    assert chosen["lp-svm-1"] == [{"norm": 1}] * 5
+    assert chosen["lp-svm-2"] == [{"norm": 2}] * 5
+    assert chosen["unif"] == [{}] * 5
+    assert {setting["q"] for setting in chosen["lq"]} <= {1.25, 2, float("inf")}
+    # The chosen q is the one whose weights the row holds: those of q = infinity are equal.
+    for setting, weights in zip(chosen["lq"], folds[folds["learner"] == "lq"]["weights"], strict=True):
+        assert (np.ptp(weights) < 1e-12) == (setting["q"] == float("inf"))
+    one, two = (np.stack(folds[folds["learner"] == title]["weights"]) for title in ("lp-svm-1", "lp-svm-2"))
+    assert not np.allclose(one, two, atol=1e-2)
+
+
+def test_uncentered_alignment_gives_other_weights_than_centered(folds: pd.DataFrame):
+    for centered in ("align", "alignf"):
+        one, two = (np.stack(folds[folds["learner"] == t]["weights"]) for t in (centered, f"{centered}-uncentered"))
+        assert np.abs(one - two).max(axis=1).min() > 1e-3
+    best = folds[folds["learner"] == "alignf"]["alignment"].to_numpy()
+    for other in ("unif", "single", "align", "lq", "align-uncentered", "alignf-uncentered", "l1-krr", "l1-svm"):
+        # No non-negative combination aligns better on the training rows; beyond the residual of its own solution.
+        assert (folds[folds["learner"] == other]["alignment"].to_numpy() <= best + 1e-8).all()
+    assert (folds[folds["learner"] == "alignf-linear"]["alignment"].to_numpy() >= best - 1e-8).all()
+
+
+def test_the_flow_gives_what_the_mathematics_gives_for_a_one_stage_learner(folds: pd.DataFrame):
+    X, y = load_wine(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    target = Target.of(np.array([f"class_{label}" for label in y]))
+    family = FamilyUnion([GaussianFamily(GAMMAS), LinearFamily()], [None, None])
+    groups = assign_folds(target, 5, fold_seed(0, 0))
+    for trial in trials(5):
+        training = np.flatnonzero(np.isin(groups, trial.training))
+        # Alone on the training rows: no statistic of the other folds can reach the weights.
+        moments = gram_moments(family, X[training], target.take(training).Y)
+        kernels = learn_path("l2-krr", family, X[training], moments, target.take(training), GRID)
+        for kernel in kernels:
+            object.__setattr__(kernel, "rows", training[kernel.rows])
+        expected = evaluate([KernelPredictors(kernels, target, "krr", GRID)], X, target, training, groups, trial)
+        row = folds.query("learner == 'l2-krr' and fold == @trial.index").iloc[0]
+        assert row.error == pytest.approx(expected.error)
+        assert row.validation_error == pytest.approx(expected.validation_errors.min())
+        assert row.regularisation == expected.regularisation
+        # Both stop at a relative gap of 1e-6; weights move by about its square root.
+        np.testing.assert_allclose(row.weights, kernels[expected.position].weights, atol=1e-3)
+        assert row.alignment == pytest.approx(kernels[expected.position].alignment, abs=1e-4)
+
+
+def test_the_report_holds_every_learner_and_its_evidence(folder: Path, report: str):
+    names = {path.name for path in folder.iterdir()}
+    assert {"alignment_vs_error.png", "convergence.png", "report.md"} <= names
+    for name in ("alignment_vs_error.png", "convergence.png"):
+        assert (folder / name).read_bytes().startswith(b"\x89PNG")
+    evidence = report.split("## Evidence of optimality")[1].split("\n## ")[0]
+    listed = [line.split(" | ")[1] for line in evidence.splitlines() if line.startswith("| wine")]
+    assert listed == [title for title in TITLES if title in ITERATIVE]
+    table = report.split("| dataset | learner |")[1].split("\n\n")[0]
+    assert all(f"| wine | {title} " in table for title in TITLES)
+    assert "nan" not in report.lower()
+
+
+def test_a_learner_without_a_kernel_has_no_alignment_and_everything_still_shows_it(
+    folds: pd.DataFrame, folder: Path, report: str, runs: dict[str, Run]
+):
+    without = folds[folds["alignment"].isna()]
+    assert set(without["learner"]) == {"ensemble"}
+    summary = pd.read_parquet(folder / "summary.parquet").set_index("learner")
+    assert np.isnan(summary.loc["ensemble", "alignment_mean"])
+    (row,) = [line for line in report.splitlines() if line.startswith("| wine | ensemble") and "±" in line]
+    assert row.split("|")[4].strip() == ""
+    metrics = runs["ensemble"].data.metrics
+    assert not {"alignment", "alignment_sd", "fold/alignment"} & set(metrics)
+    assert metrics["test_error"] == pytest.approx(summary.loc["ensemble", "error_mean"])
+
+
+def test_mlflow_holds_one_run_a_learner_with_its_settings_and_its_evidence(
+    folder: Path, finished: Comparison, runs: dict[str, Run]
+):
+    client = MlflowClient()
+    summary = pd.read_parquet(folder / "summary.parquet").set_index("learner")
+    assert {path.path for path in client.list_artifacts(finished["mlflow_run"])} == {p.name for p in folder.iterdir()}
+    assert set(runs) == set(TITLES)
+    for learner in CONFIG.learners:
+        run, row = runs[learner.title], summary.loc[learner.title]
+        assert run.info.run_name == f"wine {learner.title}"
+        assert run.data.params["algorithm"] == learner.name
+        settings = {key: value for key, value in run.data.params.items() if key.startswith("param.")}
+        assert set(settings) == {f"param.{name}" for name in (*learner.params, *learner.tune)}
+        evidence = {"certificate", "iterations", "fold/certificate", "fold/iterations"}
+        assert evidence & set(run.data.metrics) == (evidence if learner.title in ITERATIVE else set())
+        if learner.title in ITERATIVE:
+            assert run.data.metrics["certificate"] == pytest.approx(row.certificate)
+            assert run.data.metrics["iterations"] == row.iterations
+            history = client.get_metric_history(run.info.run_id, "fold/certificate")
+            assert [point.step for point in history] == list(range(5))
+    assert runs["lp-svm-1"].data.params["param.norm"] == "1"
+    assert runs["lq"].data.params["param.q"] == "one of [1.25, 2, inf]"
+
+
+def test_mlflow_draws_a_falling_objective(folds: pd.DataFrame, runs: dict[str, Run]):
+    client = MlflowClient()
+    drawn = {}
+    for title, run in runs.items():
+        points = sorted(client.get_metric_history(run.info.run_id, "objective"), key=lambda point: point.step)
+        if points:
+            assert [point.step for point in points] == list(range(len(points)))
+            drawn[title] = np.array([point.value for point in points])
+    histories = folds[folds["objectives"].map(lambda values: values is not None and len(values) > 0)]
+    assert set(drawn) == set(histories["learner"])
+    assert {"l1-krr", "l2-krr", "lp-krr", "l1-svm", "lp-svm-1", "nkrr", "single-stage"} <= set(drawn)
+    for title, values in drawn.items():
+        assert len(values) == histories[histories["learner"] == title]["objectives"].map(len).max()
+        assert values[-1] <= values[0]
+        if title != "nkrr":  # whose line search looks back over several steps, so that one may rise
+            # At the optimum a step is only as good as the inner solution's relative tolerance.
+            assert (np.diff(values) <= 1e-6 * np.abs(values[:-1])).all(), title
+    assert any(values[-1] < values[0] * (1 - 1e-3) for values in drawn.values() if values[0] > 0)
+
+
+def test_every_learner_has_its_own_colour(runs: dict[str, Run]):
+    assert len({run.data.tags["mlflow.runColor"] for run in runs.values()}) == len(TITLES)
+
+
+def test_the_configuration_that_is_left_behind_is_the_one_that_ran(folder: Path):
+    assert load_config(folder / "config.yaml") == CONFIG
