@@ -120,6 +120,53 @@ def iterations(data_dir: Path | None, m: int) -> list[dict[str, Any]]:
     return rows
 
 
+def continuous(data_dir: Path | None, sizes: list[int], repeats: int) -> list[dict[str, Any]]:
+    """Compare the search of continuous families with alignf on a grid of twenty bandwidths, from rows to weights."""
+    rows = []
+    for data, (X, target) in _binary_problems(data_dir, max(sizes)).items():
+        sigmas = np.linspace(*{"mnist": (500, 50_000), "letter": (1, 200)}.get(data, (0.5, 20)), 20)
+        family = GaussianFamily((1 / sigmas**2).tolist())
+        for m in (size for size in sizes if size <= len(X)):
+            part, labels = X[:m], target.take(np.arange(m))
+
+            def by_alignf(part: np.ndarray = part, Y: np.ndarray = labels.Y) -> Any:
+                moments = gram_moments(family, part, Y)  # noqa: B023
+                return LEARNERS["alignf"].solve(moments.frobenius, moments.target)
+
+            cases: dict[str, Callable[[], Any]] = {
+                "alignf, 20 kernels": by_alignf,
+                "ca": lambda part=part, labels=labels: LEARNERS["ca"].solve(part, labels),
+                "cr": lambda part=part, labels=labels: LEARNERS["cr"].solve(part, labels, regularisation=1.0),
+            }
+            with warnings.catch_warnings(), blas_threads_for(m):
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                taken = {
+                    case: statistics.median(timed(work, 1 if case == "cr" else repeats)) for case, work in cases.items()
+                }
+            for case, seconds in taken.items():
+                ratio = seconds / taken["alignf, 20 kernels"]
+                rows.append(row("continuous", case, data, m, 20, 1.0, seconds=seconds, ratio=ratio))
+    return rows
+
+
+def _binary_problems(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarray, Target]]:
+    """Return two classes of letters, and two digits, in a random order; generated rows where no folder is given."""
+    if data_dir is None:
+        X, y, _ = problem(m, 1, 16)
+        return {"generated": (X, Target.of(y, "classification"))}
+    letters = pq.read_table(data_dir / "letter_recognition.parquet").to_pandas()
+    digits = pq.read_table(data_dir / "mnist.parquet").to_pandas()
+    found = {}
+    for name, table, pair in (("letter", letters, ("B", "E")), ("mnist", digits, (3, 8))):
+        chosen = table[table["target"].isin(pair)].sample(m, random_state=0)
+        if "image" in chosen:
+            X = np.stack([np.frombuffer(image, np.uint8) for image in chosen["image"]]).astype(float)
+        else:
+            X = chosen.drop(columns="target").to_numpy(float)
+        found[name] = (X, Target.of(chosen["target"].to_numpy(), "classification"))
+    return found
+
+
 def solve(name: str, grams: GramOperator, target: Target, regularisation: float, **params: Any) -> Any:
     """Return the solution of a learner; that it did not converge shows in its residual."""
     with warnings.catch_warnings():
@@ -166,6 +213,7 @@ def main() -> None:
     rows = speed(80 if small else 1000, 3 if small else 10, "l2-krr", repeats)
     rows += speed(80 if small else 600, 3 if small else 10, "l1-svm", repeats)
     rows += iterations(options.data_dir, 100 if small else 1000)
+    rows += continuous(options.data_dir, [60] if small else [500, 1000, 1500], repeats)
     show(rows)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.Table.from_pylist(rows), options.output)
@@ -182,6 +230,9 @@ def show(rows: list[dict[str, Any]]) -> None:
             f"{r['case']:<24}{r['m']:>6}{r['regularisation']:>9g}{r['seconds']:>10.4f}{r['ratio']:>8.2f}"
             f"{r['iterations'] or '':>12}{gap:>10}{matrices:>10}"
         )
+    print(f"\n{'from rows to weights':<24}{'data':>12}{'m':>6}{'seconds':>10}{'ratio':>8}")  # noqa: T201
+    for r in (r for r in rows if r["table"] == "continuous"):
+        print(f"{r['case']:<24}{r['data']:>12}{r['m']:>6}{r['seconds']:>10.4f}{r['ratio']:>8.2f}")  # noqa: T201
     print(f"\n{'learner':<24}{'sets':>6}{'iterations, median':>20}{'most':>6}{'largest gap':>14}")  # noqa: T201
     counted = [r for r in rows if r["table"] == "iterations"]
     for case in dict.fromkeys(r["case"] for r in counted):

@@ -17,6 +17,7 @@ from kernels.families import (
     LinearFamily,
     PolynomialFamily,
     PrecomputedFamily,
+    ScaledFamily,
 )
 from kernels.feature_moments import FeatureMoments
 from kernels.learned import LearnedKernel, learn_from_moments, learn_kernel, learn_path
@@ -59,6 +60,7 @@ __all__ = [
     "PolynomialFamily",
     "PrecomputedFamily",
     "RowBlocks",
+    "ScaledFamily",
     "SupportVectorPath",
     "Target",
     "Trial",

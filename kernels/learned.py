@@ -13,7 +13,7 @@ from kernels.centering import center_gram, subtract_means
 from kernels.families.base import KernelFamily, Rows, as_rows, move
 from kernels.families.cosine import require_directions
 from kernels.families.feature import FeatureFamily
-from kernels.learners import LEARNERS, Certificate, Solution
+from kernels.learners import LEARNERS, Certificate, Learner, Solution
 from kernels.moments import gram_moments
 from kernels.moments_protocol import Moments
 from kernels.normalisation import NORMALISATIONS, Normalisation, NormalisedProducts, require_informative
@@ -66,6 +66,8 @@ class LearnedKernel:
         c.
     regularisation : float or None
         For one-stage learners the regularisation that the weights were learned with: C, or 1 / lambda.
+    parameters : ndarray of shape (p, r) or None
+        The sigma that a continuous learner found for each base kernel.
     """
 
     family: KernelFamily
@@ -84,6 +86,7 @@ class LearnedKernel:
     degree: int = 1
     offset: float = 0.0
     regularisation: float | None = None
+    parameters: np.ndarray | None = None
 
     @property
     def shares(self) -> np.ndarray:
@@ -139,6 +142,25 @@ class LearnedKernel:
             )
         K = self._combine(move(X_new, self.origin), self.X)
         return self._power(subtract_means(K, K.mean(axis=1), self.row_means, self.row_means.mean()))
+
+    def alignment_with(self, X_new: Rows, target: Target) -> float:
+        """Return the centered alignment of the kernel among new rows with their target kernel.
+
+        Parameters
+        ----------
+        X_new : ndarray or CSR matrix of shape (n, d)
+            New rows. Not modified.
+        target : Target
+            Of those rows.
+
+        Notes
+        -----
+        Centered on the new rows themselves; O(n^2) memory.
+        """
+        X_new = move(as_rows(X_new), self.origin)
+        K = center_gram(self._power(center_gram(self._combine(X_new, X_new, symmetric=True))))
+        Y = target.Y - target.Y.mean(axis=0)
+        return float(np.vdot(Y, K @ Y) / (np.linalg.norm(K) * np.linalg.norm(Y.T @ Y)))
 
     def _power(self, K: np.ndarray) -> np.ndarray:
         K += self.offset
@@ -256,6 +278,8 @@ def learn_path(
     if normalise not in NORMALISATIONS:
         raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
     learner = LEARNERS[name]
+    if learner.needs == "continuous":
+        return _learn_continuous(learner, name, as_rows(X), moments.rows, target, grid, params)
     if learner.needs == "rows":
         raise ValueError(f"{name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
     require_informative(moments)
@@ -276,6 +300,32 @@ def learn_path(
             solution = learner.solve(grams, training, regularisation=value, start=start, **params)
             kernels.append(rows.kernel(solution, regularisation=value))
             start = solution.weights
+    return tuple(kernels)
+
+
+def _learn_continuous(
+    learner: Learner,
+    name: str,
+    X: Rows,
+    rows: np.ndarray,
+    target: Target | None,
+    grid: Sequence[float],
+    params: dict[str, Any],
+) -> tuple[LearnedKernel, ...]:
+    """Return the kernels of a learner that finds its own base kernels: one, or one a regularisation."""
+    if target is None:
+        raise ValueError(f"{name} searches base kernels for a target and needs it; give target.")
+    training = target.take(rows)
+    each: list[float | None] = list(grid) if learner.predictor else [None]
+    kernels = []
+    with blas_threads_for(len(rows)):
+        for value in each:
+            found = learner.solve(X[rows], training, **params, **({} if value is None else {"regularisation": value}))
+            moments = gram_moments(found.family, X[rows], training.Y)
+            taken = TrainingRows.of(name, found.family, X, replace(moments, rows=rows[moments.rows]), "none")
+            weights = found.weights if value is not None else found.weights / np.linalg.norm(found.weights)
+            kernel = taken.kernel(Solution(weights, found.certificate), regularisation=value)
+            kernels.append(replace(kernel, parameters=found.parameters))
     return tuple(kernels)
 
 
@@ -358,7 +408,7 @@ class TrainingRows:
 
 def learn_kernel(
     name: str,
-    family: KernelFamily,
+    family: KernelFamily | None,
     X: Rows,
     y: np.ndarray,
     *,
@@ -373,8 +423,8 @@ def learn_kernel(
     ----------
     name : str
         A learner of the table `LEARNERS`.
-    family : KernelFamily
-        p base kernels.
+    family : KernelFamily or None
+        p base kernels; None for a learner that finds its own (`ca`, `cr`).
     X : ndarray or CSR matrix of shape (m, d)
         Training rows, finite. Not modified.
     y : ndarray of shape (m,) or (m, q)
@@ -413,10 +463,17 @@ def learn_kernel(
     array([0.  , 0.28, 0.72])
     """
     X = as_rows(X)
-    require_directions(family, X)
     if name not in LEARNERS:
         raise ValueError(f"learner must be one of {', '.join(sorted(LEARNERS))}, got {name!r}.")
     target = Target.of(y, task)
+    if LEARNERS[name].needs == "continuous":
+        if len(target) != X.shape[0]:
+            raise ValueError(f"y must have one entry a row of X, got {len(target)} for {X.shape[0]} rows.")
+        rows = np.arange(X.shape[0])
+        return _learn_continuous(LEARNERS[name], name, X, rows, target, [regularisation], params)[0]
+    if family is None:
+        raise ValueError(f"{name} weighs given base kernels; give family, or use ca or cr.")
+    require_directions(family, X)
     moments = gram_moments(family, X, target.Y, keep_origin=LEARNERS[name].needs == "uncentered moments")
     return learn_from_moments(
         name, family, X, moments, target=target, regularisation=regularisation, normalise=normalise, **params

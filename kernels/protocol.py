@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,7 +28,7 @@ class Trial:
         Position among the trials.
     training : tuple of int
     validation, test : int
-        Folds; disjoint, together all of them.
+        Folds; disjoint, together all that are used.
     """
 
     index: int
@@ -85,6 +85,14 @@ class Hypotheses(Protocol):
         """Return predictions for new rows in the terms of the target, one row a regularisation."""
 
 
+@runtime_checkable
+class AlignedHypotheses(Protocol):
+    """Hypotheses on kernels, which can be compared by alignment; `KernelPredictors` are such."""
+
+    def validation_alignment(self, X_new: Rows, target_new: Target) -> float:
+        """Return the centered alignment of the kernel among new rows with the target kernel of these rows."""
+
+
 class KernelPredictors:
     """Predictors on learned kernels, one a regularisation.
 
@@ -132,6 +140,33 @@ class KernelPredictors:
             K = kernel.cross_gram(X_new)
             predictions.append(path.predict(K @ new_rows if isinstance(new_rows, np.ndarray) else K * new_rows))
         return np.concatenate(predictions)
+
+    def validation_alignment(self, X_new: Rows, target_new: Target) -> float:
+        """Return the centered alignment of the kernels among new rows with the target, their mean where they are many.
+
+        Parameters
+        ----------
+        X_new : ndarray or CSR matrix of shape (n, d)
+            New rows. Not modified.
+        target_new : Target
+            Of these rows.
+
+        Returns
+        -------
+        alignment : float
+            Centered on the new rows.
+
+        Raises
+        ------
+        ValueError
+            The target is constant on the new rows.
+        """
+        if not np.ptp(target_new.Y, axis=0).any():
+            raise ValueError(
+                f"the target is constant on the {len(target_new)} rows that a choice by alignment looks at; give more "
+                "rows to validate, or choose by error."
+            )
+        return float(np.mean([kernel.alignment_with(X_new, target_new) for kernel in self.kernels]))
 
 
 def _usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
@@ -218,6 +253,74 @@ def trials(n_folds: int) -> list[Trial]:
     ]
 
 
+def assign_split(target: Target, train: int, validation: int, test: int, seed: int) -> np.ndarray:
+    """Return what each row is drawn for, at random without replacement; for classification with the classes' shares.
+
+    Parameters
+    ----------
+    target : Target
+        Of all m rows.
+    train, validation, test : int
+        Rows to draw, each at least 2.
+    seed : int
+        Of the draw. How many rows of each class are drawn does not depend on it.
+
+    Returns
+    -------
+    folds : ndarray of int of shape (m,)
+        0 for training rows, 1 for validation, 2 for test rows, -1 for rows that are not used.
+
+    Raises
+    ------
+    ValueError
+        A part of fewer than two rows, more rows than there are, or a class that would have no training row.
+
+    Notes
+    -----
+    The rows of each class, in random order, are spread evenly over the line that the parts are cut from: row r of n at
+    ``(r + 1/2) / n``.
+    """
+    sizes = {"train": train, "validation": validation, "test": test}
+    for name, size in sizes.items():
+        if size < 2:
+            raise ValueError(f"{name} must be at least 2 rows, got {size}.")
+    wanted = train + validation + test
+    if wanted > len(target):
+        raise ValueError(
+            f"train, validation and test must together be at most the {len(target)} rows there are, got {train} + "
+            f"{validation} + {test} = {wanted}; draw fewer."
+        )
+    order = np.random.default_rng(seed).permutation(len(target))
+    if target.task == "classification":
+        classes = target.values[order]
+        counts = np.bincount(classes, minlength=len(target.classes))
+        rank = np.empty(len(order), dtype=np.intp)
+        for k in range(len(counts)):
+            rank[classes == k] = np.arange(counts[k])
+        # Of classes at one place the rarest goes first, and not a random one: the counts are those of every seed.
+        order = order[np.lexsort((classes, counts[classes], (rank + 0.5) / counts[classes]))]
+        learned = np.bincount(target.values[order[:train]], minlength=len(counts))
+        if not learned.all():
+            rare = int(learned.argmin())
+            raise ValueError(
+                f"each class must have at least one training row, got none of class {target.classes[rare]!r}, "
+                f"{counts[rare]} of {len(target)} rows, among {train}; train on more rows or leave that class out."
+            )
+    folds = np.full(len(target), -1, dtype=np.intp)
+    folds[order[:wanted]] = np.repeat([0, 1, 2], list(sizes.values()))
+    return folds
+
+
+def split_trial() -> Trial:
+    """Return the one trial of `assign_split`: rows of 0 train, of 1 validate, of 2 test.
+
+    References
+    ----------
+    Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, section 3.
+    """
+    return Trial(index=0, training=(0,), validation=1, test=2)
+
+
 def evaluate(
     candidates: Sequence[Hypotheses],
     X: Rows,
@@ -225,6 +328,7 @@ def evaluate(
     training: np.ndarray,
     folds: np.ndarray,
     trial: Trial,
+    by: Literal["error", "alignment"] = "error",
 ) -> FoldResult:
     """Return the test error in one trial, with candidate and regularisation chosen on the validation fold.
 
@@ -242,28 +346,43 @@ def evaluate(
         Fold of each row.
     trial : Trial
         Which folds train, validate and test.
+    by : {"error", "alignment"}, default "error"
+        What chooses the candidate on the validation fold: its error, together with the regularisation, or
+        its `validation_alignment`, and the regularisation then by the error. The latter needs `AlignedHypotheses`.
 
     Returns
     -------
     result : FoldResult
-        Ties go to the smallest Lambda, the strongest regularisation, and among those to the first candidate.
+        Ties go to the smallest Lambda, the strongest regularisation, and among those to the first candidate; ties of
+        the alignment to the first candidate.
+
+    Raises
+    ------
+    ValueError
+        `by` is unknown, or asks for the alignment of candidates that have none.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5. Afkanpour, Szepesvari, Bowling (2013), Machine
+    Learning 91:305-324, appendix B.2, for the choice by alignment.
     """
-    errors = {}
+    if by not in ("error", "alignment"):
+        raise ValueError(f"by must be error or alignment, got {by!r}.")
+    errors, considered = {}, list(range(len(candidates)))
     with blas_threads_for(len(training)):
+        if by == "alignment":
+            considered = [_most_aligned(candidates, X, target, np.flatnonzero(folds == trial.validation))]
         for fold in (trial.validation, trial.test):
             rows = np.flatnonzero(folds == fold)
             held_out = target.take(rows)
-            errors[fold] = np.array([[held_out.error(p) for p in of.predict(X[rows])] for of in candidates])
+            errors[fold] = np.array([[held_out.error(p) for p in candidates[c].predict(X[rows])] for c in considered])
     # Candidates by grid; the first of equal ones along the grid, then along the candidates.
-    position, candidate = divmod(int(errors[trial.validation].T.argmin()), len(candidates))
-    validation, grid = errors[trial.validation][candidate], candidates[candidate].grid
+    position, best = divmod(int(errors[trial.validation].T.argmin()), len(considered))
+    candidate = considered[best]
+    validation, grid = errors[trial.validation][best], candidates[candidate].grid
     test = target.take(np.flatnonzero(folds == trial.test))
     return FoldResult(
-        error=float(errors[trial.test][candidate, position]),
+        error=float(errors[trial.test][best, position]),
         trivial_error=test.trivial_error(target.take(training)),
         candidate=candidate,
         position=position,
@@ -273,6 +392,19 @@ def evaluate(
         n_train=len(training),
         n_test=len(test),
     )
+
+
+def _most_aligned(candidates: Sequence[Hypotheses], X: Rows, target: Target, rows: np.ndarray) -> int:
+    """Return the position of the first candidate of highest alignment on the rows; one without a number comes last."""
+    alignments = []
+    for position, of in enumerate(candidates):
+        if not isinstance(of, AlignedHypotheses):
+            raise ValueError(
+                f"a choice by alignment needs candidates with a kernel, got {type(of).__name__} at {position}; "
+                "choose by error."
+            )
+        alignments.append(of.validation_alignment(X[rows], target.take(rows)))
+    return int(np.nan_to_num(alignments, nan=-np.inf).argmax())
 
 
 def _still_falling(errors: np.ndarray, best: int) -> bool:

@@ -111,6 +111,15 @@ def on_columns(kernel: Kernel, columns: Sequence[int]) -> Kernel:
     return value
 
 
+def on_scaled(kernel: Kernel, scales: Sequence[float]) -> Kernel:
+    wide = np.asarray(scales, dtype=Wide)
+
+    def value(x, z):
+        return kernel(wide * x, wide * z)
+
+    return value
+
+
 def wide_rows(X) -> np.ndarray:
     """Return the rows of a dense or sparse matrix as a dense array in long double."""
     return np.asarray(X.toarray() if sparse.issparse(X) else X).astype(Wide)

@@ -9,6 +9,7 @@ from kernels.families.laplacian import LaplacianFamily
 from kernels.families.linear import LinearFamily
 from kernels.families.polynomial import PolynomialFamily
 from kernels.families.precomputed import PrecomputedFamily
+from kernels.families.scaled import ScaledFamily
 from kernels.families.union import FamilyUnion
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "LinearFamily",
     "PolynomialFamily",
     "PrecomputedFamily",
+    "ScaledFamily",
 ]

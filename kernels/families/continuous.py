@@ -1,4 +1,4 @@
-"""Families of base kernels with parameters that are searched, not listed: one bandwidth or frequency, or one a feature."""
+"""Families of base kernels whose parameters are searched, not listed: one bandwidth or frequency, or one a feature."""
 
 from __future__ import annotations
 

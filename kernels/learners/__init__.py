@@ -11,6 +11,8 @@ from kernels.ensemble import KernelEnsemble
 from kernels.learners.align import align
 from kernels.learners.alignf import alignf, kkt_certificate
 from kernels.learners.alignf_linear import alignf_linear
+from kernels.learners.ca import ca
+from kernels.learners.cr import cr
 from kernels.learners.easymkl import easymkl
 from kernels.learners.l1_krr import l1_krr
 from kernels.learners.l1_svm import l1_svm
@@ -26,7 +28,7 @@ from kernels.learners.unif import unif
 from kernels.solvers.certificate import Certificate
 from kernels.targets import Task
 
-Needs = Literal["moments", "uncentered moments", "grams", "rows"]
+Needs = Literal["moments", "uncentered moments", "grams", "rows", "continuous"]
 """What a learner is given: ``(M, a)`` of the centered kernels, the same of the kernels as they are, or the kernels."""
 
 
@@ -40,10 +42,11 @@ class Learner:
         ``solve(M, a, **params) -> Solution`` of one that needs moments; M may be an array or form itself on demand, see
         `Products`. ``solve(grams, target, *, regularisation, start, **params) -> Solution`` of one that needs the base
         kernels, a `GramOperator`: it learns the weights together with a predictor of that regularisation. Of one that
-        needs rows, `KernelEnsemble.fit`, which gives hypotheses in place of a kernel.
+        needs rows, `KernelEnsemble.fit`, which gives hypotheses in place of a kernel. ``solve(X, target, **params) ->
+        FoundKernels`` of one that finds its own base kernels in a continuous family.
     summary : str
         What it does, for help pages.
-    needs : {"moments", "uncentered moments", "grams", "rows"}
+    needs : {"moments", "uncentered moments", "grams", "rows", "continuous"}
         What `solve` is given.
     tasks : tuple of str
         The tasks it serves.
@@ -175,6 +178,21 @@ LEARNERS: dict[str, Learner] = {
         "NIPS 2009, equation (10), Algorithm 1",
         predictor="krr",
     ),
+    "ca": Learner(
+        ca,
+        "kernels of a continuous family, added one by one along the steepest ascent of the alignment",
+        "continuous",
+        _BOTH,
+        "AFK 2013, Algorithm 1",
+    ),
+    "cr": Learner(
+        cr,
+        "a convex combination of a continuous family's kernels, by the risk of kernel ridge regression",
+        "continuous",
+        _BOTH,
+        "Argyriou et al. 2005, 2006; CR of AFK 2013",
+        predictor="krr",
+    ),
     "ensemble": Learner(
         KernelEnsemble.fit,
         "one ridge regression a base kernel, and the best linear combination of them",
@@ -193,6 +211,7 @@ _NEEDS: dict[Needs, str] = {
     "uncentered moments": "uncentered alignments",
     "grams": "base kernels, for each Lambda",
     "rows": "base kernels, one by one",
+    "continuous": "the rows",
 }
 
 

@@ -21,6 +21,7 @@ from kernels import (
     LinearFamily,
     PolynomialFamily,
     PrecomputedFamily,
+    ScaledFamily,
 )
 from tests import reference
 
@@ -101,6 +102,14 @@ def union(parts, columns):
     return FamilyUnion([family for family, _ in parts], columns), kernels
 
 
+def scaled(part, p: int, d: int, seed: int):
+    """One kernel after p scalings of d features, the last as the first but in reverse."""
+    family, [oracle] = part
+    scales = np.exp(np.random.default_rng(seed).normal(scale=0.5, size=(p, d)))
+    scales[-1] = scales[0, ::-1]
+    return ScaledFamily(family, scales), [reference.on_scaled(oracle, row) for row in scales]
+
+
 def matrices(family: KernelFamily, kernels, rows: np.ndarray):
     """The base kernels of some rows as matrices, in two blocks; a row is then its position."""
     K = family.tile(rows, rows)
@@ -145,6 +154,14 @@ CASES = [
         "union-with-features",
         *union([features(3), laplacians([0.5]), features(2)], [[0, 3, 1], None, [2, 4]]),
         dense_rows(35, 6, seed=18),
+    ),
+    Case("scaled-gaussian", *scaled(gaussians([0.3]), 4, 5, seed=20), dense_rows(37, 5, seed=20)),
+    Case("scaled-polynomial", *scaled(polynomials([2], 0.4, 0.7), 2, 3, seed=21), dense_rows(34, 3, seed=21)),
+    Case("scaled-laplacian-csr", *scaled(laplacians([0.5]), 3, 9, seed=22), sparse_rows(35, 9, seed=22)),
+    Case(
+        "union-with-scaled-csr-array",
+        *union([scaled(gaussians([0.2]), 3, 9, seed=23), gaussians([0.5, 0.25])], [None, [0, 3, 4, 7]]),
+        sparse_rows(34, 9, seed=23, kind=sparse.csr_array),
     ),
     Case("precomputed", *matrices(*gaussians([0.5, 0.2]), dense_rows(36, 3, seed=19)), np.arange(36.0)[:, None]),
 ]

@@ -40,7 +40,7 @@ def targets_for(learner: str, X) -> np.ndarray:
     return y if "regression" in LEARNERS[learner].tasks else np.where(y > np.median(y), "high", "low")
 
 
-KERNEL_LEARNERS = [name for name, row in LEARNERS.items() if row.needs != "rows"]
+KERNEL_LEARNERS = [name for name, row in LEARNERS.items() if row.needs not in ("rows", "continuous")]
 TASKS = {name: "regression" if "regression" in LEARNERS[name].tasks else "classification" for name in LEARNERS}
 PARAMS = {"alignf-linear": {"dependent": "subset"}, "nkrr": {"starts": 1}}
 

@@ -13,12 +13,14 @@ from kernels import (
     Target,
     Trial,
     assign_folds,
+    centered_alignment,
     evaluate,
     gram_moments,
     learn_from_moments,
     learn_path,
     trials,
 )
+from kernels.protocol import assign_split, split_trial
 from tests.reference import (
     combined,
     combined_cross,
@@ -103,6 +105,84 @@ def test_every_fold_tests_once_and_validates_once_and_never_trains_then(n_folds)
     assert sorted(trial.validation for trial in plan) == everyone
     for trial in plan:
         assert sorted([*trial.training, trial.validation, trial.test]) == everyone
+
+
+# A split -------------------------------------------------------------------------------------------------------------
+
+
+def unbalanced(*counts: int) -> Target:
+    """Return a classification with so many rows of each class, in a mixed order."""
+    names = np.repeat([f"c{k}" for k in range(len(counts))], counts)
+    return Target.of(np.random.default_rng(0).permutation(names))
+
+
+@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("sizes", [(20, 10, 15), (20, 20, 20), (2, 30, 28)])
+def test_a_split_draws_as_many_rows_as_it_is_asked_for_and_leaves_the_others(task, sizes):
+    _, target = small_data(task)
+    if sizes[0] == 2 and task == "three classes":
+        sizes = (3, 30, 27)
+    folds = assign_split(target, *sizes, seed=1)
+    assert folds.shape == (60,)
+    assert tuple(np.bincount(folds + 1, minlength=4)) == (60 - sum(sizes), *sizes)
+    np.testing.assert_array_equal(assign_split(target, *sizes, seed=1), folds)
+    assert (assign_split(target, *sizes, seed=2) != folds).any()
+    assert split_trial() == Trial(0, (0,), 1, 2)
+
+
+@pytest.mark.parametrize("counts", [(30, 30), (83, 17), (50, 30, 20), (97, 2, 1), (10, 10, 10, 70)])
+@pytest.mark.parametrize("sizes", [(50, 20, 30), (51, 11, 20), (40, 10, 10)])
+def test_a_split_gives_each_part_the_shares_of_the_classes(counts, sizes):
+    target = unbalanced(*counts)
+    sizes = tuple(size * len(target) // 100 for size in sizes)
+    if any(round(sizes[0] * count / len(target)) < 1 for count in counts):
+        sizes = (len(target) - 4, 2, 2)
+    drawn = [assign_split(target, *sizes, seed) for seed in range(3)]
+    for part, size in enumerate(sizes):
+        of_seeds = [np.bincount(target.values[folds == part], minlength=len(counts)) for folds in drawn]
+        # A part is cut out of a line along which each class is within half a row, at either end, of its share.
+        shares = size * np.array(counts) / len(target)
+        assert (np.abs(of_seeds[0] - shares) < 0.5 * len(counts) + 0.5).all()
+        for other in of_seeds[1:]:
+            np.testing.assert_array_equal(other, of_seeds[0])
+    assert np.unique(target.values[drawn[0] == 0]).tolist() == list(range(len(counts)))
+
+
+@pytest.mark.parametrize("counts", [None, (15, 5)])
+def test_every_row_of_a_class_is_as_likely_to_be_drawn(counts):
+    target = Target.of(np.arange(20.0)) if counts is None else unbalanced(*counts)
+    drawn = np.array([assign_split(target, 8, 4, 4, seed) for seed in range(2000)])
+    for part, size in enumerate((8, 4, 4)):
+        share = size / 20
+        # Four deviations of 2000 draws.
+        assert (np.abs((drawn == part).mean(axis=0) - share) < 4.5 * np.sqrt(share * (1 - share) / 2000)).all()
+
+
+@pytest.mark.parametrize(
+    ("target", "sizes", "sentence"),
+    [
+        (Target.of(np.arange(20.0)), (10, 1, 5), "validation must be at least 2 rows, got 1"),
+        (Target.of(np.arange(20.0)), (10, 6, 5), r"at most the 20 rows there are, got 10 \+ 6 \+ 5 = 21; draw fewer"),
+        (unbalanced(96, 4), (10, 40, 40), "at least one training row, got none of class 'c1', 4 of 100 rows, among 10"),
+    ],
+)
+def test_a_split_that_cannot_be_drawn_is_refused(target, sizes, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        assign_split(target, *sizes, seed=0)
+
+
+def test_a_trial_of_a_split_sees_no_row_that_was_not_drawn():
+    X, target = small_data("two classes")
+    folds, trial = assign_split(target, 24, 12, 12, seed=3), split_trial()
+    noise = np.where((folds < 0)[:, None], 1e3, 0.0)
+    values = np.where(folds < 0, 1 - target.values, target.values)
+    one, two = (
+        run_trial(learned(Z, labels, folds, trial), Z, labels, folds, trial, "svm", GRID)
+        for Z, labels in ((X, target), (X + noise, Target(target.task, values, target.classes)))
+    )
+    assert (one.n_train, one.n_test) == (24, 12)
+    assert (one.error, one.trivial_error) == (two.error, two.trivial_error)
+    np.testing.assert_array_equal(one.validation_errors, two.validation_errors)
 
 
 # Evaluation ----------------------------------------------------------------------------------------------------------
@@ -306,6 +386,85 @@ def test_the_validation_fold_chooses_candidate_and_regularisation(errors, candid
     assert result.regularisation == candidates[candidate].grid[position]
     assert result.error == errors[candidate][position]
     np.testing.assert_array_equal(result.validation_errors, errors[candidate])
+
+
+class GivenAlignment(GivenPredictions):
+    """Hypotheses of a kernel whose alignment is given; they remember the rows that they were asked about."""
+
+    def __init__(self, alignment, *numbers):
+        super().__init__(*numbers)
+        self.alignment = alignment
+
+    def validation_alignment(self, X_new, target_new):
+        self.seen = X_new, target_new
+        return self.alignment
+
+
+@pytest.mark.parametrize(
+    ("alignments", "candidate"),
+    [((0.2, 0.6, 0.4), 1), ((0.5, 0.1, 0.5), 0), ((-0.5, -0.1, -0.2), 1), ((np.nan, -0.3, np.nan), 1)],
+)
+def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_error_the_regularisation(
+    alignments, candidate
+):
+    X, target = np.arange(30.0)[:, None], Target.of(np.zeros(30))
+    folds, trial = assign_folds(target, 5, seed=10), trials(5)[0]
+    training = np.flatnonzero(np.isin(folds, trial.training))
+    errors = [(6, 3, 4), (9, 5, 5), (2, 1, 2)]  # by the error the last would be chosen
+    candidates = [GivenAlignment(a, *numbers) for a, numbers in zip(alignments, errors, strict=True)]
+    result = evaluate(candidates, X, target, training, folds, trial, by="alignment")
+    assert (result.candidate, result.position) == (candidate, 1)
+    assert (result.error, result.regularisation) == (errors[candidate][1], 2.0)
+    np.testing.assert_array_equal(result.validation_errors, errors[candidate])
+    validation = np.flatnonzero(folds == trial.validation)
+    for of in candidates:
+        np.testing.assert_array_equal(of.seen[0][:, 0], validation)
+        np.testing.assert_array_equal(of.seen[1].values, target.values[validation])
+    by_error = evaluate(candidates, X, target, training, folds, trial)
+    assert (by_error.candidate, by_error.position) == (2, 1)
+
+
+def test_a_choice_by_alignment_needs_candidates_that_have_one():
+    target = Target.of(np.zeros(30))
+    folds, trial = assign_folds(target, 5, seed=10), trials(5)[0]
+    given = [GivenAlignment(0.5, 1, 2), GivenPredictions(1, 2)], np.zeros((30, 1)), target, np.arange(18), folds, trial
+    with pytest.raises(ValueError, match="needs candidates with a kernel, got GivenPredictions at 1; choose by error"):
+        evaluate(*given, by="alignment")
+    with pytest.raises(ValueError, match="by must be error or alignment, got 'margin'"):
+        evaluate(*given, by="margin")
+
+
+def test_the_alignment_of_several_kernels_is_their_mean_on_the_rows_that_are_given():
+    class GivenKernel:
+        def __init__(self, alignment):
+            self.alignment = alignment
+
+        def alignment_with(self, X_new, target):
+            assert (X_new.shape, len(target)) == ((4, 2), 4)
+            return self.alignment
+
+    of = KernelPredictors.__new__(KernelPredictors)
+    of.kernels = [GivenKernel(0.1), GivenKernel(0.5)]
+    X, target = np.zeros((4, 2)), Target.of(np.array(["a", "b", "a", "a"]))
+    assert of.validation_alignment(X, target) == pytest.approx(0.3)
+    with pytest.raises(ValueError, match=r"the target is constant on the 2 rows .*; give more rows to validate, or ch"):
+        of.validation_alignment(X[2:], target.take([2, 3]))
+
+
+def test_predictors_align_as_the_kernel_matrix_of_the_new_rows_does():
+    X, target = small_data("three classes")
+    folds, trial = assign_folds(target, 5, seed=12), trials(5)[1]
+    kernel = learned(X, target, folds, trial)
+    rows = np.flatnonzero(folds == trial.validation)
+    K = sum(
+        weight / scale * gram
+        for weight, scale, gram in zip(
+            kernel.weights, kernel.scales, grams([gaussian(gamma) for gamma in GAMMAS], X[rows], X[rows]), strict=True
+        )
+    )
+    expected = centered_alignment(np.asarray(K, dtype=float), target.Y[rows] @ target.Y[rows].T)
+    got = KernelPredictors([kernel], target, "krr", GRID).validation_alignment(X[rows], target.take(rows))
+    assert got == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,219 @@
+"""Continuous families with one parameter: functions of one distance, evaluated for many parameters in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import minimize_scalar
+from scipy.spatial.distance import pdist
+
+from kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
+from kernels.families.continuous import ContinuousFamily, Kind, PairObjective
+from kernels.families.dirichlet import DirichletFamily
+from kernels.families.gaussian import GaussianFamily
+from kernels.families.laplacian import LaplacianFamily
+
+BINS = 1024
+"""Bins of distances that candidates are compared on; their second-order error is below 1e-4 of a kernel's value."""
+
+DECADES = 3.0
+"""A bandwidth is searched this many decades below and above the median distance."""
+
+POLISHED = 3
+"""Best candidates of a search that a local optimiser starts from."""
+
+CANDIDATES = 96
+"""Bandwidths that are compared in each search."""
+
+MOST_FREQUENCIES = 600
+"""Frequencies that are compared in each search, a quarter of a main lobe apart."""
+
+
+@dataclass(frozen=True)
+class RadialFamily(ContinuousFamily):
+    r"""Gaussian or Laplacian kernels of one bandwidth, or Dirichlet kernels of one frequency on one feature.
+
+    .. math:: e^{-\lVert x - z \rVert_2^2 / \sigma^2}, \qquad e^{-\lVert x - z \rVert_1 / \sigma}, \qquad
+              1 + 2 \cos(\sigma |x - z|)
+
+    Attributes
+    ----------
+    kind : {"gaussian", "laplacian", "dirichlet"}
+
+    References
+    ----------
+    Afkanpour, Szepesvari, Bowling (2013), Machine Learning, section 3.1.
+    """
+
+    kind: Kind
+
+    def objective(self, X: Rows) -> RadialPairs:
+        """Return the kernels over all pairs of rows; O(m^2 d) for the distances, O(m^2) memory."""
+        return RadialPairs(self.kind, self._distances(X), X.shape[0])
+
+    def _distances(self, X: Rows) -> np.ndarray:
+        """Return the distance of each pair above the diagonal, squared for Gaussians."""
+        m = X.shape[0]
+        if self.kind == "gaussian":
+            if not sparse.issparse(X):
+                X = X - X.mean(axis=0)  # moves no distance, and shortens the rows
+            from kernels.pair_passes import squared_distances_pass  # here, because it brings Numba along
+
+            D = np.empty(m * (m - 1) // 2)
+            squared_distances_pass(inner_products(X, X), squared_norms(X), D)
+            return D
+        if sparse.issparse(X):
+            raise ValueError(f"a continuous {self.kind} family needs dense rows, got sparse ones; use kind gaussian.")
+        if self.kind == "dirichlet" and X.shape[1] != 1:
+            raise ValueError(
+                f"a Dirichlet family of one frequency needs one feature, got {X.shape[1]}; use a frequency a feature."
+            )
+        return np.asarray(pdist(X, "cityblock"))
+
+    def bounds(self, X: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the range of u: around the median distance, or up to many turns within the data."""
+        return self.bounds_of(self._distances(X))
+
+    def bounds_of(self, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the range of u for the distances of all pairs; the median is that of some thousand of them.
+
+        Raises
+        ------
+        ValueError
+            All distances are zero.
+        """
+        some = D[:: max(1, len(D) // 4096)]
+        some = some[some > 0] if (some > 0).any() else D[D > 0]
+        if not len(some):
+            raise ValueError("all rows are equal, so no bandwidth can be found; give features that vary.")
+        if self.kind == "dirichlet":
+            lobe = np.pi / D.max()
+            return np.array([np.log(lobe / 4)]), np.array([np.log(MOST_FREQUENCIES * lobe / 4)])
+        center = np.log(np.median(some)) / (2 if self.kind == "gaussian" else 1)
+        return np.array([center - DECADES * np.log(10)]), np.array([center + DECADES * np.log(10)])
+
+    def starts(self, X: Rows) -> np.ndarray:
+        """Return points over the whole range: log-spaced bandwidths, equally spaced frequencies."""
+        return self.starts_of(*self.bounds(X))
+
+    def starts_of(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """Return points over a range."""
+        if self.kind == "dirichlet":
+            return np.log(np.linspace(np.exp(low[0]), np.exp(high[0]), MOST_FREQUENCIES))[:, None]
+        return np.linspace(low[0], high[0], CANDIDATES)[:, None]
+
+    def finite(self, U: np.ndarray) -> KernelFamily:
+        """Return the base kernels at each u."""
+        sigma = np.exp(U[:, 0])
+        if self.kind == "gaussian":
+            return GaussianFamily((1 / sigma**2).tolist())
+        if self.kind == "laplacian":
+            return LaplacianFamily((1 / sigma).tolist())
+        return DirichletFamily(sigma.tolist())
+
+
+class RadialPairs(PairObjective):
+    """Kernels that are a function of one distance a pair.
+
+    Attributes
+    ----------
+    kind : {"gaussian", "laplacian", "dirichlet"}
+    D : ndarray of shape (m (m - 1) / 2,)
+        Distances above the diagonal, squared for Gaussians.
+    m : int
+    """
+
+    def __init__(self, kind: Kind, D: np.ndarray, m: int) -> None:
+        """Sort the distances into bins: of equal ratio, of equal width for frequencies."""
+        from kernels.pair_passes import bin_pass  # here, because it brings Numba along
+
+        self.kind, self.D, self.m = kind, D, m
+        self.code = ("gaussian", "laplacian", "dirichlet").index(kind)
+        largest = max(float(D.max(initial=0.0)), np.finfo(float).tiny) * (1 + 1e-12)
+        linear = kind == "dirichlet"
+        # What is closer than any bandwidth resolves shares the first bin.
+        least = largest * 1e-9
+        scale = BINS / largest if linear else (BINS - 1) / np.log(largest / least)
+        self.bins, self.centers = bin_pass(D, linear, least, scale, BINS)
+
+    @cached_property
+    def _flat(self) -> np.ndarray:
+        upper = np.triu_indices(self.m, 1)
+        return np.asarray(upper[0] * self.m + upper[1])
+
+    def rate(self, u: float) -> float:
+        """Return sigma^-2, 1 / sigma or sigma."""
+        return float(np.exp({"gaussian": -2.0, "laplacian": -1.0, "dirichlet": 1.0}[self.kind] * u))
+
+    def _kernel(self, D: np.ndarray, u: np.ndarray | float) -> np.ndarray:
+        if self.kind == "gaussian":
+            return np.asarray(np.exp(-D * np.exp(-2 * u)))
+        if self.kind == "laplacian":
+            return np.asarray(np.exp(-D * np.exp(-u)))
+        return np.asarray(1 + 2 * np.cos(D * np.exp(u)))
+
+    def _slope(self, D: np.ndarray, u: np.ndarray | float, K: np.ndarray) -> np.ndarray:
+        """Return the derivative of the kernel by u."""
+        if self.kind == "gaussian":
+            return np.asarray(2 * np.exp(-2 * u) * D * K)
+        if self.kind == "laplacian":
+            return np.asarray(np.exp(-u) * D * K)
+        return np.asarray(-2 * np.exp(u) * D * np.sin(D * np.exp(u)))
+
+    @property
+    def diagonal(self) -> float:
+        """The kernel of a row with itself."""
+        return 3.0 if self.kind == "dirichlet" else 1.0
+
+    def matrix(self, u: np.ndarray) -> np.ndarray:
+        """Return the kernel matrix; one exponential or cosine a pair."""
+        K = np.zeros((self.m, self.m))
+        K.ravel()[self._flat] = self._kernel(self.D, u[0])
+        K += K.T
+        np.fill_diagonal(K, self.diagonal)
+        return K
+
+    def value_and_gradient(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the product with P and its derivative; one exponential a pair."""
+        from kernels.pair_passes import value_pass
+
+        value, slope = value_pass(self.code, self.D, P.ravel()[self._flat], self.rate(float(u[0])))
+        return 2 * value + self.diagonal * float(np.trace(P)), np.array([2 * slope])
+
+    def binned(self, P: np.ndarray) -> np.ndarray:
+        """Return the sum of P over the pairs of each bin, both triangles, shape (BINS,)."""
+        return 2 * np.bincount(self.bins, weights=P.ravel()[self._flat], minlength=BINS)
+
+    def values(self, U: np.ndarray, P: np.ndarray) -> np.ndarray:
+        """Return about the product with P for each u: one pass over the pairs, then `BINS` exponentials a u."""
+        return self.values_on_bins(U[:, 0], self.binned(P)) + self.diagonal * float(np.trace(P))
+
+    def values_on_bins(self, u: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return ``sum_b weights_b kappa_u(D_b)`` for each u."""
+        return np.asarray(self._kernel(self.centers, u[:, None]) @ weights)
+
+    def best_on_bins(self, starts: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+        """Return the u of the largest product that a line of candidates leads to on bins, and the curvature there."""
+        values = self.values_on_bins(starts, weights)
+        best, width = (0.0, -np.inf), 1e-3
+
+        def negative(u: float) -> float:
+            return -float(self.values_on_bins(np.array([u]), weights)[0])
+
+        for peak in peaks(values):
+            low, high = starts[max(peak - 1, 0)], starts[min(peak + 1, len(starts) - 1)]
+            found = minimize_scalar(negative, bounds=(low, high), method="bounded", options={"xatol": 1e-5})
+            if -found.fun > best[1]:
+                best = (float(found.x), -float(found.fun))
+        around = self.values_on_bins(best[0] + width * np.array([-1.0, 0.0, 1.0]), weights)
+        return best[0], float(around[0] - 2 * around[1] + around[2]) / width**2
+
+
+def peaks(values: np.ndarray) -> np.ndarray:
+    """Return the positions of the highest local maxima along a line of candidates, the highest first."""
+    padded = np.concatenate([[-np.inf], values, [-np.inf]])
+    found = np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:]))
+    return np.asarray(found[np.argsort(-values[found], kind="stable")][:POLISHED])

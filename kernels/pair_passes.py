@@ -1,0 +1,145 @@
+"""Compiled passes over all pairs of rows for kernels that are a function of one distance a pair.
+
+Pairs are those above the diagonal, row by row: (0, 1), (0, 2), ..., (1, 2), ... The kernel of a row with itself is
+`diagonal`. One exponential or cosine a pair and no temporary arrays.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+GAUSSIAN, LAPLACIAN, DIRICHLET = 0, 1, 2
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
+def kernel_of(kind: int, D: float, rate: float) -> float:
+    """Return the kernel at a distance (squared for Gaussians); `rate` is sigma^-2, 1 / sigma or sigma."""
+    if kind == DIRICHLET:
+        return 1.0 + 2.0 * math.cos(D * rate)
+    return math.exp(-D * rate)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def gradient_pass(
+    K: np.ndarray,
+    target: np.ndarray,
+    means: np.ndarray,
+    bins: np.ndarray,
+    n_bins: int,
+    weight_target: float,
+    weight_kernel: float,
+    p: np.ndarray,
+) -> np.ndarray:
+    """Write ``weight_target * target - weight_kernel * K_c`` for each pair into `p`, and return its sums by bin.
+
+    K_c is K centered: less the row means of both rows, plus their mean.
+    """
+    m = len(means)
+    grand = 0.0
+    for i in range(m):
+        grand += means[i]
+    grand /= m
+    sums = np.zeros(n_bins)
+    k = 0
+    for i in range(m):
+        for j in range(i + 1, m):
+            value = weight_target * target[k] - weight_kernel * (K[k] - means[i] - means[j] + grand)
+            p[k] = value
+            sums[bins[k]] += value
+            k += 1
+    return sums
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def value_pass(kind: int, D: np.ndarray, p: np.ndarray, rate: float) -> tuple[float, float]:
+    """Return the sums over pairs of ``p kappa`` and of its derivative by ``log sigma``."""
+    value = slope = 0.0
+    for k in range(len(D)):
+        if kind == DIRICHLET:
+            angle = D[k] * rate
+            value += p[k] * (1.0 + 2.0 * math.cos(angle))
+            slope -= 2.0 * p[k] * angle * math.sin(angle)
+        else:
+            scaled = D[k] * rate
+            term = p[k] * math.exp(-scaled)
+            value += term
+            slope += term * scaled
+    if kind == GAUSSIAN:
+        slope *= 2.0
+    return value, slope
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def products_pass(
+    kind: int, D: np.ndarray, rate: float, diagonal: float, K: np.ndarray, target: np.ndarray, new: np.ndarray, m: int
+) -> tuple[np.ndarray, float, float, float]:
+    """Write the kernel of each pair into `new`; return its row sums, and over pairs the sums of its products.
+
+    The products are those with the target kernel, with K, and with itself.
+    """
+    rows = np.full(m, diagonal)
+    with_target = with_kernel = with_itself = 0.0
+    k = 0
+    for i in range(m):
+        row = 0.0
+        for j in range(i + 1, m):
+            value = kernel_of(kind, D[k], rate)
+            new[k] = value
+            row += value
+            rows[j] += value
+            with_target += value * target[k]
+            with_kernel += value * K[k]
+            with_itself += value * value
+            k += 1
+        rows[i] += row
+    return rows, with_target, with_kernel, with_itself
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def squared_distances_pass(G: np.ndarray, norms: np.ndarray, D: np.ndarray) -> None:
+    """Write the squared distance of each pair, from inner products and squared norms."""
+    m, k = len(norms), 0
+    for i in range(m):
+        for j in range(i + 1, m):
+            value = norms[i] + norms[j] - 2.0 * G[i, j]
+            D[k] = value if value > 0.0 else 0.0
+            k += 1
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def bin_pass(D: np.ndarray, linear: bool, least: float, scale: float, n_bins: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bin of each pair, and the mean distance of each bin."""
+    bins = np.empty(len(D), dtype=np.int32)
+    counts, sums = np.zeros(n_bins), np.zeros(n_bins)
+    for k in range(len(D)):
+        if linear:
+            b = int(D[k] * scale)
+        elif D[k] > least:
+            b = 1 + int(math.log(D[k] / least) * scale)
+        else:
+            b = 0
+        b = min(b, n_bins - 1)
+        bins[k] = b
+        counts[b] += 1.0
+        sums[b] += D[k]
+    for b in range(n_bins):
+        if counts[b] > 0.0:
+            sums[b] /= counts[b]
+    return bins, sums
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator]
+def target_pass(Y: np.ndarray, target: np.ndarray) -> None:
+    """Write the inner product of the targets of each pair."""
+    m, q = Y.shape
+    k = 0
+    for i in range(m):
+        for j in range(i + 1, m):
+            value = 0.0
+            for c in range(q):
+                value += Y[i, c] * Y[j, c]
+            target[k] = value
+            k += 1

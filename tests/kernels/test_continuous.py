@@ -1,0 +1,319 @@
+"""Continuous families: the search for base kernels, by alignment and by risk."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
+from sklearn.exceptions import ConvergenceWarning
+
+from kernels import (
+    GaussianFamily,
+    Target,
+    center_gram,
+    centered_alignment,
+    gram_moments,
+    learn_from_moments,
+    learn_kernel,
+    learn_path,
+)
+from kernels.families.per_feature import PerFeatureFamily
+from kernels.families.radial import RadialFamily
+from kernels.learners import l1_krr
+from kernels.learners.ascent import DenseAscent, RadialAscent, best_step
+from kernels.learners.ca import ca
+from kernels.learners.cr import cr, global_maximum
+from kernels.operators import StackedGrams
+
+KINDS = ["gaussian", "laplacian", "dirichlet"]
+
+
+def data(kind: str, m: int = 60, seed: int = 0) -> tuple[np.ndarray, Target]:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, 1 if kind == "dirichlet" else 3))
+    return X, Target.of(np.where(np.sin(3 * X[:, 0]) + 0.3 * rng.normal(size=m) > 0, "a", "b"))
+
+
+def three_sines(seed: int, m: int) -> tuple[np.ndarray, Target]:
+    x = np.random.default_rng(seed).uniform(-10, 10, m)
+    f = sum(np.sin(np.sqrt(k) * x) for k in (2, 12, 60))
+    return x[:, None], Target.of(np.where(f > 0, "up", "down"))
+
+
+def centered_targets(target: Target) -> np.ndarray:
+    return target.Y - target.Y.mean(axis=0)
+
+
+# Pairs ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_matrix_is_that_of_the_finite_family(kind):
+    X, _ = data(kind)
+    family = RadialFamily(kind)
+    for u in (-1.0, 0.0, 0.8):
+        K = family.objective(X).matrix(np.array([u]))
+        np.testing.assert_array_equal(K, K.T)
+        np.testing.assert_allclose(K, family.finite(np.array([[u]])).tile(X, X)[0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_derivative_is_that_of_finite_differences(kind):
+    X, _ = data(kind)
+    pairs = RadialFamily(kind).objective(X)
+    rng = np.random.default_rng(1)
+    P = rng.normal(size=(60, 60))
+    P += P.T
+    for u in (-1.5, -0.2, 0.9):
+        value, slope = pairs.value_and_gradient(np.array([u]), P)
+        assert value == pytest.approx(float(np.vdot(P, pairs.matrix(np.array([u])))), rel=1e-10, abs=1e-9)
+        h = 1e-5
+        ends = [pairs.value_and_gradient(np.array([u + s * h]), P)[0] for s in (1, -1)]
+        # Central differences: h^2 and rounding / h.
+        assert slope[0] == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6, abs=1e-6 * np.abs(P).max())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_candidates_on_bins_are_close_to_exact_ones(kind):
+    X, target = data(kind, m=150)
+    family = RadialFamily(kind)
+    pairs, Y = family.objective(X), centered_targets(target)
+    U = family.starts(X)[::7]
+    exact = np.array([pairs.value_and_gradient(u, Y @ Y.T)[0] for u in U])
+    # A bin of equal ratio is 2 % wide, 1e-3 of a value where few pairs share one; frequencies turn by 1/4 in one.
+    assert np.abs(pairs.values(U, Y @ Y.T) - exact).max() <= (2e-2 if kind == "dirichlet" else 2e-3) * exact.max()
+
+
+# The alignment's ascent ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gradient_is_the_growth_of_the_alignment(kind):
+    """<F'(K_c), K_sigma> is the derivative of the centered alignment along K_sigma (Proposition 1)."""
+    X, target = data(kind)
+    family = RadialFamily(kind)
+    pairs, Y = family.objective(X), centered_targets(target)
+    ascent = DenseAscent(pairs, family.starts(X), family.bounds(X), Y, 1.0, 0.0)
+    ascent.add(np.array([0.1]), 1.0)
+    direction, h = pairs.matrix(np.array([0.7])), 1e-6
+    K = ascent.K
+    growth = [centered_alignment(K + s * h * direction, Y @ Y.T) for s in (1, -1)]
+    expected = (growth[0] - growth[1]) / (2 * h)
+    assert float(np.vdot(ascent.gradient(), direction)) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_compiled_passes_ascend_as_matrices_do(kind):
+    X, target = data(kind)
+    family = RadialFamily(kind)
+    pairs, Y, starts = family.objective(X), centered_targets(target), family.starts(X)
+    dense = DenseAscent(pairs, starts, family.bounds(X), Y, 1e-10, 0.0)
+    compiled = RadialAscent(pairs, starts, Y, 1e-10)
+    for _ in range(4):
+        assert compiled.alignment == pytest.approx(dense.alignment, rel=1e-10)
+        u = compiled.steepest()
+        P = dense.gradient()
+        reached = pairs.value_and_gradient(u, P)[0]
+        # No candidate, nor what L-BFGS-B makes of them, grows faster.
+        assert reached >= pairs.value_and_gradient(dense.steepest(), P)[0] - 1e-6 * abs(reached)
+        assert compiled.add(u, 1.0) == pytest.approx(dense.add(u, 1.0), rel=1e-8)
+    for ascent in (dense, compiled):
+        ascent.reset(np.array([[0.1], [0.7]]), np.array([0.5, 2.0]))
+    assert compiled.alignment == pytest.approx(dense.alignment, rel=1e-10)
+
+
+def test_the_step_is_that_of_a_bounded_optimiser():
+    rng = np.random.default_rng(2)
+    for _ in range(200):
+        a, b, c, e = rng.uniform(0.1, 3, 4)
+        d = rng.uniform(-0.9, 1) * np.sqrt(c * e)
+        step = best_step(a, b, c, d, e, 1.0)
+
+        def negative(eta, a=a, b=b, c=c, d=d, e=e):
+            return -(a + b * eta) / np.sqrt(c + 2 * d * eta + e * eta**2)
+
+        found = minimize_scalar(negative, bounds=(0, 1), method="bounded", options={"xatol": 1e-10})
+        assert negative(step) <= min(found.fun, negative(0.0), negative(1.0)) + 1e-9
+
+
+@pytest.mark.parametrize("per_feature", [False, True])
+def test_the_alignment_never_falls(per_feature):
+    X, target = data("gaussian", m=80)
+    found = ca(X, target, per_feature=per_feature, threshold=1e-5, max_kernels=8)
+    assert len(found.alignments) > 1
+    assert (np.diff(found.alignments) >= 0).all()
+    assert (found.weights > 0).all()
+
+
+def test_the_three_sines_are_found():
+    for seed in range(3):
+        X, target = three_sines(seed, 500)
+        found = ca(X, target, family="dirichlet").parameters[:3, 0]
+        np.testing.assert_allclose(np.sort(found), np.sqrt([2, 12, 60]), rtol=0.05)
+
+
+def test_reweighing_all_kernels_aligns_at_least_as_well():
+    X, target = data("gaussian", m=100)
+    plain = ca(X, target, threshold=1e-4)
+    y = target.Y[:, 0]
+
+    def alignment(found):
+        moments = gram_moments(found.family, X, y)
+        return moments.alignment(found.weights)
+
+    # The first is stepwise, with the identity of K_0 in its sum; the second is the best of what was found.
+    assert alignment(ca(X, target, threshold=1e-4, corrective=True)) >= alignment(plain) - 1e-3
+
+
+def test_a_search_on_some_rows_weighs_on_all():
+    X, target = data("gaussian", m=300)
+    whole, part = ca(X, target), ca(X, target, search_rows=120)
+    assert part.parameters[0, 0] == pytest.approx(whole.parameters[0, 0], rel=0.3)
+    again = ca(X, target, search_rows=120)
+    np.testing.assert_array_equal(part.parameters, again.parameters)
+    moments = gram_moments(part.family, X, target.Y)
+    assert part.alignments[-1] == pytest.approx(moments.alignment(part.weights), rel=1e-10)
+
+
+def test_relevant_features_get_narrow_bandwidths():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(150, 4))
+    target = Target.of(np.where(np.sin(2 * X[:, 1]) > 0, "a", "b"))
+    sigma = ca(X, target, per_feature=True).parameters[0]
+    assert sigma[1] < 0.5 * np.delete(sigma, 1).min()
+
+
+def test_shrinkage_draws_the_bandwidths_together():
+    X, target = data("gaussian", m=80)
+    spreads = [np.ptp(ca(X, target, per_feature=True, shrinkage=value).parameters[-1]) for value in (0.0, 1e2, 1e14)]
+    assert spreads[0] > spreads[1] > spreads[2]
+
+
+def test_the_shrunk_objective_has_the_derivative_of_finite_differences():
+    X, target = data("gaussian", m=50)
+    family = PerFeatureFamily("gaussian", 3)
+    ascent = DenseAscent(family.objective(X), family.starts(X), family.bounds(X), centered_targets(target), 1.0, 0.3)
+    ascent.add(np.array([0.1, 0.4, -0.2]), 1.0)
+    P, u, h = ascent.gradient(), np.array([0.3, -0.1, 0.2]), 1e-6
+    _, slope = ascent._objective(u, P)
+    for k, unit in enumerate(np.eye(3)):
+        ends = [ascent._objective(u + s * h * unit, P)[0] for s in (1, -1)]
+        assert slope[k] == pytest.approx((ends[0] - ends[1]) / (2 * h), rel=1e-6)
+
+
+# The learned kernel --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("learner", "params"), [("ca", {}), ("ca", {"per_feature": True}), ("cr", {"tolerance": 0.01})]
+)
+def test_what_is_found_is_an_ordinary_learned_kernel(learner, params):
+    X, target = data("gaussian", m=90)
+    y = np.array(target.classes)[target.values]
+    kernel = learn_kernel(learner, None, X[:70], y[:70], **params)
+    assert kernel.parameters.shape == (len(kernel.weights), 3 if params.get("per_feature") else 1)
+    K = kernel.gram()
+    np.testing.assert_allclose(K.sum(axis=0), 0, atol=1e-10)
+    np.testing.assert_allclose(kernel.cross_gram(X[:70])[:, np.argsort(kernel.rows)], K, rtol=0, atol=1e-10)
+    assert kernel.cross_gram(X[70:]).shape == (20, 70)
+    Y = target.take(kernel.rows).Y
+    assert kernel.alignment == pytest.approx(centered_alignment(K, Y @ Y.T), rel=1e-8)
+    assert kernel.alignment_with(X[:70], target.take(np.arange(70))) == pytest.approx(kernel.alignment, rel=1e-8)
+
+
+def test_some_folds_of_a_pass_name_the_training_rows():
+    X, target = data("gaussian", m=60)
+    groups = np.arange(60) % 3
+    moments = gram_moments(GaussianFamily([1.0]), X, target.Y, groups).restrict([0, 2])
+    kernel = learn_from_moments("ca", GaussianFamily([1.0]), X, moments, target=target)
+    assert sorted(kernel.rows) == np.flatnonzero(groups != 1).tolist()
+
+
+# The risk ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("search", ["gradient", "dc"])
+@pytest.mark.parametrize("corrective", [False, True])
+def test_the_risk_is_below_that_of_any_grid(search, corrective):
+    X, target = data("gaussian", m=60)
+    found = cr(X, target, regularisation=5.0, search=search, corrective=corrective, tolerance=1e-3)
+    assert found.certificate.residual <= 1e-3
+    assert (np.diff(found.certificate.objectives) <= 1e-9).all()
+    assert found.weights.sum() == pytest.approx(1.0, rel=1e-12)
+    sigmas = np.geomspace(0.05, 50, 40)
+    grams = np.stack([center_gram(K) for K in GaussianFamily((1 / sigmas**2).tolist()).tile(X, X)])
+    grid = l1_krr(StackedGrams((grams + grams.transpose(0, 2, 1)) / 2), target, regularisation=5.0)
+    # The grid's optimum is in the hull: the gap is all that the found one may be above it.
+    assert found.certificate.objectives[-1] <= grid.certificate.objectives[-1] * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplacian"])
+def test_differences_of_convex_functions_find_the_global_maximum(kind):
+    X, _ = data(kind, m=80)
+    family = RadialFamily(kind)
+    pairs = family.objective(X)
+    low, high = (float(end[0]) for end in family.bounds(X))
+    dense = np.linspace(low, high, 20001)
+    for seed in range(5):
+        alpha = np.random.default_rng(seed).normal(size=(80, 1))
+        alpha -= alpha.mean()
+        weights = pairs.binned(alpha @ alpha.T)
+        values = pairs.values_on_bins(dense, weights)
+        reached = pairs.values_on_bins(np.array([global_maximum(pairs, low, high, weights)]), weights)[0]
+        assert reached >= values.max() - 2e-6 * np.abs(values).max()
+
+
+def test_the_path_has_a_kernel_a_regularisation():
+    X, target = data("gaussian", m=50)
+    moments = gram_moments(GaussianFamily([1.0]), X, target.Y)
+    kernels = learn_path("cr", GaussianFamily([1.0]), X, moments, target, [0.5, 5.0], tolerance=0.01)
+    assert [kernel.regularisation for kernel in kernels] == [0.5, 5.0]
+
+
+def test_stopping_short_warns():
+    X, target = data("gaussian", m=50)
+    with pytest.warns(ConvergenceWarning, match="cr stopped after 2 iterations at a relative duality gap of"):
+        cr(X, target, regularisation=10.0, max_iterations=2, tolerance=1e-9)
+
+
+# Bad input -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"family": "cauchy"}, "family must be gaussian, laplacian or dirichlet, got 'cauchy'"),
+        ({"max_kernels": 0}, "max_kernels must be at least 1"),
+        ({"threshold": -1.0}, "threshold must be at least 0"),
+        ({"eps": 0.0}, "eps must be positive"),
+        ({"family": "dirichlet"}, "needs one feature, got 3"),
+    ],
+)
+def test_bad_parameters_get_one_sentence(params, message):
+    X, target = data("gaussian")
+    with pytest.raises(ValueError, match=message):
+        ca(X, target, **params)
+
+
+def test_rows_that_are_all_equal_are_refused():
+    _, target = data("gaussian")
+    with pytest.raises(ValueError, match="all rows are equal"):
+        ca(np.ones((60, 3)), target)
+
+
+def test_a_family_is_given_unless_the_learner_finds_its_own():
+    X, target = data("gaussian")
+    with pytest.raises(ValueError, match="alignf weighs given base kernels; give family, or use ca or cr"):
+        learn_kernel("alignf", None, X, target.Y[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"search": "magic"}, "search must be gradient, or dc"),
+        ({"regularisation": 0.0}, "regularisation must be positive"),
+        ({"tolerance": 0.0}, "tolerance and max_iterations must be positive"),
+    ],
+)
+def test_bad_parameters_of_the_risk_get_one_sentence(params, message):
+    X, target = data("gaussian")
+    with pytest.raises(ValueError, match=message):
+        cr(X, target, **params)
