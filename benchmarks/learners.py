@@ -12,6 +12,7 @@ import argparse
 import statistics
 import tracemalloc
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +137,16 @@ def continuous(data_dir: Path | None, sizes: list[int], repeats: int) -> list[di
             cases: dict[str, Callable[[], Any]] = {
                 "alignf, 20 kernels": by_alignf,
                 "ca": lambda part=part, labels=labels: LEARNERS["ca"].solve(part, labels),
-                "cr": lambda part=part, labels=labels: LEARNERS["cr"].solve(part, labels, regularisation=1.0),
+                "cr": lambda part=part, labels=labels: LEARNERS["cr"].solve(part, labels),
+                "cr, not corrective": lambda part=part, labels=labels: LEARNERS["cr"].solve(
+                    part, labels, corrective=False, max_iterations=50
+                ),
             }
             with warnings.catch_warnings(), blas_threads_for(m):
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 taken = {
-                    case: statistics.median(timed(work, 1 if case == "cr" else repeats)) for case, work in cases.items()
+                    case: statistics.median(timed(work, 1 if case.startswith("cr") else repeats))
+                    for case, work in cases.items()
                 }
             for case, seconds in taken.items():
                 ratio = seconds / taken["alignf, 20 kernels"]

@@ -15,6 +15,8 @@ LearnerName = Literal[
     "alignf",
     "alignf-linear",
     "alignf-uncentered",
+    "ca",
+    "cr",
     "easymkl",
     "ensemble",
     "l1-krr",
@@ -28,8 +30,10 @@ LearnerName = Literal[
     "single-stage",
     "unif",
 ]
+PresetName = Literal["CA-1D", "CA-nD", "CR", "DA", "D1", "D2", "DU"]
 PredictorName = Literal["auto", "krr", "svm"]
 SklearnName = Literal["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"]
+SyntheticName = Literal["three_sines", "relevance"]
 
 
 class Strict(BaseModel):
@@ -70,36 +74,94 @@ class Powers(Strict):
         return [self.base**exponent for exponent in range(self.start, self.stop + 1)]
 
 
-def _kind_of_grid(value: Any) -> str:
-    return "powers" if isinstance(value, dict | Powers) else "list"
-
-
 Positive = Annotated[float, Field(gt=0)]
+
+
+class Spaced(Strict):
+    """Some positive numbers from one to another, both included: equidistant, or with one ratio."""
+
+    start: Positive = Field(alias="from", description="The first number.")
+    stop: Positive = Field(alias="to", description="The last number, included.")
+    count: int = Field(ge=2, description="How many numbers.")
+    spacing: Literal["linear", "log"] = Field(
+        "linear", description="linear: neighbours have one distance. log: they have one ratio."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Spaced:
+        if self.stop <= self.start:
+            raise ValueError(f"'to' must be above 'from', got from {self.start:g} to {self.stop:g}")
+        return self
+
+    def values(self) -> list[float]:
+        """Return the numbers, ascending."""
+        shares = [i / (self.count - 1) for i in range(self.count)]
+        if self.spacing == "log":
+            return [self.start ** (1 - share) * self.stop**share for share in shares]
+        return [self.start * (1 - share) + self.stop * share for share in shares]
+
+
+def _kind_of_grid(value: Any) -> str:
+    if isinstance(value, dict):
+        known = ("base", "start", "stop", "from", "to", "count", "spacing")
+        meant = {name for key in value for name in difflib.get_close_matches(str(key), known, n=1)}
+        return "spaced" if meant & {"count", "spacing"} else "powers"
+    return "powers" if isinstance(value, Powers) else "spaced" if isinstance(value, Spaced) else "list"
+
+
 Grid = Annotated[
-    Annotated[list[Positive], Field(min_length=1), Tag("list")] | Annotated[Powers, Tag("powers")],
+    Annotated[list[Positive], Field(min_length=1), Tag("list")]
+    | Annotated[Powers, Tag("powers")]
+    | Annotated[Spaced, Tag("spaced")],
     Discriminator(_kind_of_grid),
 ]
-"""A list of positive numbers, or the powers of a base."""
+"""A list of positive numbers, the powers of a base, or a number of them from one to another."""
 
 
-def grid_values(grid: list[float] | Powers) -> list[float]:
+def grid_values(grid: list[float] | Powers | Spaced) -> list[float]:
     """Return the numbers of a grid, as given."""
-    return grid.values() if isinstance(grid, Powers) else list(grid)
+    return list(grid) if isinstance(grid, list) else grid.values()
 
 
 def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
+def _as_number(value: Any) -> Any:
+    """Return the number that YAML takes for text, such as 1e-6, and anything else as it is."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return float(value)
+    return value
+
+
+Parameter = Annotated[Any, BeforeValidator(_as_number)]
+"""Value of a parameter of a learner or of a synthetic data set."""
+
+
 class DatasetConfig(Strict):
     """One data set: where it lies and how it is read."""
 
-    source: Literal["sklearn", "file"] = Field(description="A set bundled with scikit-learn, or a file.")
-    name: str | None = Field(None, description="Name in reports; for `sklearn` the name of the set.")
+    source: Literal["sklearn", "file", "synthetic"] = Field(
+        description="A set bundled with scikit-learn, a file, or rows drawn from a known distribution."
+    )
+    name: str | None = Field(
+        None,
+        description="Name in reports; for `sklearn` and `synthetic` the name of the set, three_sines or relevance.",
+    )
     path: str | None = Field(
         None, description="Parquet, CSV, Arrow/Feather or LIBSVM file; relative to `data_dir`. For `file` only."
     )
-    target: str = Field("target", description="Column to predict. A LIBSVM file and the sklearn sets have their own.")
+    params: dict[str, Parameter] = Field(
+        default_factory=dict,
+        description="For `synthetic` only: rows; of relevance also gamma, how unequal the features are, and features.",
+    )
+    seed: int = Field(
+        0, ge=0, description="For `synthetic` only: what the rows are drawn with, whatever the protocol's seed."
+    )
+    target: str = Field(
+        "target", description="Column to predict. A LIBSVM file, the sklearn and the synthetic sets have their own."
+    )
     positive: Annotated[str | None, BeforeValidator(_as_text)] = Field(
         None,
         description="Value of the target that becomes +1 while all others become -1: one class against the rest, or "
@@ -123,34 +185,90 @@ class DatasetConfig(Strict):
     def _complete(self) -> DatasetConfig:
         if self.source == "file" and self.path is None:
             raise ValueError("source 'file' needs 'path', the file to read")
-        if self.source == "sklearn":
+        if self.source != "file":
             if self.path is not None:
-                raise ValueError("'path' goes with source 'file'; for source 'sklearn' give 'name'")
-            valid = SklearnName.__args__  # type: ignore[attr-defined]
+                raise ValueError(f"'path' goes with source 'file'; for source {self.source!r} give 'name'")
+            names = SklearnName if self.source == "sklearn" else SyntheticName
+            valid = names.__args__  # type: ignore[attr-defined]
             if self.name not in valid:
-                raise ValueError(f"source 'sklearn' needs 'name', one of: {', '.join(valid)}; got {self.name!r}")
+                raise ValueError(f"source {self.source!r} needs 'name', one of: {', '.join(valid)}; got {self.name!r}")
+        if self.source != "synthetic" and (self.params or self.seed):
+            key = "params" if self.params else "seed"
+            raise ValueError(f"{key!r} goes with source 'synthetic', got source {self.source!r}; leave it out")
         return self
 
     @property
     def label(self) -> str:
-        """Name in reports: `name`, or the file's without its ending."""
+        """Name in reports: `name`, or the file's without its ending; of a synthetic set its parameters too."""
+        if self.source == "synthetic":
+            settings = self.params | ({"seed": self.seed} if self.seed else {})
+            return " ".join([str(self.name), *(f"{key}={value}" for key, value in settings.items())])
         return self.name or (self.path or "").replace("\\", "/").rsplit("/", 1)[-1].split(".", 1)[0]
 
 
+SMALLEST_SIGMA = 1e-150
+GRID_FORMS = "a list, {base, from, to}, or {from, to, count, spacing}"
+
+
 class GaussianConfig(Strict):
-    """exp(-gamma ||x - x'||^2), one kernel a bandwidth."""
+    """exp(-gamma ||x - x'||^2), or exp(-||x - x'||^2 / sigma^2), one kernel a bandwidth."""
 
     family: Literal["gaussian"]
-    gammas: Grid = Field(description="Bandwidths: a list, or {base, from, to}.")
+    gammas: Grid | None = Field(None, description=f"Bandwidths: {GRID_FORMS}.")
+    sigmas: Grid | None = Field(None, description=f"In place of gammas, with gamma = 1 / sigma^2: {GRID_FORMS}.")
     columns: tuple[str, ...] | None = Field(None, description="Features it sees; all by default.")
+
+    @model_validator(mode="after")
+    def _one_scale(self) -> GaussianConfig:
+        _require_bandwidths(self.family, self.gammas, self.sigmas, 2)
+        return self
+
+    def bandwidths(self) -> list[float]:
+        """Return gamma of each kernel, as given."""
+        return _bandwidths(self.gammas, self.sigmas, 2)
 
 
 class LaplacianConfig(Strict):
-    """exp(-gamma ||x - x'||_1), one kernel a bandwidth."""
+    """exp(-gamma ||x - x'||_1), or exp(-||x - x'||_1 / sigma), one kernel a bandwidth."""
 
     family: Literal["laplacian"]
-    gammas: Grid = Field(description="Bandwidths: a list, or {base, from, to}.")
+    gammas: Grid | None = Field(None, description=f"Bandwidths: {GRID_FORMS}.")
+    sigmas: Grid | None = Field(None, description=f"In place of gammas, with gamma = 1 / sigma: {GRID_FORMS}.")
     columns: tuple[str, ...] | None = Field(None, description="Features it sees; all by default.")
+
+    @model_validator(mode="after")
+    def _one_scale(self) -> LaplacianConfig:
+        _require_bandwidths(self.family, self.gammas, self.sigmas, 1)
+        return self
+
+    def bandwidths(self) -> list[float]:
+        """Return gamma of each kernel, as given."""
+        return _bandwidths(self.gammas, self.sigmas, 1)
+
+
+def _bandwidths(
+    gammas: list[float] | Powers | Spaced | None, sigmas: list[float] | Powers | Spaced | None, power: int
+) -> list[float]:
+    if sigmas is None:
+        return grid_values(gammas or [])
+    return [(1 / sigma) ** power for sigma in grid_values(sigmas)]
+
+
+def _require_bandwidths(
+    family: str,
+    gammas: list[float] | Powers | Spaced | None,
+    sigmas: list[float] | Powers | Spaced | None,
+    power: int,
+) -> None:
+    if (gammas is None) == (sigmas is None):
+        got = "neither" if gammas is None else "both"
+        raise ValueError(f"family {family} needs either 'gammas' or 'sigmas', got {got}; give one of them")
+    for sigma in grid_values(sigmas or []):
+        if not SMALLEST_SIGMA <= sigma <= 1 / SMALLEST_SIGMA:
+            raise ValueError(
+                f"'sigmas' must be from {SMALLEST_SIGMA:g} to {1 / SMALLEST_SIGMA:g}, so that gamma = 1 / sigma"
+                f"{'^2' if power == 2 else ''} is a number, got {sigma:g}; leave it out"
+            )
 
 
 class PolynomialConfig(Strict):
@@ -181,7 +299,7 @@ class DirichletConfig(Strict):
     """Product over the features of 1 + 2 sum_j cos(j frequency (x - x')), one kernel a frequency."""
 
     family: Literal["dirichlet"]
-    frequencies: Grid = Field(description="Radians a unit of the features: a list, or {base, from, to}.")
+    frequencies: Grid = Field(description=f"Radians a unit of the features: {GRID_FORMS}.")
     degree: int = Field(1, ge=1, description="Number of harmonics.")
     columns: tuple[str, ...] | None = Field(None, description="Features it sees; all by default.")
 
@@ -222,22 +340,25 @@ FamilyConfig = Annotated[
 ]
 
 
-def _as_number(value: Any) -> Any:
-    """Return the number that YAML takes for text, such as 1e-6, and anything else as it is."""
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return float(value)
-    return value
-
-
-Parameter = Annotated[Any, BeforeValidator(_as_number)]
-"""Value of a learner's parameter."""
+PRESETS: dict[str, dict[str, Any]] = {
+    "CA-1D": {"name": "ca"},
+    "CA-nD": {"name": "ca", "params": {"per_feature": True}},
+    "CR": {"name": "cr"},
+    "DA": {"name": "alignf"},
+    "D1": {"name": "lp-svm", "params": {"norm": 1}},
+    "D2": {"name": "lp-svm", "params": {"norm": 2}},
+    "DU": {"name": "unif"},
+}
+"""The methods of AFK 2013, Table 1: names that stand for a learner, its label and its parameters."""
 
 
 class LearnerConfig(Strict):
     """A way of learning the kernel's weights."""
 
-    name: LearnerName = Field(description="The algorithm; `learnkernels learners` lists them.")
+    name: Literal[LearnerName, PresetName] = Field(
+        description="The algorithm; `learnkernels learners` lists them. CA-1D, CA-nD, CR, DA, D1, D2 and DU stand for "
+        "an algorithm with the parameters and the label of AFK 2013, Table 1; what is given beside goes first."
+    )
     label: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._=-]{0,47}$",
@@ -248,6 +369,25 @@ class LearnerConfig(Strict):
         default_factory=dict,
         description="Lists of values of parameters; every combination is tried, and the validation fold chooses.",
     )
+    tune_by: Literal["error", "alignment"] = Field(
+        "error",
+        description="How it chooses among the combinations: by the predictor's error, together with Lambda, or by the "
+        "centered alignment of the learned kernel with the target there, and Lambda then by the error.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_preset(cls, data: Any) -> Any:
+        name = data.get("name") if isinstance(data, dict) else None
+        if not isinstance(name, str) or name not in PRESETS:
+            return data
+        given, preset = {key: value for key, value in data.items() if value is not None}, PRESETS[name]
+        params, tune = given.get("params", {}), given.get("tune", {})
+        if isinstance(params, dict):
+            chosen = tune if isinstance(tune, dict) else {}
+            kept = {key: value for key, value in preset.get("params", {}).items() if key not in chosen}
+            params = {**kept, **params}
+        return {"label": name, **given, "name": preset["name"], "params": params}
 
     @model_validator(mode="after")
     def _set_once(self) -> LearnerConfig:
@@ -269,20 +409,46 @@ def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-class ProtocolConfig(Strict):
-    """How errors are measured: in each trial one fold tests, the next validates, the others train."""
+class SplitConfig(Strict):
+    """How many rows are drawn, without replacement, for each purpose; the others are not used."""
 
-    folds: int = Field(5, ge=3, le=100, description="Number of folds.")
-    repeats: int = Field(1, ge=1, le=1000, description="Times the whole cross-validation is drawn anew.")
+    train: int = Field(ge=2, description="Rows that kernel and predictor are learned on.")
+    validation: int = Field(ge=2, description="Rows that choose Lambda, and parameters that are tuned.")
+    test: int = Field(ge=2, description="Rows that the error is measured on.")
+
+
+class ProtocolConfig(Strict):
+    """How errors are measured: in each trial one fold tests, the next validates, the others train.
+
+    With `split`, each repeat is one trial on rows drawn anew.
+    """
+
+    folds: int | None = Field(5, ge=3, le=100, description="Number of folds; null where there is a split.")
+    split: SplitConfig | None = Field(
+        None, description="In place of folds: the rows that train, validate and test, drawn anew in each repeat."
+    )
+    repeats: int = Field(1, ge=1, le=1000, description="Times the folds, or the split, are drawn anew.")
     seed: int = Field(0, ge=0, description="Root of every random choice.")
     grid: Grid = Field(
         default_factory=lambda: Powers.model_validate({"base": 2, "from": -6, "to": 14}),
         description="Lambda, the scale of the learned kernel; C of the SVM, 1 / lambda of the ridge.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _folds_or_split(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        folds, split = data.get("folds"), data.get("split")
+        if folds is not None and split is not None:
+            raise ValueError("'folds' and 'split' exclude each other; give one of them, and null for the other")
+        if "folds" in data and folds is None and split is None:
+            raise ValueError("'folds' is null and there is no 'split'; give one of them")
+        return data if split is None else {**data, "folds": None}
+
     @field_validator("grid")
     @classmethod
-    def _ascending(cls, grid: list[float] | Powers) -> list[float] | Powers:
+    def _ascending(cls, grid: list[float] | Powers | Spaced) -> list[float] | Powers | Spaced:
         values = grid_values(grid)
         if values != sorted(set(values)):
             raise ValueError(f"the grid must ascend without repetition, got {values}")
@@ -323,7 +489,7 @@ class CompareConfig(Strict):
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1, description="What to learn from.")
     kernels: tuple[FamilyConfig, ...] = Field(min_length=1, description="The families of base kernels.")
     learners: tuple[Annotated[LearnerConfig, BeforeValidator(_named)], ...] = Field(
-        min_length=1, description="The ways of learning the weights; a name, or {name, params}."
+        min_length=1, description="The ways of learning the weights; a name, or {name, params, tune, tune_by, label}."
     )
     normalise: Literal["trace", "frobenius", "none"] = Field(
         "trace", description="What each centered base kernel is scaled by before a learner sees it."

@@ -28,6 +28,7 @@ from kernels.operators import GramOperator, gram_operator
 from kernels.passes import MomentsPart, RowBlocks, moments_part
 from kernels.predictors import PREDICTORS, KernelRidgePath, SupportVectorPath, resolve_predictor
 from kernels.protocol import FoldResult, Hypotheses, KernelPredictors, Trial, assign_folds, evaluate, trials
+from kernels.serialisation import load_kernel, save_kernel
 from kernels.targets import Target
 
 NUMERICS_VERSION = 1
@@ -77,8 +78,10 @@ __all__ = [
     "learn_from_moments",
     "learn_kernel",
     "learn_path",
+    "load_kernel",
     "moments_part",
     "resolve_predictor",
+    "save_kernel",
     "single",
     "trials",
     "unif",

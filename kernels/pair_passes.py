@@ -1,7 +1,7 @@
 """Compiled passes over all pairs of rows for kernels that are a function of one distance a pair.
 
 Pairs are those above the diagonal, row by row: (0, 1), (0, 2), ..., (1, 2), ... The kernel of a row with itself is
-`diagonal`. One exponential or cosine a pair and no temporary arrays.
+`diagonal`. NumPy computes the exponentials, several at once; the sums over them are made here in one pass.
 """
 
 from __future__ import annotations
@@ -11,15 +11,8 @@ import math
 import numpy as np
 from numba import njit
 
-GAUSSIAN, LAPLACIAN, DIRICHLET = 0, 1, 2
-
-
-@njit(cache=True, inline="always")  # type: ignore[untyped-decorator]
-def kernel_of(kind: int, D: float, rate: float) -> float:
-    """Return the kernel at a distance (squared for Gaussians); `rate` is sigma^-2, 1 / sigma or sigma."""
-    if kind == DIRICHLET:
-        return 1.0 + 2.0 * math.cos(D * rate)
-    return math.exp(-D * rate)
+FAST = {"reassoc", "contract", "nsz"}
+"""Sums may be reordered and fused; infinities, NaN and everything else stay as written."""
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator]
@@ -53,30 +46,32 @@ def gradient_pass(
     return sums
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
-def value_pass(kind: int, D: np.ndarray, p: np.ndarray, rate: float) -> tuple[float, float]:
-    """Return the sums over pairs of ``p kappa`` and of its derivative by ``log sigma``."""
+@njit(cache=True, fastmath=FAST)  # type: ignore[untyped-decorator]
+def value_pass(p: np.ndarray, K: np.ndarray, slopes: np.ndarray) -> tuple[float, float]:
+    """Return the sums over pairs of p times the kernel, and of p times its derivative."""
     value = slope = 0.0
-    for k in range(len(D)):
-        if kind == DIRICHLET:
-            angle = D[k] * rate
-            value += p[k] * (1.0 + 2.0 * math.cos(angle))
-            slope -= 2.0 * p[k] * angle * math.sin(angle)
-        else:
-            scaled = D[k] * rate
-            term = p[k] * math.exp(-scaled)
-            value += term
-            slope += term * scaled
-    if kind == GAUSSIAN:
-        slope *= 2.0
+    for k in range(len(p)):
+        value += p[k] * K[k]
+        slope += p[k] * slopes[k]
     return value, slope
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(cache=True, fastmath=FAST)  # type: ignore[untyped-decorator]
+def scaled_value_pass(p: np.ndarray, K: np.ndarray, D: np.ndarray) -> tuple[float, float]:
+    """Return the sums over pairs of p times the kernel, and of p times kernel times distance."""
+    value = slope = 0.0
+    for k in range(len(p)):
+        term = p[k] * K[k]
+        value += term
+        slope += term * D[k]
+    return value, slope
+
+
+@njit(cache=True, fastmath=FAST)  # type: ignore[untyped-decorator]
 def products_pass(
-    kind: int, D: np.ndarray, rate: float, diagonal: float, K: np.ndarray, target: np.ndarray, new: np.ndarray, m: int
+    new: np.ndarray, diagonal: float, K: np.ndarray, target: np.ndarray, m: int
 ) -> tuple[np.ndarray, float, float, float]:
-    """Write the kernel of each pair into `new`; return its row sums, and over pairs the sums of its products.
+    """Return the row sums of a kernel given for each pair, and over pairs the sums of its products.
 
     The products are those with the target kernel, with K, and with itself.
     """
@@ -86,8 +81,7 @@ def products_pass(
     for i in range(m):
         row = 0.0
         for j in range(i + 1, m):
-            value = kernel_of(kind, D[k], rate)
-            new[k] = value
+            value = new[k]
             row += value
             rows[j] += value
             with_target += value * target[k]

@@ -22,6 +22,7 @@ from kernels.families.base import Rows
 from kernels.targets import Task
 from tasks.readers import READERS, read_bundled
 from tasks.store import atomic_path, store_path
+from tasks.synthetic import read_synthetic
 
 FEW_VALUES = 20
 """A target of at most this many distinct whole numbers is taken for class labels unless the task is given."""
@@ -91,7 +92,7 @@ def ingest(config: DatasetConfig, data_dir: str, seed: int) -> DatasetRef:
         The source is missing, a column is not numeric or not finite, the target does not suit the task.
     """
     dataset = load_source(config, data_dir, seed)
-    return store_dataset(dataset, config.label, config.path or f"sklearn:{config.name}")
+    return store_dataset(dataset, config.label, config.path or f"{config.source}:{config.label}")
 
 
 def load_source(config: DatasetConfig, data_dir: str = ".", seed: int = 0) -> Dataset:
@@ -99,6 +100,8 @@ def load_source(config: DatasetConfig, data_dir: str = ".", seed: int = 0) -> Da
     where = f"data set {config.label}"
     if config.source == "sklearn":
         X, y, features = read_bundled(str(config.name))
+    elif config.source == "synthetic":
+        X, y, features = read_synthetic(str(config.name), config.params, config.seed, config.drop, where)
     else:
         path = source_path(config, data_dir)
         X, y, features = READERS[path.suffix.lower()](path, config.target, config.drop, where)

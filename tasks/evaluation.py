@@ -28,13 +28,12 @@ from kernels import (
     evaluate,
     learn_path,
     resolve_predictor,
-    trials,
 )
 from kernels.families.base import Rows
 from kernels.normalisation import Normalisation
 from tasks.data import DatasetRef, load_dataset
 from tasks.families import build_family
-from tasks.gram import Advance, MomentsRef, load_moments
+from tasks.gram import Advance, MomentsRef, load_moments, planned_trials
 from tasks.store import atomic_path, digest, store_path
 
 COLUMNS = pa.schema(
@@ -65,13 +64,15 @@ COLUMNS = pa.schema(
         ("certificate_tolerance", pa.float64()),
         ("iterations", pa.int32()),
         ("objectives", pa.list_(pa.float64())),
+        ("parameters", pa.list_(pa.list_(pa.float64()))),
     ]
 )
-"""One row a fold.
+"""One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
 
 `weights` are mu for the base kernels as normalised; `learner` is the name in reports and `algorithm` that of the table;
-`params` is JSON. `certificate` is the relative residual of the measure beside it, null where nothing is iterated; for a
-learner that is solved for each Lambda all belong to the chosen one.
+`params` is JSON. `parameters` holds the sigma of each base kernel that a continuous learner found. `certificate` is the
+relative residual of the measure beside it, null where nothing is iterated; for a learner that is solved for each Lambda
+all belong to the chosen one.
 """
 
 
@@ -87,7 +88,11 @@ class FoldsRef:
 
 
 def require_params(learner: LearnerConfig) -> None:
-    """Raise InputError if a learner is given a parameter that it does not take, or one of another type."""
+    """Raise InputError if a learner does not take a parameter, or one of that type, or cannot be tuned as asked."""
+    if learner.tune_by == "alignment" and LEARNERS[learner.name].needs == "rows":
+        raise InputError(
+            f"learners: {learner.title} learns no kernel that 'tune_by: alignment' could compare; set 'tune_by: error'."
+        )
     taken = LEARNERS[learner.name].params
     for name, values in [*((name, [value]) for name, value in learner.params.items()), *learner.tune.items()]:
         if name not in taken:
@@ -152,7 +157,7 @@ def evaluate_learner(
     for moments_ref in moments:
         for row in _evaluate_trials(ref, moments_ref, learner, config, predictor, grid):
             rows.append(row)
-            advance(1 / (len(moments) * config.protocol.folds))
+            advance(1 / (len(moments) * len(planned_trials(config.protocol))))
     with atomic_path(path) as temporary:
         pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), temporary)
     edges = sum(row["grid_edge"] for row in rows)
@@ -160,8 +165,8 @@ def evaluate_learner(
     log.info("%s, %s: %s %.4f", ref.name, learner.title, rows[0]["metric"], np.mean([row["error"] for row in rows]))
     if edges:
         log.warning(
-            "%s, %s: the best Lambda lies on the edge of the grid in %d of %d folds; widen protocol.grid",
-            ref.name, learner.title, edges, len(rows),
+            "%s, %s: the best Lambda lies on the edge of the grid in %d of %d %s; widen protocol.grid",
+            ref.name, learner.title, edges, len(rows), "folds" if config.protocol.split is None else "repeats",
         )  # fmt: skip
     return FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
 
@@ -178,7 +183,7 @@ def _evaluate_trials(
     dataset = load_dataset(ref)
     family = build_family(config.kernels, dataset.features)
     moments, folds = load_moments(moments_ref)
-    for trial in trials(config.protocol.folds):
+    for trial in planned_trials(config.protocol):
         restricted = moments.restrict(trial.training)
         settings = learner.settings()
         started = time.perf_counter()
@@ -194,7 +199,10 @@ def _evaluate_trials(
             of if isinstance(of, KernelEnsemble) else KernelPredictors(of, dataset.target, predictor, grid)
             for of in learned
         ]
-        result = evaluate(candidates, dataset.X, dataset.target, restricted.rows, folds, trial)
+        try:
+            result = evaluate(candidates, dataset.X, dataset.target, restricted.rows, folds, trial, by=learner.tune_by)
+        except ValueError as error:
+            raise InputError(f"data set {ref.name}: learner {learner.title}: {error}") from None
         fitted = time.perf_counter()
         yield {
             "dataset": ref.name,
@@ -210,13 +218,11 @@ def _evaluate_trials(
             "seconds_weights": weighed - started,
             "seconds_fit": fitted - weighed,
             "n_train": result.n_train,
-            "n_kernels": family.n_kernels,
             "trivial_error": result.trivial_error,
             "validation_error": float(result.validation_errors.min()),
             "regularisation": result.regularisation,
             "grid_edge": result.edge,
-            "kernels": list(family.names),
-            **_learned_columns(learned[result.candidate], result.position),
+            **_learned_columns(learned[result.candidate], family, result.position),
         }
 
 
@@ -236,12 +242,22 @@ def learn(
     return learn_path(name, family, X, moments, target, grid, normalise=normalise, **params)
 
 
-def _learned_columns(learned: tuple[LearnedKernel, ...] | KernelEnsemble, position: int) -> dict[str, Any]:
+def _learned_columns(
+    learned: tuple[LearnedKernel, ...] | KernelEnsemble, family: KernelFamily, position: int
+) -> dict[str, Any]:
     """Return what a row says of the weights that were chosen."""
     if isinstance(learned, KernelEnsemble):
-        return {"weights": learned.weights[position].tolist(), "alignment": None}
+        weights = learned.weights[position].tolist()
+        return {"weights": weights, "alignment": None, "kernels": list(family.names), "n_kernels": len(weights)}
     kernel = learned[position if len(learned) > 1 else 0]
-    columns: dict[str, Any] = {"weights": kernel.weights.tolist(), "alignment": kernel.alignment}
+    columns: dict[str, Any] = {
+        "weights": kernel.weights.tolist(),
+        "alignment": kernel.alignment,
+        "kernels": list(kernel.family.names),
+        "n_kernels": kernel.family.n_kernels,
+    }
+    if kernel.parameters is not None:
+        columns["parameters"] = kernel.parameters.tolist()
     if kernel.certificate is not None:
         columns |= {
             "certificate": kernel.certificate.residual,

@@ -94,9 +94,9 @@ def _shown(names: Sequence[str], most: int) -> str:
 
 def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelFamily:
     if isinstance(config, GaussianConfig):
-        return GaussianFamily(grid_values(config.gammas))
+        return GaussianFamily(config.bandwidths())
     if isinstance(config, LaplacianConfig):
-        return LaplacianFamily(grid_values(config.gammas))
+        return LaplacianFamily(config.bandwidths())
     if isinstance(config, CosineConfig):
         return CosineFamily()
     if isinstance(config, DirichletConfig):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -25,6 +25,8 @@ from kernels import (
     Moments,
     MomentsPart,
     RowBlocks,
+    Target,
+    Trial,
     assign_folds,
     gram_moments,
     moments_part,
@@ -32,6 +34,7 @@ from kernels import (
 )
 from kernels.families.base import Rows
 from kernels.normalisation import require_informative
+from kernels.protocol import assign_split, split_trial
 from kernels.tiles import compile_tiles
 from tasks.cluster import DaskPool
 from tasks.data import DatasetRef, load_dataset
@@ -60,20 +63,44 @@ def fold_seed(seed: int, repeat: int) -> int:
     return int(np.random.SeedSequence([seed, repeat]).generate_state(1)[0])
 
 
+def draw_folds(target: Target, protocol: ProtocolConfig, seed: int) -> np.ndarray:
+    """Return the fold of each row, or of a split what each row is drawn for; -1 for rows that are not used.
+
+    Raises
+    ------
+    ValueError
+        The data set does not allow these folds or this split.
+    """
+    if protocol.split is not None:
+        split = protocol.split
+        return assign_split(target, split.train, split.validation, split.test, seed)
+    return assign_folds(target, _n_folds(protocol), seed)
+
+
+def planned_trials(protocol: ProtocolConfig) -> list[Trial]:
+    """Return the trials of each repeat."""
+    return [split_trial()] if protocol.split is not None else trials(_n_folds(protocol))
+
+
+def _n_folds(protocol: ProtocolConfig) -> int:
+    assert protocol.folds is not None  # the schema has one of both
+    return protocol.folds
+
+
 def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig) -> None:
-    """Refuse, before any long work, base kernels or folds that a data set does not allow.
+    """Refuse, before any long work, base kernels, folds or a split that a data set does not allow.
 
     Raises
     ------
     InputError
-        A family names an unknown column or sees only constant features, or the folds cannot be drawn.
+        A family names an unknown column or sees only constant features, or the folds or the split cannot be drawn.
     """
     where = f"data set {ref.name}"
     dataset = load_dataset(ref)
     build_family(kernels, dataset.features, where)
     require_varying(kernels, dataset.X, dataset.features, where)
     try:
-        assign_folds(dataset.target, protocol.folds, protocol.seed)
+        draw_folds(dataset.target, protocol, protocol.seed)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
 
@@ -96,9 +123,8 @@ def compute_moments(
     log, protocol = get_run_logger(), config.protocol
     described = [family.model_dump(mode="json") for family in config.kernels]
     uncentered = any(LEARNERS[learner.name].needs == "uncentered moments" for learner in config.learners)
-    key = digest(
-        NUMERICS_VERSION, ref.digest, described, config.precision, protocol.folds, protocol.seed, repeat, uncentered
-    )
+    drawn = protocol.folds if protocol.split is None else protocol.split.model_dump(mode="json")
+    key = digest(NUMERICS_VERSION, ref.digest, described, config.precision, drawn, protocol.seed, repeat, uncentered)
     path = store_path("moments", key, ".npz")
     if path.exists():
         log.info("%s: moments %s are in the store", ref.name, key)
@@ -106,23 +132,31 @@ def compute_moments(
         return MomentsRef(key, str(path), repeat)
     dataset = load_dataset(ref)
     family = build_family(config.kernels, dataset.features)
-    folds = assign_folds(dataset.target, protocol.folds, fold_seed(protocol.seed, repeat))
+    folds = draw_folds(dataset.target, protocol, fold_seed(protocol.seed, repeat))
     started = time.perf_counter()
     mapper = dask_mapper(pool, advance)
-    dtype = PRECISIONS[config.precision]
-    moments = gram_moments(
-        family, dataset.X, dataset.target.Y, folds, dtype=dtype, keep_origin=uncentered, mapper=mapper
-    )
-    if mapper is None:
-        advance(1.0)
+    X, Y, groups, training = dataset.X, dataset.target.Y, folds, None
+    if protocol.split is not None:
+        # Of the one trial, nothing but the training rows is ever asked for.
+        training = np.flatnonzero(folds == 0)
+        X, Y, groups = X[training], Y[training], folds[training]
     try:
-        for trial in trials(protocol.folds):
+        moments = gram_moments(
+            family, X, Y, groups, dtype=PRECISIONS[config.precision], keep_origin=uncentered, mapper=mapper
+        )
+        if mapper is None:
+            advance(1.0)
+        for trial in planned_trials(protocol):
             require_informative(moments.restrict(trial.training))
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(f"data set {ref.name}: {error}") from None
+    if training is not None:
+        moments = replace(moments, rows=training[moments.rows])
     log.info(
         "%s: moments of %d kernels over %d rows in %.2f s",
-        ref.name, family.n_kernels, ref.n_rows, time.perf_counter() - started,
+        ref.name, family.n_kernels, len(Y), time.perf_counter() - started,
     )  # fmt: skip
     save_moments(MomentsRef(key, str(path), repeat), moments, folds)
     return MomentsRef(key, str(path), repeat)

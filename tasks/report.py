@@ -33,9 +33,12 @@ SIGNIFICANCE = 0.1
 """Level of the paired one-sided t-tests, as in appendix C of JMLR 2012."""
 
 CERTIFICATES = (
-    "Largest over folds, at the chosen Lambda; iterations are the median. A duality gap bounds from above what the "
+    "Largest over {trials}, at the chosen Lambda; iterations are the median. A duality gap bounds from above what the "
     "objective can still fall; a stationarity gap is that of the linear model, where the problem is not convex."
 )
+
+SHOWN_FOUND = 6
+"""Base kernels listed of those that a continuous learner found."""
 
 SHOWN_KERNELS = 24
 """Base kernels listed in the report; all are in `folds.parquet`."""
@@ -57,7 +60,8 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     """Return one row a (data set, learner), in the order of the run.
 
     Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
-    best constant, `p_better_than_unif` of a paired one-sided t-test over folds, `best` on its data set.
+    best constant, `p_better_than_unif` of a paired one-sided t-test over folds, `best` on its data set. With a split, a
+    repeat takes the place of a fold.
 
     References
     ----------
@@ -83,7 +87,7 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
                 "p_better_than_unif": _p_better(group["error"].to_numpy(), baseline["error"].to_numpy()),
                 "seconds_weights": group["seconds_weights"].sum(),
                 "seconds_fit": group["seconds_fit"].sum(),
-                "n_kernels": int(first["n_kernels"]),
+                "n_kernels": int(group["n_kernels"].median()),
                 "folds": len(group),
                 "grid_edge": int(group["grid_edge"].sum()),
                 "certificate": group["certificate"].max(),
@@ -99,6 +103,9 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
 
 
 def _mean_shares(group: pd.DataFrame) -> list[float]:
+    """Return the mean share of each base kernel; none where each fold has found its own."""
+    if _found(group):
+        return []
     weights = np.stack(group["weights"].to_list())
     return [float(share) for share in (weights / np.abs(weights).sum(axis=1, keepdims=True)).mean(axis=0)]
 
@@ -122,12 +129,13 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
         if best.algorithm == BASELINE:
             text += "; no learner beats the uniform combination"
         elif len(baseline):
-            p = best.p_better_than_unif
-            clear = "significantly better" if p < SIGNIFICANCE else "not significantly better"
-            text += (
-                f", {clear} than unif's {_pair(baseline.iloc[0].error_mean, baseline.iloc[0].error_sd)} "
-                f"(p {'' if p < 0.01 else '= '}{_p_value(p)})"
-            )
+            p, first = best.p_better_than_unif, baseline.iloc[0]
+            than = f"{first.learner}'s {_pair(first.error_mean, first.error_sd)}"
+            if _missing(p):
+                text += f", against {than}; no test without pairs of at least two trials"
+            else:
+                clear = "significantly better" if p < SIGNIFICANCE else "not significantly better"
+                text += f", {clear} than {than} (p {'' if p < 0.01 else '= '}{_p_value(p)})"
         sentences.append(text + ".")
     return sentences
 
@@ -140,7 +148,9 @@ def measures(summary: pd.DataFrame) -> str:
 
 
 def _pair(mean: float, sd: float) -> str:
-    """Return mean ± deviation, both to the second digit of the deviation."""
+    """Return mean ± deviation, both to the second digit of the deviation; of one trial the mean alone."""
+    if np.isnan(sd):
+        return f"{mean:.4f}"
     digits = 4 if not sd > 1e-12 * abs(mean) else int(np.clip(1 - np.floor(np.log10(sd)), 0, 12))
     return f"{mean:.{digits}f} ± {sd:.{digits}f}"
 
@@ -156,7 +166,8 @@ def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
             "dataset": row.dataset,
             "learner": row.learner + (" *" if row.best else ""),
             "test error": _pair(row.error_mean, row.error_sd),
-            "alignment": "" if _missing(row.alignment_mean) else f"{row.alignment_mean:.3f} ± {row.alignment_sd:.3f}",
+            "alignment": "" if _missing(row.alignment_mean) else f"{row.alignment_mean:.3f}"
+            + ("" if _missing(row.alignment_sd) else f" ± {row.alignment_sd:.3f}"),
             "p vs unif": "" if _missing(row.p_better_than_unif) or row.algorithm == BASELINE
             else _p_value(row.p_better_than_unif),
             "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}",
@@ -225,7 +236,7 @@ def convergence_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure |
 
 def markdown_report(config: CompareConfig, folds: pd.DataFrame, summary: pd.DataFrame, links: dict[str, str]) -> str:
     """Return the report of a run."""
-    table = display_table(summary)
+    table, trials = display_table(summary), "folds" if config.protocol.split is None else "repeats"
     lines = [f"# {config.name}: which way of learning the kernel wins?", "", *(f"- {v}" for v in verdicts(summary)), ""]
     lines += [
         *_markdown_table(table),
@@ -236,25 +247,45 @@ def markdown_report(config: CompareConfig, folds: pd.DataFrame, summary: pd.Data
     if summary["grid_edge"].any():
         lines += [
             "The best Lambda lies on the edge of the grid, with the error still falling, in "
-            f"{int(summary['grid_edge'].sum())} of {int(summary['folds'].sum())} folds: widen `protocol.grid`.", "",
+            f"{int(summary['grid_edge'].sum())} of {int(summary['folds'].sum())} {trials}: widen `protocol.grid`.", "",
         ]  # fmt: skip
     if evidence := _certificate_table(summary):
-        lines += ["## Evidence of optimality", "", *_markdown_table(evidence), "", CERTIFICATES, ""]
+        lines += [
+            "## Evidence of optimality",
+            "",
+            *_markdown_table(evidence),
+            "",
+            CERTIFICATES.format(trials=trials),
+            "",
+        ]
+    if found := _found_table(folds):
+        lines += ["## Base kernels found", "", *_markdown_table(found), ""]
     for dataset, group in summary.groupby("dataset", sort=False):
-        names = folds.loc[folds["dataset"] == dataset, "kernels"].iloc[0]
+        group = group[[len(weights) > 0 for weights in group["weights"]]]
+        if group.empty:
+            continue
+        of = folds[(folds["dataset"] == dataset) & (folds["learner"] == group["learner"].iloc[0])]
+        names = of["kernels"].iloc[0]
         lines += [f"## {dataset}: mean share of each base kernel", "", *_markdown_table(_share_table(group, names)), ""]
     lines += ["## Where the evidence lies", "", *(f"- {name}: {place}" for name, place in links.items()), ""]
     return "\n".join(lines)
 
 
 def _reading(config: CompareConfig) -> str:
-    protocol = config.protocol
+    protocol, split = config.protocol, config.protocol.split
+    alignment = " Alignment is that of the learned kernel on its training rows."
+    if split is not None:
+        times = "Means ± standard deviations over" if protocol.repeats > 1 else "Of"
+        return (
+            f"{times} {protocol.repeats} {'repeats' if protocol.repeats > 1 else 'draw'} (seed {protocol.seed}); each "
+            f"draws {split.train} rows to train, {split.validation} to choose Lambda and {split.test} to test. p: "
+            "paired one-sided t-test over repeats; repeats draw from the same rows, so take it as a guide." + alignment
+        )
     return (
         f"Means ± standard deviations over {protocol.folds} folds"
         + (f" x {protocol.repeats} repeats" if protocol.repeats > 1 else "")
         + f" (seed {protocol.seed}); in each trial one fold tests, one chooses Lambda, the others train. p: paired "
-        "one-sided t-test over folds; folds share training rows, so take it as a guide. Alignment is that of the "
-        "learned kernel on its training rows."
+        "one-sided t-test over folds; folds share training rows, so take it as a guide." + alignment
     )
 
 
@@ -272,6 +303,62 @@ def _certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
         for row in summary.itertuples()
         if not _missing(row.certificate)
     ]
+
+
+def _found(folds: pd.DataFrame) -> bool:
+    """Return whether base kernels were found, and not given."""
+    return "parameters" in folds and any(values is not None for values in folds["parameters"])
+
+
+def _found_table(folds: pd.DataFrame) -> list[dict[str, str]]:
+    """Return one row a (data set, learner) that finds its base kernels: how many, and those of the first fold."""
+    rows = []
+    for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
+        if not _found(group):
+            continue
+        first = group.iloc[0]
+        shares = np.asarray(first["weights"]) / np.sum(first["weights"])
+        order = np.argsort(-shares)[:SHOWN_FOUND]
+        counts = group["n_kernels"]
+        rows.append(
+            {
+                "dataset": str(dataset),
+                "learner": str(learner),
+                "kernels": f"{counts.min()} to {counts.max()}" if counts.nunique() > 1 else str(counts.iloc[0]),
+                "largest in the first trial (share)": ", ".join(
+                    f"{first['kernels'][k]} ({shares[k]:.2f})" for k in order
+                ),
+            }
+        )
+    return rows
+
+
+def found_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
+    """Return the figure of found base kernels: sigma against share, a colour a learner; None where none was found.
+
+    A kernel with a sigma a feature is a line of dots at its share.
+    """
+    found = folds[[values is not None for values in folds["parameters"]]]
+    if found.empty:
+        return None
+    datasets = list(found["dataset"].unique())
+    figure = Figure(figsize=(4.6 * len(datasets) + 1.6, 4.2), layout="constrained")
+    axes = np.atleast_1d(figure.subplots(1, len(datasets)))
+    for axis, dataset in zip(axes, datasets, strict=True):
+        for learner, group in found[found["dataset"] == dataset].groupby("learner", sort=False):
+            sigma = [np.stack(values) for values in group["parameters"]]
+            shares = [
+                np.repeat(np.asarray(weights) / np.sum(weights), values.shape[1])
+                for weights, values in zip(group["weights"], sigma, strict=True)
+            ]
+            axis.scatter(
+                np.concatenate([values.ravel() for values in sigma]), np.concatenate(shares),
+                s=18, alpha=0.5, color=run_color(learners.index(learner)), label=learner,
+            )  # fmt: skip
+        axis.set(title=dataset, xlabel="sigma (bandwidth or frequency)", ylabel="share of the weight", xscale="log")
+        axis.grid(alpha=0.3)
+    _legend(figure, axes)
+    return figure
 
 
 def _share_table(group: pd.DataFrame, names: Sequence[str]) -> list[dict[str, str]]:
@@ -319,6 +406,9 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
         convergence = convergence_figure(folds, list(summary["learner"].unique()))
         if convergence is not None:
             convergence.savefig(folder / "convergence.png", dpi=120)
+        found = found_figure(folds, list(summary["learner"].unique()))
+        if found is not None:
+            found.savefig(folder / "found_kernels.png", dpi=120)
     create_table_artifact(display_table(summary), key="comparison", description=f"{config.name}: {run_id}")
     create_link_artifact(links["MLflow chart"], key="mlflow-chart", link_text="Alignment against error in MLflow")
     create_markdown_artifact(report, key="comparison-report", description=f"{config.name}: {run_id}")

@@ -71,4 +71,5 @@ def run_path(experiment_id: str, run_id: str) -> str:
 
 def run_color(position: int) -> str:
     """Return the colour of the learner at a position of the run, the same in MLflow's charts and in the figures."""
-    return to_hex(colormaps["tab10" if position < 10 else "Set2"](position % 10))
+    palette = [color for name in ("tab10", "Set2", "Dark2") for color in colormaps[name].colors]  # type: ignore[attr-defined]
+    return to_hex(palette[position % len(palette)])

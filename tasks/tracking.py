@@ -29,6 +29,7 @@ from conf.errors import InputError
 from conf.schema import CompareConfig
 from tasks.data import DatasetRef
 from tasks.evaluation import FoldsRef
+from tasks.gram import planned_trials
 from tasks.report import read_folds, summarise
 from tasks.saved_view import run_color, run_path, view_path, view_tag
 
@@ -170,7 +171,7 @@ def track_result(sweep: Sweep, config: CompareConfig, run_id: str, ref: DatasetR
     client.log_inputs(run.info.run_id, [_tracked(ref)])
     client.log_batch(
         run.info.run_id,
-        metrics=_metrics(row, table, config.protocol.folds),
+        metrics=_metrics(row, table, len(planned_trials(config.protocol))),
         params=[Param(key, str(value)) for key, value in _params(config, ref, row, folds).items()],
     )
     client.set_terminated(run.info.run_id)
@@ -179,6 +180,9 @@ def track_result(sweep: Sweep, config: CompareConfig, run_id: str, ref: DatasetR
 
 def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: FoldsRef) -> dict[str, object]:
     learner = next(learner for learner in config.learners if learner.title == folds.learner)
+    protocol, split = config.protocol, config.protocol.split
+    drawn = {"folds": protocol.folds} if split is None else {f"split.{key}": rows for key, rows in split}
+    tuned_by = {"tune_by": learner.tune_by} if learner.tune else {}
     settings = learner.params | {name: f"one of {values}" for name, values in learner.tune.items()}
     return {
         "dataset": ref.name,
@@ -191,14 +195,15 @@ def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: Folds
         "n_rows": ref.n_rows,
         "n_features": ref.n_features,
         "normalise": config.normalise,
-        "folds": config.protocol.folds,
-        "repeats": config.protocol.repeats,
-        "seed": config.protocol.seed,
+        **drawn,
+        "repeats": protocol.repeats,
+        "seed": protocol.seed,
+        **tuned_by,
         **{f"param.{name}": value for name, value in settings.items()},
     }
 
 
-def _metrics(row: pd.Series, table: pd.DataFrame, n_folds: int) -> list[Metric]:
+def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]:
     now = int(time.time() * 1000)
     once = {
         "test_error": row.error_mean,
@@ -214,15 +219,29 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_folds: int) -> list[Metric]:
     }
     metrics = [Metric(key, float(value), now, 0) for key, value in once.items()]
     for fold in table.itertuples():
-        step = int(fold.repeat) * n_folds + int(fold.fold)
+        step = int(fold.repeat) * n_trials + int(fold.fold)
         metrics.append(Metric("fold/test_error", float(fold.error), now, step))
         metrics.append(Metric("fold/alignment", float(fold.alignment), now, step))
         metrics.append(Metric("fold/regularisation", float(fold.regularisation), now, step))
         if fold.objectives is not None:
             metrics.append(Metric("fold/certificate", float(fold.certificate), now, step))
             metrics.append(Metric("fold/iterations", float(fold.iterations), now, step))
+    metrics += _found_metrics(table, now)
     metrics += [Metric("objective", value, now, i) for i, value in enumerate(_longest(table["objectives"]))]
     return [metric for metric in metrics if np.isfinite(metric.value)]
+
+
+def _found_metrics(table: pd.DataFrame, now: int) -> list[Metric]:
+    """Return sigma and share of the base kernels that the first trial found, one a step, the largest share first."""
+    first = table.iloc[0]
+    if first["parameters"] is None or len(first["parameters"][0]) > 1:
+        return []
+    shares = np.asarray(first["weights"]) / np.sum(first["weights"])
+    metrics = []
+    for step, k in enumerate(np.argsort(-shares)):
+        metrics.append(Metric("found/sigma", float(first["parameters"][k][0]), now, step))
+        metrics.append(Metric("found/share", float(shares[k]), now, step))
+    return metrics
 
 
 def _longest(histories: pd.Series) -> list[float]:

@@ -131,7 +131,6 @@ class RadialPairs(PairObjective):
         from kernels.pair_passes import bin_pass  # here, because it brings Numba along
 
         self.kind, self.D, self.m = kind, D, m
-        self.code = ("gaussian", "laplacian", "dirichlet").index(kind)
         largest = max(float(D.max(initial=0.0)), np.finfo(float).tiny) * (1 + 1e-12)
         linear = kind == "dirichlet"
         # What is closer than any bandwidth resolves shares the first bin.
@@ -178,10 +177,31 @@ class RadialPairs(PairObjective):
 
     def value_and_gradient(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the product with P and its derivative; one exponential a pair."""
-        from kernels.pair_passes import value_pass
-
-        value, slope = value_pass(self.code, self.D, P.ravel()[self._flat], self.rate(float(u[0])))
+        value, slope = self.sums(float(u[0]), P.ravel()[self._flat], np.empty_like(self.D))
         return 2 * value + self.diagonal * float(np.trace(P)), np.array([2 * slope])
+
+    def fill(self, u: float, out: np.ndarray) -> None:
+        """Write the kernel of each pair."""
+        np.multiply(self.D, self.rate(u), out=out)
+        if self.kind == "dirichlet":
+            np.cos(out, out=out)
+            out *= 2
+            out += 1
+        else:
+            np.negative(out, out=out)
+            np.exp(out, out=out)
+
+    def sums(self, u: float, p: np.ndarray, work: np.ndarray) -> tuple[float, float]:
+        """Return the sums over pairs of p times the kernel and times its derivative by u; `work` is written over."""
+        from kernels.pair_passes import scaled_value_pass, value_pass  # here, because they bring Numba along
+
+        rate = self.rate(u)
+        self.fill(u, work)
+        if self.kind == "dirichlet":
+            angle = self.D * rate
+            return tuple(value_pass(p, work, -2 * angle * np.sin(angle)))
+        value, slope = scaled_value_pass(p, work, self.D)
+        return value, slope * rate * (2 if self.kind == "gaussian" else 1)
 
     def binned(self, P: np.ndarray) -> np.ndarray:
         """Return the sum of P over the pairs of each bin, both triangles, shape (BINS,)."""
@@ -205,7 +225,7 @@ class RadialPairs(PairObjective):
 
         for peak in peaks(values):
             low, high = starts[max(peak - 1, 0)], starts[min(peak + 1, len(starts) - 1)]
-            found = minimize_scalar(negative, bounds=(low, high), method="bounded", options={"xatol": 1e-5})
+            found = minimize_scalar(negative, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
             if -found.fun > best[1]:
                 best = (float(found.x), -float(found.fun))
         around = self.values_on_bins(best[0] + width * np.array([-1.0, 0.0, 1.0]), weights)

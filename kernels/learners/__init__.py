@@ -66,7 +66,9 @@ class Learner:
     @property
     def params(self) -> dict[str, Any]:
         """Names of the parameters that a user may set, with their defaults."""
-        given = ("M", "a", "grams", "target", "regularisation", "start", "family", "X", "moments", "grid", "normalise")
+        given = {"M", "a", "grams", "X", "target", "regularisation", "start"}
+        if self.needs == "rows":
+            given |= {"family", "moments", "grid", "normalise"}
         signature = inspect.signature(self.solve)
         return {name: of.default for name, of in signature.parameters.items() if name not in given}
 

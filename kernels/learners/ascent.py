@@ -13,8 +13,8 @@ from kernels.families.radial import RadialPairs, peaks
 NEWTON_STEPS = 8
 """Of the search for one bandwidth; two or three are usual from the best point on bins."""
 
-SETTLED = 1e-7
-"""Change of log sigma at which that search ends."""
+SETTLED = 1e-3
+"""A step of log sigma this short is the last: Newton's leaves its square, times the curvature's error on bins."""
 
 
 class Ascent(Protocol):
@@ -199,7 +199,7 @@ class RadialAscent:
         u, curvature = self.pairs.best_on_bins(self.starts, weights)
         low, high, before = self.starts[0], self.starts[-1], None
         for _ in range(NEWTON_STEPS):
-            _, slope = self._passes.value_pass(self.pairs.code, self.pairs.D, self._p, self.pairs.rate(u))
+            _, slope = self.pairs.sums(u, self._p, self._new)
             if before is not None and u != before[0]:
                 curvature = (slope - before[1]) / (u - before[0])
             if not curvature < 0:
@@ -212,8 +212,9 @@ class RadialAscent:
     def add(self, u: np.ndarray, largest: float) -> float:
         """Add the base kernel at u with its best weight; one exponential a pair."""
         m, pairs = len(self.means), self.pairs
+        pairs.fill(float(u[0]), self._new)
         rows, with_target, with_sum, with_itself = self._passes.products_pass(
-            pairs.code, pairs.D, pairs.rate(float(u[0])), pairs.diagonal, self.K, self.target, self._new, m
+            self._new, pairs.diagonal, self.K, self.target, m
         )
         means = rows / m
         b = 2 * with_target + pairs.diagonal * self.target_trace
@@ -234,8 +235,9 @@ class RadialAscent:
         self.K[:], self.means[:], self.diagonal, self.a, self.c = 0.0, 0.0, 0.0, 0.0, 0.0
         m, pairs = len(self.means), self.pairs
         for u, weight in zip(U, weights, strict=True):
+            pairs.fill(float(u[0]), self._new)
             rows, with_target, with_sum, with_itself = self._passes.products_pass(
-                pairs.code, pairs.D, pairs.rate(float(u[0])), pairs.diagonal, self.K, self.target, self._new, m
+                self._new, pairs.diagonal, self.K, self.target, m
             )
             means = rows / m
             d = 2 * with_sum + m * pairs.diagonal * self.diagonal

@@ -24,7 +24,7 @@ def ca(
     X: Rows,
     target: Target,
     *,
-    family: Kind = "gaussian",
+    kind: Kind = "gaussian",
     per_feature: bool = False,
     shrinkage: float = 0.0,
     max_kernels: int = 50,
@@ -51,8 +51,8 @@ def ca(
         Training rows. Not modified.
     target : Target
         Of those rows; its target kernel is :math:`K^* = Y Y^\top`.
-    family : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
-        Kind of the base kernels.
+    kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
+        Of the base kernels.
     per_feature : bool, default False
         One bandwidth or frequency a feature (CA-nD) in place of one for all (CA-1D). The search then starts from the
         weighted mean of what CA-1D finds.
@@ -102,7 +102,7 @@ def ca(
     rows = np.arange(m)
     if m > search_rows:
         rows = np.sort(np.random.default_rng(seed).choice(m, search_rows, replace=False))
-    continuous = continuous_family(family, per_feature, X.shape[1])
+    continuous = continuous_family(kind, per_feature, X.shape[1])
     options: dict[str, Any] = {"max_kernels": max_kernels, "threshold": threshold, "largest_step": largest_step}
     searched = Y[rows] - Y[rows].mean(axis=0)
     ascent: Ascent
@@ -111,8 +111,8 @@ def ca(
         ascent = RadialAscent(pairs, continuous.starts_of(*continuous.bounds_of(pairs.D)), searched, eps)
     else:
         starts = continuous.starts(X[rows])
-        if family != "dirichlet" or X.shape[1] == 1:
-            one = ca(X, target, family=family, eps=eps, **options, search_rows=search_rows, seed=seed)
+        if kind != "dirichlet" or X.shape[1] == 1:
+            one = ca(X, target, kind=kind, eps=eps, **options, search_rows=search_rows, seed=seed)
             starts = np.full((1, X.shape[1]), np.log(one.weights @ one.parameters[:, 0] / one.weights.sum()))
         ascent = DenseAscent(
             continuous.objective(X[rows]), starts, continuous.bounds(X[rows]), searched, eps, shrinkage

@@ -40,11 +40,11 @@ def cr(
     target: Target,
     *,
     regularisation: float = 1.0,
-    family: Kind = "gaussian",
+    kind: Kind = "gaussian",
     search: Literal["gradient", "dc"] = "gradient",
-    corrective: bool = False,
+    corrective: bool = True,
     tolerance: float = 1e-4,
-    max_iterations: int = 100,
+    max_iterations: int = 200,
 ) -> FoundKernels:
     r"""Return the convex combination of a continuous family's kernels that kernel ridge regression fits best with.
 
@@ -58,16 +58,17 @@ def cr(
         Of those rows.
     regularisation : float, default 1
         1 / lambda, for centered kernels as they are.
-    family : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
-        Kind of the base kernels; one bandwidth for all features.
+    kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
+        Of the base kernels; one bandwidth for all features.
     search : {"gradient", "dc"}, default "gradient"
         How the next sigma is found: from the best point on bins of distances by Newton's method, or as the global
         maximum, by writing the function of sigma as a difference of convex ones (gaussian and laplacian).
-    corrective : bool, default False
-        Weigh all kernels found so far anew after each addition, by l1-krr: a step beyond the papers, and much faster.
+    corrective : bool, default True
+        Weigh all kernels found so far anew after each addition, by l1-krr; a handful of additions are then enough.
+        False is the papers' step towards the new kernel alone, whose gap falls like one over the number of additions.
     tolerance : float, default 1e-4
         What the objective may still fall by, relative to it, when the search ends.
-    max_iterations : int, default 100
+    max_iterations : int, default 200
         Most additions.
 
     Returns
@@ -99,14 +100,14 @@ def cr(
     """
     if not 0 < regularisation < np.inf:
         raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
-    if search not in ("gradient", "dc") or (search == "dc" and family == "dirichlet"):
-        raise ValueError(f"search must be gradient, or dc for gaussian and laplacian, got {search!r} for {family}.")
+    if search not in ("gradient", "dc") or (search == "dc" and kind == "dirichlet"):
+        raise ValueError(f"search must be gradient, or dc for gaussian and laplacian, got {search!r} for {kind}.")
     if not tolerance > 0 or max_iterations < 1:
         raise ValueError(f"tolerance and max_iterations must be positive, got {tolerance} and {max_iterations}.")
     Y = target.Y - target.Y.mean(axis=0)
     if not np.abs(Y).max() > 0:
         raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
-    continuous = continuous_family(family, False, X.shape[1])
+    continuous = continuous_family(kind, False, X.shape[1])
     assert isinstance(continuous, RadialFamily)
     pairs = continuous.objective(X)
     candidates = continuous.starts_of(*continuous.bounds_of(pairs.D))[:, 0]
@@ -131,10 +132,11 @@ def cr(
             if corrective:
                 grams.append(new)
         if corrective:
+            stacked = StackedGrams(np.stack(grams))
             weights = l1_krr(
-                StackedGrams(np.stack(grams)), target, regularisation=regularisation, tolerance=tolerance / 10
+                stacked, target, regularisation=regularisation, tolerance=max(tolerance / 10, 1e-8)
             ).weights
-            K = np.tensordot(weights, np.stack(grams), axes=1)
+            K = stacked.combine(weights)
         else:
             step = _step(K, new, ridge, Y)
             weights = (1 - step) * weights

@@ -38,7 +38,7 @@ class FoundKernels:
     certificate: Certificate | None = None
 
 
-def continuous_family(family: Kind, per_feature: bool, n_features: int) -> ContinuousFamily:
+def continuous_family(kind: Kind, per_feature: bool, n_features: int) -> ContinuousFamily:
     """Return the continuous family of a kind, with one parameter or one a feature.
 
     Raises
@@ -46,6 +46,6 @@ def continuous_family(family: Kind, per_feature: bool, n_features: int) -> Conti
     ValueError
         The kind is unknown.
     """
-    if family not in ("gaussian", "laplacian", "dirichlet"):
-        raise ValueError(f"family must be gaussian, laplacian or dirichlet, got {family!r}.")
-    return PerFeatureFamily(family, n_features) if per_feature else RadialFamily(family)
+    if kind not in ("gaussian", "laplacian", "dirichlet"):
+        raise ValueError(f"kind must be gaussian, laplacian or dirichlet, got {kind!r}.")
+    return PerFeatureFamily(kind, n_features) if per_feature else RadialFamily(kind)

@@ -11,7 +11,16 @@ from pydantic import ValidationError
 
 from conf.errors import InputError
 from conf.loading import load_config
-from conf.schema import CompareConfig, DatasetConfig, LearnerName, PredictorName, grid_values
+from conf.schema import (
+    PRESETS,
+    CompareConfig,
+    DatasetConfig,
+    LearnerConfig,
+    LearnerName,
+    PredictorName,
+    PresetName,
+    grid_values,
+)
 from kernels import LEARNERS, PREDICTORS
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -41,6 +50,93 @@ def test_powers_include_both_ends_and_a_list_is_kept(conf: Path):
     assert grid_values(load_config(conf, ["kernels.0.gammas=[0.5, 0.1]"]).kernels[0].gammas) == [0.5, 0.1]
 
 
+@pytest.mark.parametrize(
+    ("grid", "values"),
+    [
+        ("{from: 1, to: 9, count: 9}", [1, 2, 3, 4, 5, 6, 7, 8, 9]),
+        ("{from: 0.1, to: 0.7, count: 2}", [0.1, 0.7]),
+        ("{from: 500, to: 50000, count: 3, spacing: linear}", [500, 25250, 50000]),
+        ("{from: 1e-3, to: 1e3, count: 7, spacing: log}", [1e-3, 1e-2, 1e-1, 1, 10, 100, 1e3]),
+        ("{from: 1e-300, to: 1e300, count: 3, spacing: log}", [1e-300, 1, 1e300]),
+    ],
+)
+def test_a_number_of_values_between_two_includes_both(conf: Path, grid: str, values: list[float]):
+    config = load_config(conf, [f"kernels.0.gammas={grid}", f"protocol.grid={grid}"])
+    for got in (grid_values(config.kernels[0].gammas), grid_values(config.protocol.grid)):
+        # A power of ten is rounded in the exponent, which may be 300 times the last digit.
+        assert got == pytest.approx(values, rel=1e-13)
+        assert (got[0], got[-1]) == (values[0], values[-1])
+    (dirichlet,) = load_config(conf, [f"kernels=[{{family: dirichlet, frequencies: {grid}}}]"]).kernels
+    assert grid_values(dirichlet.frequencies) == grid_values(config.protocol.grid)
+
+
+def test_bandwidths_are_given_as_gamma_or_as_sigma(conf: Path):
+    def gammas(family: str) -> list[float]:
+        (config,) = load_config(conf, [f"kernels=[{{family: {family}, sigmas: [0.5, 4, 1e-150, 1e150]}}]"]).kernels
+        return config.bandwidths()
+
+    assert gammas("gaussian") == pytest.approx([4, 1 / 16, 1e300, 1e-300])
+    assert gammas("laplacian") == pytest.approx([2, 1 / 4, 1e150, 1e-150])
+    assert load_config(conf).kernels[0].bandwidths() == [2.0**g for g in range(-3, 4)]
+
+
+PAPER = {
+    "CA-1D": {"name": "ca"},
+    "CA-nD": {"name": "ca", "params": {"per_feature": True}},
+    "CR": {"name": "cr"},
+    "DA": {"name": "alignf"},
+    "D1": {"name": "lp-svm", "params": {"norm": 1}},
+    "D2": {"name": "lp-svm", "params": {"norm": 2}},
+    "DU": {"name": "unif"},
+}
+
+
+def test_the_methods_of_the_paper_stand_for_learners_with_parameters_and_label(conf: Path):
+    short = load_config(conf, [f"learners=[{', '.join(PAPER)}]"]).learners
+    assert short == tuple(LearnerConfig.model_validate({"label": label, **keys}) for label, keys in PAPER.items())
+    assert [learner.title for learner in short] == list(PAPER)
+    assert set(PAPER) == set(PRESETS) == set(PresetName.__args__)
+    assert not set(PRESETS) & set(LearnerName.__args__)
+
+
+def test_what_is_given_beside_a_method_of_the_paper_goes_first(conf: Path):
+    def learner(text: str) -> LearnerConfig:
+        return load_config(conf, [f"learners=[{text}]"]).learners[0]
+
+    both = learner("{name: CA-nD, params: {kind: dirichlet}, tune: {shrinkage: [0, 1e3]}, tune_by: alignment}")
+    assert (both.name, both.title, both.tune_by) == ("ca", "CA-nD", "alignment")
+    assert both.params == {"per_feature": True, "kind": "dirichlet"}
+    assert both.settings() == [{**both.params, "shrinkage": 0}, {**both.params, "shrinkage": 1e3}]
+    assert learner("{name: D1, params: {norm: 1.5}, label: D1.5}").params == {"norm": 1.5}
+    assert learner("{name: D1, params: {norm: 1.5}, label: D1.5}").title == "D1.5"
+    assert learner("{name: D1, tune: {norm: [1, 2]}}").settings() == [{"norm": 1}, {"norm": 2}]
+    assert learner("{name: DU, label: null}").title == "DU"
+
+
+def test_a_split_takes_the_place_of_folds(conf: Path):
+    assert (load_config(conf).protocol.folds, load_config(conf).protocol.split) == (5, None)
+    split = "protocol.split={train: 20, validation: 30, test: 40}"
+    for protocol in (
+        load_config(conf, [split]).protocol,
+        load_config(conf, ["protocol.folds=7", split, "protocol.folds=null"]).protocol,
+    ):
+        assert protocol.folds is None
+        assert (protocol.split.train, protocol.split.validation, protocol.split.test) == (20, 30, 40)
+
+
+def test_synthetic_sets_are_told_apart_by_their_parameters():
+    config = {
+        **MINIMAL,
+        "datasets": [
+            {"source": "synthetic", "name": "relevance"},
+            {"source": "synthetic", "name": "relevance", "params": {"gamma": 5}},
+            {"source": "synthetic", "name": "relevance", "params": {"gamma": 5}, "seed": 1},
+        ],
+    }
+    labels = [dataset.label for dataset in CompareConfig.model_validate(config).datasets]
+    assert labels == ["relevance", "relevance gamma=5", "relevance gamma=5 seed=1"]
+
+
 def test_changes_reach_nested_keys_list_entries_and_keys_the_file_does_not_have(conf: Path):
     config = load_config(conf, ["protocol.folds=10", "datasets.0.scale=unit", "dask.workers=0", "learners=[align]"])
     assert (config.protocol.folds, config.datasets[0].scale, config.dask.workers) == (10, "unit", 0)
@@ -60,10 +156,19 @@ def test_parameters_of_a_learner_are_numbers_where_they_look_like_some(conf: Pat
 
 
 @pytest.mark.parametrize(
-    "learners", ["[unif]", "[{name: lq, params: {q: .inf}}]", "[{name: lq, tune: {q: [1, .inf]}}]"]
+    "change",
+    [
+        "learners=[unif]",
+        "learners=[{name: lq, params: {q: .inf}}]",
+        "learners=[{name: lq, tune: {q: [1, .inf]}, tune_by: alignment}]",
+        "learners=[CA-nD, D1]",
+        "kernels.0={family: laplacian, sigmas: {from: 1e-3, to: 10, count: 5, spacing: log}}",
+        "protocol.split={train: 10, validation: 10, test: 20}",
+        "datasets.0={source: synthetic, name: relevance, params: {gamma: 1e-1}, seed: 3}",
+    ],
 )
-def test_a_configuration_survives_its_own_dump(conf: Path, learners: str):
-    config = load_config(conf, [f"learners={learners}"])
+def test_a_configuration_survives_its_own_dump(conf: Path, change: str):
+    config = load_config(conf, [change])
     assert CompareConfig.model_validate_json(config.model_dump_json()) == config
     for by_alias in (False, True):
         assert CompareConfig.model_validate(config.model_dump(mode="json", by_alias=by_alias)) == config
@@ -113,6 +218,53 @@ def test_every_key_is_described():
         ("datasets.0.missing=ignore", "datasets.0.missing: 'ignore' is not valid; expected 'refuse' or 'drop'"),
         ("kernels.0.gammas=[0]", r"kernels.0.gammas.0: Input should be greater than 0, got 0\.$"),
         ("kernels.0.gammas=[.inf]", "kernels.0.gammas.0: Input should be a finite number"),
+        (
+            "kernels.0.gammas={from: 1, to: 5, cuont: 3}",
+            "unknown key 'cuont'; did you mean 'count'.*from, to, count, sp",
+        ),
+        (
+            "kernels.0.gammas={base: 2, from: 1, to: 5, count: 3}",
+            "kernels.0.gammas: unknown key 'base'; valid keys: from",
+        ),
+        ("kernels.0.gammas={from: 3, to: 3, count: 3}", "kernels.0.gammas: 'to' must be above 'from', got from 3 to 3"),
+        ("kernels.0.gammas={from: 3, to: 4, count: 1}", "kernels.0.gammas.count: .* greater than or equal to 2, got 1"),
+        ("kernels.0.gammas={from: 3, to: 4, spacing: log}", "kernels.0.gammas.count: is required and missing"),
+        (
+            "kernels.0.gammas={from: 0, to: 4, count: 3, spacing: log}",
+            "kernels.0.gammas.from: .* greater than 0, got 0",
+        ),
+        ("kernels.0.gammas={from: -1, to: 4, count: 3}", "kernels.0.gammas.from: .* greater than 0, got -1"),
+        ("kernels.0.gammas={from: 1, to: 4, count: 3, spacing: lgo}", "kernels.0.gammas.spacing: 'lgo' is not valid"),
+        ("kernels.0.sigmas=[1]", "kernels.0: family gaussian needs either 'gammas' or 'sigmas', got both; give one of"),
+        ("kernels.0={family: laplacian}", "kernels.0: family laplacian needs either 'gammas' or 'sigmas', got neither"),
+        ("kernels.0={family: gaussian, sigmas: [1, 1e-200]}", "'sigmas' must be from 1e-150 to 1e.150.*, got 1e-200"),
+        ("learners=[CA1D]", r"learners.0: 'CA1D' is not valid, did you mean 'CA-1D'\? expected 'align'.* or 'DU'"),
+        ("learners=[{name: CA-nd}]", r"learners.0.name: 'CA-nd' is not valid, did you mean 'CA-nD'\?"),
+        ("learners=[DA, {name: alignf, label: DA}]", "learner DA appears more than once"),
+        ("learners=[{name: D1, parms: {norm: 2}}]", r"learners.0: unknown key 'parms'; did you mean 'params'\?"),
+        ("learners=[{name: D1, params: 2}]", "learners.0.params: Input should be a valid dictionary, got 2"),
+        (
+            "learners=[{name: lq, tune_by: error rate}]",
+            "learners.0.tune_by: 'error rate' is not valid, did you mean 'e",
+        ),
+        (
+            "protocol={folds: 5, split: {train: 9, validation: 9, test: 9}}",
+            "protocol: 'folds' and 'split' exclude each",
+        ),
+        ("protocol.folds=null", "protocol: 'folds' is null and there is no 'split'; give one of them"),
+        ("protocol.split={train: 1, validation: 9, test: 9}", "protocol.split.train: .* than or equal to 2, got 1"),
+        ("protocol.split={train: 2.5, validation: 9, test: 9}", "protocol.split.train: .* valid integer"),
+        ("protocol.split={train: 9, validation: 9}", "protocol.split.test: is required and missing"),
+        (
+            "datasets.0={source: synthetic, name: sines}",
+            "source 'synthetic' needs 'name', one of: three_sines, relevance",
+        ),
+        (
+            "datasets.0={source: synthetic, name: relevance, path: x.csv}",
+            "'path' goes with source 'file'; for source 's",
+        ),
+        ("datasets.0.params={rows: 10}", "datasets.0: 'params' goes with source 'synthetic', got source 'sklearn'"),
+        ("datasets.0.seed=1", "datasets.0: 'seed' goes with source 'synthetic', got source 'sklearn'; leave it out"),
         ("kernels.0.gammas.from=9", "kernels.0.gammas: 'to' must not be below 'from', got from 9 to 3"),
         ("kernels.0.family=gausian", "'gausian' is not valid, did you mean 'gaussian'"),
         ("kernels.0={family: polynomial}", "kernels.0.degrees: is required and missing"),

@@ -55,9 +55,11 @@ CONFIG = CompareConfig.model_validate(
     }
 )
 TITLES = [learner.title for learner in CONFIG.learners]
-ITERATIVE = {"alignf", "alignf-linear", "alignf-uncentered", "lp-svm-1", "lp-svm-2"} | {
-    name for name, learner in LEARNERS.items() if learner.needs == "grams" and name != "lp-svm"
-}
+ITERATIVE = (
+    {"alignf", "alignf-linear", "alignf-uncentered", "lp-svm-1", "lp-svm-2"}
+    | {name for name, learner in LEARNERS.items() if learner.needs == "grams" and name != "lp-svm"}
+    | {"cr"}
+)
 """Titles of the learners that solve a problem and so have a certificate."""
 
 
@@ -109,7 +111,7 @@ def test_what_is_solved_has_a_certificate_below_its_tolerance(folds: pd.DataFram
     solved = folds[folds["certificate"].notna()]
     assert set(solved["learner"]) == ITERATIVE
     assert (solved["certificate"] <= solved["certificate_tolerance"]).all()
-    assert (solved["certificate_tolerance"] <= 1e-6).all()
+    assert (solved["certificate_tolerance"] <= np.where(solved["learner"] == "cr", 1e-4, 1e-6)).all()
     assert set(solved["certificate_measure"]) == {"KKT residual", "duality gap", "stationarity gap"}
     stepwise = [title for title in ITERATIVE if not title.startswith("alignf")]
     assert (solved.groupby("learner")["iterations"].min()[stepwise] >= 1).all()

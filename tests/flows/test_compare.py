@@ -16,7 +16,7 @@ import yaml
 from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
 from prefect.states import Running
-from sklearn.datasets import load_diabetes
+from sklearn.datasets import load_diabetes, load_wine
 
 from conf.errors import InputError
 from conf.loading import load_config
@@ -30,9 +30,12 @@ from kernels import (
     Target,
     assign_folds,
     evaluate,
+    gram_moments,
+    learn_from_moments,
     learn_kernel,
     trials,
 )
+from kernels.protocol import assign_split, split_trial
 from tasks.gram import fold_seed
 from tasks.tracking import LEVEL, OWNER
 
@@ -164,6 +167,52 @@ def test_repeats_draw_new_folds(module_folder: Path):
     assert not np.array_equal(first, second)
 
 
+SPLIT = {"split": {"train": 40, "validation": 30, "test": 50}, "repeats": 3, "grid": [0.5, 2, 8]}
+
+
+def test_a_split_is_one_trial_a_repeat_on_rows_of_its_own(module_folder: Path):
+    """Every number, recomputed with the pure functions on the training rows alone."""
+    aligned = {"name": "lq", "label": "aligned", "tune": {"q": [1.25, 4, 100]}, "tune_by": "alignment"}
+    run = compare(small(datasets=WINE, learners=["DU", aligned], protocol=SPLIT))
+    folds = pd.read_parquet(Path(run["results"]) / "folds.parquet")
+    assert folds.groupby("learner")["repeat"].apply(list).to_dict() == {"DU": [0, 1, 2], "aligned": [0, 1, 2]}
+    assert (folds["fold"] == 0).all()
+    X, y = load_wine(return_X_y=True)
+    X, target = (X - X.mean(axis=0)) / X.std(axis=0), Target.of(np.array([f"class_{label}" for label in y]))
+    family = FamilyUnion([GaussianFamily([2.0**g for g in range(-6, -1)]), LinearFamily()], [None, None])
+    for repeat in range(3):
+        groups = assign_split(target, 40, 30, 50, fold_seed(0, repeat))
+        training, validation = np.flatnonzero(groups == 0), np.flatnonzero(groups == 1)
+        moments = gram_moments(family, X[training], target.take(training).Y)
+        kernels = [learn_from_moments("unif", family, X[training], moments)]
+        kernels += [learn_from_moments("lq", family, X[training], moments, q=q) for q in (1.25, 4, 100)]
+        for kernel in kernels:
+            object.__setattr__(kernel, "rows", training[kernel.rows])
+        best = max(kernels[1:], key=lambda kernel: kernel.alignment_with(X[validation], target.take(validation)))
+        for title, kernel in (("DU", kernels[0]), ("aligned", best)):
+            predictors = [KernelPredictors([kernel], target, "svm", SPLIT["grid"])]
+            expected = evaluate(predictors, X, target, training, groups, split_trial())
+            row = folds[(folds["learner"] == title) & (folds["repeat"] == repeat)].iloc[0]
+            assert (row.n_train, row.error, row.regularisation) == (40, expected.error, expected.regularisation)
+            assert row.trivial_error == pytest.approx(expected.trivial_error)
+            assert row.alignment == pytest.approx(kernel.alignment, rel=1e-10)
+            np.testing.assert_allclose(row.weights, kernel.weights, atol=1e-9)
+    report = (Path(run["results"]) / "report.md").read_text(encoding="utf-8")
+    assert "over 3 repeats (seed 0); each draws 40 rows to train" in report
+    client = MlflowClient()
+    sweep = client.get_run(run["mlflow_run"])
+    of_sweep = f"tags.`learnkernels.sweep` = '{sweep.info.run_id}' and tags.`{LEVEL}` = 'result'"
+    runs = client.search_runs([sweep.info.experiment_id], of_sweep)
+    assert len(runs) == 2
+    for tracked in runs:
+        sizes = {key: value for key, value in tracked.data.params.items() if key.startswith("split.")}
+        assert sizes == {"split.train": "40", "split.validation": "30", "split.test": "50"}
+        assert "folds" not in tracked.data.params
+        assert [of.step for of in client.get_metric_history(tracked.info.run_id, "fold/test_error")] == [0, 1, 2]
+    tuned = {tracked.data.params["learner"]: tracked.data.params.get("tune_by") for tracked in runs}
+    assert tuned == {"DU": None, "aligned": "alignment"}
+
+
 def test_a_failed_run_is_shown_as_failed_and_leaves_earlier_results(finished: dict[str, str]):
     before = {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
     failed_before = len(flow_runs("FAILED"))
@@ -206,6 +255,18 @@ def lq(**keys: Any) -> dict[str, Any]:
             "'columns' of family linear must be some of the features",
         ),
         ({"protocol": {"folds": 60}}, "each class must have at least one row a fold, got 48 of class"),
+        (
+            {"learners": [{"name": "ensemble", "tune_by": "alignment"}]},
+            "learners: ensemble learns no kernel that 'tune_by: alignment' could compare; set 'tune_by: error'",
+        ),
+        (
+            {"protocol": {"split": {"train": 100, "validation": 40, "test": 39}}},
+            r"data set wine: train, validation and test must together be at most the 178 rows there are, got 100 \+ 40",
+        ),
+        (
+            {"datasets": [{"source": "synthetic", "name": "relevance", "params": {"width": 3}}]},
+            "data set relevance width=3: relevance has no parameter 'width'; it takes rows, gamma, features",
+        ),
         ({"dask": {"memory": "lots"}}, "dask.memory: 'lots' is not a size"),
     ],
 )

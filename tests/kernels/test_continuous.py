@@ -146,7 +146,7 @@ def test_the_alignment_never_falls(per_feature):
 def test_the_three_sines_are_found():
     for seed in range(3):
         X, target = three_sines(seed, 500)
-        found = ca(X, target, family="dirichlet").parameters[:3, 0]
+        found = ca(X, target, kind="dirichlet").parameters[:3, 0]
         np.testing.assert_allclose(np.sort(found), np.sqrt([2, 12, 60]), rtol=0.05)
 
 
@@ -280,11 +280,11 @@ def test_stopping_short_warns():
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"family": "cauchy"}, "family must be gaussian, laplacian or dirichlet, got 'cauchy'"),
+        ({"kind": "cauchy"}, "kind must be gaussian, laplacian or dirichlet, got 'cauchy'"),
         ({"max_kernels": 0}, "max_kernels must be at least 1"),
         ({"threshold": -1.0}, "threshold must be at least 0"),
         ({"eps": 0.0}, "eps must be positive"),
-        ({"family": "dirichlet"}, "needs one feature, got 3"),
+        ({"kind": "dirichlet"}, "needs one feature, got 3"),
     ],
 )
 def test_bad_parameters_get_one_sentence(params, message):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,21 @@ def test_each_family_is_the_one_described():
     dirichlet = build_family([parsed(family="dirichlet", frequencies=[1.5, 2.0], degree=3)], FEATURES)
     assert isinstance(dirichlet, DirichletFamily)
     assert (dirichlet.frequencies, dirichlet.degree) == ((1.5, 2.0), 3)
+
+
+@pytest.mark.parametrize(
+    ("family", "of_distance"),
+    [
+        ("gaussian", lambda d, sigma: np.exp(-(d**2).sum(axis=-1) / sigma**2)),
+        ("laplacian", lambda d, sigma: np.exp(-np.abs(d).sum(axis=-1) / sigma)),
+    ],
+)
+def test_sigmas_are_bandwidths_in_units_of_the_features(family: str, of_distance: Callable[..., np.ndarray]):
+    sigmas = [0.3, 2.0, 7.0]
+    X = np.random.default_rng(4).normal(size=(5, 3))
+    tiles = build_family([parsed(family=family, sigmas=sigmas)], FEATURES).tile(X, X)
+    expected = [of_distance(X[:, None] - X[None], sigma) for sigma in sigmas]
+    np.testing.assert_allclose(tiles, expected, rtol=0, atol=1e-15)  # values are rounded beside one
 
 
 def test_features_alone_become_kernels_without_tiles_named_by_their_columns():

@@ -7,16 +7,29 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
+from prefect.logging import disable_run_logger
 from scipy import sparse
 
 from conf.errors import InputError
-from conf.schema import DaskConfig
-from kernels import GaussianFamily, gram_moments
+from conf.schema import CompareConfig, DaskConfig, ProtocolConfig
+from kernels import GaussianFamily, Target, gram_moments
 from tasks.cluster import DaskPool, worker_memory
-from tasks.gram import dask_mapper, fold_seed
+from tasks.data import Dataset, DatasetRef, store_dataset
+from tasks.families import build_family
+from tasks.gram import (
+    MomentsRef,
+    compute_moments,
+    dask_mapper,
+    draw_folds,
+    fold_seed,
+    load_moments,
+    planned_trials,
+    require_feasible,
+)
 
 
 @pytest.fixture(scope="module")
@@ -118,3 +131,108 @@ def test_memory_limits():
 
 def test_fold_seeds_differ_by_repeat_and_root():
     assert len({fold_seed(seed, repeat) for seed in range(3) for repeat in range(3)}) == 9
+
+
+# A split -------------------------------------------------------------------------------------------------------------
+
+FAMILIES = {"gaussian": {"gammas": [0.1, 1.0]}, "feature": {}, "linear": {}}
+
+
+def split_config(family: str, repeats: int = 1, **split: int) -> CompareConfig:
+    return CompareConfig.model_validate(
+        {
+            "name": "split",
+            "datasets": [{"source": "sklearn", "name": "iris"}],
+            "kernels": [{"family": family, **FAMILIES[family]}],
+            "learners": ["unif"],
+            "protocol": {"split": {"train": 60, "validation": 40, "test": 50, **split}, "repeats": repeats},
+        }
+    )
+
+
+def stored(classes: int = 2, rows: int = 301) -> tuple[Dataset, DatasetRef]:
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(rows, 3)) + 4.0
+    dataset = Dataset(X, Target.of((np.arange(rows) % classes).astype(str)), ("a", "b", "c"))
+    return dataset, store_dataset(dataset, "data", "here")
+
+
+def moments_of(ref: DatasetRef, config: CompareConfig, repeat: int, pool: DaskPool) -> MomentsRef:
+    with disable_run_logger():
+        return compute_moments.fn(ref, config, repeat, pool, lambda share: None)
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+@pytest.mark.parametrize("where", ["here", "workers"])
+def test_moments_of_a_split_are_those_of_its_training_rows_in_their_places(
+    working_folder: Path, pool: DaskPool, family: str, where: str
+):
+    dataset, ref = stored()
+    config = split_config(family)
+    with DaskPool(DaskConfig(workers=0)) as in_process:
+        done = moments_of(ref, config, 1, in_process if where == "here" else pool)
+    moments, folds = load_moments(done)
+    np.testing.assert_array_equal(folds, draw_folds(dataset.target, config.protocol, fold_seed(0, 1)))
+    training = np.flatnonzero(folds == 0)
+    assert len(training) == moments.n_rows == 60
+    (trial,) = planned_trials(config.protocol)
+    restricted = moments.restrict(trial.training)
+    np.testing.assert_array_equal(np.sort(restricted.rows), training)
+    # Each row's target is the one at its place in the whole data set.
+    centered = dataset.target.Y[restricted.rows] - dataset.target.Y[training].mean()
+    np.testing.assert_allclose(restricted.targets - restricted.targets.mean(axis=0), centered, atol=1e-12)
+    of_all = gram_moments(build_family(config.kernels, dataset.features), dataset.X, dataset.target.Y, folds)
+    expected = of_all.restrict([0])
+    np.testing.assert_array_equal(restricted.rows, expected.rows)
+    for name in ("frobenius", "target", "centered_traces"):
+        np.testing.assert_allclose(getattr(restricted, name), getattr(expected, name), rtol=1e-10, err_msg=name)
+
+
+def test_a_split_and_each_of_its_repeats_have_moments_of_their_own(working_folder: Path):
+    _, ref = stored()
+    with DaskPool(DaskConfig(workers=0)) as pool:
+        one = split_config("linear", repeats=2)
+        other = split_config("linear", repeats=2, test=49)
+        keys = [moments_of(ref, config, repeat, pool).key for config in (one, other) for repeat in (0, 1)]
+        again = moments_of(ref, one, 0, pool).key
+    assert len(set(keys)) == 4
+    assert again == keys[0]
+
+
+def test_a_training_set_on_which_the_target_is_constant_gets_one_sentence(working_folder: Path):
+    y = np.zeros(301)
+    y[-1] = 1.0
+    dataset = Dataset(np.random.default_rng(6).normal(size=(301, 2)), Target.of(y), ("a", "b"))
+    ref = store_dataset(dataset, "rare", "here")
+    config = split_config("linear")
+    repeat = next(r for r in range(9) if draw_folds(dataset.target, config.protocol, fold_seed(0, r))[-1] != 0)
+    with (
+        DaskPool(DaskConfig(workers=0)) as pool,
+        pytest.raises(InputError, match="data set rare: Y must vary, got a co"),
+    ):
+        moments_of(ref, config, repeat, pool)
+
+
+@pytest.mark.parametrize(
+    ("split", "sentence"),
+    [
+        (
+            {"train": 212},
+            r"data set data: train, validation and test must .* 301 rows there are, got 212 \+ 40 \+ 50 = 302",
+        ),
+        ({"train": 2}, "data set data: each class must have at least one training row, got none of class '2'"),
+    ],
+)
+def test_a_split_that_a_data_set_does_not_allow_is_refused_before_any_work(
+    working_folder: Path, split: dict[str, int], sentence: str
+):
+    _, ref = stored(classes=3)
+    config = split_config("linear", **split)
+    with pytest.raises(InputError, match=sentence) as caught:
+        require_feasible(ref, config.kernels, config.protocol)
+    assert "\n" not in str(caught.value)
+
+
+def test_folds_have_a_trial_each_and_a_split_has_one():
+    assert len(planned_trials(ProtocolConfig(folds=7))) == 7
+    assert len(planned_trials(split_config("linear").protocol)) == 1

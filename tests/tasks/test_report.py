@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tasks.report import display_table, summarise, verdicts
+from conf.schema import CompareConfig
+from tasks.report import display_table, markdown_report, summarise, verdicts
 from tasks.report import measures as describe_measures
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
@@ -75,3 +76,56 @@ def test_the_table_shows_as_many_digits_as_the_deviation_allows():
 def test_measures_name_the_error_of_each_data_set():
     both = pd.concat([folds(), folds(dataset="e").assign(metric="rmse")])
     assert describe_measures(summarise(both)) == "misclassified share (d); root mean squared error (e)"
+
+
+def config(**protocol: object) -> CompareConfig:
+    return CompareConfig.model_validate(
+        {
+            "name": "small",
+            "datasets": [{"source": "sklearn", "name": "wine", "scale": "standard"}],
+            "kernels": [{"family": "linear"}],
+            "learners": ["unif", "alignf"],
+            "protocol": protocol,
+        }
+    )
+
+
+SPLIT = {"train": 40, "validation": 30, "test": 50}
+
+
+def as_repeats(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(repeat=table["fold"], fold=0)
+
+
+def test_a_report_says_what_its_means_are_over():
+    table = folds()
+    of_folds = markdown_report(config(folds=3, repeats=2), table, summarise(table), {})
+    assert "over 3 folds x 2 repeats (seed 0); in each trial one fold tests" in of_folds
+    assert "in 3 of 9 folds: widen" in of_folds
+    of_split = markdown_report(config(split=SPLIT, repeats=3), as_repeats(table), summarise(as_repeats(table)), {})
+    assert "over 3 repeats (seed 0); each draws 40 rows to train, 30 to choose Lambda and 50 to test" in of_split
+    assert "t-test over repeats; repeats draw from the same rows" in of_split
+    assert "in 3 of 9 repeats: widen" in of_split
+    assert "fold" not in of_split.replace("folds.parquet", "")
+    assert (
+        summarise(as_repeats(table))["p_better_than_unif"].tolist() == summarise(table)["p_better_than_unif"].tolist()
+    )
+
+
+def test_one_trial_has_a_mean_and_no_deviation_and_no_test():
+    once = as_repeats(folds({"unif": [0.3], "alignf": [0.2]}))
+    summary = summarise(once)
+    assert verdicts(summary) == [
+        "d: alignf has the lowest misclassification, 0.2000, against unif's 0.3000; no test without pairs of at least "
+        "two trials."
+    ]
+    report = markdown_report(config(split=SPLIT), once, summary, {})
+    assert "Of 1 draw (seed 0); each draws 40 rows" in report
+    assert "| d | alignf * | 0.2000 | 0.500 |" in report
+    assert "nan" not in report.lower()
+
+
+def test_the_baseline_has_the_name_that_the_run_gave_it():
+    table = folds()
+    table.loc[table["learner"] == "unif", "learner"] = "DU"
+    assert "significantly better than DU's 0.30 ± 0.10" in verdicts(summarise(table))[0]

@@ -1,0 +1,138 @@
+"""Synthetic data sets: what is drawn is what was described, and a seed repeats it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from conf.errors import InputError
+from conf.schema import DatasetConfig, SyntheticName
+from tasks.data import Dataset, dataset_digest, ingest, load_dataset, load_source
+from tasks.synthetic import DISTANCE, SYNTHETIC, read_synthetic, relevances
+
+
+def loaded(name: str, seed: int = 0, protocol_seed: int = 0, **keys: Any) -> Dataset:
+    params = keys.pop("params", {})
+    config = {"source": "synthetic", "name": name, "params": params, "seed": seed, **keys}
+    return load_source(DatasetConfig.model_validate(config), seed=protocol_seed)
+
+
+def labels(dataset: Dataset) -> np.ndarray:
+    return dataset.target.Y[:, 0]
+
+
+def test_names_in_the_schema_are_those_of_the_table():
+    assert set(SyntheticName.__args__) == set(SYNTHETIC)
+
+
+@pytest.mark.parametrize(("name", "shape"), [("three_sines", (2000, 1)), ("relevance", (2050, 50))])
+def test_a_set_has_the_rows_of_the_paper_and_its_own_seed(name: str, shape: tuple[int, int]):
+    one, again, other = (loaded(name, seed) for seed in (0, 0, 1))
+    assert one.X.shape == shape
+    assert one.features == tuple(f"x{c}" for c in range(1, shape[1] + 1))
+    assert (one.target.task, one.target.classes) == ("classification", ("-1", "1"))
+    assert dataset_digest(one) == dataset_digest(again) == dataset_digest(loaded(name, protocol_seed=9))
+    assert not np.isin(one.X, other.X).any()
+    # Both classes are about equally likely: half the rows within four deviations of a fair coin.
+    assert abs(labels(one).mean()) < 4 / np.sqrt(shape[0])
+
+
+def test_three_sines_are_labelled_by_the_sign_of_their_sum():
+    dataset = loaded("three_sines", params={"rows": 500})
+    assert dataset.X.shape == (500, 1)
+    assert (np.abs(dataset.X) <= 10).all()
+    assert np.ptp(dataset.X) > 19.5
+    for x, label in zip(dataset.X[:, 0], labels(dataset), strict=True):
+        assert label == np.sign(np.sin(np.sqrt(2) * x) + np.sin(np.sqrt(12) * x) + np.sin(np.sqrt(60) * x))
+
+
+@pytest.mark.parametrize("gamma", [0, 1, 40])
+def test_the_best_rule_of_relevance_errs_as_often_as_theory_says(gamma: float):
+    dataset = loaded("relevance", params={"gamma": gamma, "rows": 20000, "features": 12})
+    assert dataset.X.shape == (20000, 12)
+    theta = (np.arange(1, 13) / 12) ** gamma
+    expected = norm.cdf(-1.75)
+    error = np.mean(np.sign(dataset.X @ theta) != labels(dataset))
+    assert error == pytest.approx(expected, abs=4 * np.sqrt(expected * (1 - expected) / 20000))
+    # A rule that takes all features for equally relevant pays for it.
+    naive = np.mean(np.sign(dataset.X.sum(axis=1)) != labels(dataset))
+    alike = norm.cdf(-1.75 * theta.sum() / np.linalg.norm(theta) / np.sqrt(12))
+    assert naive == pytest.approx(alike, abs=4 * np.sqrt(alike * (1 - alike) / 20000))
+
+
+@pytest.mark.parametrize("gamma", [0, 1, 5])
+def test_means_differ_by_the_relevance_of_each_feature_and_nothing_else_does(gamma: float):
+    dataset = loaded("relevance", params={"gamma": gamma, "rows": 40000, "features": 8})
+    theta = relevances(gamma, 8)
+    assert theta[-1] == 1.0
+    assert (theta > 0).all()
+    means = (dataset.X * labels(dataset)[:, None]).mean(axis=0)
+    deviation = 1 / np.sqrt(40000)
+    np.testing.assert_allclose(means, DISTANCE * theta / np.linalg.norm(theta), rtol=0, atol=5 * deviation)
+    assert np.linalg.norm(means) == pytest.approx(1.75, abs=5 * deviation)
+    noise = dataset.X - labels(dataset)[:, None] * means
+    np.testing.assert_allclose(np.cov(noise.T), np.eye(8), rtol=0, atol=6 * np.sqrt(2) * deviation)
+
+
+def test_the_keys_of_other_data_sets_work_here_too():
+    plain = loaded("relevance", params={"rows": 200, "features": 4})
+    positive = loaded("relevance", params={"rows": 200, "features": 4}, positive="-1")
+    assert positive.target.classes == ("rest", "-1")
+    np.testing.assert_array_equal(labels(positive), -labels(plain))
+    some = loaded("relevance", params={"rows": 200, "features": 4}, drop=["x2"], scale="unit", missing="drop")
+    assert some.features == ("x1", "x3", "x4")
+    np.testing.assert_allclose([some.X.min(axis=0), some.X.max(axis=0)], [[0] * 3, [1] * 3])
+    few, others = (loaded("three_sines", protocol_seed=seed, subsample=20) for seed in (0, 1))
+    assert few.X.shape == (20, 1)
+    assert not np.array_equal(few.X, others.X)
+    numbers = loaded("three_sines", task="regression").target
+    assert numbers.task == "regression"
+    assert set(numbers.values) == {-1.0, 1.0}
+
+
+def test_a_reference_says_where_the_rows_come_from(working_folder: Any):
+    config = DatasetConfig.model_validate({"source": "synthetic", "name": "relevance", "params": {"gamma": 5}})
+    ref = ingest.fn(config, ".", 0)
+    assert (ref.name, ref.source, ref.n_rows) == ("relevance gamma=5", "synthetic:relevance gamma=5", 2050)
+    np.testing.assert_array_equal(load_dataset(ref).X, loaded("relevance", params={"gamma": 5}).X)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "sentence"),
+    [
+        (
+            "relevance",
+            {"params": {"gama": 1}},
+            "data set relevance gama=1: relevance has no parameter 'gama'; it takes ro",
+        ),
+        ("three_sines", {"params": {"gamma": 1}}, "three_sines has no parameter 'gamma'; it takes rows"),
+        (
+            "three_sines",
+            {"params": {"rows": 9}},
+            "'params.rows' of three_sines must be a whole number of at least 10, got 9",
+        ),
+        ("three_sines", {"params": {"rows": 50.5}}, "must be a whole number of at least 10, got 50.5"),
+        ("three_sines", {"params": {"rows": True}}, "must be a whole number of at least 10, got True"),
+        ("relevance", {"params": {"features": 0}}, "'params.features' of relevance must be .* at least 1, got 0"),
+        ("relevance", {"params": {"gamma": -1}}, "'params.gamma' of relevance must be a number of at least 0, got -1"),
+        ("relevance", {"params": {"gamma": "much"}}, "must be a number of at least 0, got 'much'"),
+        ("relevance", {"params": {"gamma": float("inf")}}, "must be a number of at least 0, got inf"),
+        ("three_sines", {"drop": ["x1"]}, "'drop' must leave out some of the features x1 to x1, got x1"),
+        ("relevance", {"drop": ["x51"]}, "'drop' must leave out some of the features x1 to x50, got x51"),
+        ("relevance", {"positive": "2"}, "'positive' must be one of several values of the target, got '2'.*'-1', '1'"),
+    ],
+)
+def test_a_faulty_description_gets_one_sentence(name: str, keys: dict[str, Any], sentence: str):
+    with pytest.raises(InputError, match=sentence) as caught:
+        loaded(name, **keys)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_set_is_named_with_the_ones_there_are():
+    with pytest.raises(
+        InputError, match=r"data set d: .* no synthetic data set 'sines'; choose one of three_sines, rel"
+    ):
+        read_synthetic("sines", {}, 0, (), "data set d")
