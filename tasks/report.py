@@ -325,12 +325,18 @@ def _found_table(folds: pd.DataFrame) -> list[dict[str, str]]:
                 "dataset": str(dataset),
                 "learner": str(learner),
                 "kernels": f"{counts.min()} to {counts.max()}" if counts.nunique() > 1 else str(counts.iloc[0]),
-                "largest in the first trial (share)": ", ".join(
-                    f"{first['kernels'][k]} ({shares[k]:.2f})" for k in order
+                "sigma (share) of the largest in the first trial": ", ".join(
+                    f"{_sigma(first['parameters'][k])} ({shares[k]:.2f})" for k in order
                 ),
             }
         )
     return rows
+
+
+def _sigma(values: Sequence[float]) -> str:
+    """Return a base kernel's sigma, or their range where there is one a feature."""
+    low, high = min(values), max(values)
+    return f"{low:.4g}" if len(values) == 1 else f"{low:.3g} to {high:.3g}"
 
 
 def found_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
