@@ -150,7 +150,7 @@ def continuous(data_dir: Path | None, sizes: list[int], repeats: int) -> list[di
                 }
             for case, seconds in taken.items():
                 ratio = seconds / taken["alignf, 20 kernels"]
-                rows.append(row("continuous", case, data, m, 20, 1.0, seconds=seconds, ratio=ratio))
+                rows.append(row("continuous", case, data, m, 20, None, seconds=seconds, ratio=ratio))
     return rows
 
 
@@ -198,7 +198,9 @@ def _sets(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarray, Target, 
     return sets
 
 
-def row(table: str, case: str, data: str, m: int, p: int, regularisation: float, **others: Any) -> dict[str, Any]:
+def row(
+    table: str, case: str, data: str, m: int, p: int, regularisation: float | None, **others: Any
+) -> dict[str, Any]:
     """Return one row of the result; what was not measured is empty."""
     return dict.fromkeys(COLUMNS) | {
         "table": table, "case": case, "data": data, "m": m, "p": p, "regularisation": regularisation, **others,
