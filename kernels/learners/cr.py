@@ -98,12 +98,7 @@ def cr(
     Argyriou, Micchelli, Pontil (2005), COLT; Argyriou, Hauser, Micchelli, Pontil (2006), ICML, for differences of
     convex functions; CR of Afkanpour, Szepesvari, Bowling (2013), Machine Learning.
     """
-    if not 0 < regularisation < np.inf:
-        raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
-    if search not in ("gradient", "dc") or (search == "dc" and kind == "dirichlet"):
-        raise ValueError(f"search must be gradient, or dc for gaussian and laplacian, got {search!r} for {kind}.")
-    if not tolerance > 0 or max_iterations < 1:
-        raise ValueError(f"tolerance and max_iterations must be positive, got {tolerance} and {max_iterations}.")
+    _require(regularisation, search, kind, tolerance, max_iterations)
     Y = target.Y - target.Y.mean(axis=0)
     if not np.abs(Y).max() > 0:
         raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
@@ -152,6 +147,15 @@ def cr(
         (),
         certificate.warn_unless_converged("cr", "raise max_iterations, or use a smaller regularisation"),
     )
+
+
+def _require(regularisation: float, search: str, kind: str, tolerance: float, max_iterations: int) -> None:
+    if not 0 < regularisation < np.inf:
+        raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
+    if search not in ("gradient", "dc") or (search == "dc" and kind == "dirichlet"):
+        raise ValueError(f"search must be gradient, or dc for gaussian and laplacian, got {search!r} for {kind}.")
+    if not tolerance > 0 or max_iterations < 1:
+        raise ValueError(f"tolerance and max_iterations must be positive, got {tolerance} and {max_iterations}.")
 
 
 def _centered(K: np.ndarray) -> np.ndarray:

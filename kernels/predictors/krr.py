@@ -47,13 +47,10 @@ class KernelRidgePath:
         self._target = target
         self.intercept = target.Y.mean(axis=0)
         if len(grid) == 1:
-            ridge = K.copy()
-            ridge.flat[:: len(K) + 1] += 1.0 / grid[0]
-            try:
-                self.dual = cho_solve(cho_factor(ridge, overwrite_a=True), target.Y - self.intercept)[None]
+            dual = _by_factor(K, target.Y - self.intercept, 1.0 / grid[0])
+            if dual is not None:
+                self.dual = dual[None]
                 return
-            except LinAlgError:
-                pass  # a ridge of the kernel's rounding: the eigenvalues below zero are cut off
         eigenvalues, Q = np.linalg.eigh(K)
         projected = Q.T @ (target.Y - self.intercept)
         # A centered Gram matrix is positive semi-definite; what is below zero is rounding.
@@ -63,3 +60,13 @@ class KernelRidgePath:
     def predict(self, K_cross: np.ndarray) -> np.ndarray:
         """Return predictions in the terms of the target, one row a regularisation, shape (L, n) or (L, n, q)."""
         return self._target.decode(K_cross @ self.dual + self.intercept)
+
+
+def _by_factor(K: np.ndarray, Y: np.ndarray, ridge: float) -> np.ndarray | None:
+    """Return ``(K + ridge I)^-1 Y``, or None where rounding leaves that matrix indefinite."""
+    A = K.copy()
+    A.flat[:: len(K) + 1] += ridge
+    try:
+        return np.asarray(cho_solve(cho_factor(A, overwrite_a=True), Y))
+    except LinAlgError:
+        return None
