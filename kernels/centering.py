@@ -76,6 +76,14 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray) -> np.ndarray:
     return subtract_means(K_cross, K_cross.mean(axis=1), K.mean(axis=0), K.mean())
 
 
+def center_in_place(K: np.ndarray) -> np.ndarray:
+    """Center a symmetric matrix of shape (m, m) where it lies, and return it; as `center_gram`, without its copy."""
+    means = K.mean(axis=1)
+    K -= means[:, None]
+    K -= means[None, :] - means.mean()
+    return K
+
+
 def subtract_means(K: np.ndarray, rows: np.ndarray, columns: np.ndarray, grand: float) -> np.ndarray:
     """Return ``K - rows - columns + grand``, with `rows` down the first axis and `columns` along the second."""
     centered = K - rows[:, None]

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from scipy import sparse
 
-from kernels.centering import center_gram
+from kernels.centering import center_gram, center_in_place
 from kernels.families.base import KernelFamily, Rows
 from kernels.families.feature import FeatureFamily
 from kernels.passes import block_rows_for
@@ -333,9 +333,7 @@ def gram_operator(
         if rows != columns:
             grams[:, columns, rows] = tile.transpose(0, 2, 1)
     for K in grams:
-        means = K.mean(axis=1)
-        K -= means[:, None]
-        K -= means[None, :] - means.mean()
+        center_in_place(K)
         mirror(K)
     return StackedGrams(grams)
 

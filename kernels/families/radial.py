@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +22,9 @@ BINS = 1024
 
 DECADES = 3.0
 """A bandwidth is searched this many decades below and above the median distance."""
+
+CURVATURE_WIDTH = 1e-3
+"""Of the difference quotient of a curvature, in log sigma."""
 
 POLISHED = 3
 """Best candidates of a search that a local optimiser starts from."""
@@ -143,24 +147,20 @@ class RadialPairs(PairObjective):
         upper = np.triu_indices(self.m, 1)
         return np.asarray(upper[0] * self.m + upper[1])
 
-    def rate(self, u: float) -> float:
+    def rate(self, u: np.ndarray | float) -> np.ndarray:
         """Return sigma^-2, 1 / sigma or sigma."""
-        return float(np.exp({"gaussian": -2.0, "laplacian": -1.0, "dirichlet": 1.0}[self.kind] * u))
+        return np.asarray(np.exp({"gaussian": -2.0, "laplacian": -1.0, "dirichlet": 1.0}[self.kind] * np.asarray(u)))
 
-    def _kernel(self, D: np.ndarray, u: np.ndarray | float) -> np.ndarray:
-        if self.kind == "gaussian":
-            return np.asarray(np.exp(-D * np.exp(-2 * u)))
-        if self.kind == "laplacian":
-            return np.asarray(np.exp(-D * np.exp(-u)))
-        return np.asarray(1 + 2 * np.cos(D * np.exp(u)))
-
-    def _slope(self, D: np.ndarray, u: np.ndarray | float, K: np.ndarray) -> np.ndarray:
-        """Return the derivative of the kernel by u."""
-        if self.kind == "gaussian":
-            return np.asarray(2 * np.exp(-2 * u) * D * K)
-        if self.kind == "laplacian":
-            return np.asarray(np.exp(-u) * D * K)
-        return np.asarray(-2 * np.exp(u) * D * np.sin(D * np.exp(u)))
+    def _of_scaled(self, scaled: np.ndarray) -> np.ndarray:
+        """Return the kernel for distances times the rate, written over them."""
+        if self.kind == "dirichlet":
+            np.cos(scaled, out=scaled)
+            scaled *= 2
+            scaled += 1
+        else:
+            np.negative(scaled, out=scaled)
+            np.exp(scaled, out=scaled)
+        return scaled
 
     @property
     def diagonal(self) -> float:
@@ -170,7 +170,7 @@ class RadialPairs(PairObjective):
     def matrix(self, u: np.ndarray) -> np.ndarray:
         """Return the kernel matrix; one exponential or cosine a pair."""
         K = np.zeros((self.m, self.m))
-        K.ravel()[self._flat] = self._kernel(self.D, u[0])
+        K.ravel()[self._flat] = self._of_scaled(self.D * self.rate(u[0]))
         K += K.T
         np.fill_diagonal(K, self.diagonal)
         return K
@@ -182,20 +182,13 @@ class RadialPairs(PairObjective):
 
     def fill(self, u: float, out: np.ndarray) -> None:
         """Write the kernel of each pair."""
-        np.multiply(self.D, self.rate(u), out=out)
-        if self.kind == "dirichlet":
-            np.cos(out, out=out)
-            out *= 2
-            out += 1
-        else:
-            np.negative(out, out=out)
-            np.exp(out, out=out)
+        self._of_scaled(np.multiply(self.D, self.rate(u), out=out))
 
     def sums(self, u: float, p: np.ndarray, work: np.ndarray) -> tuple[float, float]:
         """Return the sums over pairs of p times the kernel and times its derivative by u; `work` is written over."""
         from kernels.pair_passes import scaled_value_pass, value_pass  # here, because they bring Numba along
 
-        rate = self.rate(u)
+        rate = float(self.rate(u))
         self.fill(u, work)
         if self.kind == "dirichlet":
             angle = self.D * rate
@@ -213,12 +206,12 @@ class RadialPairs(PairObjective):
 
     def values_on_bins(self, u: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return ``sum_b weights_b kappa_u(D_b)`` for each u."""
-        return np.asarray(self._kernel(self.centers, u[:, None]) @ weights)
+        return np.asarray(self._of_scaled(self.centers * self.rate(u[:, None])) @ weights)
 
     def best_on_bins(self, starts: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
         """Return the u of the largest product that a line of candidates leads to on bins, and the curvature there."""
         values = self.values_on_bins(starts, weights)
-        best, width = (0.0, -np.inf), 1e-3
+        best = (0.0, -np.inf)
 
         def negative(u: float) -> float:
             return -float(self.values_on_bins(np.array([u]), weights)[0])
@@ -228,8 +221,33 @@ class RadialPairs(PairObjective):
             found = minimize_scalar(negative, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
             if -found.fun > best[1]:
                 best = (float(found.x), -float(found.fun))
-        around = self.values_on_bins(best[0] + width * np.array([-1.0, 0.0, 1.0]), weights)
-        return best[0], float(around[0] - 2 * around[1] + around[2]) / width**2
+        return best[0], self.curvature_on_bins(best[0], weights)
+
+    def curvature_on_bins(self, u: float, weights: np.ndarray) -> float:
+        """Return about the second derivative by u of the product on bins."""
+        around = self.values_on_bins(u + CURVATURE_WIDTH * np.array([-1.0, 0.0, 1.0]), weights)
+        return float(around[0] - 2 * around[1] + around[2]) / CURVATURE_WIDTH**2
+
+
+def settle(
+    slope_at: Callable[[float], float], u: float, curvature: float, ends: tuple[float, float], settled: float, most: int
+) -> float:
+    """Return the maximum near u by Newton's method with an exact slope; the curvature given is that of the first step.
+
+    Later curvatures are secants. The search ends with a step no longer than `settled`, after `most` steps, or where the
+    curvature is not that of a maximum.
+    """
+    before: tuple[float, float] | None = None
+    for _ in range(most):
+        slope = slope_at(u)
+        if before is not None and u != before[0]:
+            curvature = (slope - before[1]) / (u - before[0])
+        if not curvature < 0:
+            break
+        before, u = (u, slope), float(np.clip(u - slope / curvature, *ends))
+        if abs(u - before[0]) <= settled:
+            break
+    return u
 
 
 def peaks(values: np.ndarray) -> np.ndarray:

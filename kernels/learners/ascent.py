@@ -7,8 +7,9 @@ from typing import Protocol
 import numpy as np
 from scipy.optimize import minimize
 
+from kernels.centering import center_in_place
 from kernels.families.continuous import PairObjective
-from kernels.families.radial import RadialPairs, peaks
+from kernels.families.radial import RadialPairs, peaks, settle
 
 NEWTON_STEPS = 8
 """Of the search for one bandwidth; two or three are usual from the best point on bins."""
@@ -136,7 +137,7 @@ class DenseAscent:
 
     def add(self, u: np.ndarray, largest: float) -> float:
         """Add the base kernel at u with its best weight; O(m^2)."""
-        K_new = self._centered(self.pairs.matrix(u))
+        K_new = center_in_place(self.pairs.matrix(u))
         b, d = float(np.vdot(self.Y, K_new @ self.Y)), float(np.vdot(K_new, self.K))
         e = float(np.vdot(K_new, K_new))
         eta = best_step(self.a, b, self.c, d, e, largest)
@@ -151,14 +152,8 @@ class DenseAscent:
         for u, weight in zip(U, weights, strict=True):
             if weight > 0:
                 self.K += weight * self.pairs.matrix(u)
-        self._centered(self.K)
+        center_in_place(self.K)
         self.a, self.c = float(np.vdot(self.Y, self.K @ self.Y)), float(np.vdot(self.K, self.K))
-
-    def _centered(self, K: np.ndarray) -> np.ndarray:
-        means = K.mean(axis=1)
-        K -= means[:, None]
-        K -= means[None, :] - means.mean()
-        return K
 
 
 class RadialAscent:
@@ -197,20 +192,28 @@ class RadialAscent:
             1 / norm, self.a / (self.c * norm), self._p,
         )  # fmt: skip
         u, curvature = self.pairs.best_on_bins(self.starts, weights)
-        low, high, before = self.starts[0], self.starts[-1], None
-        for _ in range(NEWTON_STEPS):
-            _, slope = self.pairs.sums(u, self._p, self._new)
-            if before is not None and u != before[0]:
-                curvature = (slope - before[1]) / (u - before[0])
-            if not curvature < 0:
-                break
-            before, u = (u, slope), float(np.clip(u - slope / curvature, low, high))
-            if abs(u - before[0]) <= SETTLED:
-                break
-        return np.array([u])
+
+        def slope_at(u: float) -> float:
+            return self.pairs.sums(u, self._p, self._new)[1]
+
+        ends = (float(self.starts[0]), float(self.starts[-1]))
+        return np.array([settle(slope_at, u, curvature, ends, SETTLED, NEWTON_STEPS)])
 
     def add(self, u: np.ndarray, largest: float) -> float:
         """Add the base kernel at u with its best weight; one exponential a pair."""
+        means, b, d, e = self._products(u)
+        eta = best_step(self.a, b, self.c, d, e, largest)
+        self._take(eta, means, b, d, e)
+        return eta
+
+    def reset(self, U: np.ndarray, weights: np.ndarray) -> None:
+        """Become a sum of base kernels."""
+        self.K[:], self.means[:], self.diagonal, self.a, self.c = 0.0, 0.0, 0.0, 0.0, 0.0
+        for u, weight in zip(U, weights, strict=True):
+            self._take(float(weight), *self._products(u))
+
+    def _products(self, u: np.ndarray) -> tuple[np.ndarray, float, float, float]:
+        """Fill `_new` with the base kernel at u; return its row means, and b, d and e of `best_step`."""
         m, pairs = len(self.means), self.pairs
         pairs.fill(float(u[0]), self._new)
         rows, with_target, with_sum, with_itself = self._passes.products_pass(
@@ -222,30 +225,12 @@ class RadialAscent:
         e = 2 * with_itself + m * pairs.diagonal**2
         d += -2 * m * float(means @ self.means) + m**2 * means.mean() * self.means.mean()
         e += -2 * m * float(means @ means) + (m * means.mean()) ** 2
-        eta = best_step(self.a, b, self.c, d, e, largest)
-        self._new *= eta
-        self.K += self._new
-        self.means += eta * means
-        self.diagonal += eta * pairs.diagonal
-        self.a, self.c = self.a + eta * b, self.c + 2 * eta * d + eta**2 * e
-        return eta
+        return means, b, d, e
 
-    def reset(self, U: np.ndarray, weights: np.ndarray) -> None:
-        """Become a sum of base kernels."""
-        self.K[:], self.means[:], self.diagonal, self.a, self.c = 0.0, 0.0, 0.0, 0.0, 0.0
-        m, pairs = len(self.means), self.pairs
-        for u, weight in zip(U, weights, strict=True):
-            pairs.fill(float(u[0]), self._new)
-            rows, with_target, with_sum, with_itself = self._passes.products_pass(
-                self._new, pairs.diagonal, self.K, self.target, m
-            )
-            means = rows / m
-            d = 2 * with_sum + m * pairs.diagonal * self.diagonal
-            d += -2 * m * float(means @ self.means) + m**2 * means.mean() * self.means.mean()
-            e = 2 * with_itself + m * pairs.diagonal**2 - 2 * m * float(means @ means) + (m * means.mean()) ** 2
-            self.a += weight * (2 * with_target + pairs.diagonal * self.target_trace)
-            self.c += 2 * weight * d + weight**2 * e
-            self._new *= weight
-            self.K += self._new
-            self.means += weight * means
-            self.diagonal += weight * pairs.diagonal
+    def _take(self, weight: float, means: np.ndarray, b: float, d: float, e: float) -> None:
+        """Add `_new` with a weight."""
+        self._new *= weight
+        self.K += self._new
+        self.means += weight * means
+        self.diagonal += weight * self.pairs.diagonal
+        self.a, self.c = self.a + weight * b, self.c + 2 * weight * d + weight**2 * e

@@ -10,9 +10,10 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
 
+from kernels.centering import center_gram, center_in_place
 from kernels.families.base import Rows
 from kernels.families.continuous import Kind
-from kernels.families.radial import RadialFamily, RadialPairs
+from kernels.families.radial import RadialFamily, RadialPairs, settle
 from kernels.learners.found import FoundKernels, continuous_family
 from kernels.learners.l1_krr import l1_krr
 from kernels.operators import StackedGrams
@@ -108,7 +109,7 @@ def cr(
     candidates = continuous.starts_of(*continuous.bounds_of(pairs.D))[:, 0]
     ridge = 1.0 / regularisation
     U = [_steepest(pairs, candidates, Y @ Y.T, search)]
-    grams = [_centered(pairs.matrix(np.array(U)))]
+    grams = [center_in_place(pairs.matrix(np.array(U)))]
     weights, K = np.ones(1), grams[0].copy()
     objectives: list[float] = []
     while True:
@@ -116,7 +117,7 @@ def cr(
         objectives.append(float(np.vdot(alpha, Y)))
         P = alpha @ alpha.T
         u = _steepest(pairs, candidates, P, search)
-        new = _centered(pairs.matrix(np.array([u])))
+        new = center_in_place(pairs.matrix(np.array([u])))
         gap = max(float(np.vdot(P, new) - np.vdot(P, K)), 0.0) / objectives[-1]
         if gap <= tolerance or len(objectives) >= max_iterations:
             break
@@ -158,13 +159,6 @@ def _require(regularisation: float, search: str, kind: str, tolerance: float, ma
         raise ValueError(f"tolerance and max_iterations must be positive, got {tolerance} and {max_iterations}.")
 
 
-def _centered(K: np.ndarray) -> np.ndarray:
-    means = K.mean(axis=1)
-    K -= means[:, None]
-    K -= means[None, :] - means.mean()
-    return K
-
-
 def _solve(K: np.ndarray, ridge: float, Y: np.ndarray) -> np.ndarray:
     A = K.copy()
     A.flat[:: len(A) + 1] += ridge
@@ -184,27 +178,19 @@ def _step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
 
 def _steepest(pairs: RadialPairs, candidates: np.ndarray, P: np.ndarray, search: str) -> float:
     """Return the u of the largest ``<P, K(u)_c>``; P need not be centered, but its product is with centered kernels."""
-    means = P.mean(axis=1)
-    P = P - means[:, None] - means[None, :] + means.mean()
+    P = center_gram(P)
     weights = pairs.binned(P)
     if search == "dc":
-        u, curvature = global_maximum(pairs, candidates[0], candidates[-1], weights), -1.0
+        u = global_maximum(pairs, candidates[0], candidates[-1], weights)
+        curvature = pairs.curvature_on_bins(u, weights)
     else:
         u, curvature = pairs.best_on_bins(candidates, weights)
-    before = None
-    for _ in range(NEWTON_STEPS):
-        slope = float(pairs.value_and_gradient(np.array([u]), P)[1][0])
-        if before is not None and u != before[0]:
-            curvature = (slope - before[1]) / (u - before[0])
-        elif search == "dc":
-            around = pairs.values_on_bins(u + 1e-3 * np.array([-1.0, 0.0, 1.0]), weights)
-            curvature = float(around[0] - 2 * around[1] + around[2]) / 1e-6
-        if not curvature < 0:
-            break
-        before, u = (u, slope), float(np.clip(u - slope / curvature, candidates[0], candidates[-1]))
-        if abs(u - before[0]) <= SETTLED:
-            break
-    return u
+
+    def slope_at(u: float) -> float:
+        return float(pairs.value_and_gradient(np.array([u]), P)[1][0])
+
+    ends = (float(candidates[0]), float(candidates[-1]))
+    return settle(slope_at, u, curvature, ends, SETTLED, NEWTON_STEPS)
 
 
 def global_maximum(pairs: RadialPairs, low: float, high: float, weights: np.ndarray) -> float:
@@ -246,7 +232,7 @@ def global_maximum(pairs: RadialPairs, low: float, high: float, weights: np.ndar
                 worst = max(worst, g0 + chord * (meet - left) - (h0 + s0 * (meet - left)))
         return worst
 
-    ends = sorted(pairs.rate(u) for u in (low, high))
+    ends = sorted(float(pairs.rate(u)) for u in (low, high))
     grid = [float(rate) for rate in np.geomspace(ends[0], ends[1], 33)]
     points = {rate: at(rate) for rate in grid}
     heap = [(-bound(left, right), left, right) for left, right in pairwise(grid)]
