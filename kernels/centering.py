@@ -5,25 +5,28 @@ from __future__ import annotations
 import numpy as np
 
 
-def center_gram(K: np.ndarray) -> np.ndarray:
+def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.ndarray:
     r"""Return the Gram matrix of the centered features.
 
-    .. math:: K_c = H K H, \qquad H = I_m - \tfrac{1}{m} \mathbf{1} \mathbf{1}^\top
+    .. math:: K_c = H K H^\top, \qquad H = I_m - \tfrac{1}{m} \mathbf{1} \mathbf{1}^\top, \quad \text{with weights }
+              H = I_m - \mathbf{1} w^\top / (\mathbf{1}^\top w)
 
     Parameters
     ----------
     K : ndarray of shape (m, m)
         Gram matrix over m samples. Not modified.
+    sample_weight : ndarray of shape (m,), optional
+        w, positive weights of the samples: their mean feature is the weighted one. By default each counts once.
 
     Returns
     -------
     K_c : ndarray of shape (m, m)
-        Rows and columns of it sum to zero.
+        Rows and columns of it sum to zero, with weights their weighted sums are zero.
 
     Raises
     ------
     ValueError
-        K is not square.
+        K is not square, or there is not one positive weight a sample.
 
     Notes
     -----
@@ -34,14 +37,17 @@ def center_gram(K: np.ndarray) -> np.ndarray:
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, equation (1) and Lemma 1.
     """
     _require_square("K", K)
-    return subtract_means(K, K.mean(axis=1), K.mean(axis=0), K.mean())
+    w = as_sample_weight(sample_weight, K.shape[0])
+    return subtract_means(K, mean_over(K, w, axis=1), mean_over(K, w), _grand_mean(K, w))
 
 
-def center_cross_gram(K_cross: np.ndarray, K: np.ndarray) -> np.ndarray:
+def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.ndarray:
     r"""Return the cross-Gram matrix of new rows, centered with the training rows' mean feature alone.
 
     .. math:: [K_c]_{ij} = K(x_i, x_j) - \tfrac1m \sum_l K(x_i, x_l)
               - \tfrac1m \sum_l K(x_l, x_j) + \tfrac1{m^2} \sum_{l, l'} K(x_l, x_{l'})
+
+    With weights each mean over training rows is the weighted one.
 
     Parameters
     ----------
@@ -49,6 +55,8 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray) -> np.ndarray:
         Kernel between n new rows and the m training rows, not centered. Not modified.
     K : ndarray of shape (m, m)
         Gram matrix of the training rows, not centered. Not modified.
+    sample_weight : ndarray of shape (m,), optional
+        Positive weights of the training rows; by default each counts once.
 
     Returns
     -------
@@ -57,7 +65,8 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray) -> np.ndarray:
     Raises
     ------
     ValueError
-        K is not square, or the second axis of K_cross is not the training rows.
+        K is not square, the second axis of K_cross is not the training rows, or there is not one positive weight a
+        training row.
 
     Notes
     -----
@@ -73,7 +82,8 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray) -> np.ndarray:
             f"K_cross must have one column a training row, got shape {K_cross.shape} for {K.shape[0]} training "
             "rows; its rows are the new samples."
         )
-    return subtract_means(K_cross, K_cross.mean(axis=1), K.mean(axis=0), K.mean())
+    w = as_sample_weight(sample_weight, K.shape[0])
+    return subtract_means(K_cross, mean_over(K_cross, w, axis=1), mean_over(K, w), _grand_mean(K, w))
 
 
 def center_in_place(K: np.ndarray) -> np.ndarray:
@@ -91,7 +101,7 @@ def subtract_means(K: np.ndarray, rows: np.ndarray, columns: np.ndarray, grand: 
     return centered
 
 
-def centered_alignment(K: np.ndarray, L: np.ndarray) -> float:
+def centered_alignment(K: np.ndarray, L: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
     r"""Return the centered alignment of two Gram matrices.
 
     .. math:: \hat\rho(K, L) = \frac{\langle K_c, L_c \rangle_F}{\lVert K_c \rVert_F \lVert L_c \rVert_F}
@@ -100,6 +110,8 @@ def centered_alignment(K: np.ndarray, L: np.ndarray) -> float:
     ----------
     K, L : ndarray of shape (m, m)
         Gram matrices over the same samples in the same order, m >= 2. Need not be centered. Not modified.
+    sample_weight : ndarray of shape (m,), optional
+        Positive weights of the samples: one of weight w counts as w copies. By default each counts once.
 
     Returns
     -------
@@ -110,7 +122,7 @@ def centered_alignment(K: np.ndarray, L: np.ndarray) -> float:
     ------
     ValueError
         Shapes differ or are not square; an entry is not finite; a matrix is constant after centering,
-        where the ratio is undefined.
+        where the ratio is undefined; there is not one positive weight a sample.
 
     Notes
     -----
@@ -125,17 +137,61 @@ def centered_alignment(K: np.ndarray, L: np.ndarray) -> float:
     _require_square("L", L)
     if K.shape != L.shape:
         raise ValueError(f"K and L must be over the same samples, got shapes {K.shape} and {L.shape}.")
+    w = as_sample_weight(sample_weight, K.shape[0])
+    total = K.shape[0] if w is None else w.sum()
     centered = []
     for name, matrix in (("K", K), ("L", L)):
         if not np.isfinite(matrix).all():
             raise ValueError(f"{name} must be finite, got NaN or infinity; look for missing values in the data.")
-        matrix_c = center_gram(matrix)
+        matrix_c = weighted_by_roots(center_gram(matrix, w), w)
         norm = np.linalg.norm(matrix_c)
         # Rounding leaves about eps * |K| an entry of a matrix that is constant; m of them in norm.
-        if norm <= 4 * np.finfo(np.float64).eps * matrix.shape[0] * np.abs(matrix).max():
+        if norm <= 4 * np.finfo(np.float64).eps * total * np.abs(matrix).max():
             raise ValueError(f"{name} is constant after centering, so its alignment is undefined; leave it out.")
         centered.append(matrix_c / norm)
     return float(np.clip(np.vdot(centered[0], centered[1]), -1.0, 1.0))
+
+
+def as_sample_weight(sample_weight: np.ndarray | None, n_rows: int) -> np.ndarray | None:
+    """Return the weights of some rows as float64, shape (m,); None, that is no weights, as it is.
+
+    Raises
+    ------
+    ValueError
+        There is not one a row, or one is not a finite number above zero.
+    """
+    if sample_weight is None:
+        return None
+    w = np.asarray(sample_weight, dtype=np.float64)
+    if w.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight must have one entry a row, got shape {w.shape} for {n_rows} rows; give the weights of "
+            "these rows."
+        )
+    if not (np.isfinite(w) & (w > 0)).all():
+        wrong = w[~(np.isfinite(w) & (w > 0))][0]
+        raise ValueError(f"sample_weight must be finite and positive, got {wrong}; drop rows of weight zero.")
+    return w
+
+
+def mean_over(values: np.ndarray, w: np.ndarray | None, axis: int = 0) -> np.ndarray:
+    """Return the means of values along an axis of samples of weights w; the plain ones without weights."""
+    return np.asarray(values.mean(axis=axis) if w is None else np.moveaxis(values, axis, -1) @ w / w.sum())
+
+
+def weighted_by_roots(K: np.ndarray, w: np.ndarray | None) -> np.ndarray:
+    """Return a matrix over weighted samples times the roots of both their weights, in place; without weights as it is.
+
+    Frobenius products of such matrices count each pair of samples by both weights.
+    """
+    if w is not None:
+        K *= np.sqrt(w)[:, None]
+        K *= np.sqrt(w)
+    return K
+
+
+def _grand_mean(K: np.ndarray, w: np.ndarray | None) -> float:
+    return float(K.mean() if w is None else mean_over(mean_over(K, w), w))
 
 
 def _require_square(name: str, K: np.ndarray) -> None:

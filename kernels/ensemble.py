@@ -11,7 +11,7 @@ from scipy import sparse
 from kernels.families.base import KernelFamily, Rows, as_rows, move
 from kernels.families.feature import FeatureFamily
 from kernels.moments_protocol import Moments
-from kernels.normalisation import NORMALISATIONS, Normalisation, require_informative
+from kernels.normalisation import NORMALISATIONS, Normalisation, refuse_weights, require_informative
 from kernels.operators import TiledGrams
 from kernels.passes import block_rows_for
 from kernels.targets import Target
@@ -118,8 +118,8 @@ class KernelEnsemble:
         Raises
         ------
         ValueError
-            The normalisation is unknown, a value of Lambda is not positive, X and the target differ in length, or a
-            base kernel or the target is constant on the training rows.
+            The normalisation is unknown, a value of Lambda is not positive, X and the target differ in length, a base
+            kernel or the target is constant on the training rows, or those rows have weights.
 
         Notes
         -----
@@ -136,6 +136,7 @@ class KernelEnsemble:
         X = as_rows(X)
         if len(target) != X.shape[0]:
             raise ValueError(f"target must have one entry a row of X, got {len(target)} for {X.shape[0]} rows.")
+        refuse_weights("ensemble", moments.sample_weight)
         require_informative(moments)
         training, rows = target.take(moments.rows), move(X[moments.rows], moments.origin)
         scales, traces = NORMALISATIONS[normalise](moments), moments.centered_traces

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
+from kernels.centering import mean_over
 from kernels.families.base import Rows
 from kernels.families.feature import FeatureFamily
 from kernels.moments_base import FoldMoments
@@ -21,10 +22,12 @@ BLOCK = 512
 class FeatureMoments(FoldMoments):
     r"""Exact first-stage statistics of p rank-one base kernels over m rows; the interface of `GramMoments`.
 
-    With :math:`x_{kc}` the k-th feature less its mean over the rows held,
+    With :math:`x_{kc}` the k-th feature less its weighted mean over the rows held, and D the diagonal matrix of the
+    weights (the identity without),
 
-    .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F = (x_{kc} \cdot x_{lc})^2, \qquad
-              a_k = \lVert Y_c^\top x_{kc} \rVert^2, \qquad \operatorname{tr} K_{kc} = \lVert x_{kc} \rVert^2
+    .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F = (x_{kc}^\top D x_{lc})^2, \qquad
+              a_k = \lVert Y_c^\top D x_{kc} \rVert^2, \qquad
+              \operatorname{tr} K_{kc} = x_{kc}^\top D x_{kc}
 
     The uncentered statistics are the same of features and targets as given.
 
@@ -35,15 +38,18 @@ class FeatureMoments(FoldMoments):
     labels : tuple of int
         The fold groups held.
     rows : ndarray of shape (m,)
-        Position in the data set of each row, sorted by group; `group`, `targets` and `X` follow it.
+        Position in the data set of each row, sorted by group; `group`, `targets`, `X` and `sample_weight`
+        follow it.
     group : ndarray of shape (m,)
         Position in `labels` of each row's group.
     targets : ndarray of shape (m, q)
         Y, less `target_mean`.
     target_mean : ndarray of shape (q,)
-        Mean of Y over all rows, whatever rows are held.
+        Weighted mean of Y over all rows, whatever rows are held.
     origin : ndarray of shape (d,)
         Subtracted from every row of the data: the mean of dense rows, which keeps their digits; zero for sparse ones.
+    sample_weight : ndarray of shape (m,) or None
+        Weight of each row; None where each counts once.
     columns : ndarray of int of shape (p,)
         Column of the data that each feature is.
     X : ndarray or CSR matrix of shape (m, p)
@@ -64,7 +70,14 @@ class FeatureMoments(FoldMoments):
     X: Rows
 
     @classmethod
-    def of(cls, family: FeatureFamily, X: Rows, Y: np.ndarray, groups: np.ndarray) -> FeatureMoments:
+    def of(
+        cls,
+        family: FeatureFamily,
+        X: Rows,
+        Y: np.ndarray,
+        groups: np.ndarray,
+        sample_weight: np.ndarray | None = None,
+    ) -> FeatureMoments:
         """Return the moments of the features of a data set.
 
         Parameters
@@ -77,6 +90,8 @@ class FeatureMoments(FoldMoments):
             Numeric targets. Not modified.
         groups : ndarray of int of shape (m,)
             Fold group of each row.
+        sample_weight : ndarray of shape (m,), optional
+            Weights of the rows, finite and positive; by default each counts once. Not modified.
 
         Raises
         ------
@@ -85,11 +100,12 @@ class FeatureMoments(FoldMoments):
         """
         labels, codes = np.unique(groups, return_inverse=True)
         order = np.argsort(codes, kind="stable")
-        features, origin, target_mean = family.take(X)[order], np.zeros(X.shape[1]), Y.mean(axis=0)
+        features, origin = family.take(X)[order], np.zeros(X.shape[1])
+        target_mean = mean_over(Y, sample_weight)
         if sparse.issparse(X):
             features.sum_duplicates()
         else:
-            origin = X.mean(axis=0)
+            origin = mean_over(X, sample_weight)
             features = features - origin[family.columns]
         return cls(
             names=family.names,
@@ -99,6 +115,7 @@ class FeatureMoments(FoldMoments):
             targets=(Y - target_mean)[order],
             target_mean=target_mean,
             origin=origin,
+            sample_weight=None if sample_weight is None else sample_weight[order],
             columns=family.columns,
             X=features,
         )
@@ -126,14 +143,18 @@ class FeatureMoments(FoldMoments):
 
     @cached_property
     def _means(self) -> np.ndarray:
-        return np.asarray(self.X.mean(axis=0), dtype=np.float64).ravel()
+        if sparse.issparse(self.X) and self.sample_weight is not None:
+            return np.asarray(self.X.T @ self.sample_weight / self.total_weight)
+        if sparse.issparse(self.X):
+            return np.asarray(self.X.mean(axis=0), dtype=np.float64).ravel()
+        return mean_over(self.X, self.sample_weight)
 
     @property
     def _centered(self) -> np.ndarray:
-        """The centered features, of dense rows only, shape (m, p)."""
+        """The centered features times the roots of the rows' weights, of dense rows only, shape (m, p)."""
         X_c = self.X - self._means
         X_c[:, self.constant] = 0.0
-        return X_c
+        return np.asarray(self._weighted(X_c, 0.5))
 
     @property
     def _raw(self) -> Rows:
@@ -156,15 +177,17 @@ class FeatureMoments(FoldMoments):
         means = self._means
         if sparse.issparse(self.X):
             m, p = self.X.shape
+            w = np.repeat(np.ones(m) if self.sample_weight is None else self.sample_weight, np.diff(self.X.indptr))
             deviations = self.X.data - means[self.X.indices]
-            zeros = m - np.bincount(self.X.indices, minlength=p)
-            squares = np.bincount(self.X.indices, weights=deviations**2, minlength=p) + zeros * means**2
-            sums = np.bincount(self.X.indices, weights=deviations, minlength=p) - zeros * means
+            zeros = self.total_weight - np.bincount(self.X.indices, weights=w, minlength=p)
+            squares = np.bincount(self.X.indices, weights=w * deviations**2, minlength=p) + zeros * means**2
+            sums = np.bincount(self.X.indices, weights=w * deviations, minlength=p) - zeros * means
         else:
             deviations = self.X - means
-            squares, sums = np.einsum("ik,ik->k", deviations, deviations), deviations.sum(axis=0)
+            weighted = self._weighted(deviations)
+            squares, sums = np.einsum("ik,ik->k", weighted, deviations), weighted.sum(axis=0)
         # The mean is rounded: what the deviations still sum to goes too.
-        return np.where(self.constant, 0.0, squares - sums**2 / self.n_rows)
+        return np.where(self.constant, 0.0, squares - sums**2 / self.total_weight)
 
     @property
     def frobenius_diagonal(self) -> np.ndarray:
@@ -183,15 +206,16 @@ class FeatureMoments(FoldMoments):
         """a, the Frobenius products of the centered base kernels with the target kernel, shape (p,)."""
         Y = self._centered_targets
         if sparse.issparse(self.X):
+            Y = self._weighted(Y)
             products = self.X.T @ Y - np.outer(self._means, Y.sum(axis=0))
         else:
-            products = self._centered.T @ Y
+            products = self._centered.T @ self._weighted(Y, 0.5)
         return np.where(self.constant, 0.0, np.einsum("kq,kq->k", products, products))
 
     @cached_property
     def uncentered_frobenius(self) -> np.ndarray:
         """Frobenius products of the base kernels as given, shape (p, p); formed once, on first use."""
-        V = self._raw
+        V = self._weighted(self._raw, 0.5)
         G = _sparse_products(V, np.zeros(self.n_kernels)) if sparse.issparse(V) else V.T @ V
         np.square(G, out=G)
         return np.asarray(G)
@@ -199,7 +223,7 @@ class FeatureMoments(FoldMoments):
     @property
     def uncentered_frobenius_diagonal(self) -> np.ndarray:
         """Squared norms of the base kernels as given, shape (p,); their other products are not formed."""
-        V = self._raw
+        V = self._weighted(self._raw, 0.5)
         if sparse.issparse(V):
             return np.bincount(V.indices, weights=V.data**2, minlength=self.n_kernels) ** 2
         return np.einsum("ik,ik->k", V, V) ** 2
@@ -207,7 +231,7 @@ class FeatureMoments(FoldMoments):
     @property
     def uncentered_target(self) -> np.ndarray:
         """Frobenius products of the base kernels with the target kernel, both as given, shape (p,)."""
-        products = self._raw.T @ self._raw_targets
+        products = self._raw.T @ self._weighted(self._raw_targets)
         return np.einsum("kq,kq->k", products, products)
 
     def _squared_norm(self, mu: np.ndarray) -> float:
@@ -223,15 +247,15 @@ class FeatureMoments(FoldMoments):
         return self._squared_norm_by_rows(active, weights)
 
     def _products(self, kernels: np.ndarray) -> np.ndarray:
-        """Return the products of some centered features with each other, shape (k, k)."""
+        """Return the weighted products of some centered features with each other, shape (k, k)."""
         everything = len(kernels) == self.n_kernels
         if not sparse.issparse(self.X):
             X_c = self._centered if everything else self._centered[:, kernels]
             G = X_c.T @ X_c
         else:
             X = self.X if everything else self.X[:, kernels]
-            # The root of m on both sides keeps the correction symmetric to the last digit.
-            G = _sparse_products(X, np.sqrt(self.n_rows) * self._means[kernels])
+            # The root of W on both sides keeps the correction symmetric to the last digit.
+            G = _sparse_products(self._weighted(X, 0.5), np.sqrt(self.total_weight) * self._means[kernels])
             constant = self.constant[kernels]
             G[constant] = 0.0
             G[:, constant] = 0.0
@@ -245,15 +269,16 @@ class FeatureMoments(FoldMoments):
             return float(
                 sum(np.linalg.norm((X_c[i : i + BLOCK] * weights) @ X_c.T) ** 2 for i in range(0, self.n_rows, BLOCK))
             )
-        X, means = self.X[:, kernels], self._means[kernels]
+        X, means = self._weighted(self.X[:, kernels], 0.5), self._means[kernels]
+        ones = self._weighted(np.ones((self.n_rows, 1)), 0.5).ravel()
         weighted = X.multiply(weights[None, :]).tocsr()
         across, corrections = X.T.tocsr(), X @ (weights * means)
         total = 0.0
         for i in range(0, self.n_rows, BLOCK):
             block = slice(i, i + BLOCK)
             K = (weighted[block] @ across).toarray()
-            K -= corrections[block, None]
-            K -= corrections - weights @ means**2
+            K -= np.outer(corrections[block], ones)
+            K -= np.outer(ones[block], corrections - weights @ means**2 * ones)
             total += float(np.vdot(K, K))
         return total
 
@@ -293,6 +318,8 @@ class FeatureMoments(FoldMoments):
             "origin": self.origin,
             "columns": self.columns,
         }
+        if self.sample_weight is not None:
+            arrays["sample_weight"] = self.sample_weight
         if sparse.issparse(self.X):
             shape = np.asarray(self.X.shape)
             return {**arrays, "data": self.X.data, "indices": self.X.indices, "indptr": self.X.indptr, "shape": shape}
@@ -319,6 +346,7 @@ class FeatureMoments(FoldMoments):
             targets=arrays["targets"],
             target_mean=arrays["target_mean"],
             origin=arrays["origin"],
+            sample_weight=arrays.get("sample_weight"),
             columns=arrays["columns"],
             X=X,
         )

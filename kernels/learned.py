@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels.centering import center_gram, subtract_means
+from kernels.centering import as_sample_weight, center_gram, mean_over, subtract_means, weighted_by_roots
 from kernels.families.base import KernelFamily, Rows, as_rows, move
 from kernels.families.cosine import require_directions
 from kernels.families.feature import FeatureFamily
 from kernels.learners import LEARNERS, Certificate, Learner, Solution
 from kernels.moments import gram_moments
 from kernels.moments_protocol import Moments
-from kernels.normalisation import NORMALISATIONS, Normalisation, NormalisedProducts, require_informative
+from kernels.normalisation import NORMALISATIONS, Normalisation, NormalisedProducts, refuse_weights, require_informative
 from kernels.operators import gram_operator
 from kernels.passes import block_rows_for
 from kernels.targets import Target, Task
@@ -29,7 +29,11 @@ class LearnedKernel:
 
     .. math:: K_\mu(x, x') = \Big( c + \sum_k \frac{\mu_k}{t_k} K_{kc}(x, x') \Big)^d
 
-    where each base kernel is centered with the training rows' means and divided by its `scale` t_k.
+    where each base kernel is centered with the training rows' means and divided by its `scale` t_k. Where training rows
+    have weights w, the mean feature is the weighted one: with W the sum of the weights,
+
+    .. math:: K_{kc}(x, x') = K_k(x, x') - \tfrac1W \sum_i w_i K_k(x, x_i) - \tfrac1W \sum_i w_i K_k(x_i, x')
+              + \tfrac1{W^2} \sum_{ij} w_i w_j K_k(x_i, x_j)
 
     Attributes
     ----------
@@ -59,7 +63,7 @@ class LearnedKernel:
         Subtracted from every row before a kernel sees it: the mean row where that changes no centered kernel, or zero.
     shift, row_means : ndarray of shape (p,) and (m,)
         Centering state: a constant subtracted from each base kernel, and the row means of the weighted sum of what is
-        left.
+        left; weighted means where rows have weights.
     degree : int
         d.
     offset : float
@@ -68,6 +72,8 @@ class LearnedKernel:
         For one-stage learners the regularisation that the weights were learned with: C, or 1 / lambda.
     parameters : ndarray of shape (p, r) or None
         The sigma that a continuous learner found for each base kernel.
+    sample_weight : ndarray of shape (m,) or None
+        Weight of each training row, one of weight w counting as w copies; None where each counts once.
     """
 
     family: KernelFamily
@@ -87,6 +93,7 @@ class LearnedKernel:
     offset: float = 0.0
     regularisation: float | None = None
     parameters: np.ndarray | None = None
+    sample_weight: np.ndarray | None = None
 
     @property
     def shares(self) -> np.ndarray:
@@ -106,6 +113,10 @@ class LearnedKernel:
     def _coefficients(self) -> np.ndarray:
         return self.weights[self._active] / self.scales[self._active]
 
+    @property
+    def _grand_mean(self) -> float:
+        return float(mean_over(self.row_means, self.sample_weight))
+
     def gram(self) -> np.ndarray:
         """Return the Gram matrix of the training rows, shape (m, m); centered before offset and power.
 
@@ -115,7 +126,7 @@ class LearnedKernel:
         Rank-one features are not formed either: the result is one product of weighted features.
         """
         K = self._combine(self.X, self.X, symmetric=True)
-        return self._power(subtract_means(K, self.row_means, self.row_means, self.row_means.mean()))
+        return self._power(subtract_means(K, self.row_means, self.row_means, self._grand_mean))
 
     def cross_gram(self, X_new: Rows) -> np.ndarray:
         """Return the kernel between new rows and the training rows, centered with the training rows alone.
@@ -141,9 +152,10 @@ class LearnedKernel:
                 "give the same columns in the same order."
             )
         K = self._combine(move(X_new, self.origin), self.X)
-        return self._power(subtract_means(K, K.mean(axis=1), self.row_means, self.row_means.mean()))
+        rows = mean_over(K, self.sample_weight, axis=1)
+        return self._power(subtract_means(K, rows, self.row_means, self._grand_mean))
 
-    def alignment_with(self, X_new: Rows, target: Target) -> float:
+    def alignment_with(self, X_new: Rows, target: Target, sample_weight: np.ndarray | None = None) -> float:
         """Return the centered alignment of the kernel among new rows with their target kernel.
 
         Parameters
@@ -152,15 +164,17 @@ class LearnedKernel:
             New rows. Not modified.
         target : Target
             Of those rows.
+        sample_weight : ndarray of shape (n,), optional
+            Positive weights of the new rows; by default each counts once, whatever the training rows weigh.
 
         Notes
         -----
         Centered on the new rows themselves; O(n^2) memory.
         """
         X_new = move(as_rows(X_new), self.origin)
-        K = center_gram(self._power(center_gram(self._combine(X_new, X_new, symmetric=True))))
-        Y = target.Y - target.Y.mean(axis=0)
-        return float(np.vdot(Y, K @ Y) / (np.linalg.norm(K) * np.linalg.norm(Y.T @ Y)))
+        w = as_sample_weight(sample_weight, X_new.shape[0])
+        K = self._power(center_gram(self._combine(X_new, X_new, symmetric=True), w))
+        return _alignment(K, target.Y - mean_over(target.Y, w), w)
 
     def _power(self, K: np.ndarray) -> np.ndarray:
         K += self.offset
@@ -185,6 +199,13 @@ class LearnedKernel:
         return K
 
 
+def _alignment(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:
+    """Return the centered alignment of a kernel with ``Y Y'``, of targets less their mean, over rows of weights w."""
+    K = weighted_by_roots(center_gram(K, w), w)
+    Y = Y if w is None else Y * np.sqrt(w)[:, None]
+    return float(np.vdot(Y, K @ Y) / (np.linalg.norm(K) * np.linalg.norm(Y.T @ Y)))
+
+
 def learn_from_moments(
     name: str,
     family: KernelFamily,
@@ -207,7 +228,8 @@ def learn_from_moments(
     X : ndarray or CSR matrix of shape (n, d)
         The data set that ``moments.rows`` counts in. Not modified.
     moments : GramMoments or FeatureMoments
-        Statistics of the training rows, for example ``moments.restrict(training_folds)``.
+        Statistics of the training rows, for example ``moments.restrict(training_folds)``. Where they are of weighted
+        rows, the kernel is: two-stage learners alone take them.
     target : Target, optional
         Of all n rows; one-stage learners need it.
     regularisation : float, default 1
@@ -226,7 +248,8 @@ def learn_from_moments(
     ------
     ValueError
         The learner or the normalisation is unknown, a base kernel or the target is constant on these rows, no base
-        kernel aligns with the target, or a one-stage learner is given no target.
+        kernel aligns with the target, a one-stage learner is given no target, or a learner that does not learn from
+        moments alone is given rows with weights.
 
     Notes
     -----
@@ -278,6 +301,8 @@ def learn_path(
     if normalise not in NORMALISATIONS:
         raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
     learner = LEARNERS[name]
+    if "moments" not in learner.needs:
+        refuse_weights(name, moments.sample_weight)
     if learner.needs == "continuous":
         return _learn_continuous(learner, name, as_rows(X), moments.rows, target, grid, params)
     if learner.needs == "rows":
@@ -372,7 +397,8 @@ class TrainingRows:
 
     def with_unit_diagonal(self) -> TrainingRows:
         """Return the same with all scales times one number: the mean diagonals of the base kernels get mean one."""
-        diagonals = self.moments.centered_traces[self.varying] / self.scales[self.varying] / self.moments.n_rows
+        diagonals = self.moments.centered_traces[self.varying] / self.scales[self.varying]
+        diagonals /= self.moments.total_weight
         return replace(self, scales=self.scales * diagonals.mean())
 
     def kernel(self, solution: Solution, regularisation: float | None = None) -> LearnedKernel:
@@ -398,12 +424,13 @@ class TrainingRows:
             degree=solution.degree,
             offset=solution.offset,
             regularisation=regularisation,
+            sample_weight=moments.sample_weight,
         )
         if kernel.degree == 1:
             return kernel
-        Y = moments.targets - moments.targets.mean(axis=0)
-        K = center_gram(kernel.gram())
-        return replace(kernel, alignment=float(np.vdot(Y, K @ Y) / (np.linalg.norm(K) * moments.target_norm)))
+        w = moments.sample_weight
+        Y = moments.targets - mean_over(moments.targets, w)
+        return replace(kernel, alignment=_alignment(kernel.gram(), Y, w))
 
 
 def learn_kernel(
@@ -412,6 +439,7 @@ def learn_kernel(
     X: Rows,
     y: np.ndarray,
     *,
+    sample_weight: np.ndarray | None = None,
     task: Task | None = None,
     regularisation: float = 1.0,
     normalise: Normalisation = "trace",
@@ -429,6 +457,9 @@ def learn_kernel(
         Training rows, finite. Not modified.
     y : ndarray of shape (m,) or (m, q)
         Labels or numbers. Not modified.
+    sample_weight : ndarray of shape (m,), optional
+        Weights of the rows, positive: one of weight w counts as w copies of it, in the weights of the kernels and in
+        their centering. For two-stage learners; by default each row counts once. Not modified.
     task : {"classification", "regression"}, optional
         By default numbers are a regression (their values are used as they are) and everything else a classification.
     regularisation : float, default 1
@@ -465,6 +496,8 @@ def learn_kernel(
     X = as_rows(X)
     if name not in LEARNERS:
         raise ValueError(f"learner must be one of {', '.join(sorted(LEARNERS))}, got {name!r}.")
+    if "moments" not in LEARNERS[name].needs:
+        refuse_weights(name, sample_weight)
     target = Target.of(y, task)
     if LEARNERS[name].needs == "continuous":
         if len(target) != X.shape[0]:
@@ -474,7 +507,8 @@ def learn_kernel(
     if family is None:
         raise ValueError(f"{name} weighs given base kernels; give family, or use ca or cr.")
     require_directions(family, X)
-    moments = gram_moments(family, X, target.Y, keep_origin=LEARNERS[name].needs == "uncentered moments")
+    keep_origin = LEARNERS[name].needs == "uncentered moments"
+    moments = gram_moments(family, X, target.Y, sample_weight=sample_weight, keep_origin=keep_origin)
     return learn_from_moments(
         name, family, X, moments, target=target, regularisation=regularisation, normalise=normalise, **params
     )

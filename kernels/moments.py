@@ -13,6 +13,7 @@ from typing import Any, overload
 import numpy as np
 from scipy import sparse
 
+from kernels.centering import as_sample_weight, mean_over
 from kernels.families.base import KernelFamily, Rows, as_rows, move
 from kernels.families.feature import FeatureFamily
 from kernels.feature_moments import FeatureMoments
@@ -30,19 +31,23 @@ CONSTANT = 1e-13
 class GramMoments(FoldMoments):
     r"""Exact first-stage statistics of p base kernels over m rows, kept apart by fold group.
 
-    With :math:`G_{kl} = \langle K_k, K_l \rangle_F`, row sums :math:`r_k = K_k \mathbf 1` and totals
-    :math:`s_k = \mathbf 1^\top r_k`, each of a kernel less its constant `shift`:
+    With D the diagonal matrix of the weights w and W their sum (D = I and W = m without weights), products
+    :math:`G_{kl} = \langle K_k, K_l \rangle_F = \sum_{ij} w_i w_j K_k(i, j) K_l(i, j)`, row sums :math:`r_k = K_k w`,
+    totals :math:`s_k = w^\top r_k` and the targets' mean :math:`\bar y = Y^\top w / W`, each of a kernel less its
+    constant `shift`:
 
-    .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F = G_{kl} - \tfrac{2}{m} r_k \cdot r_l + \tfrac{s_k s_l}{m^2}
+    .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F
+              = G_{kl} - \tfrac{2}{W} r_k^\top D r_l + \tfrac{s_k s_l}{W^2}
     .. math:: a_k = \langle K_{kc}, Y Y^\top \rangle_F = \langle K_k, Y Y^\top \rangle_F
-              - 2 \bar y \cdot Y^\top r_k + \lVert \bar y \rVert^2 s_k
+              - 2 \bar y \cdot Y^\top D r_k + \lVert \bar y \rVert^2 s_k
+    .. math:: \operatorname{tr} K_{kc} = \operatorname{tr} K_k - \tfrac{s_k}{W}
 
     `M` and `a` are those of the base kernels as given: centered, not scaled. Without centering, of kernels
     :math:`K_k + c_k` with `shift` c, and of targets as given, :math:`Y_b = Y + \mathbf 1 b^\top`,
 
-    .. math:: \langle K_k + c_k, K_l + c_l \rangle_F = G_{kl} + c_k s_l + c_l s_k + m^2 c_k c_l
-    .. math:: \langle K_k + c_k, Y_b Y_b^\top \rangle_F = \langle K_k, Y Y^\top \rangle_F + 2 b \cdot Y^\top r_k
-              + \lVert b \rVert^2 s_k + c_k \lVert Y_b^\top \mathbf 1 \rVert^2
+    .. math:: \langle K_k + c_k, K_l + c_l \rangle_F = G_{kl} + c_k s_l + c_l s_k + W^2 c_k c_l
+    .. math:: \langle K_k + c_k, Y_b Y_b^\top \rangle_F = \langle K_k, Y Y^\top \rangle_F + 2 b \cdot Y^\top D r_k
+              + \lVert b \rVert^2 s_k + c_k \lVert Y_b^\top w \rVert^2
 
     Attributes
     ----------
@@ -51,15 +56,18 @@ class GramMoments(FoldMoments):
     labels : tuple of int
         The fold groups held.
     rows : ndarray of shape (m,)
-        Position in the data set of each row, sorted by group; `group`, `targets` and `row_sums` follow it.
+        Position in the data set of each row, sorted by group; `group`, `targets`, `row_sums` and `sample_weight`
+        follow it.
     group : ndarray of shape (m,)
         Position in `labels` of each row's group.
     targets : ndarray of shape (m, q)
         Y, less `target_mean`.
     target_mean : ndarray of shape (q,)
-        Mean of Y over all rows of the pass, whatever rows are held.
+        Weighted mean of Y over all rows of the pass, whatever rows are held.
     origin : ndarray of shape (d,)
         Subtracted from every row before a kernel sees it: the mean row where that changes no centered kernel.
+    sample_weight : ndarray of shape (m,) or None
+        w; None where each row counts once.
     shift : ndarray of shape (p,)
         Constant subtracted from each kernel.
     raw : bool
@@ -112,6 +120,7 @@ class GramMoments(FoldMoments):
             targets=Y,
             target_mean=target_mean,
             origin=origin,
+            sample_weight=blocks.sample_weight,
             shift=shift,
             raw=family.translation_invariant or not origin.any(),
             products=part.products,
@@ -122,24 +131,30 @@ class GramMoments(FoldMoments):
 
     @property
     def _sums(self) -> np.ndarray:
-        """Row sums of each shifted kernel over all the columns held, shape (p, m)."""
+        """r, the row sums of each shifted kernel over all the columns held, shape (p, m)."""
         return self.row_sums.sum(axis=0)
+
+    @property
+    def _weighted_sums(self) -> np.ndarray:
+        """D r, the row sums times the weights of their rows, which sum to s, shape (p, m)."""
+        return np.asarray(self._weighted(self._sums.T).T)
 
     @property
     def row_means(self) -> np.ndarray:
         """Mean of each row of each base kernel less `shift`, over the rows held, shape (p, m)."""
-        return self._sums / self.n_rows
+        return self._sums / self.total_weight
 
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the row means of ``sum_k coefficients_k (K_k - shift_k)`` over the rows held, shape (m,)."""
-        return np.asarray(np.tensordot(coefficients, self.row_sums, axes=(0, 1)).sum(axis=0) / self.n_rows)
+        return np.asarray(np.tensordot(coefficients, self.row_sums, axes=(0, 1)).sum(axis=0) / self.total_weight)
 
     @cached_property
     def frobenius(self) -> np.ndarray:
         """M, the Frobenius products of the centered base kernels, shape (p, p); formed once, on first use."""
-        r = self._sums
-        s = r.sum(axis=1)
-        M = self.products.sum(axis=(0, 1)) - (2 / self.n_rows) * (r @ r.T) + np.outer(s, s) / self.n_rows**2
+        r, W = self._sums, self.total_weight
+        Dr = self._weighted(r.T).T
+        s = Dr.sum(axis=1)
+        M = self.products.sum(axis=(0, 1)) - (2 / W) * (r @ Dr.T) + np.outer(s, s) / W**2
         return (M + M.T) / 2
 
     @property
@@ -150,14 +165,13 @@ class GramMoments(FoldMoments):
     @property
     def target(self) -> np.ndarray:
         """a, the Frobenius products of the centered base kernels with the target kernel, shape (p,)."""
-        r = self._sums
-        mean = self.targets.mean(axis=0)
-        return self.target_products.sum(axis=(0, 1)) - 2 * (r @ self.targets) @ mean + (mean @ mean) * r.sum(axis=1)
+        Dr, mean = self._weighted_sums, mean_over(self.targets, self.sample_weight)
+        return self.target_products.sum(axis=(0, 1)) - 2 * (Dr @ self.targets) @ mean + (mean @ mean) * Dr.sum(axis=1)
 
     @property
     def centered_traces(self) -> np.ndarray:
         """Trace of each centered base kernel, shape (p,)."""
-        return self.traces.sum(axis=0) - self._sums.sum(axis=1) / self.n_rows
+        return self.traces.sum(axis=0) - self._weighted_sums.sum(axis=1) / self.total_weight
 
     @cached_property
     def constant(self) -> np.ndarray:
@@ -165,7 +179,7 @@ class GramMoments(FoldMoments):
         centered = self.frobenius_diagonal
         around_shift = np.einsum("ghkk->k", self.products)
         # A kernel that is constant equals its shift up to rounding, and both norms are zero or rounding.
-        whole = around_shift + (self.n_rows * self.shift) ** 2
+        whole = around_shift + (self.total_weight * self.shift) ** 2
         return (centered <= CONSTANT * around_shift) | (centered <= (4 * np.finfo(np.float64).eps) ** 2 * whole)
 
     def refuse_constants(self) -> None:
@@ -190,8 +204,8 @@ class GramMoments(FoldMoments):
             The kernels are those of moved rows; see `raw`.
         """
         self._require_raw()
-        s = self._sums.sum(axis=1)
-        shifts = np.outer(self.shift, s + self.n_rows**2 * self.shift / 2)
+        s = self._weighted_sums.sum(axis=1)
+        shifts = np.outer(self.shift, s + self.total_weight**2 * self.shift / 2)
         G = self.products.sum(axis=(0, 1))
         return (G + G.T) / 2 + (shifts + shifts.T)
 
@@ -210,9 +224,9 @@ class GramMoments(FoldMoments):
             The kernels are those of moved rows; see `raw`.
         """
         self._require_raw()
-        r, mean, total = self._sums, self.target_mean, self._raw_targets.sum(axis=0)
+        Dr, mean, total = self._weighted_sums, self.target_mean, self._weighted(self._raw_targets).sum(axis=0)
         of_shifted = (
-            self.target_products.sum(axis=(0, 1)) + 2 * (r @ self.targets) @ mean + (mean @ mean) * r.sum(axis=1)
+            self.target_products.sum(axis=(0, 1)) + 2 * (Dr @ self.targets) @ mean + (mean @ mean) * Dr.sum(axis=1)
         )
         return of_shifted + self.shift * (total @ total)
 
@@ -256,12 +270,13 @@ class GramMoments(FoldMoments):
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return plain arrays, without any object dtype, that `from_arrays` reads back."""
-        return {item.name: np.asarray(getattr(self, item.name)) for item in fields(self)}
+        given = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: np.asarray(value) for name, value in given.items() if value is not None}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> GramMoments:
         """Return the moments that `to_arrays` was called on."""
-        given: dict[str, Any] = {item.name: arrays[item.name] for item in fields(cls)}
+        given: dict[str, Any] = {name: arrays[name] for item in fields(cls) if (name := item.name) in arrays}
         given["names"] = tuple(str(name) for name in given["names"])
         given["labels"] = tuple(int(label) for label in given["labels"])
         given["raw"] = bool(given["raw"])
@@ -278,6 +293,7 @@ def gram_moments(
     Y: np.ndarray,
     groups: np.ndarray | None = None,
     *,
+    sample_weight: np.ndarray | None = None,
     keep_origin: bool = False,
     mapper: Mapper | None = None,
 ) -> FeatureMoments: ...
@@ -288,6 +304,7 @@ def gram_moments(
     Y: np.ndarray,
     groups: np.ndarray | None = None,
     *,
+    sample_weight: np.ndarray | None = None,
     keep_origin: bool = False,
     block_rows: int | None = None,
     dtype: type[np.float64] | type[np.float32] = np.float64,
@@ -301,6 +318,7 @@ def gram_moments(
     Y: np.ndarray,
     groups: np.ndarray | None = None,
     *,
+    sample_weight: np.ndarray | None = None,
     keep_origin: bool = False,
     block_rows: int | None = None,
     dtype: type[np.float64] | type[np.float32] = np.float64,
@@ -320,6 +338,9 @@ def gram_moments(
         Numeric targets: one column an output, labels as plus and minus one, or one column a class. Not modified.
     groups : ndarray of int of shape (m,), optional
         Fold group of each row; None puts all rows into group 0.
+    sample_weight : ndarray of shape (m,), optional
+        Weights of the rows, positive: one of weight w counts as w copies of it; by default each counts once. Not
+        modified. With weights, sums are formed by NumPy.
     keep_origin : bool, default False
         Do not move the rows to their mean: needed where kernels are used uncentered and moving the rows would change
         them (the linear kernel). Rows far from the origin then lose digits of their centered kernels.
@@ -345,7 +366,7 @@ def gram_moments(
     Raises
     ------
     ValueError
-        Lengths differ, fewer than two rows, `X` or `Y` is not finite, or `Y` is constant.
+        Lengths differ, fewer than two rows, `X` or `Y` is not finite, `Y` is constant, or a weight is not positive.
 
     Notes
     -----
@@ -368,13 +389,15 @@ def gram_moments(
         raise ValueError("Y must be finite, got NaN or infinity; drop those rows.")
     if not np.ptp(Y, axis=0).any():
         raise ValueError("Y must vary, got a constant target, with which no kernel can align.")
+    w = as_sample_weight(sample_weight, m)
     if isinstance(family, FeatureFamily):
-        return FeatureMoments.of(family, X, Y, groups)
-    blocks = RowBlocks.of(groups, block_rows or block_rows_for(family.n_seeds if compiled else family.n_kernels))
-    target_mean = Y.mean(axis=0)
+        return FeatureMoments.of(family, X, Y, groups, w)
+    compiled = compiled and w is None
+    blocks = RowBlocks.of(groups, block_rows or block_rows_for(family.n_seeds if compiled else family.n_kernels), w)
+    target_mean = mean_over(Y, w)
     X_sorted, Y_sorted = X[blocks.order], (Y - target_mean)[blocks.order]
     moves = family.translates and not keep_origin and not sparse.issparse(X)
-    origin = X.mean(axis=0) if moves else np.zeros(X.shape[1])
+    origin = mean_over(X, w) if moves else np.zeros(X.shape[1])
     X_sorted = move(X_sorted, origin)
     shift = choose_shift(family, X_sorted)
     X_sorted = X_sorted.astype(dtype, copy=False)

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from scipy import sparse
+
+from kernels.centering import mean_over
+from kernels.families.base import Rows
 
 
 @dataclass(frozen=True)
 class FoldMoments(ABC):
-    """Base of `GramMoments` and `FeatureMoments`: the rows held, and all that follows from M, a and the targets.
+    r"""Base of `GramMoments` and `FeatureMoments`: the rows held, and all that follows from M, a and the targets.
+
+    A row of weight w counts as w copies of it. With D the diagonal matrix of the weights and W their sum, a kernel is
+    centered by the weighted mean and products count pairs of rows by both their weights,
+
+    .. math:: K_c = H K H^\top, \quad H = I - \tfrac1W \mathbf 1 \mathbf 1^\top D, \qquad
+              \langle K, L \rangle_F = \operatorname{tr}(D K D L), \qquad \operatorname{tr} K = \sum_i w_i K_{ii}
+
+    so that these are the products and traces of the repeated rows. Without weights D = I and W = m.
 
     Attributes
     ----------
@@ -27,9 +39,11 @@ class FoldMoments(ABC):
     targets : ndarray of shape (m, q)
         Y, less `target_mean`.
     target_mean : ndarray of shape (q,)
-        Mean of Y over all rows of the pass, whatever rows are held.
+        Weighted mean of Y over all rows of the pass, whatever rows are held.
     origin : ndarray of shape (d,)
         Subtracted from every row before a kernel sees it.
+    sample_weight : ndarray of shape (m,) or None
+        Weight of each row; None where each counts once.
     """
 
     names: tuple[str, ...]
@@ -39,16 +53,32 @@ class FoldMoments(ABC):
     targets: np.ndarray
     target_mean: np.ndarray
     origin: np.ndarray
+    sample_weight: np.ndarray | None = field(default=None, kw_only=True)
 
     @property
     def n_rows(self) -> int:
-        """m, the number of rows."""
+        """m, the number of rows, whatever they weigh."""
         return len(self.rows)
+
+    @property
+    def total_weight(self) -> float:
+        """W, the sum of the rows' weights: how many rows they count as."""
+        return float(self.n_rows if self.sample_weight is None else self.sample_weight.sum())
 
     @property
     def n_kernels(self) -> int:
         """p, the number of base kernels."""
         return len(self.names)
+
+    def _weighted(self, values: Rows, power: float = 1.0) -> Rows:
+        """Return values of the rows, shape (m, ...), times a power of the rows' weights; the values themselves without.
+
+        Products of values times the roots of the weights are sums over weighted rows, and symmetric to the last digit.
+        """
+        if self.sample_weight is None:
+            return values
+        factors = (self.sample_weight**power)[:, None]
+        return values.multiply(factors).tocsr() if sparse.issparse(values) else values * factors
 
     # Centered --------------------------------------------------------------------------------------------------------
 
@@ -77,12 +107,12 @@ class FoldMoments(ABC):
 
     @property
     def _centered_targets(self) -> np.ndarray:
-        return self.targets - self.targets.mean(axis=0)
+        return self.targets - mean_over(self.targets, self.sample_weight)
 
     @property
     def target_norm(self) -> float:
         """Frobenius norm of the centered target kernel."""
-        return _kernel_norm(self._centered_targets)
+        return self._kernel_norm(self._centered_targets)
 
     @property
     def alignments(self) -> np.ndarray:
@@ -113,7 +143,7 @@ class FoldMoments(ABC):
     @property
     def uncentered_target_norm(self) -> float:
         """Frobenius norm of the target kernel as given."""
-        return _kernel_norm(self._raw_targets)
+        return self._kernel_norm(self._raw_targets)
 
     @property
     def uncentered_alignments(self) -> np.ndarray:
@@ -125,6 +155,11 @@ class FoldMoments(ABC):
         """
         squared_norms = self.uncentered_frobenius_diagonal
         return _alignments(self.uncentered_target, squared_norms, squared_norms <= 0, self.uncentered_target_norm)
+
+    def _kernel_norm(self, Y: np.ndarray) -> float:
+        """Return the Frobenius norm of ``Y Y'`` without forming it."""
+        Y = self._weighted(Y, 0.5)
+        return float(np.linalg.norm(Y.T @ Y))
 
     # Fold groups -----------------------------------------------------------------------------------------------------
 
@@ -146,13 +181,9 @@ class FoldMoments(ABC):
             "rows": self.rows[held],
             "group": np.searchsorted(keep, self.group[held]),
             "targets": self.targets[held],
+            "sample_weight": None if self.sample_weight is None else self.sample_weight[held],
         }
         return keep, held, attributes
-
-
-def _kernel_norm(Y: np.ndarray) -> float:
-    """Return the Frobenius norm of ``Y Y'`` without forming it."""
-    return float(np.linalg.norm(Y.T @ Y))
 
 
 def _alignments(products: np.ndarray, squared_norms: np.ndarray, zero: np.ndarray, target_norm: float) -> np.ndarray:

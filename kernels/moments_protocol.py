@@ -24,13 +24,17 @@ class Moments(Protocol):
     targets : ndarray of shape (m, q)
         Y, less `target_mean`.
     target_mean : ndarray of shape (q,)
-        Mean of Y over all rows of the pass, whatever rows are held.
+        Weighted mean of Y over all rows of the pass, whatever rows are held.
     shift : ndarray of shape (p,)
         Constant subtracted from each base kernel.
     origin : ndarray of shape (d,)
         Subtracted from every row before a kernel sees it.
+    sample_weight : ndarray of shape (m,) or None
+        Weight of each row: one of weight w counts as w copies, in all that follows. None where each counts once.
     n_rows, n_kernels : int
-        m and p.
+        m, whatever the rows weigh, and p.
+    total_weight : float
+        W, the sum of the rows' weights; m without weights.
     frobenius : ndarray of shape (p, p)
         M, the Frobenius products of the centered base kernels.
     frobenius_diagonal : ndarray of shape (p,)
@@ -68,9 +72,13 @@ class Moments(Protocol):
     @property
     def origin(self) -> np.ndarray: ...
     @property
+    def sample_weight(self) -> np.ndarray | None: ...
+    @property
     def n_rows(self) -> int: ...
     @property
     def n_kernels(self) -> int: ...
+    @property
+    def total_weight(self) -> float: ...
     @property
     def frobenius(self) -> np.ndarray: ...
     @property

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from kernels.centering import mean_over
 from kernels.moments_protocol import Moments
 
 Normalisation = Literal["trace", "frobenius", "none"]
@@ -63,7 +64,16 @@ class NormalisedProducts:
 def require_informative(moments: Moments) -> None:
     """Raise ValueError if the target or a base kernel is constant on the rows of `moments`; of features, if all are."""
     # Targets are kept less their mean over the whole pass, so a constant one is zero or that mean's rounding.
-    magnitude = float(np.linalg.norm(moments.targets)) ** 2
+    magnitude = moments.total_weight * mean_over(moments.targets**2, moments.sample_weight).sum()
     if not moments.target_norm > (4 * np.finfo(np.float64).eps) ** 2 * magnitude:
         raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
     moments.refuse_constants()
+
+
+def refuse_weights(learner: str, sample_weight: np.ndarray | None) -> None:
+    """Raise ValueError if rows have weights, for a learner that does not learn from moments alone."""
+    if sample_weight is not None:
+        raise ValueError(
+            f"{learner} learns from rows that count once each, got sample_weight; leave it out, or take a learner of "
+            "alignments, such as alignf."
+        )

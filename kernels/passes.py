@@ -36,16 +36,19 @@ class RowBlocks:
         Position in `labels` of the group of each block.
     labels : tuple of int
         The distinct fold groups, ascending.
+    sample_weight : ndarray of shape (m,) or None
+        Weight of each sorted row; None where each counts once.
     """
 
     order: np.ndarray
     bounds: np.ndarray
     group: np.ndarray
     labels: tuple[int, ...]
+    sample_weight: np.ndarray | None = None
 
     @classmethod
-    def of(cls, groups: np.ndarray, block_rows: int) -> RowBlocks:
-        """Return the blocks of at most `block_rows` rows for the fold group of each row."""
+    def of(cls, groups: np.ndarray, block_rows: int, sample_weight: np.ndarray | None = None) -> RowBlocks:
+        """Return the blocks of at most `block_rows` rows for the fold group, and the weight, of each row."""
         labels, codes = np.unique(groups, return_inverse=True)
         order = np.argsort(codes, kind="stable")
         bounds, group = [0], []
@@ -54,7 +57,13 @@ class RowBlocks:
             start = bounds[-1]
             bounds += [start + size * (i + 1) // pieces for i in range(pieces)]
             group += [g] * pieces
-        return cls(order, np.asarray(bounds), np.asarray(group), tuple(int(label) for label in labels))
+        return cls(
+            order,
+            np.asarray(bounds),
+            np.asarray(group),
+            tuple(int(label) for label in labels),
+            None if sample_weight is None else sample_weight[order],
+        )
 
     def __len__(self) -> int:
         return len(self.group)
@@ -62,6 +71,11 @@ class RowBlocks:
     def rows(self, block: int) -> slice:
         """Return the sorted rows of a block."""
         return slice(int(self.bounds[block]), int(self.bounds[block + 1]))
+
+    def side(self, block: int, X: Rows, Y: np.ndarray) -> Side:
+        """Return the rows of a block out of all sorted rows, as one side of a tile."""
+        rows = self.rows(block)
+        return Side(X[rows], Y[rows], None if self.sample_weight is None else self.sample_weight[rows])
 
     def super_tiles(self, rows: int) -> Iterator[list[Pair]]:
         """Yield lists of block pairs (i <= j); together they hold every unordered pair once.
@@ -78,9 +92,37 @@ class RowBlocks:
                 yield [(i, j) for i in first for j in second if i <= j]
 
 
+@dataclass(frozen=True)
+class Side:
+    """The rows along one side of a tile.
+
+    Attributes
+    ----------
+    X : ndarray or CSR matrix of shape (a, d)
+    Y : ndarray of shape (a, q)
+        Their targets.
+    w : ndarray of shape (a,) or None
+        Their weights; None where each counts once.
+    """
+
+    X: Rows
+    Y: np.ndarray
+    w: np.ndarray | None
+
+    def traces(self, family: KernelFamily, shift: np.ndarray) -> np.ndarray:
+        """Return the trace of each kernel less its shift over these rows, shape (p,)."""
+        diagonals = family.diag(self.X)
+        if self.w is None:
+            return np.asarray(diagonals.sum(axis=1) - shift * self.X.shape[0])
+        return np.asarray(diagonals @ self.w - shift * self.w.sum())
+
+
 @dataclass
 class MomentsPart:
     """Sums over some tiles; adding two parts over disjoint tiles gives the part over both.
+
+    Where rows have weights, a row of weight w counts as w copies in all sums over it: sums over pairs count each by the
+    weights of both rows, row sums each column by its own.
 
     Addition is associative and commutative up to rounding, and a part stays small: its row sums cover only
     the row blocks and fold groups that its tiles touch.
@@ -167,7 +209,8 @@ def moments_part(
     pairs : iterable of (int, int)
         Block pairs, the first not above the second; a pair off the diagonal also stands for its transpose.
     compiled : bool, default True
-        Whether sums are formed by the compiled step, or by NumPy from the whole tile: slower, and the oracle.
+        Whether sums are formed by the compiled step, or by NumPy from the whole tile: slower, and the oracle. Those of
+        rows with weights always are by NumPy.
 
     Returns
     -------
@@ -180,21 +223,21 @@ def moments_part(
     """
     part = MomentsPart.zero(len(blocks.labels), family.n_kernels)
     largest = int(np.diff(blocks.bounds).max())
+    compiled = compiled and blocks.sample_weight is None
     sums_of = _compiled_sums(family, shift, X.dtype, largest) if compiled else _numpy_sums(family, shift)
-    loaded: tuple[int, Rows] = (-1, X)
+    loaded, above = -1, Side(X, Y, None)
     with one_blas_thread():
         for i, j in pairs:
-            if loaded[0] != i:
-                loaded = (i, X[blocks.rows(i)])
-            A = loaded[1]
-            B = A if i == j else X[blocks.rows(j)]
-            G, T, rows, columns = sums_of(A, B, Y[blocks.rows(i)], Y[blocks.rows(j)])
+            if loaded != i:
+                loaded, above = i, blocks.side(i, X, Y)
+            beside = above if i == j else blocks.side(j, X, Y)
+            G, T, rows, columns = sums_of(above, beside)
             g, h = int(blocks.group[i]), int(blocks.group[j])
             part.products[g, h] += G
             part.target_products[g, h] += T
             _add_row_sums(part, i, h, rows)
             if i == j:
-                part.traces[g] += family.diag(A).sum(axis=1) - shift * A.shape[0]
+                part.traces[g] += above.traces(family, shift)
             else:
                 part.products[h, g] += G
                 part.target_products[h, g] += T
@@ -206,15 +249,23 @@ Sums = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Of one tile: products (p, p), products with the target kernel (p,), row sums (p, a), column sums (p, b)."""
 
 
-SumsOf = Callable[[Rows, Rows, np.ndarray, np.ndarray], Sums]
-"""Of the tile of rows A and B with targets U and V."""
+SumsOf = Callable[[Side, Side], Sums]
+"""Of the tile of some rows, its first axis, with others."""
 
 
 def _numpy_sums(family: KernelFamily, shift: np.ndarray) -> SumsOf:
-    def sums_of(A: Rows, B: Rows, U: np.ndarray, V: np.ndarray) -> Sums:
-        E = family.tile(A, B, shift).astype(np.float64, copy=False)
+    def sums_of(above: Side, beside: Side) -> Sums:
+        E = family.tile(above.X, beside.X, shift).astype(np.float64, copy=False)
+        L = above.Y @ beside.Y.T
+        if above.w is None or beside.w is None:
+            rows, columns = E.sum(axis=2), E.sum(axis=1)
+        else:
+            rows, columns = E @ beside.w, above.w @ E
+            roots = np.sqrt(np.outer(above.w, beside.w))
+            E *= roots
+            L *= roots
         flat = E.reshape(len(E), -1)
-        return flat @ flat.T, flat @ (U @ V.T).ravel(), E.sum(axis=2), E.sum(axis=1)
+        return flat @ flat.T, flat @ L.ravel(), rows, columns
 
     return sums_of
 
@@ -227,7 +278,8 @@ def _compiled_sums(family: KernelFamily, shift: np.ndarray, dtype: np.dtype, lar
     buffer = np.empty(n_seeds * largest**2, dtype=dtype)
     padded = -(-p // block) * block
 
-    def sums_of(A: Rows, B: Rows, U: np.ndarray, V: np.ndarray) -> Sums:
+    def sums_of(above: Side, beside: Side) -> Sums:
+        A, B, U, V = above.X, beside.X, above.Y, beside.Y
         seeds = buffer[: n_seeds * A.shape[0] * B.shape[0]].reshape(n_seeds, A.shape[0], B.shape[0])
         family.fill_seeds(A, B, shift, seeds)
         U, V = U.astype(seeds.dtype, copy=False), np.ascontiguousarray(V.T, dtype=seeds.dtype)

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 from scipy import sparse
 
+from kernels.centering import as_sample_weight
 from kernels.families import (
     CosineFamily,
     DirichletFamily,
@@ -45,6 +46,9 @@ DESCRIPTION = "description"
 VECTORS = ("weights", "scales", "alignments", "origin", "shift", "row_means")
 """Fields of a kernel that are arrays of float64; all but the alignments must be finite."""
 
+OPTIONAL = ("parameters", "sample_weight")
+"""The same of fields that may be None and are not written then."""
+
 PARTS = ("X_data", "X_indices", "X_indptr", "X_shape")
 """Arrays of training rows in CSR form."""
 
@@ -71,9 +75,9 @@ def kernel_to_arrays(kernel: LearnedKernel) -> dict[str, np.ndarray]:
     Returns
     -------
     arrays : dict of str to ndarray
-        The numeric fields under their names, dense rows as ``X`` and sparse ones as ``X_data``, ``X_indices``,
-        ``X_indptr`` and ``X_shape``; under ``description`` the UTF-8 bytes of a JSON text that holds all else. Not
-        copied where they need not be.
+        The numeric fields that the kernel has under their names, dense rows as ``X`` and sparse ones as ``X_data``,
+        ``X_indices``, ``X_indptr`` and ``X_shape``; under ``description`` the UTF-8 bytes of a JSON text that holds all
+        else. Not copied where they need not be.
 
     Raises
     ------
@@ -97,6 +101,7 @@ def kernel_to_arrays(kernel: LearnedKernel) -> dict[str, np.ndarray]:
             "regularisation": None if kernel.regularisation is None else _plain(kernel.regularisation),
             "certificate": None if kernel.certificate is None else _certificate_to_data(kernel.certificate),
             "storage": storage,
+            **({} if kernel.sample_weight is None else {"weighted": True}),
             "family": family_to_data(kernel.family),
         },
         allow_nan=False,
@@ -106,8 +111,8 @@ def kernel_to_arrays(kernel: LearnedKernel) -> dict[str, np.ndarray]:
         DESCRIPTION: np.frombuffer(text.encode(), dtype=np.uint8),
         "rows": np.asarray(kernel.rows, dtype=np.intp),
     }
-    if kernel.parameters is not None:
-        arrays["parameters"] = np.asarray(kernel.parameters, dtype=np.float64)
+    optional = {name: getattr(kernel, name) for name in OPTIONAL}
+    arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in optional.items() if value is not None}
     if storage == "dense":
         return {**arrays, "X": np.asarray(kernel.X, dtype=np.float64)}
     X = kernel.X
@@ -145,6 +150,9 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
         raise ValueError(
             f"family of the saved kernel must be flat, got unions in unions without end; {ADVICE}."
         ) from None
+    weighted = fields.flag("weighted")
+    if "sample_weight" in arrays and not weighted:
+        _refuse("sample_weight must be there only where the description says weighted, got one that does not")
     certificate, regularisation = fields.data.get("certificate"), fields.data.get("regularisation")
     normalise: dict[str, Normalisation] = {name: name for name in NORMALISATIONS}
     kernel = LearnedKernel(
@@ -159,6 +167,7 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
         offset=fields.number("offset", finite=False),
         regularisation=None if regularisation is None else fields.number("regularisation", finite=False),
         parameters=_numeric(arrays, "parameters") if "parameters" in arrays else None,
+        sample_weight=_numeric(arrays, "sample_weight") if weighted else None,
         **{name: _numeric(arrays, name) for name in VECTORS},
     )
     require_sound(kernel)
@@ -197,6 +206,7 @@ def require_sound(kernel: LearnedKernel) -> None:
         raise ValueError(
             "scales must be positive wherever a weight is not zero, got others; learn and save the kernel again."
         )
+    as_sample_weight(kernel.sample_weight, m)
     if kernel.degree < 1:
         raise ValueError(
             f"degree must be a whole number of at least 1, got {kernel.degree}; learn and save the kernel again."
@@ -517,6 +527,12 @@ class Fields:
     def whole(self, name: str) -> int:
         """Return an integer."""
         return self.whole_of(name, self.data.get(name))
+
+    def flag(self, name: str) -> bool:
+        """Return whether something is so; where nothing is said it is not."""
+        if not isinstance(value := self.data.get(name, False), bool):
+            self.refuse(name, "true or false", value)
+        return value
 
     def items(self, name: str) -> list[Any]:
         """Return a list."""
