@@ -4,6 +4,10 @@ Base kernels come in families, one pass over tiles gives their alignment statist
 learners turn those into weights, predictors use the learned kernel.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from kernels.centering import center_cross_gram, center_gram, centered_alignment
 from kernels.ensemble import KernelEnsemble
 from kernels.families import (
@@ -31,6 +35,14 @@ from kernels.protocol import FoldResult, Hypotheses, KernelPredictors, Trial, as
 from kernels.serialisation import load_kernel, save_kernel
 from kernels.targets import Target
 
+if TYPE_CHECKING:
+    from kernels.estimators import (
+        KernelLearningClassifier,
+        KernelLearningRegressor,
+        LearnedKernelTransformer,
+        default_family,
+    )
+
 NUMERICS_VERSION = 1
 """Raised whenever a weight or score may move by more than rounding; stored results of another version are not used."""
 
@@ -51,10 +63,13 @@ __all__ = [
     "Hypotheses",
     "KernelEnsemble",
     "KernelFamily",
+    "KernelLearningClassifier",
+    "KernelLearningRegressor",
     "KernelPredictors",
     "KernelRidgePath",
     "LaplacianFamily",
     "LearnedKernel",
+    "LearnedKernelTransformer",
     "LinearFamily",
     "Moments",
     "MomentsPart",
@@ -71,6 +86,7 @@ __all__ = [
     "center_cross_gram",
     "center_gram",
     "centered_alignment",
+    "default_family",
     "evaluate",
     "gram_moments",
     "gram_operator",
@@ -86,3 +102,24 @@ __all__ = [
     "trials",
     "unif",
 ]
+
+LATE = {
+    "KernelLearningClassifier": "kernels.estimators",
+    "KernelLearningRegressor": "kernels.estimators",
+    "LearnedKernelTransformer": "kernels.estimators",
+    "default_family": "kernels.estimators",
+}
+"""Exported names that are imported with their first use: they bring scikit-learn along, and that pandas."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(LATE[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(LATE))

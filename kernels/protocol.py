@@ -51,6 +51,8 @@ class FoldResult:
         Position of the chosen Lambda on the grid.
     validation_errors : ndarray of shape (L,)
         Of the chosen candidate, along the grid.
+    candidate_errors : ndarray of shape (n_candidates, L)
+        Validation errors of all candidates; NaN for those that were not compared by error.
     regularisation : float
         The chosen Lambda.
     edge : bool
@@ -63,6 +65,7 @@ class FoldResult:
     candidate: int
     position: int
     validation_errors: np.ndarray
+    candidate_errors: np.ndarray
     regularisation: float
     edge: bool
     n_train: int
@@ -129,9 +132,11 @@ class KernelPredictors:
         self._fitted: list[tuple[LearnedKernel, np.ndarray | float, RegularisationPath]] = []
         with blas_threads_for(len(training)):
             for kernel in kernels:
-                K, new_rows = _usable_gram(kernel)
+                K, new_rows = usable_gram(kernel)
                 values = grid if kernel.regularisation is None else [kernel.regularisation]
-                self._fitted.append((kernel, new_rows, PREDICTORS[predictor].fit(K, training, values)))
+                weighted = {} if kernel.sample_weight is None else {"sample_weight": kernel.sample_weight}
+                path = PREDICTORS[predictor].fit(K, training, values, **weighted)
+                self._fitted.append((kernel, new_rows, path))
 
     def predict(self, X_new: Rows) -> np.ndarray:
         """Return predictions for new rows in the terms of the target, one row a regularisation."""
@@ -169,16 +174,41 @@ class KernelPredictors:
         return float(np.mean([kernel.alignment_with(X_new, target_new) for kernel in self.kernels]))
 
 
-def _usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
-    """Return the Gram matrix that a predictor is fitted on, and what a cross-Gram matrix is multiplied by for it."""
-    K = kernel.gram()
+def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
+    r"""Return the Gram matrix that a predictor is fitted on, and what a cross-Gram matrix is multiplied by for it.
+
+    Parameters
+    ----------
+    kernel : LearnedKernel
+        Not modified.
+
+    Returns
+    -------
+    K : ndarray of shape (m, m)
+        Positive semi-definite and, of a kernel that was learned for no regularisation in particular, of mean diagonal
+        one.
+    new_rows : ndarray of shape (m, m) or float
+        ``kernel.cross_gram(X) @ new_rows``, or times it, is the same kernel between new rows and the training rows.
+
+    Notes
+    -----
+    With sample weights w, :math:`D = \operatorname{diag} \sqrt w` and U the eigenvectors of :math:`D K D` of positive
+    eigenvalues, K becomes :math:`D^{-1} (D K D)_+ D^{-1}` and the matrix for new rows :math:`D U U^\top D^{-1}`: what
+    rows that are repeated w times give. The mean diagonal is weighted likewise. O(m^3) for a kernel with negative
+    weights, and O(m^2) for others.
+    """
+    K, weights = kernel.gram(), kernel.sample_weight
     projection = None
     if kernel.indefinite:
-        eigenvalues, Q = np.linalg.eigh(K)
+        root = np.ones(len(K)) if weights is None else np.sqrt(weights)
+        eigenvalues, Q = np.linalg.eigh(K if weights is None else K * root * root[:, None])
         Q = Q[:, eigenvalues > 0]
-        projection = Q @ Q.T
+        projection = (Q * root[:, None]) @ (Q / root[:, None]).T
+        Q /= root[:, None]
         K = (Q * eigenvalues[eigenvalues > 0]) @ Q.T
-    unit = np.trace(K) / len(K) if kernel.regularisation is None else 1.0
+    unit = 1.0
+    if kernel.regularisation is None:
+        unit = float(np.trace(K) / len(K) if weights is None else np.average(K.diagonal(), weights=weights))
     return K / unit, 1.0 / unit if projection is None else projection / unit
 
 
@@ -380,6 +410,8 @@ def evaluate(
     position, best = divmod(int(errors[trial.validation].T.argmin()), len(considered))
     candidate = considered[best]
     validation, grid = errors[trial.validation][best], candidates[candidate].grid
+    candidate_errors = np.full((len(candidates), validation.size), np.nan)
+    candidate_errors[considered] = errors[trial.validation]
     test = target.take(np.flatnonzero(folds == trial.test))
     return FoldResult(
         error=float(errors[trial.test][best, position]),
@@ -387,6 +419,7 @@ def evaluate(
         candidate=candidate,
         position=position,
         validation_errors=validation,
+        candidate_errors=candidate_errors,
         regularisation=float(grid[position]),
         edge=_still_falling(validation, position),
         n_train=len(training),

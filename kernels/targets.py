@@ -10,6 +10,11 @@ import numpy as np
 
 Task = Literal["classification", "regression"]
 
+Labels = Literal["text", "integer", "boolean"]
+
+_LABELS: dict[str, Labels] = {"i": "integer", "u": "integer", "b": "boolean"}
+"""What labels of a kind of dtype are; all others are text."""
+
 
 @dataclass(frozen=True)
 class Target:
@@ -22,11 +27,14 @@ class Target:
         Numbers (regression), or the position of each label in `classes` (classification).
     classes : tuple of str
         Names of the classes, empty for regression.
+    labels : {"text", "integer", "boolean"}
+        What the classes were given as.
     """
 
     task: Task
     values: np.ndarray
     classes: tuple[str, ...] = ()
+    labels: Labels = "text"
 
     @classmethod
     def of(cls, y: np.ndarray, task: Task | None = None) -> Target:
@@ -55,7 +63,8 @@ class Target:
         classes, codes = np.unique(y, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(f"y must hold at least two classes, got only {classes.tolist()}.")
-        return cls("classification", codes, tuple(str(label) for label in classes))
+        names = tuple(str(label) for label in classes)
+        return cls("classification", codes, names, _LABELS.get(y.dtype.kind, "text"))
 
     def __len__(self) -> int:
         return len(self.values)
@@ -83,6 +92,18 @@ class Target:
         if len(self.classes) == 2:
             return (scores[..., 0] > 0).astype(np.intp)
         return scores.argmax(axis=-1)
+
+    @property
+    def given(self) -> np.ndarray:
+        """The target as it was given: numbers, or labels of their own type."""
+        if self.task == "regression":
+            return self.values
+        classes = np.asarray(self.classes)
+        if self.labels == "integer":
+            classes = classes.astype(np.int64)
+        elif self.labels == "boolean":
+            classes = classes == "True"
+        return classes[self.values]
 
     @property
     def metric(self) -> str:

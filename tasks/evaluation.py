@@ -54,6 +54,7 @@ COLUMNS = pa.schema(
         ("weights", pa.list_(pa.float64())),
         ("trivial_error", pa.float64()),
         ("validation_error", pa.float64()),
+        ("candidate_errors", pa.list_(pa.list_(pa.float64()))),
         ("regularisation", pa.float64()),
         ("grid_edge", pa.bool_()),
         ("kernels", pa.list_(pa.string())),
@@ -70,9 +71,10 @@ COLUMNS = pa.schema(
 """One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
 
 `weights` are mu for the base kernels as normalised; `learner` is the name in reports and `algorithm` that of the table;
-`params` is JSON. `parameters` holds the sigma of each base kernel that a continuous learner found. `certificate` is the
-relative residual of the measure beside it, null where nothing is iterated; for a learner that is solved for each Lambda
-all belong to the chosen one.
+`params` is JSON. `candidate_errors` are validation errors, a row a combination of `tune`, along the grid. `parameters`
+holds the sigma of each base kernel that a continuous learner found. `certificate` is the relative residual of the
+measure beside it, null where nothing is iterated; for a learner that is solved for each Lambda all belong to the chosen
+one.
 """
 
 
@@ -220,6 +222,7 @@ def _evaluate_trials(
             "n_train": result.n_train,
             "trivial_error": result.trivial_error,
             "validation_error": float(result.validation_errors.min()),
+            "candidate_errors": result.candidate_errors.tolist(),
             "regularisation": result.regularisation,
             "grid_edge": result.edge,
             **_learned_columns(learned[result.candidate], family, result.position),

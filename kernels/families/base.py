@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -54,15 +54,37 @@ class TilePlan:
         return cls(np.concatenate(orders), np.concatenate(halves), np.concatenate([plan.offset for plan in plans]))
 
 
+SHOWN = 24
+"""Most values of a family that `repr` shows; of more it tells the number."""
+
+
 class KernelFamily(ABC):
     """p base kernels that share work, evaluated one tile of pairs at a time.
 
     Notes
     -----
+    A family never changes: copies are the family itself, and two of one class with the same parameters are equal.
+
     A tile holds the values of all p kernels for every pair of a row of `A` and a row of `B`. Centered
     quantities do not change when a constant is added to a kernel, so a caller may ask for ``K - shift``:
     a family that knows how to form that difference without cancellation (Gaussians, by ``expm1``) does.
     """
+
+    def _values(self) -> Hashable:
+        """Return what tells families of this class apart; by default the object itself."""
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        assert isinstance(other, KernelFamily)
+        return self is other or self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._values()))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self
 
     @property
     @abstractmethod
@@ -124,6 +146,11 @@ class KernelFamily(ABC):
     @abstractmethod
     def subset(self, kernels: Sequence[int]) -> KernelFamily:
         """Return the family of the base kernels at the given positions, in that order."""
+
+
+def listed(values: Sequence[str], what: str = "values") -> str:
+    """Return values as a list that Python reads, or their number where they are more than `SHOWN`."""
+    return f"[{', '.join(values)}]" if len(values) <= SHOWN else f"<{len(values)} {what}>"
 
 
 def as_rows(X: Rows) -> Rows:

@@ -30,6 +30,9 @@ class CosineFamily(KernelFamily):
     def __repr__(self) -> str:
         return "CosineFamily()"
 
+    def _values(self) -> tuple[()]:
+        return ()
+
     @property
     def names(self) -> tuple[str, ...]:
         return ("cosine",)

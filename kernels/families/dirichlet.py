@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from kernels.families.base import KernelFamily, Rows
+from kernels.families.base import KernelFamily, Rows, listed
+from kernels.families.exponential import as_power
 
 LARGEST_EXPONENT = 700.0
 """Natural logarithm of the largest kernel value; that of the largest double is 709."""
@@ -60,7 +61,11 @@ class DirichletFamily(KernelFamily):
             raise ValueError(f"degree must be a whole number of at least 1, got {degree}.")
 
     def __repr__(self) -> str:
-        return f"DirichletFamily(frequencies={list(self.frequencies)}, degree={self.degree})"
+        degree = f", degree={self.degree}" if self.degree != 1 else ""
+        return f"DirichletFamily({listed([as_power(sigma) for sigma in self.frequencies])}{degree})"
+
+    def _values(self) -> tuple[tuple[float, ...], int]:
+        return self.frequencies, self.degree
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows, TilePlan
+from kernels.families.base import KernelFamily, Rows, TilePlan, listed
 
 Steps = tuple[tuple[int, int | None], ...]
 """Pairs (kernel, kernel of half its bandwidth or None), each half before its double."""
@@ -30,7 +30,10 @@ class ExponentialFamily(KernelFamily):
         self.gammas = checked_bandwidths(gammas)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(gammas={list(self.gammas)})"
+        return f"{type(self).__name__}({listed([as_power(gamma) for gamma in self.gammas])})"
+
+    def _values(self) -> tuple[float, ...]:
+        return self.gammas
 
     @abstractmethod
     def distances(self, A: Rows, B: Rows) -> np.ndarray:
@@ -145,6 +148,12 @@ def doubling_plan(steps: Steps, shift: np.ndarray) -> TilePlan:
         seeds += parent is None
         half[k] = -1 if parent is None else parent
     return TilePlan(np.array(order), half, 1.0 - shift)
+
+
+def as_power(value: float) -> str:
+    """Return a positive number as Python reads it back bit by bit: a power of two of some size as such."""
+    text = readable(value)
+    return text.replace("^", "**") if "^" in text else repr(value)
 
 
 def readable(gamma: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from kernels.families.base import KernelFamily, Rows
+from kernels.families.base import KernelFamily, Rows, listed
 
 COMBINED_ROWS = 512
 """Rows of the result that `combine` forms at once from sparse rows."""
@@ -62,7 +62,16 @@ class FeatureFamily(KernelFamily):
             )
 
     def __repr__(self) -> str:
-        return f"FeatureFamily({self.n_kernels} features)"
+        p, first = self.n_kernels, np.array_equal(self.columns, np.arange(self.n_kernels))
+        if self._names == tuple(f"feature {k}" for k in range(p)):
+            names = str(p)
+        else:
+            names = listed([repr(name) for name in self._names], "features")
+        columns = "" if first else f", {listed([str(column) for column in self.columns], 'columns')}"
+        return f"FeatureFamily({names}{columns})"
+
+    def _values(self) -> tuple[tuple[str, ...], bytes]:
+        return self._names, self.columns.tobytes()
 
     @property
     def names(self) -> tuple[str, ...]:

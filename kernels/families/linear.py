@@ -20,6 +20,9 @@ class LinearFamily(KernelFamily):
     def __repr__(self) -> str:
         return "LinearFamily()"
 
+    def _values(self) -> tuple[()]:
+        return ()
+
     @property
     def names(self) -> tuple[str, ...]:
         return ("linear",)

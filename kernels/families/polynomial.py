@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
+from kernels.families.base import KernelFamily, Rows, inner_products, listed, squared_norms
+from kernels.families.exponential import as_power
 
 
 class PolynomialFamily(KernelFamily):
@@ -47,7 +48,11 @@ class PolynomialFamily(KernelFamily):
             raise ValueError(f"coef0 must be finite and not negative, got {coef0:g}.")
 
     def __repr__(self) -> str:
-        return f"PolynomialFamily(degrees={list(self.degrees)}, gamma={self.gamma:g}, coef0={self.coef0:g})"
+        degrees = listed([str(degree) for degree in self.degrees])
+        return f"PolynomialFamily({degrees}, gamma={as_power(self.gamma)}, coef0={self.coef0!r})"
+
+    def _values(self) -> tuple[tuple[int, ...], float, float]:
+        return self.degrees, self.gamma, self.coef0
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -67,7 +67,10 @@ class PrecomputedFamily(KernelFamily):
         self._require_symmetric()
 
     def __repr__(self) -> str:
-        return f"PrecomputedFamily({self.n_kernels} matrices, {self._n} rows)"
+        return f"PrecomputedFamily(<{self.n_kernels} matrices of {self._n} rows>)"
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(id(block) for block in self._blocks), self._kernels.tobytes(), self._names
 
     @property
     def names(self) -> tuple[str, ...]:

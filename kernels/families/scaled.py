@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from kernels.families.base import KernelFamily, Rows, TilePlan
+from kernels.families.base import SHOWN, KernelFamily, Rows, TilePlan, listed
 
 
 class ScaledFamily(KernelFamily):
@@ -57,6 +57,7 @@ class ScaledFamily(KernelFamily):
                 f"scales must be positive and finite, got {self.scales[k, c]:g} for feature {c} of kernel {k}; leave a "
                 "feature out by choosing columns."
             )
+        self._named = names is not None
         if names is None:
             names = [f"{base.names[0]} scaled {readable_range(s)}" for s in self.scales]
         if len(names) != len(self.scales):
@@ -65,7 +66,12 @@ class ScaledFamily(KernelFamily):
 
     def __repr__(self) -> str:
         p, d = self.scales.shape
-        return f"ScaledFamily({self.base!r}, {p} scalings of {d} features)"
+        scales = repr(self.scales.tolist()) if p * d <= SHOWN else f"<{p} scalings of {d} features>"
+        names = f", {listed([repr(name) for name in self._names], 'names')}" if self._named else ""
+        return f"ScaledFamily({self.base!r}, {scales}{names})"
+
+    def _values(self) -> tuple[KernelFamily, tuple[int, ...], bytes, tuple[str, ...]]:
+        return self.base, self.scales.shape, self.scales.tobytes(), self._names
 
     @property
     def names(self) -> tuple[str, ...]:

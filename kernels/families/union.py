@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows, TilePlan
+from kernels.families.base import KernelFamily, Rows, TilePlan, listed
 
 
 class FamilyUnion(KernelFamily):
@@ -45,7 +46,15 @@ class FamilyUnion(KernelFamily):
             raise ValueError(f"views must have one entry a family, got {len(self.views)} for {len(self.families)}.")
 
     def __repr__(self) -> str:
-        return f"FamilyUnion({list(self.families)})"
+        views: list[str | None] = list(self.views)
+        given = [listed([str(c) for c in view], "columns") if view is not None else "None" for view in self.columns]
+        columns = f", {listed(given)}" if any(view is not None for view in self.columns) else ""
+        named = views != list(map(_positions, self.columns))
+        return f"FamilyUnion({list(self.families)}{columns}{f', views={views}' if named else ''})"
+
+    def _values(self) -> tuple[Any, ...]:
+        columns = tuple(None if view is None else view.tobytes() for view in self.columns)
+        return self.families, columns, self.views
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -204,6 +204,7 @@ LEARNERS: dict[str, Learner] = {
         predictor="krr",
     ),
 }
+"""The learners by name, as configurations and `learn_kernel` call them."""
 
 COLUMNS = ["name", "learns", "needs", "predictor", "tasks", "parameters", "source"]
 """Of `table`."""
@@ -243,6 +244,8 @@ __all__ = [
     "align",
     "alignf",
     "alignf_linear",
+    "ca",
+    "cr",
     "easymkl",
     "kkt_certificate",
     "l1_krr",

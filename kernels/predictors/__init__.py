@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
 
 from kernels.predictors.krr import KernelRidgePath
-from kernels.predictors.svm import SupportVectorPath
-from kernels.targets import Target, Task
+from kernels.predictors.svm import FINE_TOLERANCE, SupportVectorPath
+from kernels.targets import Task
 
 
 class RegularisationPath(Protocol):
@@ -18,6 +18,13 @@ class RegularisationPath(Protocol):
 
     def predict(self, K_cross: np.ndarray) -> np.ndarray:
         """Return predictions in the terms of the target, one row a regularisation."""
+        ...
+
+    def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return dual, shape (m, r), and intercept, shape (r,), at a position of the grid: scores are linear in them.
+
+        One column an output, a class, or a pair of classes; a single one for two classes, above zero for the second.
+        """
         ...
 
 
@@ -28,22 +35,27 @@ class Predictor:
     Attributes
     ----------
     fit : callable
-        ``fit(K, target, grid) -> RegularisationPath`` on a centered Gram matrix of mean diagonal one.
+        ``fit(K, target, grid, sample_weight=None, **options) -> RegularisationPath`` on a centered Gram matrix of mean
+        diagonal one.
     summary : str
         What it is, for help pages.
     tasks : tuple of str
         The tasks it serves.
+    fine : mapping of str to float
+        Options of `fit` under which scores have all digits that are read; a comparison asks for errors alone.
     """
 
-    fit: Callable[[np.ndarray, Target, Sequence[float]], RegularisationPath]
+    fit: Callable[..., RegularisationPath]
     summary: str
     tasks: tuple[Task, ...]
+    fine: Mapping[str, float] = field(default_factory=dict)
 
 
 PREDICTORS: dict[str, Predictor] = {
     "krr": Predictor(KernelRidgePath, "kernel ridge regression", ("classification", "regression")),
-    "svm": Predictor(SupportVectorPath, "support vector machine", ("classification",)),
+    "svm": Predictor(SupportVectorPath, "support vector machine", ("classification",), {"tolerance": FINE_TOLERANCE}),
 }
+"""The predictors by name, as configurations and estimators call them."""
 
 DEFAULT_PREDICTOR: dict[Task, str] = {"classification": "svm", "regression": "krr"}
 """What ``auto`` stands for."""

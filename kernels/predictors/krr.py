@@ -15,6 +15,10 @@ class KernelRidgePath:
 
     .. math:: \alpha_\Lambda = (\Lambda K_c + I)^{-1} \Lambda (Y - \bar Y) ,\qquad h(x) = k_c(x)^\top \alpha + \bar Y
 
+    With sample weights w the mean is the weighted one and, where :math:`D = \operatorname{diag} \sqrt w`,
+
+    .. math:: \alpha_\Lambda = D (D K_c D + I / \Lambda)^{-1} D (Y - \bar Y)
+
     Attributes
     ----------
     dual : ndarray of shape (L, m, q)
@@ -23,7 +27,9 @@ class KernelRidgePath:
         Mean of the training targets: the best intercept for a centered kernel.
     """
 
-    def __init__(self, K: np.ndarray, target: Target, grid: Sequence[float]) -> None:
+    def __init__(
+        self, K: np.ndarray, target: Target, grid: Sequence[float], sample_weight: np.ndarray | None = None
+    ) -> None:
         """Fit.
 
         Parameters
@@ -34,6 +40,8 @@ class KernelRidgePath:
             Of the training rows.
         grid : sequence of float
             Values of Lambda, the scale of the kernel against a ridge of one: the usual lambda is 1 / Lambda.
+        sample_weight : ndarray of shape (m,), optional
+            Positive; a whole number counts a row as that many copies of it. Not modified.
 
         Notes
         -----
@@ -45,21 +53,35 @@ class KernelRidgePath:
         Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5: scaling K by Lambda is dividing the ridge by it.
         """
         self._target = target
-        self.intercept = target.Y.mean(axis=0)
-        if len(grid) == 1:
-            dual = _by_factor(K, target.Y - self.intercept, 1.0 / grid[0])
-            if dual is not None:
-                self.dual = dual[None]
-                return
-        eigenvalues, Q = np.linalg.eigh(K)
-        projected = Q.T @ (target.Y - self.intercept)
-        # A centered Gram matrix is positive semi-definite; what is below zero is rounding.
-        damped = np.stack([projected / (np.maximum(eigenvalues, 0.0) + 1.0 / value)[:, None] for value in grid])
-        self.dual = Q @ damped
+        root = None if sample_weight is None else np.sqrt(sample_weight)
+        self.intercept = np.average(target.Y, axis=0, weights=sample_weight)
+        Y = target.Y - self.intercept
+        if root is not None:
+            K, Y = K * root * root[:, None], Y * root[:, None]
+        self.dual = _solutions(K, Y, grid)
+        if root is not None:
+            self.dual *= root[:, None]
+
+    def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return dual, shape (m, q), and intercept, shape (q,), at a position of the grid."""
+        return self.dual[position], self.intercept
 
     def predict(self, K_cross: np.ndarray) -> np.ndarray:
         """Return predictions in the terms of the target, one row a regularisation, shape (L, n) or (L, n, q)."""
         return self._target.decode(K_cross @ self.dual + self.intercept)
+
+
+def _solutions(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarray:
+    """Return ``(K + I / Lambda)^-1 Y`` for each Lambda, shape (L, m, q)."""
+    if len(grid) == 1:
+        dual = _by_factor(K, Y, 1.0 / grid[0])
+        if dual is not None:
+            return dual[None]
+    eigenvalues, Q = np.linalg.eigh(K)
+    projected = Q.T @ Y
+    # A centered Gram matrix is positive semi-definite; what is below zero is rounding.
+    damped = np.stack([projected / (np.maximum(eigenvalues, 0.0) + 1.0 / value)[:, None] for value in grid])
+    return np.asarray(Q @ damped)
 
 
 def _by_factor(K: np.ndarray, Y: np.ndarray, ridge: float) -> np.ndarray | None:

@@ -5,14 +5,27 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kernels.solvers.svm import solve_machine
 from kernels.targets import Target
 
+if TYPE_CHECKING:
+    from sklearn.svm import SVC
+
 MAX_ITERATIONS = 200_000
 """Of scikit-learn's solver; kernels of low rank with a large C need more, and are solved by interior points instead."""
+
+MAX_WEIGHTED_ITERATIONS = 10 * MAX_ITERATIONS
+"""The same with sample weights, which interior points do not know."""
+
+TOLERANCE = 1e-3
+"""Of a comparison's machines, scikit-learn's own."""
+
+FINE_TOLERANCE = 1e-9
+"""Of machines whose scores are shown: then they do not depend on the order of the rows in any digit that is read."""
 
 
 class ExactMachine:
@@ -26,7 +39,7 @@ class ExactMachine:
     """
 
     def __init__(self, K: np.ndarray, labels: np.ndarray, C: float) -> None:
-        """Fit on a Gram matrix and the labels of its rows."""
+        """Fit on a Gram matrix and the labels of its rows, at least two different ones."""
         self._pairs = list(combinations(np.unique(labels).tolist(), 2))
         self.dual, self.intercepts = np.zeros((len(K), len(self._pairs))), np.zeros(len(self._pairs))
         for j, (first, second) in enumerate(self._pairs):
@@ -55,7 +68,14 @@ class SupportVectorPath:
         One fitted machine a regularisation.
     """
 
-    def __init__(self, K: np.ndarray, target: Target, grid: Sequence[float]) -> None:
+    def __init__(
+        self,
+        K: np.ndarray,
+        target: Target,
+        grid: Sequence[float],
+        sample_weight: np.ndarray | None = None,
+        tolerance: float = TOLERANCE,
+    ) -> None:
         """Fit.
 
         Parameters
@@ -66,22 +86,78 @@ class SupportVectorPath:
             Of the training rows; a classification with at least two classes among them.
         grid : sequence of float
             Values of Lambda, the scale of the kernel for C = 1, which is C for a kernel of scale one.
+        sample_weight : ndarray of shape (m,), optional
+            Positive; C of a row is multiplied by it. Not modified.
+        tolerance : float, default 1e-3
+            Of the conditions of optimality, in units of the margin.
+
+        Warns
+        -----
+        ConvergenceWarning
+            The solver ended before the tolerance, with sample weights; without them another solver takes over.
 
         References
         ----------
         Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
         """
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.svm import SVC  # here, because it brings pandas and pyarrow along where they are installed
+        self._rows = len(K)
+        self.machines = [_fitted(K, target.values, value, sample_weight, tolerance) for value in grid]
 
-        self.machines: list[SVC | ExactMachine] = []
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            for value in grid:
-                machine = SVC(kernel="precomputed", C=value, max_iter=MAX_ITERATIONS).fit(K, target.values)
-                stopped = np.max(machine.n_iter_) >= MAX_ITERATIONS
-                self.machines.append(ExactMachine(K, target.values, value) if stopped else machine)
+    def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return dual and intercept at a position of the grid, one column a pair of classes.
+
+        Returns
+        -------
+        dual : ndarray of shape (m, n_pairs)
+        intercept : ndarray of shape (n_pairs,)
+            ``K_cross @ dual + intercept`` is above zero for the second class of a pair; pairs ascend.
+        """
+        machine = self.machines[position]
+        if isinstance(machine, ExactMachine):
+            return machine.dual, machine.intercepts
+        return _expanded(machine, self._rows)
 
     def predict(self, K_cross: np.ndarray) -> np.ndarray:
         """Return predicted classes, as positions in the target's classes, shape (L, n)."""
         return np.stack([machine.predict(K_cross) for machine in self.machines])
+
+
+def _fitted(
+    K: np.ndarray, labels: np.ndarray, C: float, sample_weight: np.ndarray | None, tolerance: float
+) -> SVC | ExactMachine:
+    """Return a machine, from interior points where scikit-learn's solver takes too long."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.svm import SVC  # here, because it brings pandas and pyarrow along where they are installed
+
+    most = MAX_ITERATIONS if sample_weight is None else MAX_WEIGHTED_ITERATIONS
+    machine = SVC(kernel="precomputed", C=C, tol=tolerance, max_iter=most)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        machine.fit(K, labels, sample_weight=sample_weight)
+    if np.max(machine.n_iter_) < most:
+        return machine
+    if sample_weight is None:
+        return ExactMachine(K, labels, C)
+    warnings.warn(
+        f"the support vector machine with sample weights ended after {most} iterations, before its tolerance of "
+        f"{tolerance:g}; use a smaller C, or predictor krr.",
+        ConvergenceWarning,
+        stacklevel=2,
+    )
+    return machine
+
+
+def _expanded(machine: SVC, m: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the coefficients of a machine of scikit-learn for all m rows, one column a pair of classes."""
+    n_classes = len(machine.classes_)
+    pairs = list(combinations(range(n_classes), 2))
+    # Support vectors lie class by class; row l of their coefficients is against class l, or l + 1 from their own on.
+    bounds = np.concatenate([[0], np.cumsum(machine.n_support_)])
+    dual = np.zeros((m, len(pairs)))
+    for column, (first, second) in enumerate(pairs):
+        for own, row in ((first, second - 1), (second, first)):
+            held = slice(bounds[own], bounds[own + 1])
+            dual[machine.support_[held], column] = machine.dual_coef_[row, held]
+    # Two classes have the sign of the second one already.
+    sign = 1.0 if n_classes == 2 else -1.0
+    return sign * dual, sign * machine.intercept_

@@ -1,0 +1,138 @@
+"""Probabilities from scores: one sigmoid a score, fitted on scores of rows that the predictor did not see."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import expit
+
+from kernels.estimators.defaults import distinct_rows
+from kernels.families.base import Rows
+
+FOLDS = 5
+"""Parts of the training rows, each scored by a predictor of the others."""
+
+NEWTON_STEPS = 100
+"""Most steps of Newton's method for a sigmoid; ten are usual."""
+
+HALVINGS = 40
+"""Most halvings of such a step."""
+
+SETTLED = 1e-13
+"""Gradient, relative to the sum of the weights, at which it ends."""
+
+
+def assign_calibration_folds(X: Rows, codes: np.ndarray) -> np.ndarray:
+    """Return the fold of each training row: classes spread evenly, copies of a row together.
+
+    Parameters
+    ----------
+    X : ndarray or CSR matrix of shape (m, d)
+        Training rows. Not modified.
+    codes : ndarray of int of shape (m,)
+        Position of each row's class.
+
+    Returns
+    -------
+    folds : ndarray of int of shape (m,)
+        From 0 to `FOLDS` - 1, and -1 for rows that no predictor can do without, the only ones of a class. Folds depend
+        on the set of distinct rows and on their classes: not on the order of rows, nor on how often one is repeated.
+    """
+    first, which = distinct_rows(X)
+    # A row that is in several classes is spread with the first of them.
+    own = np.full(len(first), codes.max())
+    np.minimum.at(own, which, codes)
+    shuffled = np.random.default_rng(0).permutation(len(first))
+    ordered = shuffled[np.argsort(own[shuffled], kind="stable")]
+    fold_of = np.empty(len(first), dtype=np.intp)
+    fold_of[ordered] = np.arange(len(first)) % FOLDS
+    for k in range(codes.max() + 1):
+        rows = which[codes == k]
+        if np.ptp(fold_of[rows]) == 0:
+            fold_of[rows] = -1
+    return fold_of[which]
+
+
+def fit_sigmoid(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | None) -> tuple[float, float]:
+    r"""Return slope and offset of the sigmoid that turns scores into probabilities.
+
+    .. math:: p(f) = \frac{1}{1 + e^{-(a f + b)}}, \qquad
+              \min_{a \ge 0, b} \; - \sum_i w_i \bigl( t_i \log p_i + (1 - t_i) \log (1 - p_i) \bigr)
+
+    with targets :math:`t = (N_+ + 1) / (N_+ + 2)` for positive rows and :math:`1 / (N_- + 2)` for the others.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (m,)
+        f, of rows that the predictor was not fitted on.
+    positive : ndarray of bool of shape (m,)
+        Rows of the class that the score speaks for.
+    weights : ndarray of shape (m,) or None
+        w, by default ones; N are sums of them.
+
+    Returns
+    -------
+    slope, offset : float
+        a and b. Where scores fall as the class becomes more frequent, a is zero and p its share: probabilities never
+        contradict the order of the scores.
+
+    Notes
+    -----
+    Newton's method with halved steps; convex. O(m) a step.
+
+    References
+    ----------
+    Platt (1999), Advances in Large Margin Classifiers; Lin, Lin, Weng (2007), Machine Learning 68:267-276, for the
+    method and how logarithms are formed.
+    """
+    w = np.ones(len(scores)) if weights is None else weights
+    total, positives = float(w.sum()), float(w[positive].sum())
+    t = np.where(positive, (positives + 1) / (positives + 2), 1 / (total - positives + 2))
+    scale = float(np.abs(scores).max()) or 1.0
+    F = np.column_stack([scores / scale, np.ones(len(scores))])
+    theta = np.array([0.0, np.log((positives + 1) / (total - positives + 1))])
+
+    def loss(theta: np.ndarray) -> float:
+        z = F @ theta
+        return float(w @ (np.logaddexp(0.0, z) - t * z))
+
+    value = loss(theta)
+    for _ in range(NEWTON_STEPS):
+        p = expit(F @ theta)
+        gradient = F.T @ (w * (p - t))
+        if np.abs(gradient).max() <= SETTLED * total:
+            break
+        H = (F * (w * p * (1 - p))[:, None]).T @ F
+        H[np.diag_indices(2)] += np.finfo(np.float64).eps * total
+        step = -np.linalg.solve(H, gradient)
+        for _ in range(HALVINGS):
+            candidate = loss(theta + step)
+            if candidate <= value + 1e-4 * float(gradient @ step):
+                break
+            step = step / 2
+        else:
+            break
+        theta, value = theta + step, candidate
+    if theta[0] > 0:
+        return float(theta[0] / scale), float(theta[1])
+    share = float(w @ t) / total
+    return 0.0, float(np.log(share / (1 - share)))
+
+
+def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
+    """Return the probability of each class, shape (n, n_classes), rows of sum one.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n,) or (n, n_classes)
+        Of the second class, or one a class.
+    calibration : ndarray of shape (1, 2) or (n_classes, 2)
+        Slopes and offsets.
+    """
+    if scores.ndim == 1:
+        slope, offset = calibration[0]
+        second = expit(slope * scores + offset)
+        return np.column_stack([1 - second, second])
+    P = expit(scores * calibration[:, 0] + calibration[:, 1])
+    # As exponents may underflow together, all of a row may be zero: then the classes are alike.
+    P[P.sum(axis=1) == 0] = 1.0
+    return np.asarray(P / P.sum(axis=1, keepdims=True))

@@ -1,0 +1,129 @@
+"""What follows from the data alone: distinct rows, base kernels for them, and how many new rows are taken at once."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+
+from kernels.families.base import Rows, as_rows, squared_distances
+from kernels.families.gaussian import GaussianFamily
+
+CHUNK_BYTES = 1 << 26
+"""Most bytes of a matrix between new rows and training rows."""
+
+MOST_CHUNK_ROWS = 1 << 13
+"""Most new rows taken at once."""
+
+SAMPLE_ROWS = 1024
+"""Most distinct rows whose distances give the default bandwidths."""
+
+OCTAVES = 3
+"""Default bandwidths go this many powers of two below and above the middle one."""
+
+
+def chunk_rows_for(m: int) -> int:
+    """Return how many new rows are predicted at once by an estimator of m training rows.
+
+    Parameters
+    ----------
+    m : int
+        Number of training rows.
+
+    Returns
+    -------
+    rows : int
+        A power of two that depends on m alone. The matrix between so many new rows and the training rows takes at most
+        `CHUNK_BYTES`.
+
+    Notes
+    -----
+    The bits of a product depend on its shape. Chunks start at the first row, so rows that are given in batches of a
+    multiple of this number are predicted with the bits of all rows at once.
+    """
+    return int(np.clip(1 << (max(CHUNK_BYTES // (8 * m), 1).bit_length() - 1), 1, MOST_CHUNK_ROWS))
+
+
+def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Return where each distinct row first appears, and which distinct row each row is.
+
+    Parameters
+    ----------
+    X : ndarray or CSR matrix of shape (m, d)
+        Not modified.
+
+    Returns
+    -------
+    first : ndarray of int of shape (n,)
+        In an order that depends on the values of the distinct rows alone.
+    which : ndarray of int of shape (m,)
+        Positions in `first`.
+    """
+    if not sparse.issparse(X):
+        _, first, which = np.unique(X, axis=0, return_index=True, return_inverse=True)
+        return first, np.asarray(which).ravel()
+    X = X.copy()
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    rows = [slice(*ends) for ends in zip(X.indptr[:-1], X.indptr[1:], strict=True)]
+    keys = [(X.indices[row].tolist(), X.data[row].tolist()) for row in rows]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    new = [not position or keys[row] != keys[order[position - 1]] for position, row in enumerate(order)]
+    which = np.empty(len(keys), dtype=np.intp)
+    which[order] = np.cumsum(new) - 1
+    return np.asarray(order, dtype=np.intp)[new], which
+
+
+def default_family(X: Rows) -> GaussianFamily:
+    r"""Return Gaussian base kernels of seven bandwidths around one over the median squared distance of rows.
+
+    .. math:: \gamma \in \{ 2^{e - 3}, \dots, 2^{e + 3} \}, \qquad
+              e = \operatorname{round} \log_2 \bigl( 1 / \operatorname{median} \lVert x - x' \rVert^2 \bigr)
+
+    Parameters
+    ----------
+    X : ndarray or CSR matrix of shape (m, d)
+        Rows; features that are not in one unit are best scaled before. Not modified.
+
+    Returns
+    -------
+    family : GaussianFamily
+        A grid of powers of two, which costs one exponential a pair of rows. It depends on the set of distinct rows:
+        not on their order, and not on how often one is repeated.
+
+    Raises
+    ------
+    ValueError
+        All rows are equal, or so far apart or so near that no bandwidth suits them; X is not finite.
+
+    Notes
+    -----
+    The median is that of all pairs among at most `SAMPLE_ROWS` distinct rows, drawn with a fixed seed. O(m d log m).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernels import default_family
+    >>> default_family(np.random.default_rng(0).normal(size=(200, 8)))
+    GaussianFamily([2**-7, 2**-6, 2**-5, 2**-4, 2**-3, 2**-2, 0.5])
+    """
+    X = as_rows(X)
+    first, _ = distinct_rows(X)
+    if len(first) < 2:
+        raise ValueError(
+            f"X must hold at least two different rows to choose bandwidths by, got {X.shape[0]} equal ones; give "
+            "features that vary, or a family."
+        )
+    if len(first) > SAMPLE_ROWS:
+        first = first[np.sort(np.random.default_rng(0).choice(len(first), SAMPLE_ROWS, replace=False))]
+    with np.errstate(over="ignore", invalid="ignore"):
+        D = squared_distances(X[first], X[first])[np.triu_indices(len(first), 1)]
+    D = D[D > 0]
+    median = float(np.median(D)) if len(D) else 0.0
+    lowest, highest = np.finfo(np.float64).minexp + 2 * OCTAVES, np.finfo(np.float64).maxexp - 2 * OCTAVES
+    exponent = round(-np.log2(median)) if 0 < median < np.inf else highest + 1
+    if not lowest < exponent < highest:
+        raise ValueError(
+            f"X must have rows at distances whose squares are ordinary numbers, got a median of {median:g}; scale the "
+            "features, or give a family."
+        )
+    return GaussianFamily([2.0 ** (exponent + step) for step in range(-OCTAVES, OCTAVES + 1)])

@@ -1,0 +1,260 @@
+"""Features whose inner products are the learned kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Integral
+from typing import Any, Literal, Self, get_args
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import column_or_1d
+
+from kernels.estimators.base import KernelLearner, positive
+from kernels.families import KernelFamily
+from kernels.learned import LearnedKernel
+from kernels.normalisation import Normalisation
+from kernels.targets import Task
+from kernels.threads import blas_threads_for
+
+Method = Literal["nystroem", "eigen"]
+
+TASKS: dict[str, Task] = {
+    "binary": "classification",
+    "multiclass": "classification",
+    "continuous": "regression",
+    "continuous-multioutput": "regression",
+}
+"""What a type of target, as scikit-learn calls them, is learned as."""
+
+
+class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelLearner):  # type: ignore[misc]
+    r"""Features of a kernel that is learned from the training rows: :math:`Z Z^\top \approx K_\mu`.
+
+    Parameters
+    ----------
+    family : KernelFamily or None, default None
+        Base kernels; None for Gaussians of seven bandwidths around one over the median squared distance
+        (`default_family`), and for a learner that finds its own (`ca`, `cr`).
+    learner : str, default "alignf"
+        How base kernels are combined, one of the table `LEARNERS`; `ensemble`, which learns no kernel, is none.
+    n_components : int, default 100
+        Most features.
+    method : {"nystroem", "eigen"}, default "nystroem"
+        From the kernel with landmarks, training rows drawn at random; or along its largest eigenvectors on all training
+        rows, as kernel principal components.
+    task : {"classification", "regression"} or None, default None
+        What the target is; None for labels and whole numbers as classes, other numbers as such.
+    regularisation : float, default 1.0
+        C, or one over the ridge, of the predictor that a one-stage learner learns its weights with; positive. Two-stage
+        learners use none.
+    learner_params : dict or None, default None
+        Parameters of the learner.
+    normalise : {"trace", "frobenius", "none"}, default "trace"
+        Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
+        scaled.
+    random_state : int, RandomState or None, default None
+        Draws the landmarks, where there are fewer than training rows.
+
+    Attributes
+    ----------
+    kernel_ : LearnedKernel
+        The kernel; of a two-stage learner, which finds no scale, scaled to a mean diagonal of one, so that features are
+        of mean squared length one whatever the learner and the data are.
+    weights_ : ndarray of shape (p,)
+        Its weights, one a base kernel.
+    alignment_ : float
+        Its centered alignment with the target on the training rows.
+    family_ : KernelFamily
+        The base kernels.
+    landmarks_ : ndarray of int of shape (l,)
+        Positions among ``kernel_.X`` of the training rows that features are made from; all for ``eigen``.
+    components_ : ndarray of shape (l, q)
+        ``kernel_.cross_gram(X)[:, landmarks_] @ components_`` are the features.
+    n_features_in_ : int
+        Number of features of the rows.
+    feature_names_in_ : ndarray of shape (d,)
+        Their names, where the training rows had names.
+
+    Notes
+    -----
+    With L the landmarks, :math:`Z = K(X, L) \, K_{LL}^{-1/2}` by the eigenvalues above rounding: with all training rows
+    for landmarks it gives their Gram matrix to rounding, and so do all eigenvectors. A kernel of negative weights is
+    replaced by its positive semi-definite part. Each method gives at most as many features as there are training rows,
+    and ``eigen`` no more than the rank of the kernel.
+
+    Learning costs what `KernelLearningClassifier` says; the features O(l^3) time, or O(m^3) for ``eigen``. New rows are
+    taken by chunks, O(m) time and at most 64 MiB for the kernel.
+
+    References
+    ----------
+    Williams, Seeger (2001), NIPS 13, for landmarks; Schoelkopf, Smola, Mueller (1998), Neural Computation 10:1299-1319.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from kernels import LearnedKernelTransformer
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> features = LearnedKernelTransformer(n_components=50, random_state=0)
+    >>> model = make_pipeline(StandardScaler(), features, LogisticRegression(C=10))
+    >>> print(f"{cross_val_score(model, X, y).mean():.2f}")
+    0.98
+    """
+
+    landmarks_: np.ndarray
+    components_: np.ndarray
+
+    def __init__(
+        self,
+        family: KernelFamily | None = None,
+        learner: str = "alignf",
+        n_components: int = 100,
+        *,
+        method: Method = "nystroem",
+        task: Task | None = None,
+        regularisation: float = 1.0,
+        learner_params: Mapping[str, Any] | None = None,
+        normalise: Normalisation = "trace",
+        random_state: Any = None,
+    ) -> None:
+        self.family = family
+        self.learner = learner
+        self.n_components = n_components
+        self.method = method
+        self.task = task
+        self.regularisation = regularisation
+        self.learner_params = learner_params
+        self.normalise = normalise
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn the kernel, then its features.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (m, d)
+            Training rows, finite. Sparse where the base kernels allow it.
+        y : array-like of shape (m,) or (m, q)
+            Labels or numbers; the kernel is learned for them.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            A parameter is out of its range, `y` is no such target or constant, or the kernel cannot be learned from
+            these rows.
+        """
+        self._require()
+        X, y = self._validated(X, y, multi_output=True)
+        task, values = self._target(np.asarray(y))
+        kernel = self._learned(X, values, task, positive("regularisation", self.regularisation), None)
+        m = kernel.X.shape[0]
+        most = min(int(self.n_components), m)
+        with blas_threads_for(m):
+            self._take_kernel(kernel if kernel.regularisation is not None else with_unit_diagonal(kernel))
+            kernel = self.kernel_
+            if self.method == "eigen":
+                self.landmarks_, self.components_ = np.arange(m), principal_components(kernel.gram(), most)
+            else:
+                drawn = check_random_state(self.random_state).permutation(m)[:most] if most < m else np.arange(m)
+                self.landmarks_ = np.sort(drawn)
+                self.components_ = inverse_root(self._landmark_gram())
+        return self
+
+    def _require(self) -> None:
+        n = self.n_components
+        if not isinstance(n, Integral) or isinstance(n, bool) or n < 1:
+            raise ValueError(f"n_components must be a whole number of at least 1, got {n!r}.")
+        if self.method not in get_args(Method):
+            raise ValueError(f"method must be one of {', '.join(get_args(Method))}, got {self.method!r}.")
+        if self.task is not None and self.task not in get_args(Task):
+            raise ValueError(f"task must be one of {', '.join(get_args(Task))} or None, got {self.task!r}.")
+
+    def _target(self, y: np.ndarray) -> tuple[Task, np.ndarray]:
+        """Return the task, and positions of classes or numbers."""
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = column_or_1d(y, warn=True)
+        kind = type_of_target(y, input_name="y", raise_unknown=True)
+        task = self.task or TASKS.get(kind)
+        if task is None:
+            raise ValueError(f"y must be labels of one kind or numbers, got a target of type {kind}; give task.")
+        if task == "regression":
+            return task, np.asarray(y, dtype=np.float64)
+        classes, codes = np.unique(y, return_inverse=True)
+        if y.ndim != 1 or kind.startswith("continuous"):
+            raise ValueError(f"y must be one column of labels for classification, got a target of type {kind}.")
+        if len(classes) < 2:
+            raise ValueError(f"y must hold at least two classes, got 1 class: {classes.tolist()}.")
+        return task, codes
+
+    def _landmark_gram(self) -> np.ndarray:
+        """Return the kernel among the landmarks, shape (l, l)."""
+        X = self.kernel_.X[self.landmarks_]
+        return self.kernel_.cross_gram(X + self.kernel_.origin if self.kernel_.origin.any() else X)[:, self.landmarks_]
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the features of new rows.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            New rows.
+
+        Returns
+        -------
+        Z : ndarray of shape (n, q)
+        """
+        parts = [K_cross[:, self.landmarks_] @ self.components_ for K_cross in self._cross_grams(X)]
+        return np.concatenate(parts)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.components_.shape[1])
+
+
+def with_unit_diagonal(kernel: LearnedKernel) -> LearnedKernel:
+    """Return a kernel of degree one scaled so that its positive semi-definite part has a mean diagonal of one."""
+    if kernel.indefinite:
+        eigenvalues = np.linalg.eigvalsh(kernel.gram())
+        unit = float(eigenvalues[eigenvalues > 0].sum()) / len(eigenvalues)
+    else:
+        active = np.flatnonzero(kernel.weights)
+        coefficients = kernel.weights[active] / kernel.scales[active]
+        diagonal = coefficients @ (kernel.family.subset(active.tolist()).diag(kernel.X) - kernel.shift[active, None])
+        unit = float(diagonal.mean() - kernel.row_means.mean())
+    return replace(kernel, scales=kernel.scales * unit, row_means=kernel.row_means / unit)
+
+
+def rounding_of(eigenvalues: np.ndarray) -> float:
+    """Return what eigenvalues of a symmetric matrix are rounding below."""
+    return float(10 * len(eigenvalues) * np.finfo(np.float64).eps * np.abs(eigenvalues).max())
+
+
+def inverse_root(K: np.ndarray) -> np.ndarray:
+    """Return the square root of the pseudo-inverse of the positive semi-definite part of K, shape (l, l)."""
+    eigenvalues, U = np.linalg.eigh(K)
+    kept = eigenvalues > rounding_of(eigenvalues)
+    U = U[:, kept]
+    return np.asarray((U / np.sqrt(eigenvalues[kept])) @ U.T)
+
+
+def principal_components(K: np.ndarray, most: int) -> np.ndarray:
+    """Return what the kernel with training rows is multiplied by for its principal features, shape (m, q).
+
+    The largest first; of each, the entry of largest size is positive.
+    """
+    eigenvalues, U = np.linalg.eigh(K)
+    kept = np.flatnonzero(eigenvalues > rounding_of(eigenvalues))[::-1][:most]
+    eigenvalues, U = eigenvalues[kept], U[:, kept]
+    signs = np.sign(U[np.abs(U).argmax(axis=0), np.arange(U.shape[1])])
+    return np.asarray(U * (signs / np.sqrt(eigenvalues)))

@@ -1,0 +1,1038 @@
+"""The estimators: scikit-learn's own checks, and that they are the learners and predictors of the package."""
+
+import copy
+import doctest
+import pickle
+import subprocess
+import sys
+import tracemalloc
+import warnings
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from scipy.optimize import minimize
+from scipy.special import expit
+from sklearn.base import clone
+from sklearn.decomposition import KernelPCA
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import kernels.estimators.defaults
+import kernels.estimators.supervised
+import kernels.estimators.transformer
+import kernels.predictors.svm
+from kernels import (
+    PREDICTORS,
+    CosineFamily,
+    DirichletFamily,
+    FamilyUnion,
+    FeatureFamily,
+    GaussianFamily,
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+    KernelPredictors,
+    KernelRidgePath,
+    LaplacianFamily,
+    LearnedKernelTransformer,
+    LinearFamily,
+    PolynomialFamily,
+    PrecomputedFamily,
+    ScaledFamily,
+    Target,
+    default_family,
+    gram_moments,
+    learn_kernel,
+    learn_path,
+)
+from kernels.estimators import chunk_rows_for
+from kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid
+from kernels.estimators.defaults import distinct_rows
+from kernels.predictors.svm import ExactMachine, SupportVectorPath
+from tests.reference import ridge_predictions
+
+FAMILY = GaussianFamily([0.1, 0.4, 1.6])
+
+# Rounding of solutions of systems of condition up to 1e4, on scores of order one.
+SOLVES = 1e-9
+
+# Machines are solved to 1e-9 of the margin; scores add some of that up.
+MACHINES = 1e-6
+
+
+def rows(m: int = 60, d: int = 3, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(m, d))
+
+
+def labels(X: np.ndarray, names=("no", "yes"), seed: int = 0) -> np.ndarray:
+    """Return as many classes as names, by noisy angle in the first two features."""
+    noise = np.random.default_rng(seed).normal(scale=0.3, size=(2, len(X)))
+    angle = np.arctan2(X[:, 1] + noise[0], X[:, 0] + noise[1]) + np.pi
+    return np.array(names)[np.minimum(angle * len(names) / (2 * np.pi), len(names) - 1).astype(int)]
+
+
+def numbers(X: np.ndarray) -> np.ndarray:
+    return np.sin(2 * X[:, 0]) * X[:, 1] + 3.0
+
+
+NAMES = {"two": ("no", "yes"), "four": ("a", "b", "c", "d")}
+
+
+# scikit-learn's checks -----------------------------------------------------------------------------------------------
+
+WEIGHTLESS = {
+    name: "the learner learns weights and predictor on rows that count once each, and says so"
+    for name in (
+        "check_sample_weights_list",
+        "check_sample_weights_not_overwritten",
+        "check_sample_weight_equivalence_on_dense_data",
+        "check_sample_weight_equivalence_on_sparse_data",
+    )
+}
+
+
+def expected_to_fail(estimator) -> dict[str, str]:
+    if estimator.learner in ("l1-svm", "l2-krr"):
+        return WEIGHTLESS
+    if estimator.learner == "ca":
+        noise = "the target of this check is noise, with which no kernel aligns better than the identity"
+        return WEIGHTLESS | {"check_dtype_object": noise}
+    if getattr(estimator, "probability", False) and estimator.predictor == "krr":
+        # Each class has a sigmoid of its own: classes whose scores are nearly alike may change places.
+        return {
+            "check_classifiers_train": "predict takes the largest score; for 3 of 300 rows the largest sigmoid differs"
+        }
+    return {}
+
+
+@parametrize_with_checks(
+    [
+        KernelLearningClassifier(),
+        KernelLearningClassifier(probability=True),
+        KernelLearningClassifier(predictor="krr"),
+        KernelLearningClassifier(predictor="krr", probability=True),
+        KernelLearningClassifier(learner="l1-svm"),
+        KernelLearningClassifier(learner="ca"),
+        KernelLearningRegressor(),
+        KernelLearningRegressor(learner="align-uncentered"),
+        KernelLearningRegressor(learner="l2-krr"),
+        LearnedKernelTransformer(),
+        LearnedKernelTransformer(n_components=7),
+        LearnedKernelTransformer(method="eigen"),
+    ],
+    expected_failed_checks=expected_to_fail,
+)
+def test_scikit_learn_checks_pass(estimator, check):
+    check(estimator)
+
+
+# Scores --------------------------------------------------------------------------------------------------------------
+
+
+def unit_gram(kernel) -> tuple[np.ndarray, float]:
+    """Return the Gram matrix of mean diagonal one, and what it was divided by."""
+    K = kernel.gram()
+    unit = np.trace(K) / len(K)
+    return K / unit, unit
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+@pytest.mark.parametrize("C", [0.1, 5.0])
+def test_a_machine_is_that_of_scikit_learn_on_the_learned_kernel(names, C):
+    X, X_new = rows(), rows(20, seed=1)
+    y = labels(X, names)
+    model = KernelLearningClassifier(FAMILY, C=C).fit(X, y)
+    assert model.predictor_ == "svm"
+    kernel = learn_kernel("alignf", FAMILY, X, y)
+    np.testing.assert_array_equal(model.weights_, kernel.weights)
+    assert model.alignment_ == kernel.alignment
+    K, unit = unit_gram(kernel)
+    K_cross = kernel.cross_gram(X_new) / unit
+    machine = SVC(kernel="precomputed", C=C, tol=1e-9, break_ties=len(names) > 2).fit(K, y)
+    np.testing.assert_allclose(model.decision_function(X_new), machine.decision_function(K_cross), atol=MACHINES)
+    assert model.predict(X_new).tolist() == machine.predict(K_cross).tolist()
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_a_ridge_classifier_fits_indicators(names):
+    X, X_new = rows(), rows(20, seed=1)
+    y = labels(X, names)
+    model = KernelLearningClassifier(FAMILY, C=4.0, predictor="krr").fit(X, y)
+    kernel = learn_kernel("alignf", FAMILY, X, y)
+    K, unit = unit_gram(kernel)
+    scores = ridge_predictions(K, Target.of(y).Y, 4.0, kernel.cross_gram(X_new) / unit)
+    expected = scores[:, 0] if len(names) == 2 else scores
+    np.testing.assert_allclose(model.decision_function(X_new), expected, rtol=0, atol=SOLVES)
+
+
+@pytest.mark.parametrize("outputs", [None, 1, 3])
+def test_a_regression_is_the_ridge_regression_on_the_learned_kernel(outputs):
+    X, X_new = rows(), rows(20, seed=1)
+    y = numbers(X) if outputs is None else np.column_stack([numbers(X) * (k + 1) + X[:, 2] for k in range(outputs)])
+    model = KernelLearningRegressor(FAMILY, alpha=0.2).fit(X, y)
+    kernel = learn_kernel("alignf", FAMILY, X, y)
+    K, unit = unit_gram(kernel)
+    expected = ridge_predictions(K, y, 5.0, kernel.cross_gram(X_new) / unit)
+    assert model.predict(X_new).shape == expected.shape
+    np.testing.assert_allclose(model.predict(X_new), expected, rtol=0, atol=SOLVES)
+
+
+@pytest.mark.parametrize("predictor", ["svm", "krr"])
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_scores_are_linear_in_the_kernel_and_classes_follow_from_them(predictor, names):
+    X, X_new = rows(), rows(25, seed=1)
+    y = labels(X, names)
+    model = KernelLearningClassifier(FAMILY, predictor=predictor).fit(X, y)
+    scores = model.kernel_.cross_gram(X_new) @ model.dual_coef_ + model.intercept_
+    n = len(names)
+    columns = 1 if n == 2 else n if predictor == "krr" else n * (n - 1) // 2
+    assert scores.shape == (25, columns)
+    assert model.intercept_.shape == (columns,)
+    decision = model.decision_function(X_new)
+    if n == 2:
+        np.testing.assert_allclose(decision, scores[:, 0], rtol=0, atol=SOLVES)
+        expected = model.classes_[(scores[:, 0] > 0).astype(int)]
+    elif predictor == "krr":
+        np.testing.assert_allclose(decision, scores, rtol=0, atol=SOLVES)
+        expected = model.classes_[scores.argmax(axis=1)]
+    else:
+        won = np.zeros((25, n))
+        for column, (i, j) in enumerate(combinations(range(n), 2)):
+            won[:, j] += scores[:, column] > 0
+            won[:, i] += scores[:, column] <= 0
+        np.testing.assert_array_equal(np.round(decision), won)
+        expected = model.classes_[decision.argmax(axis=1)]
+    assert model.predict(X_new).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_a_machine_that_interior_points_solve_scores_alike(names, monkeypatch):
+    X = rows()
+    y = labels(X, names)
+    usual = KernelLearningClassifier(FAMILY, C=10.0).fit(X, y)
+    monkeypatch.setattr(kernels.predictors.svm, "MAX_ITERATIONS", 3)
+    K, _ = unit_gram(usual.kernel_)
+    path = SupportVectorPath(K, Target.of(y), [10.0])
+    assert isinstance(path.machines[0], ExactMachine)
+    exact = KernelLearningClassifier(FAMILY, C=10.0).fit(X, y)
+    np.testing.assert_allclose(exact.decision_function(X), usual.decision_function(X), rtol=0, atol=MACHINES)
+    np.testing.assert_allclose(exact.intercept_, usual.intercept_, rtol=0, atol=MACHINES)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("predictor", ["svm", "krr"])
+def test_a_kernel_with_negative_weights_is_projected(predictor, weighted):
+    signal, noise = np.random.default_rng(11).normal(size=(2, 60))
+    X, y = np.column_stack([signal + noise, noise]), np.where(signal > 0, "high", "low")
+    family = FamilyUnion([LinearFamily(), LinearFamily()], [[0], [1]])
+    w = np.random.default_rng(0).integers(1, 4, size=60) if weighted else np.ones(60, dtype=int)
+    model = KernelLearningClassifier(family, "alignf-linear", predictor=predictor).fit(X, y, sample_weight=w)
+    assert model.kernel_.indefinite
+    repeated = learn_kernel("alignf-linear", family, np.repeat(X, w, axis=0), np.repeat(y, w))
+    eigenvalues, Q = np.linalg.eigh(repeated.gram())
+    assert eigenvalues[0] < -1e-6
+    K = (Q * np.maximum(eigenvalues, 0)) @ Q.T
+    K /= np.trace(K) / len(K)
+    dual, intercept = (
+        PREDICTORS[predictor].fit(K, Target.of(np.repeat(y, w)), [1.0], **PREDICTORS[predictor].fine).coefficients()
+    )
+    scores = model.kernel_.cross_gram(np.repeat(X, w, axis=0)) @ model.dual_coef_ + model.intercept_
+    np.testing.assert_allclose(scores, K @ dual + intercept, rtol=0, atol=MACHINES)
+
+
+@pytest.mark.parametrize(
+    ("learner", "predictor"), [("alignf", "svm"), ("alignf", "krr"), ("l1-svm", "svm"), ("nkrr", "krr"), ("cr", "krr")]
+)
+def test_an_estimator_predicts_what_a_comparison_predicts(learner, predictor):
+    X, X_new = rows(), rows(40, seed=1)
+    y = labels(X, NAMES["four"])
+    model = KernelLearningClassifier(None if learner == "cr" else FAMILY, learner, 2.0, predictor=predictor).fit(X, y)
+    target = Target.of(y)
+    if learner == "cr":
+        path = [learn_kernel(learner, None, X, y, regularisation=2.0)]
+    else:
+        path = learn_path(learner, FAMILY, X, gram_moments(FAMILY, X, target.Y), target, [2.0])
+    compared = KernelPredictors(path, target, predictor, [2.0]).predict(X_new)[0]
+    # Machines of a comparison stop at a tolerance of 1e-3, and ties of votes go to the first class there.
+    agreeing = np.mean(model.predict(X_new) == np.array(target.classes)[compared])
+    assert agreeing >= (0.95 if predictor == "svm" else 1.0)
+
+
+def test_the_predictor_of_a_one_stage_learner_is_its_own():
+    X = rows(40)
+    y = labels(X)
+    for learner, predictor in (("alignf", "svm"), ("l2-krr", "krr"), ("l1-svm", "svm"), ("ca", "svm")):
+        model = KernelLearningClassifier(learner=learner).fit(X, y)
+        assert model.predictor_ == predictor
+        assert (model.kernel_.regularisation is not None) == (learner in ("l2-krr", "l1-svm"))
+
+
+# Chunks --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_chunks(monkeypatch):
+    monkeypatch.setattr(kernels.estimators.defaults, "MOST_CHUNK_ROWS", 16)
+    return 16
+
+
+def test_a_chunk_stays_below_its_bytes_and_depends_on_the_training_rows_alone():
+    for m in (1, 2, 999, 1024, 1025, 50_000, 10**7):
+        n = chunk_rows_for(m)
+        assert n == 1 or 8 * n * m <= kernels.estimators.defaults.CHUNK_BYTES
+        assert 1 <= n <= kernels.estimators.defaults.MOST_CHUNK_ROWS
+        assert n & (n - 1) == 0
+    assert chunk_rows_for(50_000) == 128
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        KernelLearningClassifier(FAMILY, probability=True),
+        KernelLearningRegressor(FAMILY),
+        LearnedKernelTransformer(FAMILY, n_components=9, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_batches_of_whole_chunks_have_the_bits_of_all_rows_at_once(model, small_chunks):
+    X, X_new = rows(), rows(83, seed=1)
+    model = clone(model).fit(X, labels(X) if hasattr(model, "probability") else numbers(X))
+    methods = [name for name in ("decision_function", "predict", "predict_proba", "transform") if hasattr(model, name)]
+    for name in methods:
+        apply = getattr(model, name)
+        whole = apply(X_new)
+        for batch in (small_chunks, 3 * small_chunks):
+            parts = [apply(X_new[i : i + batch]) for i in range(0, 83, batch)]
+            np.testing.assert_array_equal(np.concatenate(parts), whole)
+        np.testing.assert_array_equal(apply(np.asfortranarray(X_new)), whole)
+        np.testing.assert_array_equal(apply(X_new.astype(np.float32)), apply(X_new.astype(np.float32).astype(float)))
+
+
+def test_memory_of_a_prediction_does_not_grow_with_its_rows(monkeypatch):
+    X = rows(500)
+    model = KernelLearningRegressor(FAMILY).fit(X, numbers(X))
+    X_new = rows(16_000, seed=1)
+    model.predict(X_new[:64])
+    monkeypatch.setattr(kernels.estimators.defaults, "CHUNK_BYTES", 1 << 18)
+    tracemalloc.start()
+    try:
+        model.predict(X_new)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # The kernel with all new rows takes 64 MB; a chunk of it 0.25 MB and its tiles a few more.
+    assert peak < 8e6
+
+
+# Sample weights ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        KernelLearningClassifier(FAMILY, C=3.0),
+        KernelLearningClassifier(FAMILY, predictor="krr", probability=True),
+        KernelLearningClassifier(probability=True),
+        KernelLearningRegressor(FAMILY, "align", alpha=0.1),
+    ],
+)
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix], ids=["dense", "sparse"])
+def test_a_weight_is_a_number_of_copies(model, kind):
+    X = np.where(np.random.default_rng(5).random((50, 3)) < 0.7, rows(50), 0.0)
+    y = labels(rows(50), NAMES["four"]) if hasattr(model, "C") else numbers(X)
+    w = np.random.default_rng(1).integers(0, 4, size=50)
+    X_new = rows(20, seed=3)
+    weighted = clone(model).fit(kind(X), y, sample_weight=w)
+    order = np.random.default_rng(2).permutation(w.sum())
+    repeated = clone(model).fit(kind(np.repeat(X, w, axis=0)[order]), np.repeat(y, w)[order])
+    assert weighted.family_ == repeated.family_
+    assert weighted.kernel_.X.shape[0] == np.count_nonzero(w)
+    np.testing.assert_allclose(weighted.weights_, repeated.weights_, rtol=0, atol=1e-9)
+    for name in ("decision_function", "predict_proba", "predict"):
+        if hasattr(weighted, name):
+            expected, got = getattr(repeated, name)(X_new), getattr(weighted, name)(X_new)
+            if got.dtype.kind == "U":
+                assert got.tolist() == expected.tolist()
+            else:
+                np.testing.assert_allclose(got, expected, rtol=0, atol=MACHINES)
+
+
+@pytest.mark.parametrize("predictor", ["svm", "krr"])
+def test_weights_twice_as_large_are_a_regularisation_twice_as_weak(predictor):
+    X = rows()
+    y, w = labels(X), np.random.default_rng(0).uniform(0.5, 2.0, size=60)
+    one = KernelLearningClassifier(FAMILY, C=3.0, predictor=predictor).fit(X, y, sample_weight=w)
+    two = KernelLearningClassifier(FAMILY, C=1.5, predictor=predictor).fit(X, y, sample_weight=2 * w)
+    np.testing.assert_allclose(one.decision_function(X), two.decision_function(X), rtol=0, atol=MACHINES)
+    assert np.abs(one.decision_function(X) - two.set_params(C=3.0).fit(X, y).decision_function(X)).max() > 1e-3
+
+
+def test_unit_weights_change_no_bit_and_serve_every_learner():
+    X = rows(40)
+    for learner in ("alignf", "l2-krr"):
+        model = KernelLearningRegressor(FAMILY, learner).fit(X, numbers(X))
+        weighted = KernelLearningRegressor(FAMILY, learner).fit(X, numbers(X), sample_weight=np.ones(40))
+        np.testing.assert_array_equal(weighted.dual_coef_, model.dual_coef_)
+
+
+def test_weighted_ridge_regressions_of_a_path_are_those_of_copies():
+    X = rows(30)
+    y, w = numbers(X), np.random.default_rng(0).integers(1, 4, size=30)
+    kernel = learn_kernel("align", FAMILY, X, y, sample_weight=w)
+    K, which = kernel.gram(), np.repeat(np.arange(30), w)
+    grid = [0.1, 1.0, 30.0]
+    path = KernelRidgePath(K, Target.of(y), grid, sample_weight=w)
+    for position, value in enumerate(grid):
+        expected = ridge_predictions(K[np.ix_(which, which)], y[which], value, K[:, which])
+        np.testing.assert_allclose(path.predict(K)[position], expected, rtol=0, atol=SOLVES)
+        dual, intercept = KernelRidgePath(K, Target.of(y), [value], sample_weight=w).coefficients()
+        np.testing.assert_allclose(K @ dual + intercept, expected[:, None], rtol=0, atol=SOLVES)
+
+
+def test_a_weighted_machine_that_ends_early_says_so(monkeypatch):
+    monkeypatch.setattr(kernels.predictors.svm, "MAX_WEIGHTED_ITERATIONS", 3)
+    X = rows()
+    with pytest.warns(ConvergenceWarning, match="ended after 3 iterations, before its tolerance of 1e-09; use a small"):
+        KernelLearningClassifier(FAMILY).fit(X, labels(X), sample_weight=np.arange(1, 61))
+
+
+# Rows and labels -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("names", [("no", "yes"), (-3, 7), (False, True), (3, 1, 2), (2**40, 5, -1)], ids=str)
+def test_labels_keep_their_type(names):
+    X = rows()
+    y = labels(X, names)
+    model = KernelLearningClassifier(FAMILY).fit(X, y)
+    assert model.classes_.tolist() == sorted(names)
+    assert model.predict(X).dtype == y.dtype
+    assert model.score(X, y) > 0.7
+
+
+def test_names_of_features_are_kept_and_asked_for():
+    table = pd.DataFrame(rows(), columns=["height", "width", "depth"])
+    y = pd.Series(labels(table.to_numpy()), dtype="category")
+    model = KernelLearningClassifier(FAMILY).fit(table, y)
+    assert model.feature_names_in_.tolist() == ["height", "width", "depth"]
+    np.testing.assert_array_equal(
+        model.predict(table), KernelLearningClassifier(FAMILY).fit(table.to_numpy(), y).predict(table.to_numpy())
+    )
+    with pytest.raises(ValueError, match="feature names should match"):
+        model.predict(table[["width", "height", "depth"]])
+    model.fit_kernel(model.kernel_, y.to_numpy()[model.kernel_.rows])
+    assert not hasattr(model, "feature_names_in_")
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csc_array, sparse.coo_matrix])
+@pytest.mark.parametrize(
+    "family", [None, FeatureFamily(9), FamilyUnion([LinearFamily(), GaussianFamily([0.1])])], ids=["default", "f", "u"]
+)
+def test_sparse_rows_are_rows(kind, family):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 9)) * (rng.random((60, 9)) < 0.4)
+    y = X @ np.arange(9.0) + 1.0
+    dense, thin = (KernelLearningRegressor(family).fit(as_rows, y) for as_rows in (X, kind(X)))
+    assert sparse.issparse(thin.kernel_.X)
+    np.testing.assert_allclose(thin.predict(kind(X)), dense.predict(X), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "sparse_rows"),
+    [
+        (KernelLearningClassifier(), True),
+        (KernelLearningClassifier(learner="ca"), True),
+        (KernelLearningClassifier(learner="ca", learner_params={"per_feature": True}), False),
+        (KernelLearningClassifier(learner="cr", learner_params={"kind": "laplacian"}), False),
+        (KernelLearningClassifier(FamilyUnion([LinearFamily(), PrecomputedFamily(np.eye(3)[None])])), False),
+        (KernelLearningRegressor(learner="no such"), True),
+    ],
+)
+def test_the_tag_for_sparse_rows_follows_the_base_kernels(model, sparse_rows):
+    assert model.__sklearn_tags__().input_tags.sparse is sparse_rows
+    if not sparse_rows:
+        with pytest.raises(TypeError, match="Sparse data was passed"):
+            model.fit(sparse.csr_matrix(rows()), labels(rows()))
+
+
+def test_stored_matrices_are_learned_from_by_position():
+    X = rows()
+    y = labels(X)
+    family = PrecomputedFamily(FAMILY.tile(X, X))
+    model = KernelLearningClassifier(family).fit(family.X[:40], y[:40])
+    expected = KernelLearningClassifier(FAMILY).fit(X[:40], y[:40])
+    np.testing.assert_allclose(
+        model.decision_function(family.X[40:]), expected.decision_function(X[40:]), rtol=0, atol=MACHINES
+    )
+    assert cross_val_score(model, family.X, y, cv=3).min() > 0.5
+
+
+@pytest.mark.parametrize("learner", ["alignf", "ca", "cr"])
+def test_the_order_of_columns_and_rows_does_not_matter(learner):
+    X = rows()
+    y, order = labels(X), np.random.default_rng(0).permutation(60)
+    one = KernelLearningClassifier(learner=learner).fit(X, y)
+    two = KernelLearningClassifier(learner=learner).fit(X[order][:, [2, 0, 1]], y[order])
+    # Searched bandwidths settle to 1e-7, and weights follow.
+    tolerance = MACHINES if learner == "alignf" else 1e-4
+    np.testing.assert_allclose(two.decision_function(X[:, [2, 0, 1]]), one.decision_function(X), rtol=0, atol=tolerance)
+
+
+# Default base kernels ------------------------------------------------------------------------------------------------
+
+
+def test_default_bandwidths_are_powers_of_two_around_the_median():
+    X = rows(200, d=8)
+    D = ((X[:, None] - X[None]) ** 2).sum(axis=2)[np.triu_indices(200, 1)]
+    gammas = np.array(default_family(X).gammas)
+    assert len(gammas) == 7
+    np.testing.assert_array_equal(np.diff(np.log2(gammas)), 1.0)
+    assert abs(np.log2(gammas[3] * np.median(D))) <= 0.5
+    assert default_family(4 * X).gammas == tuple(gammas / 16)
+
+
+def test_default_bandwidths_depend_on_the_set_of_rows_alone():
+    X = rows(1500, d=4)
+    expected = default_family(X)
+    shuffled = X[np.random.default_rng(0).permutation(1500)]
+    assert default_family(np.repeat(shuffled, np.arange(1500) % 3 + 1, axis=0)) == expected
+    mostly_zero = np.vstack([X, np.tile(X[0], (20_000, 1))])
+    assert default_family(mostly_zero) == expected
+    assert default_family(sparse.csr_matrix(X)) == expected
+    stored_zeros = sparse.csr_matrix(X)
+    stored_zeros.data[::5] = 0.0
+    first, which = distinct_rows(sparse.vstack([stored_zeros, sparse.csr_matrix(stored_zeros.toarray())]).tocsr())
+    assert len(first) == 1500
+    np.testing.assert_array_equal(which[:1500], which[1500:])
+    signed_zero = np.array([[0.0], [-0.0], [1.0]])
+    assert default_family(signed_zero) == default_family(signed_zero[1:])
+
+
+@pytest.mark.parametrize(
+    ("X", "sentence"),
+    [
+        (
+            np.ones((9, 2)),
+            "X must hold at least two different rows to choose bandwidths by, got 9 equal ones; give feat",
+        ),
+        (sparse.csr_matrix((9, 2)), "X must hold at least two different rows"),
+        (rows(9) * 1e200, "X must have rows at distances whose squares are ordinary numbers, got a median of inf"),
+        (
+            rows(9) * 1e-200,
+            "X must have rows at distances whose squares are ordinary numbers, got a median of 0; scale",
+        ),
+    ],
+)
+def test_rows_without_distances_have_no_default_bandwidths(X, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        default_family(X)
+    with pytest.raises(ValueError, match=sentence):
+        KernelLearningRegressor().fit(X, np.arange(9.0))
+
+
+# Fitting on a kernel that was learned elsewhere ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        KernelLearningClassifier(FAMILY, probability=True),
+        KernelLearningClassifier(FAMILY, "l1-svm", 2.0),
+        KernelLearningRegressor(FAMILY, "l2-krr", 0.5),
+    ],
+)
+def test_fitting_is_learning_the_kernel_and_fitting_on_it(model):
+    X = rows()
+    y = labels(X) if hasattr(model, "C") else numbers(X)
+    fitted = clone(model).fit(X, y)
+    apart = clone(model).fit_kernel(fitted.kernel_, y[fitted.kernel_.rows])
+    for name in ("dual_coef_", "intercept_", "weights_", "calibration_", "classes_"):
+        if hasattr(fitted, name):
+            np.testing.assert_array_equal(getattr(apart, name), getattr(fitted, name))
+    assert apart.n_features_in_ == 3
+    assert apart.family_ == FAMILY
+    np.testing.assert_array_equal(apart.predict(X), fitted.predict(X))
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "sentence"),
+    [
+        (KernelLearningClassifier(FAMILY, "l1-svm"), labels(rows())[:7], "y must have one entry a training row of the"),
+        (KernelLearningClassifier(FAMILY), labels(rows()), "learned by l1-svm, and the estimator has learner='alignf'"),
+        (
+            KernelLearningClassifier(FAMILY, "l1-svm", 3.0),
+            labels(rows()),
+            "learned for a regularisation of 1, and the e",
+        ),
+        (
+            KernelLearningClassifier(FAMILY, "l1-svm"),
+            np.full(60, "no"),
+            "y must hold at least two classes, got 1 class",
+        ),
+    ],
+)
+def test_a_kernel_that_does_not_fit_the_estimator_is_refused(model, y, sentence):
+    X = rows()
+    with pytest.raises(ValueError, match=sentence):
+        model.fit_kernel(learn_kernel("l1-svm", FAMILY, X, labels(X)), y)
+
+
+def test_fitting_anew_forgets_probabilities():
+    X = rows(40)
+    model = KernelLearningClassifier(FAMILY, probability=True).fit(X, labels(X))
+    assert model.calibration_.shape == (1, 2)
+    model.set_params(probability=False).fit(X, labels(X))
+    assert not hasattr(model, "calibration_")
+    assert not hasattr(model, "predict_proba")
+    with pytest.raises(NotFittedError):
+        model.set_params(probability=True).predict_proba(X)
+
+
+# Probabilities -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_sigmoid_minimises_its_loss(weighted):
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=200) * 40
+    positive = rng.random(200) < expit(0.05 * scores - 1.0)
+    w = rng.uniform(0.2, 3.0, size=200) if weighted else np.ones(200)
+    n_plus, n_minus = w[positive].sum(), w[~positive].sum()
+    t = np.where(positive, (n_plus + 1) / (n_plus + 2), 1 / (n_minus + 2))
+
+    def loss(theta):
+        z = theta[0] * scores + theta[1]
+        return w @ (np.logaddexp(0, z) - t * z)
+
+    slope, offset = fit_sigmoid(scores, positive, w if weighted else None)
+    p = expit(slope * scores + offset)
+    np.testing.assert_allclose([w @ (p - t), (w * scores) @ (p - t)], 0.0, atol=1e-8)
+    found = minimize(loss, [0.01, 0.0], method="Nelder-Mead", options={"xatol": 1e-10, "fatol": 1e-12})
+    np.testing.assert_allclose([slope, offset], found.x, rtol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e8])
+def test_scores_that_separate_give_finite_probabilities_and_scores_that_mislead_their_shares(scale):
+    scores = scale * np.array([-2.0, -1.0, 1.0, 2.0, 3.0])
+    slope, offset = fit_sigmoid(scores, scores > 0, None)
+    assert slope > 0
+    p = expit(slope * scores + offset)
+    # The targets are 1/4 and 4/5; the gradient of the loss is zero.
+    left = p - [0.25, 0.25, 0.8, 0.8, 0.8]
+    np.testing.assert_allclose([left.sum(), left @ (scores / scale)], 0.0, atol=1e-9)
+    assert fit_sigmoid(scores, scores < 0, None)[0] == 0.0
+    assert fit_sigmoid(np.zeros(5), scores > 0, None)[0] == 0.0
+
+
+@pytest.mark.parametrize("predictor", ["svm", "krr"])
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_probabilities_are_fitted_on_scores_of_rows_that_were_left_out(predictor, names):
+    X = rows()
+    y = labels(X, names)
+    model = KernelLearningClassifier(FAMILY, predictor=predictor, probability=True, C=2.0).fit(X, y)
+    K, _ = unit_gram(model.kernel_)
+    folds = assign_calibration_folds(model.kernel_.X, np.unique(y, return_inverse=True)[1])
+    scores = np.empty((60, 1 if len(names) == 2 else len(names)))
+    for fold in range(5):
+        out, others = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+        if predictor == "svm":
+            machine = SVC(kernel="precomputed", C=2.0, tol=1e-9).fit(K[np.ix_(others, others)], y[others])
+            left_out = machine.decision_function(K[np.ix_(out, others)])
+        else:
+            Y = Target.of(y).Y
+            left_out = ridge_predictions(K[np.ix_(others, others)], Y[others], 2.0, K[np.ix_(out, others)])
+        scores[out] = left_out.reshape(len(out), -1)
+    columns = model.classes_[1:] if len(names) == 2 else model.classes_
+    expected = [fit_sigmoid(s, y == name, None) for s, name in zip(scores.T, columns, strict=True)]
+    np.testing.assert_allclose(model.calibration_, expected, rtol=1e-5)
+    X_new = rows(30, seed=1)
+    P = model.predict_proba(X_new)
+    np.testing.assert_allclose(P.sum(axis=1), 1.0, rtol=1e-12)
+    decision = model.decision_function(X_new).reshape(30, -1)
+    raw = expit(decision * model.calibration_[:, 0] + model.calibration_[:, 1])
+    expected = np.column_stack([1 - raw, raw]) if len(names) == 2 else raw / raw.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(P, expected, rtol=1e-9)
+
+
+def test_calibration_folds_spread_classes_and_keep_copies_together():
+    X = rows(100, d=2)
+    codes = np.repeat([0, 1, 2, 3], [57, 40, 2, 1])
+    folds = assign_calibration_folds(X, codes)
+    for k in (0, 1):
+        sizes = np.bincount(folds[codes == k], minlength=5)
+        assert sizes.max() - sizes.min() <= 1
+    assert len(set(folds[codes == 2])) == 2
+    assert folds[-1] == -1
+    order = np.random.default_rng(0).permutation(300)
+    repeated = assign_calibration_folds(np.repeat(X, 3, axis=0)[order], np.repeat(codes, 3)[order])
+    np.testing.assert_array_equal(repeated, np.repeat(folds, 3)[order])
+    np.testing.assert_array_equal(assign_calibration_folds(sparse.csr_matrix(X), codes) < 0, folds < 0)
+
+
+def test_a_class_of_one_row_has_a_probability():
+    X = np.vstack([rows(), [[9.0, 9.0, 9.0]]])
+    y = np.append(labels(rows()), "rare")
+    for predictor in ("svm", "krr"):
+        model = KernelLearningClassifier(FAMILY, C=10.0, predictor=predictor, probability=True).fit(X, y)
+        P = model.predict_proba(X)
+        assert np.isfinite(P).all()
+        assert P[:, 1].argmax() == 60
+
+
+@pytest.mark.parametrize("predictor", ["svm", "krr"])
+def test_probabilities_match_frequencies_on_new_rows(predictor):
+    X, X_new = rows(1000, d=2), rows(4000, d=2, seed=1)
+
+    def drawn(X, seed):
+        return np.random.default_rng(seed).random(len(X)) < expit(2 * X[:, 0] + X[:, 1])
+
+    model = KernelLearningClassifier(GaussianFamily([8.0]), C=100.0, predictor=predictor, probability=True)
+    model.fit(X, drawn(X, 0))
+    p, happened = model.predict_proba(X_new)[:, 1], drawn(X_new, 1)
+    # Fifths of 800 rows have a standard deviation of 0.02, and 1,000 training rows leave more than that. Sigmoids on
+    # scores of the rows that this predictor, with a narrow kernel, was fitted on would be off by 0.17.
+    for part in np.array_split(np.argsort(p), 5):
+        assert abs(p[part].mean() - happened[part].mean()) < 0.12
+
+
+# Transformer ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["nystroem", "eigen"])
+@pytest.mark.parametrize(
+    ("learner", "params"), [("alignf", None), ("l2-krr", None), ("nkrr", {"degree": 2, "offset": 0.5}), ("ca", None)]
+)
+def test_all_components_give_the_gram_matrix(method, learner, params):
+    X = rows(50)
+    family = None if learner == "ca" else FAMILY
+    model = LearnedKernelTransformer(family, learner, 50, method=method, learner_params=params)
+    Z = model.fit_transform(X, numbers(X))
+    K = model.kernel_.gram()
+    np.testing.assert_allclose(Z @ Z.T, K, rtol=0, atol=1e-10 * np.abs(K).max())
+    np.testing.assert_allclose(model.kernel_.cross_gram(X), K, rtol=0, atol=1e-10 * np.abs(K).max())
+    X_new = rows(9, seed=1)
+    K_cross = model.kernel_.cross_gram(X_new)
+    # New rows have parts along small eigenvalues, whose rounding their roots amplify.
+    np.testing.assert_allclose(model.transform(X_new) @ Z.T, K_cross, rtol=0, atol=1e-6 * np.abs(K_cross).max())
+
+
+def test_landmarks_approximate_as_nystroems_formula_does():
+    X = rows(50)
+    model = LearnedKernelTransformer(FAMILY, n_components=12, random_state=3).fit(X, labels(X))
+    K, L = model.kernel_.gram(), model.landmarks_
+    assert len(set(L.tolist())) == 12
+    Z = model.transform(X)
+    assert Z.shape == (50, 12)
+    np.testing.assert_allclose(Z @ Z.T, K[:, L] @ np.linalg.pinv(K[np.ix_(L, L)]) @ K[L], rtol=0, atol=1e-8)
+    others = clone(model).set_params(random_state=4).fit(X, labels(X))
+    assert others.landmarks_.tolist() != L.tolist()
+    np.testing.assert_array_equal(clone(model).fit(X, labels(X)).transform(X), Z)
+
+
+def test_eigen_components_are_kernel_principal_components():
+    X, X_new = rows(50), rows(20, seed=1)
+    model = LearnedKernelTransformer(FAMILY, n_components=4, method="eigen").fit(X, numbers(X))
+    pca = KernelPCA(4, kernel="precomputed").fit(model.kernel_.gram())
+    np.testing.assert_allclose(
+        np.abs(model.transform(X_new)), np.abs(pca.transform(model.kernel_.cross_gram(X_new))), rtol=0, atol=1e-8
+    )
+    Z = model.transform(X)
+    products = Z.T @ Z
+    np.testing.assert_allclose(products, np.diag(np.diag(products)), rtol=0, atol=1e-9 * products.max())
+    assert (np.diff(np.diag(products)) < 0).all()
+
+
+def test_a_kernel_of_low_rank_has_few_eigen_components():
+    X = rows(50)
+    Z = LearnedKernelTransformer(LinearFamily(), method="eigen").fit_transform(X, numbers(X))
+    assert Z.shape == (50, 3)
+
+
+@pytest.mark.parametrize("family", [None, FeatureFamily(3), PolynomialFamily([1, 2]), FamilyUnion([CosineFamily()])])
+def test_features_are_of_mean_squared_length_one(family):
+    X = rows(40) + np.array([5.0, 0.0, 0.0])
+    Z = LearnedKernelTransformer(family, n_components=40).fit_transform(X, numbers(X))
+    np.testing.assert_allclose((Z**2).sum() / 40, 1.0, rtol=1e-9)
+    np.testing.assert_allclose(Z.mean(axis=0), 0.0, atol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["nystroem", "eigen"])
+@pytest.mark.parametrize("learner", ["alignf", "alignf-linear"])
+def test_ridge_regression_on_all_features_is_that_on_the_kernel(method, learner):
+    """Features are of mean squared length one, as kernels are for the regressor: one alpha means the same to both."""
+    signal, noise = np.random.default_rng(11).normal(size=(2, 40))
+    X, y = np.column_stack([signal + noise, noise]), signal
+    family = FamilyUnion([LinearFamily(), LinearFamily()], [[0], [1]])
+    features = LearnedKernelTransformer(family, learner, method=method, n_components=40)
+    two_steps = make_pipeline(features, Ridge(alpha=0.3)).fit(X, y)
+    at_once = KernelLearningRegressor(family, learner, alpha=0.3).fit(X, y)
+    assert at_once.kernel_.indefinite == (learner == "alignf-linear")
+    np.testing.assert_allclose(two_steps.predict(X), at_once.predict(X), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("y", "task", "learned_as"),
+    [
+        (labels(rows(40)), None, labels(rows(40))),
+        (np.arange(40) % 3, None, (np.arange(40) % 3).astype(str)),
+        (np.arange(40) % 3, "regression", np.arange(40) % 3),
+        (numbers(rows(40)), None, numbers(rows(40))),
+        (rows(40, d=2, seed=7), None, rows(40, d=2, seed=7)),
+        ((numbers(rows(40)) > 3).astype(float), None, (numbers(rows(40)) > 3).astype(str)),
+    ],
+)
+def test_the_kind_of_target_is_seen_unless_it_is_given(y, task, learned_as):
+    X = rows(40)
+    model = LearnedKernelTransformer(FAMILY, "align", task=task).fit(X, y)
+    np.testing.assert_allclose(model.weights_, learn_kernel("align", FAMILY, X, learned_as).weights, rtol=1e-12)
+
+
+def test_features_have_names_and_come_as_tables():
+    table = pd.DataFrame(rows(), columns=list("abc"))
+    model = LearnedKernelTransformer(FAMILY, n_components=3, random_state=0).set_output(transform="pandas")
+    Z = model.fit_transform(table, labels(table.to_numpy()))
+    assert Z.columns.tolist() == model.get_feature_names_out().tolist()
+    assert Z.columns.tolist() == [f"learnedkerneltransformer{k}" for k in range(3)]
+
+
+# In scikit-learn's company -------------------------------------------------------------------------------------------
+
+
+def test_a_grid_search_goes_over_learners_families_and_parameters():
+    X = rows(90)
+    y = labels(X)
+    families = [GaussianFamily([0.1, 1.0]), LinearFamily(), FamilyUnion([LinearFamily(), GaussianFamily([0.5])])]
+    grid = [
+        {"model__family": families, "model__learner": ["alignf", "l1-svm"], "model__C": [0.1, 10.0]},
+        {"model__family": [None], "model__learner": ["ca"], "model__learner_params": [None, {"max_kernels": 1}]},
+    ]
+    pipeline = make_pipeline(StandardScaler(), KernelLearningClassifier())
+    pipeline.steps[1] = ("model", pipeline.steps[1][1])
+    search = GridSearchCV(pipeline, grid, cv=3).fit(X, y)
+    assert len(search.cv_results_["params"]) == 14
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    # A linear kernel cannot tell an angle from its opposite; the best of the others can.
+    assert search.best_score_ > 0.75
+    assert search.best_estimator_["model"].family in [None, *families]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        KernelLearningClassifier(FAMILY, probability=True),
+        KernelLearningRegressor(FAMILY, learner="ca"),
+        LearnedKernelTransformer(FAMILY, n_components=5, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_fitted_estimator_survives_pickle_and_copies(model):
+    X = rows(40)
+    if model.learner == "ca":
+        model.set_params(family=None)
+    model.fit(X, labels(X) if hasattr(model, "C") else numbers(X))
+    apply = "transform" if hasattr(model, "transform") else "predict"
+    for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        np.testing.assert_array_equal(getattr(again, apply)(X), getattr(model, apply)(X))
+        assert again.family_ == model.family_
+
+
+def test_estimators_read_well():
+    model = KernelLearningClassifier(GaussianFamily([2.0**-7, 0.5, 0.3]), C=10)
+    assert repr(model) == "KernelLearningClassifier(C=10, family=GaussianFamily([2**-7, 0.5, 0.3]))"
+    assert eval(repr(model)).get_params() == model.get_params()
+    pipeline = make_pipeline(StandardScaler(), model)
+    X = rows(30)
+    for shown in (model, pipeline, model.fit(X, labels(X)), pipeline.fit(X, labels(X))):
+        html = shown._repr_html_()
+        assert "KernelLearningClassifier" in html
+        assert "2**-7" in html
+
+
+# Families ------------------------------------------------------------------------------------------------------------
+
+FAMILIES = [
+    CosineFamily(),
+    LinearFamily(),
+    GaussianFamily([2.0**-20, 0.25, 0.5, 1.0, 2.0, 2.0**40, 0.1 + 0.2, 5e-324, 1e308]),
+    LaplacianFamily([2.0**-3, 1 / 3]),
+    DirichletFamily([0.1, 4.0], 3),
+    DirichletFamily([0.1]),
+    PolynomialFamily([3, 1], 0.1, 0.0),
+    FeatureFamily(5),
+    FeatureFamily(["a'b", "b"], [4, 0]),
+    FeatureFamily(["a", "b"]),
+    ScaledFamily(DirichletFamily([1.0], 2), [[0.1, 3.0], [1 / 3, 2.0]], ["same", "same"]),
+    ScaledFamily(GaussianFamily([1.0]), [[0.1, 3.0], [1 / 3, 2.0]]),
+    FamilyUnion([LinearFamily(), GaussianFamily([1.0])]),
+    FamilyUnion(
+        [FamilyUnion([LinearFamily(), CosineFamily()], [[1], None]), LinearFamily()], [None, [2, 0]], ["a", None]
+    ),
+    FamilyUnion([LinearFamily(), LinearFamily()], [[1], [0]]),
+]
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=repr)
+def test_a_family_can_be_pasted_back(family):
+    again = eval(repr(family))
+    assert again == family
+    assert hash(again) == hash(family)
+    assert again.names == family.names
+
+
+def test_families_are_told_apart():
+    for one, two in combinations(FAMILIES, 2):
+        assert one != two
+    assert GaussianFamily([1.0]) != LaplacianFamily([1.0])
+    assert GaussianFamily([1.0]) != [1.0]
+    assert PolynomialFamily([2], 0.1, 0.0) != PolynomialFamily([2], 0.1, 1.0)
+    matrices = np.eye(3)[None]
+    assert PrecomputedFamily(matrices) == PrecomputedFamily(matrices)
+    assert PrecomputedFamily(matrices) != PrecomputedFamily(matrices.copy())
+
+
+def test_large_families_are_told_by_their_size():
+    assert repr(GaussianFamily(np.linspace(0.1, 1, 500))) == "GaussianFamily(<500 values>)"
+    assert repr(FeatureFamily([f"n{k}" for k in range(5000)])) == "FeatureFamily(<5000 features>)"
+    assert repr(PrecomputedFamily(np.eye(3)[None])) == "PrecomputedFamily(<1 matrices of 3 rows>)"
+    assert "<9 scalings of 5 features>" in repr(ScaledFamily(GaussianFamily([1.0]), np.ones((9, 5))))
+
+
+def test_a_copy_of_a_family_is_the_family():
+    """Copies that scikit-learn makes for each fold would read mapped matrices into memory."""
+    family = PrecomputedFamily(np.eye(3)[None])
+    assert copy.deepcopy(family) is family
+    assert clone(KernelLearningClassifier(family)).family is family
+
+
+# Refusals ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (
+            KernelLearningClassifier(learner="ensemble"),
+            "ensemble learns hypotheses and not a kernel, so it is no learner",
+        ),
+        (KernelLearningRegressor(learner="best"), "learner must be one of align, .*, got 'best'"),
+        (KernelLearningRegressor(learner="l1-svm"), "l1-svm does not serve regression; use one of align, "),
+        (KernelLearningClassifier(predictor="forest"), "predictor must be one of auto, krr, svm, got 'forest'"),
+        (KernelLearningClassifier(C=0), "C must be a positive, finite number, got 0"),
+        (KernelLearningClassifier(C=np.inf), "C must be a positive, finite number, got inf"),
+        (KernelLearningClassifier(C="1"), "C must be a positive, finite number, got '1'"),
+        (KernelLearningRegressor(alpha=-1.0), "alpha must be a positive, finite number, got -1.0"),
+        (KernelLearningRegressor(alpha=float("nan")), "alpha must be a positive, finite number, got nan"),
+        (KernelLearningRegressor(normalise="max"), "normalise must be one of trace, frobenius, none, got 'max'"),
+        (KernelLearningRegressor("gaussian"), "family must be a family of base kernels or None, got str; give for exa"),
+        (KernelLearningRegressor(FAMILY, "ca"), "ca finds its own base kernels and takes no family; leave family=None"),
+        (
+            KernelLearningRegressor(learner="lq", learner_params={"power": 2}),
+            "lq has no parameter 'power' in learner_params; it has q",
+        ),
+        (
+            KernelLearningRegressor(learner_params={"regularisation": 2}),
+            "alignf has no parameter 'regularisation' in learner_params; it has ",
+        ),
+        (LearnedKernelTransformer(n_components=0), "n_components must be a whole number of at least 1, got 0"),
+        (LearnedKernelTransformer(n_components=2.5), "n_components must be a whole number of at least 1, got 2.5"),
+        (LearnedKernelTransformer(method="random"), "method must be one of nystroem, eigen, got 'random'"),
+        (LearnedKernelTransformer(task="ranking"), "task must be one of classification, regression or None, got 'rank"),
+        (LearnedKernelTransformer(task="regression", learner="l1-svm"), "l1-svm does not serve regression"),
+        (LearnedKernelTransformer(learner="l2-krr", regularisation=0), "regularisation must be a positive, finite"),
+    ],
+)
+def test_a_parameter_out_of_its_range_is_refused_by_fit(model, sentence):
+    X = rows(30)
+    y = numbers(X) if isinstance(model, KernelLearningRegressor) else np.arange(30) % 2
+    with pytest.raises(ValueError, match=sentence):
+        model.fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("weights", "sentence"),
+    [
+        (np.ones(5), r"sample_weight must be one number a row, shape \(30,\), got shape \(5,\)"),
+        (np.ones((30, 1)), r"got shape \(30, 1\)"),
+        (np.where(np.arange(30) == 7, -1.0, 1.0), "sample_weight must be finite and not negative, got -1 for row 7"),
+        (np.where(np.arange(30) == 7, np.nan, 1.0), "sample_weight must be finite and not negative, got nan for row 7"),
+        (np.zeros(30), "sample_weight must be positive for some rows"),
+        (np.eye(30)[0], "sample_weight must be positive for at least 2 rows"),
+    ],
+)
+def test_weights_that_are_none_are_refused(weights, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        KernelLearningRegressor().fit(rows(30), numbers(rows(30)), sample_weight=weights)
+
+
+@pytest.mark.parametrize("learner", ["l2-krr", "ca", "cr", "single-stage"])
+def test_a_learner_without_weights_says_so(learner):
+    with pytest.raises(ValueError, match=f"{learner} learns from rows that count once each, got sample_weight"):
+        KernelLearningRegressor(learner=learner).fit(rows(30), numbers(rows(30)), sample_weight=np.arange(30))
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "sentence"),
+    [
+        (KernelLearningClassifier(), numbers(rows(30)), "Unknown label type: continuous"),
+        (KernelLearningClassifier(), np.ones(30), "y must hold at least two classes, got 1 class"),
+        (KernelLearningRegressor(), np.ones(30), "Y must vary, got a constant target"),
+        (LearnedKernelTransformer(), np.ones(30), "y must hold at least two classes, got 1 class"),
+        (
+            LearnedKernelTransformer(task="classification"),
+            numbers(rows(30)),
+            "y must be one column of labels for class",
+        ),
+        (
+            LearnedKernelTransformer(),
+            np.arange(60).reshape(30, 2) % 4,
+            "got a target of type multiclass-multioutput; g",
+        ),
+    ],
+)
+def test_a_target_that_cannot_be_learned_is_refused(model, y, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        model.fit(rows(30), y)
+
+
+def test_a_learner_that_ends_early_warns_through_the_estimator():
+    X = rows(40)
+    model = KernelLearningClassifier(FAMILY, "l1-svm", learner_params={"max_iterations": 1, "tolerance": 1e-14})
+    with pytest.warns(ConvergenceWarning, match="l1-svm"):
+        model.fit(X, labels(X))
+
+
+# The package ---------------------------------------------------------------------------------------------------------
+
+
+def test_estimators_are_imported_with_their_first_use():
+    code = (
+        "import sys, kernels; assert not {'sklearn', 'pandas', 'pyarrow'} & set(sys.modules); "
+        "assert 'KernelLearningClassifier' in dir(kernels); "
+        "from kernels import KernelLearningClassifier, default_family; assert 'sklearn' in sys.modules; "
+        "assert kernels.KernelLearningClassifier is KernelLearningClassifier"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_the_package_has_no_other_names():
+    with pytest.raises(AttributeError, match="module 'kernels' has no attribute 'KernelLearningClustering'"):
+        kernels.KernelLearningClustering  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "module",
+    [kernels.estimators.supervised, kernels.estimators.transformer, kernels.estimators.defaults],
+    ids=lambda module: module.__name__,
+)
+def test_the_examples_of_the_documentation_run(module):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        results = doctest.testmod(module)
+    assert results.attempted > 0
+    assert results.failed == 0
