@@ -28,6 +28,12 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
     """Give a temporary path beside `path`; when the block ends well, what was written there becomes `path`.

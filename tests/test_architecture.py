@@ -63,13 +63,19 @@ def test_no_flow_imports_another_flow():
             assert not {name.removeprefix("flows.") for name in imports(path)} & names, path.name
 
 
-def test_only_tracking_imports_mlflow():
+def test_only_tracking_and_registry_import_mlflow():
     users = {
         f"{package}/{path.name}"
         for package, path in ALL_MODULES
         if any(name.split(".")[0] == "mlflow" for name in imports(path))
     }
-    assert users == {"tasks/tracking.py"}
+    assert users == {"tasks/tracking.py", "tasks/registry.py", "tasks/served_model.py"}
+
+
+def test_what_mlflow_runs_to_serve_a_model_imports_nothing_but_kernels():
+    names = {name.split(".")[0] for name in imports(ROOT / "tasks" / "served_model.py")}
+    assert names & set(PACKAGES) == {"kernels"}
+    assert names - set(PACKAGES) <= {"mlflow", "numpy", "pandas"} | set(sys.stdlib_module_names)
 
 
 @pytest.mark.parametrize("package", ["kernels", "conf.loading"])
