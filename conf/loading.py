@@ -42,20 +42,31 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
         raise InputError(f"{path}: {describe(error, data)}") from None
 
 
-def existing_file(dataset: DatasetConfig, data_dir: str) -> Path:
-    """Return the file of a data set.
+def is_remote(path: str) -> bool:
+    """Return whether a path is an object on a server, ``s3://bucket/key``, and not a file of this machine."""
+    return path[:5].lower() == "s3://"
+
+
+def existing_file(dataset: DatasetConfig, data_dir: str) -> str:
+    """Return where the file of a data set lies: a path, or ``s3://bucket/key``, for which no server is asked yet.
 
     Raises
     ------
     InputError
-        There is no such file.
+        There is no such file on this machine.
     """
-    path = Path(data_dir) / str(dataset.path)
-    if not path.is_file():
+    path = str(dataset.path)
+    if is_remote(path):
+        return path
+    if is_remote(data_dir):
+        return f"{data_dir.rstrip('/')}/{path}"
+    local = Path(data_dir) / path
+    if not local.is_file():
         raise InputError(
-            f"data set {dataset.label}: there is no file {path} (seen from {Path.cwd()}); correct 'path' or 'data_dir'."
+            f"data set {dataset.label}: there is no file {local} (seen from {Path.cwd()}); correct 'path' or "
+            "'data_dir'."
         )
-    return path
+    return str(local)
 
 
 def describe(error: ValidationError, data: Any) -> str:

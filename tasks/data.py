@@ -20,6 +20,7 @@ from conf.schema import DatasetConfig
 from kernels import Target
 from kernels.families.base import Rows
 from kernels.targets import Task
+from tasks.locations import Location, locate
 from tasks.readers import READERS, read_bundled
 from tasks.store import atomic_path, store_path
 from tasks.synthetic import read_synthetic
@@ -52,27 +53,49 @@ class Dataset:
     Attributes
     ----------
     X : ndarray or CSR matrix of float64 of shape (n, d)
+        ``(raw - low) / spread``.
     target : Target
     features : tuple of str
+    low, spread : ndarray of shape (d,) or None
+        How the features were scaled; None where they are raw.
     """
 
     X: Rows
     target: Target
     features: tuple[str, ...]
+    low: np.ndarray | None = None
+    spread: np.ndarray | None = None
+
+    @property
+    def scaling(self) -> tuple[np.ndarray, np.ndarray]:
+        """What to subtract from each raw feature, and then to divide it by, each of shape (d,)."""
+        d = len(self.features)
+        return (
+            np.zeros(d) if self.low is None else self.low,
+            np.ones(d) if self.spread is None else self.spread,
+        )
 
 
-def source_path(config: DatasetConfig, data_dir: str) -> Path:
-    """Return the file of a data set.
+def source_location(config: DatasetConfig, data_dir: str) -> Location:
+    """Return where the file of a data set lies.
 
     Raises
     ------
     InputError
-        There is no such file, or its ending is not one that can be read.
+        There is no such file or object, its ending is not one that can be read, or its server cannot be used.
     """
-    path = existing_file(config, data_dir)
-    if path.suffix.lower() not in READERS:
-        raise InputError(f"data set {config.label}: cannot read {path.name}; supported endings: {', '.join(READERS)}.")
-    return path
+    address = existing_file(config, data_dir)
+    try:
+        location = locate(address)
+        if location.remote and location.suffix in READERS:
+            location.size()
+    except InputError as error:
+        raise type(error)(f"data set {config.label}: {error}") from None
+    if location.suffix not in READERS:
+        raise InputError(
+            f"data set {config.label}: cannot read {location.name}; supported endings: {', '.join(READERS)}."
+        )
+    return location
 
 
 @task(
@@ -103,8 +126,8 @@ def load_source(config: DatasetConfig, data_dir: str = ".", seed: int = 0) -> Da
     elif config.source == "synthetic":
         X, y, features = read_synthetic(str(config.name), config.params, config.seed, config.drop, where)
     else:
-        path = source_path(config, data_dir)
-        X, y, features = READERS[path.suffix.lower()](path, config.target, config.drop, where)
+        location = source_location(config, data_dir)
+        X, y, features = READERS[location.suffix](location, config.target, config.drop, where)
     if config.missing == "drop":
         y = _column_values(y)
         complete = _complete_rows(X) & _present(y)
@@ -118,7 +141,8 @@ def load_source(config: DatasetConfig, data_dir: str = ".", seed: int = 0) -> Da
     if config.subsample is not None and config.subsample < len(target):
         rows = np.sort(np.random.default_rng(seed).choice(len(target), config.subsample, replace=False))
         X, target = X[rows], target.take(rows)
-    return Dataset(_scale(X, config.scale, where), target, features)
+    low, spread = _scaling(X, config.scale, where)
+    return Dataset(_scaled(X, low, spread), target, features, low, spread)
 
 
 def store_dataset(dataset: Dataset, name: str, source: str) -> DatasetRef:
@@ -143,7 +167,9 @@ def store_dataset(dataset: Dataset, name: str, source: str) -> DatasetRef:
             else:
                 np.save(folder / "X.npy", dataset.X, allow_pickle=False)
             np.save(folder / "y.npy", dataset.target.values, allow_pickle=False)
-            about = {**asdict(ref), "features": dataset.features}
+            if dataset.spread is not None:
+                np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
+            about = {**asdict(ref), "features": dataset.features, "labels": dataset.target.labels}
             (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
     return ref
 
@@ -157,17 +183,21 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     else:
         X = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
     values = np.load(folder / "y.npy", allow_pickle=False)
-    return Dataset(X, Target(about["task"], values, tuple(about["classes"])), tuple(about["features"]))
+    scaling = folder / "scaling.npy"
+    low, spread = np.load(scaling, allow_pickle=False) if scaling.exists() else (None, None)
+    target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
+    return Dataset(X, target, tuple(about["features"]), low, spread)
 
 
 def dataset_digest(dataset: Dataset) -> str:
-    """Return the digest of the content of a data set: rows, target, names and task; not where it came from."""
+    """Return the digest of the content of a data set: rows, target, names, scaling and task; not where it came from."""
     X = dataset.X
     # The width of a CSR matrix's index integers is not content; writing and reading changes it.
     arrays = [X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)] if sparse.issparse(X) else [X]
-    about = [dataset.target.task, dataset.target.classes, dataset.features, X.shape, bool(sparse.issparse(X))]
+    target = dataset.target
+    about = [target.task, target.classes, target.labels, dataset.features, X.shape, bool(sparse.issparse(X))]
     sha = hashlib.sha256(json.dumps(about).encode())
-    for array in (*arrays, dataset.target.values):
+    for array in (*arrays, *dataset.scaling, target.values):
         sha.update(str(array.dtype).encode())
         sha.update(np.ascontiguousarray(array).data)
     return sha.hexdigest()[:20]
@@ -258,20 +288,31 @@ def _require_finite(X: Any, features: tuple[str, ...], where: str) -> None:
         )
 
 
-def _scale(X: Any, scale: str, where: str) -> Any:
+def _scaling(X: Any, scale: str, where: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return what to subtract from each feature, and to divide it by; nothing for raw features."""
     if scale == "none":
-        return X
+        return None, None
     if sparse.issparse(X):
         if scale == "standard" or X.data.min(initial=0.0) < 0:
             raise InputError(
                 f"{where}: scale {scale!r} would fill this sparse data set's zeros; use 'scale: none', or 'unit' with "
                 "features that are not negative."
             )
-        top = np.asarray(abs(X).max(axis=0).todense()).ravel()
-        return (X @ sparse.diags_array(1.0 / np.where(top > 0, top, 1.0))).tocsr()
-    low, spread = (X.min(axis=0), np.ptp(X, axis=0)) if scale == "unit" else (X.mean(axis=0), X.std(axis=0))
+        low, spread = np.zeros(X.shape[1]), np.asarray(abs(X).max(axis=0).todense()).ravel()
+    elif scale == "unit":
+        low, spread = X.min(axis=0), np.ptp(X, axis=0)
+    else:
+        low, spread = X.mean(axis=0), X.std(axis=0)
     # A constant column has no spread; it becomes zero.
-    return (X - low) / np.where(spread > 0, spread, 1.0)
+    return low, np.where(spread > 0, spread, 1.0)
+
+
+def _scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
+    if low is None or spread is None:
+        return X
+    if not sparse.issparse(X):
+        return (X - low) / spread
+    return sparse.csr_matrix((X.data / spread[X.indices], X.indices, X.indptr), shape=X.shape)
 
 
 def _listed(values: list[str]) -> str:

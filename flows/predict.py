@@ -1,0 +1,70 @@
+"""What does the model say about new rows?"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypedDict
+
+from prefect import flow, runtime
+
+from conf.forms import shown
+from tasks.progress import RunProgress
+from tasks.registry import find_version
+from tasks.scores import ProgressLines, publish_scores
+from tasks.scoring import score_table
+
+
+class Scored(TypedDict):
+    """What scoring returns: how many rows, with which version, where the output lies and what it looks like."""
+
+    rows: int
+    missing: int
+    output: str
+    model: str
+    version: int
+    digest: str
+    columns: list[str]
+    distribution: dict[str, dict[str, float]]
+
+
+def _flow_run_name() -> str:
+    return f"predict-{runtime.flow_run.parameters['model']}-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
+
+
+@flow(name="score-rows", flow_run_name=_flow_run_name, persist_result=True, result_serializer="json")
+def predict(
+    model: Annotated[str, shown("NAME (its champion), NAME@ALIAS, NAME/VERSION or a models:/ URI.")],
+    input: Annotated[str, shown("Rows to score: .parquet, .csv, .arrow or .feather; a path or s3://bucket/key.")],
+    output: Annotated[str, shown("Written whole or not at all; the same endings, a path or s3://bucket/key.")],
+    id: Annotated[list[str], shown("Columns copied to the output; without any, the rows are numbered.")] = [],  # noqa: B006
+    missing: Annotated[
+        Literal["refuse", "null"],
+        shown("A row with a missing or infinite value: refuse stops, null leaves its prediction empty."),
+    ] = "refuse",
+) -> Scored:
+    """Score the rows of a file with a registered model, in bounded memory.
+
+    1. Find the version of the model, fetch its file, and check its digest.
+    2. Compare the columns of *input* with those of the model; refuse what does not fit before any row is scored. The
+       target and the dropped columns of the training may be there, and are not read.
+    3. Score batches of rows; a batch has as many as give the bits of scoring all rows at once.
+    4. Put *output* in place when it is complete: columns of *id* (those of a CSV are text), or `row` from 0, then what
+       the model says. Parquet and Arrow files say which version it was.
+    5. Report what was scored, and the distribution of the predictions.
+
+    Reading and writing are tried again; what is wrong with model, columns or values is not.
+    """
+    version = find_version(model)
+    with RunProgress(100, "scoring-progress", "the scoring") as progress:
+        progress.start(f"{input} with {version.uri}")
+        scores = score_table(version, input, output, tuple(id), missing, ProgressLines(progress))
+    publish_scores(version, input, output, scores)
+    return {
+        "rows": scores.rows,
+        "missing": scores.missing,
+        "output": output,
+        "model": version.uri,
+        "version": version.version,
+        "digest": version.digest,
+        "columns": list(scores.columns),
+        "distribution": scores.distribution,
+    }

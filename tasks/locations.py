@@ -1,0 +1,356 @@
+"""Where data lie: a file on this machine, or an object `s3://bucket/key` of a server that speaks S3."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs
+
+from conf.errors import InputError
+from conf.loading import is_remote
+from tasks.store import atomic_path
+
+CONNECT_SECONDS = 3
+REQUEST_SECONDS = 10
+"""How long a connection may take, and how long a server may stay silent during a request."""
+
+ATTEMPTS = 2
+"""How often a request is sent before it has failed; tasks try again after that."""
+
+PART_BYTES = 10 * 2**20
+"""What an upload sends at a time; the size of a part that pyarrow works with."""
+
+_UNFINISHED: list[Any] = []
+"""Streams of uploads that failed. pyarrow completes an upload when its stream goes away, with what was sent until then;
+so these stay, and what was sent stays invisible."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """A file or an object: where pyarrow finds it, and what the user wrote.
+
+    Attributes
+    ----------
+    text : str
+        As given.
+    filesystem : pyarrow.fs.FileSystem
+    path : str
+        Within the file system: absolute, or ``bucket/key``.
+    """
+
+    text: str
+    filesystem: Any
+    path: str
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is an object on a server."""
+        return is_remote(self.text)
+
+    @property
+    def name(self) -> str:
+        """The last part of its path."""
+        return PurePosixPath(self.path).name if self.remote else Path(self.path).name
+
+    @property
+    def suffix(self) -> str:
+        """The ending of its name, in lower case, with the dot."""
+        return Path(self.name).suffix.lower()
+
+    @property
+    def bucket(self) -> str:
+        """Name of the bucket of an object."""
+        return self.path.partition("/")[0]
+
+    def exists(self) -> bool:
+        """Return whether there is a file or an object.
+
+        Raises
+        ------
+        InputError
+            The server cannot be reached or refuses to say.
+        """
+        return bool(self._info().type == pyarrow.fs.FileType.File)
+
+    def size(self) -> int:
+        """Return the size in bytes.
+
+        Raises
+        ------
+        InputError
+            There is no such file, object or bucket, or the server cannot be reached or refuses to say.
+        """
+        info = self._info()
+        if info.type == pyarrow.fs.FileType.File:
+            return int(info.size)
+        if info.type == pyarrow.fs.FileType.Directory:
+            raise InputError(f"{self.text}: is a folder; give one file.")
+        if self.remote:
+            self.require_bucket()
+            raise InputError(f"{self.text}: there is no such object in the bucket {self.bucket!r}; correct the key.")
+        raise InputError(f"{self.text}: there is no such file (seen from {Path.cwd()}); correct the path.")
+
+    def open_input(self) -> Any:
+        """Return the content as a pyarrow file that can be read at any place.
+
+        Raises
+        ------
+        InputError
+            As `size`.
+        OSError
+            The content cannot be read.
+        """
+        self.size()
+        return self.filesystem.open_input_file(self.path)
+
+    def require_bucket(self) -> None:
+        """Refuse an object of a bucket that does not exist.
+
+        Raises
+        ------
+        InputError
+            There is no such bucket, or the server cannot be reached or refuses to say.
+        """
+        with explained(self):
+            if self.filesystem.get_file_info(self.bucket).type == pyarrow.fs.FileType.NotFound:
+                raise InputError(f"{self.text}: there is no bucket {self.bucket!r}{_server()}; correct or create it.")
+
+    def is_same(self, other: Location) -> bool:
+        """Return whether both are one file or object."""
+        if self.remote or other.remote:
+            return self.remote and other.remote and self.path == other.path
+        ours, theirs = Path(self.path), Path(other.path)
+        return ours.resolve() == theirs.resolve() or (ours.exists() and theirs.exists() and ours.samefile(theirs))
+
+    def _info(self) -> Any:
+        with explained(self):
+            return self.filesystem.get_file_info(self.path)
+
+
+def locate(text: str) -> Location:
+    """Return the place that a user names; nothing is opened, and nobody is asked.
+
+    Parameters
+    ----------
+    text : str
+        A path of this machine, or ``s3://bucket/key``. The server is that of AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL,
+        or Amazon's; credentials are those of the usual variables, files and roles.
+
+    Returns
+    -------
+    location : Location
+
+    Raises
+    ------
+    InputError
+        The address is of another kind, incomplete, or holds credentials.
+    """
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", text)
+    if scheme is None:
+        if not text:
+            raise InputError("a path is empty; give a file, or s3://bucket/key.")
+        return Location(text, pyarrow.fs.LocalFileSystem(), str(Path(text).absolute()))
+    if not is_remote(text):
+        raise InputError(
+            f"{scheme[1]}://...: addresses of this kind are not supported; give a path, or s3://bucket/key."
+        )
+    bucket, _, key = text[scheme.end() :].partition("/")
+    if "@" in bucket or ":" in bucket:
+        # Not repeated in the message: it may hold a password.
+        raise InputError(
+            "s3://...: an address holds a bucket and a key alone; give credentials in AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY or a profile, and the server in AWS_ENDPOINT_URL."
+        )
+    if not bucket or not key or any(part in ("", ".", "..") for part in key.split("/")):
+        raise InputError(f"{text}: expected s3://bucket/key, such as s3://data/2026/rows.parquet.")
+    location = Location(text, None, f"{bucket}/{key}")
+    with explained(location):
+        return Location(text, _s3(bucket), location.path)
+
+
+def _s3(bucket: str) -> Any:
+    endpoint = _endpoint()
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if endpoint is None and region is None:
+        region = pyarrow.fs.resolve_s3_region(bucket)
+    try:
+        return pyarrow.fs.S3FileSystem(
+            endpoint_override=endpoint,
+            region=region,
+            connect_timeout=CONNECT_SECONDS,
+            request_timeout=REQUEST_SECONDS,
+            retry_strategy=pyarrow.fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS),
+            allow_delayed_open=True,
+        )
+    except ValueError as error:
+        raise InputError(
+            f"AWS_ENDPOINT_URL: {_reason(error)}; give an address such as http://127.0.0.1:9000."
+        ) from None
+
+
+def _endpoint() -> str | None:
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+
+
+def _server() -> str:
+    endpoint = _endpoint()
+    return f" at {re.sub(r'//[^/@]*@', '//', endpoint)}" if endpoint else ""
+
+
+# Errors --------------------------------------------------------------------------------------------------------------
+
+
+class TransferError(InputError, OSError):
+    """Something could not be read or written, and may be the next time; the message is one sentence.
+
+    As an `OSError` it lets a task try again, as an `InputError` it ends as a sentence and not as a traceback.
+    """
+
+
+PERMANENT = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
+"""What is wrong with a local path for good."""
+
+
+@contextmanager
+def transferring(location: Location, what: str = "read") -> Iterator[None]:
+    """Turn what a file system or Arrow complains about on the way into one sentence, as `explanation` does."""
+    try:
+        yield
+    except TransferError:
+        raise
+    except OSError as error:
+        # What pyarrow itself complains about while it reads is the content.
+        if what == "read" and error.errno is None and "AWS Error" not in str(error):
+            raise _unfit(location, what, error) from None
+        raise explanation(location, error) from None
+    except pa.ArrowException as error:
+        raise _unfit(location, what, error) from None
+
+
+def _unfit(location: Location, what: str, error: Exception) -> InputError:
+    advice = "correct the file, or its ending" if what == "read" else "take another format"
+    return InputError(f"{location.text}: cannot be {what} as {location.suffix[1:]} ({_reason(error)}); {advice}.")
+
+
+@contextmanager
+def explained(location: Location) -> Iterator[None]:
+    """Turn what a file system complains about into one sentence, an `InputError`."""
+    try:
+        yield
+    except OSError as error:
+        raise explanation(location, error) from None
+
+
+def explanation(location: Location, error: OSError) -> InputError:
+    """Return what went wrong at a place as one sentence, and what to do; a `TransferError` where it may go away."""
+    reason = _reason(error)
+    if not location.remote:
+        kind = InputError if isinstance(error, PERMANENT) else TransferError
+        return kind(f"{location.text}: {reason}; check the path, its permissions and the space of its disk.")
+    if isinstance(error, FileNotFoundError):
+        return InputError(f"{location.text}: there is no such object any more; start again when it is back.")
+    if error.errno is not None:
+        return TransferError(f"{location.text}: {reason}; check the folder of temporary files, TMPDIR, and its space.")
+    if re.search(r"NO_SUCH_BUCKET|Bucket '.*' not found", reason):
+        return InputError(f"{location.text}: there is no bucket {location.bucket!r}{_server()}; correct or create it.")
+    if re.search(r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|CREDENTIALS|TOKEN|status 40[13]", reason):
+        return InputError(
+            f"{location.text}: the server{_server()} refuses access; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
+            "(or AWS_PROFILE), and what they are allowed to do."
+        )
+    if "NETWORK_CONNECTION" in reason:
+        return TransferError(
+            f"{location.text}: the server{_server()} cannot be reached; check AWS_ENDPOINT_URL, the network, and that "
+            "it runs."
+        )
+    return TransferError(f"{location.text}: {reason}; check the address, AWS_REGION and the server{_server()}.")
+
+
+def _reason(error: Exception) -> str:
+    text = getattr(error, "strerror", None) or str(error)
+    return str(text).splitlines()[0].split(" (Request ID")[0].rstrip(".")[:200] if text else type(error).__name__
+
+
+# Output --------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def written(location: Location) -> Iterator[Path]:
+    """Give a temporary file; when the block ends well, it becomes the file or the object, whole or not at all.
+
+    Folders of a local file are made. A file on its way to a server is written to this machine first, and sent when it
+    is complete; there must be room for it in the folder of temporary files.
+
+    Raises
+    ------
+    InputError
+        It is a folder, or its bucket does not exist.
+    TransferError
+        It cannot be written for now; nothing of it is visible.
+    """
+    if not location.remote:
+        path = Path(location.path)
+        if path.is_dir():
+            raise InputError(f"{location.text}: is a folder; give the name of a file.")
+        with transferring(location, "written"), atomic_path(path) as temporary:
+            yield temporary
+        return
+    location.require_bucket()
+    with (
+        transferring(location, "written"),
+        tempfile.TemporaryDirectory(prefix="learnkernels-upload-") as folder,
+    ):
+        temporary = Path(folder) / location.name
+        yield temporary
+        upload(temporary, location)
+
+
+def upload(path: Path, location: Location) -> None:
+    """Send a file to a server, where it appears whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+        Is not changed meanwhile.
+    location : Location
+        An object.
+
+    Raises
+    ------
+    OSError
+        The file could not be read or sent.
+
+    Notes
+    -----
+    Holds two parts in memory. Runs in a thread of its own, where no Ctrl-C and no cancellation comes between the parts:
+    a stopped program ends before the last request, or after it.
+    """
+    errors: list[BaseException] = []
+    thread = threading.Thread(target=_send, args=(path, location, errors), daemon=True)
+    thread.start()
+    thread.join()
+    if errors:
+        raise errors[0]
+
+
+def _send(path: Path, location: Location, errors: list[BaseException]) -> None:
+    try:
+        with path.open("rb") as source:
+            stream = location.filesystem.open_output_stream(location.path)
+            _UNFINISHED.append(stream)
+            while part := source.read(PART_BYTES):
+                stream.write(part)
+                stream.flush()  # waits until the part is there: memory stays bounded, and a failure shows here
+        stream.close()
+        _UNFINISHED.remove(stream)
+    except BaseException as error:
+        errors.append(error)
