@@ -34,6 +34,7 @@ app = typer.Typer(
 err = Console(stderr=True, highlight=False)
 
 Dtype = Literal["float64", "float32"]
+Missing = Literal["refuse", "null"]
 
 BAD_INPUT = 2
 
@@ -89,11 +90,23 @@ def _prepare(conf: Path, changes: list[str] | None, verbose: bool) -> CompareCon
 
     config = load_config(conf, changes or [])
     _require_files(config)
+    _set_up(verbose)
+    return config
+
+
+def _set_up(verbose: bool) -> None:
+    """Set up what a flow run needs, before prefect and mlflow are imported."""
     prepare_environment()
     _connect_to_ui()
     if not verbose:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
-    return config
+
+
+def _say(*lines: str) -> None:
+    """Print plain lines; folders and addresses stay whole."""
+    out = Console(highlight=False)
+    for line in lines:
+        out.print(line, markup=False, soft_wrap=True)
 
 
 def _require_files(config: CompareConfig) -> None:
@@ -143,17 +156,15 @@ def _show(config: CompareConfig, results: Path, chart: str) -> None:
         table.add_row(*row.values(), style="bold" if row["learner"].endswith("*") else None, end_section=last)
     out = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     out.print(table)
-    lines = [
+    _say(
         f"test error: {measures(summary)}; * marks the lowest",
         *verdicts(summary),
         "",
-        "next:    learnkernels ui     shows this run in Prefect and MLflow; the chart of all runs is then",
+        "next:    learnkernels ui     shows this run in Prefect and MLflow; the chart of this comparison is then",
         f"         {chart}",
         f"report:  {results / 'report.md'}",
         f"results: {results}",
-    ]
-    for line in lines:
-        out.print(line, markup=False, soft_wrap=True)
+    )
 
 
 @app.command()
@@ -180,9 +191,104 @@ def gram(
 
         with tags("learnkernels", config.name):
             result = flow(config, str(output), dtype)
-    out = Console(highlight=False)
-    for line in [*result["stores"], f"matrices: {output} ({result['size']})"]:
-        out.print(line, markup=False, soft_wrap=True)
+    _say(*result["stores"], f"matrices: {output} ({result['size']})")
+
+
+@app.command()
+def train(
+    conf: Annotated[Path, typer.Argument(help="YAML configuration, as for compare.", metavar="CONF")],
+    register: Annotated[str, typer.Option(metavar="NAME", help="Registered model that gets a new version.")],
+    dataset: Annotated[str | None, typer.Option(help="The data set to learn from, where there are several.")] = None,
+    learner: Annotated[str | None, typer.Option(help="The only learner to consider; all of them by default.")] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.folds=10. Repeatable."),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")] = False,
+) -> None:
+    """Train a model on all rows and register it in MLflow, as *challenger*.
+
+    The validation folds choose learner, parameters and regularisation, among all learners of the configuration.
+    """
+    with _user_errors("what was computed is kept"):
+        config = _prepare(conf, changes, verbose)
+        from tasks.training import training_config
+
+        considered = ", ".join(one.title for one in training_config(config, dataset, learner).learners)
+        err.print(f"{conf}: {register} from {considered}", markup=False)
+        from prefect import tags
+
+        from flows.train import train as flow
+
+        with tags("learnkernels", register):
+            result = flow(config, register, dataset, learner)
+    name, version = result["model"], result["version"]
+    _say(
+        f"{name} version {version}{'' if result['new'] else ' (unchanged)'}: {result['learner']}, "
+        f"Lambda = {result['regularisation']:g}, expected test error {result['test_error']:.4g}, "
+        f"alignment {result['alignment']:.3f}",
+        "",
+        f"next:    learnkernels promote {name}     makes it champion, if it beats the one in use",
+        f"         learnkernels predict --model {name}/{version} --input FILE --output FILE",
+        f"report:  {Path(result['results']) / 'report.md'}",
+        f"results: {result['results']}",
+    )
+
+
+@app.command()
+def predict(
+    model: Annotated[str, typer.Option(help="NAME (its champion), NAME@ALIAS, NAME/VERSION, or a models:/ URI.")],
+    input: Annotated[str, typer.Option(metavar="FILE", help="Parquet, CSV or Arrow; a path or s3://bucket/key.")],
+    output: Annotated[
+        str, typer.Option(metavar="FILE", help="Written whole or not at all; a path or s3://bucket/key.")
+    ],
+    id: Annotated[
+        list[str] | None, typer.Option(metavar="COLUMN", help="Column copied to the output. Repeatable.")
+    ] = None,
+    missing: Annotated[
+        Missing, typer.Option(help="A row with a missing value: stop, or leave its prediction empty.")
+    ] = "refuse",
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")] = False,
+) -> None:
+    """Score the rows of a file with a registered model, in bounded memory."""
+    with _user_errors("no output was written"):
+        _set_up(verbose)
+        from prefect import tags
+
+        from flows.predict import predict as flow
+
+        with tags("learnkernels", model):
+            result = flow(model, input, output, id or [], missing)
+    lacking = f", {result['missing']:,} of them without a prediction" if result["missing"] else ""
+    _say(f"{result['rows']:,} rows scored with {result['model']}{lacking}", f"output: {result['output']}")
+
+
+@app.command()
+def promote(
+    model: Annotated[str, typer.Argument(help="Name of the registered model.", metavar="NAME")],
+    challenger: Annotated[
+        int | None, typer.Option(help="Version that challenges; the one of alias challenger by default.")
+    ] = None,
+    level: Annotated[float, typer.Option(help="Significance that a win needs.", min=0.0001, max=0.9999)] = 0.1,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Let a version of the same recipe take over if it saw other rows.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")] = False,
+) -> None:
+    """Challenge the champion on the same folds: its alias moves only on a significant win."""
+    with _user_errors("what was computed is kept, the champion stays"):
+        _set_up(verbose)
+        from prefect import tags
+
+        from flows.promote import promote as flow
+
+        with tags("learnkernels", model):
+            result = flow(model, challenger, level, refresh)
+    _say(
+        f"{model}: {result['reason']}",
+        f"champion: version {result['champion']}",
+        f"results:  {result['results']}",
+    )
 
 
 @app.command()
@@ -215,6 +321,98 @@ def ui(
 
     with _user_errors("the runs are kept"):
         serve_ui(prefect_port, mlflow_port, lambda line: err.print(line, markup=False, soft_wrap=True))
+
+
+@app.command()
+def up(
+    prefect_port: Annotated[int, typer.Option(help="Port of Prefect.", min=1, max=65535)] = 4200,
+    mlflow_port: Annotated[int, typer.Option(help="Port of MLflow.", min=1, max=65535)] = 5000,
+) -> None:
+    """Run schedules: start Prefect, MLflow and one worker on loopback, print their addresses, stop with Ctrl-C.
+
+    A server that PREFECT_API_URL or MLFLOW_TRACKING_URI (http) already names is not started.
+    """
+    prepare_environment()
+    from tasks.recovery import WorkerWatch
+    from tasks.servers import serve_up
+
+    with _user_errors("the runs are kept, schedules go on with the next start;"):
+        say = lambda line: err.print(line, markup=False, soft_wrap=True)  # noqa: E731
+        serve_up(prefect_port, mlflow_port, WorkerWatch, say)
+
+
+@app.command()
+def deploy(
+    conf: Annotated[Path, typer.Argument(help="YAML configuration, such as conf/quickstart.yaml.", metavar="CONF")],
+    register: Annotated[str, typer.Option(metavar="NAME", help="Name of the registered model.")],
+    cron: Annotated[
+        str | None,
+        typer.Option(help="When to compare and train, such as '0 3 * * *'; without, only by hand.", metavar="CRON"),
+    ] = None,
+    timezone: Annotated[str, typer.Option(help="Time zone of --cron.", metavar="ZONE")] = "Etc/UTC",
+    dataset: Annotated[
+        str | None, typer.Option(metavar="D", help="The data set to train on, where there are several.")
+    ] = None,
+    learner: Annotated[str | None, typer.Option(metavar="L", help="The only learner to consider in training.")] = None,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="Let a version of the same recipe become champion when the rows changed.")
+    ] = False,
+    read: Annotated[
+        str | None, typer.Option("--input", metavar="FILE", help="Rows to predict after each promotion.")
+    ] = None,
+    write: Annotated[str | None, typer.Option("--output", metavar="FILE", help="Where the predictions go.")] = None,
+    columns: Annotated[
+        list[str] | None, typer.Option("--id", metavar="COLUMN", help="Column to hand through. Repeatable.")
+    ] = None,
+    paused: Annotated[bool, typer.Option("--paused", help="Let nothing start by itself.")] = False,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.folds=10. Repeatable."),
+    ] = None,
+) -> None:
+    """Schedule a model in Prefect: compare and train by --cron, then promote, then predict; again to change it.
+
+    Goes to the server of `learnkernels up` in this folder, or to PREFECT_API_URL.
+    """
+    with _user_errors("what was deployed is kept"):
+        config = _prepare(conf, changes, verbose=False)
+        from flows.compare import compare as compare_flow
+        from flows.predict import predict as predict_flow
+        from flows.promote import promote as promote_flow
+        from flows.train import train as train_flow
+        from tasks.deployments import Plan
+        from tasks.deployments import deploy as apply
+
+        plan = Plan(
+            model=register,
+            config=config,
+            conf=str(conf),
+            cron=cron,
+            timezone=timezone,
+            dataset=dataset,
+            learner=learner,
+            refresh=refresh,
+            input=read,
+            output=write,
+            id=columns or (),
+            paused=paused,
+        )
+        deployed = apply(
+            {"compare": compare_flow, "train": train_flow, "promote": promote_flow, "predict": predict_flow}, plan
+        )
+    out = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("deployment", "next run"):
+        table.add_column(column, no_wrap=True)
+    for one in deployed:
+        table.add_row(one.name, one.when)
+    out.print(table)
+    for line in [
+        *(f"{one.url}  {one.name}" for one in deployed),
+        "",
+        f"run one now:  PREFECT_API_URL={os.environ['PREFECT_API_URL']} prefect deployment run '{deployed[1].name}'",
+    ]:
+        out.print(line, markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from tasks.gram import compute_moments, require_feasible
 from tasks.matrices import rows_for
 from tasks.progress import RunProgress
 from tasks.report import new_run_id, write_results
-from tasks.tracking import sweep_run, track_result, track_sweep
+from tasks.tracking import track_result, track_sweep, tracked_run
 
 
 class Comparison(TypedDict):
@@ -32,7 +32,7 @@ def _flow_run_name() -> str:
     return f"{name}-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
 
 
-@flow(name="compare-kernel-learners", flow_run_name=_flow_run_name)
+@flow(name="compare-kernel-learners", flow_run_name=_flow_run_name, persist_result=True, result_serializer="json")
 def compare(config: CompareConfig) -> Comparison:
     """Compare learners of the kernel on data sets, and leave the evidence.
 
@@ -47,7 +47,7 @@ def compare(config: CompareConfig) -> Comparison:
     protocol = config.protocol
     steps = len(config.datasets) * (1 + protocol.repeats + len(config.learners)) + 1
     with (
-        sweep_run(config, run_id, str(runtime.flow_run.id)) as sweep,
+        tracked_run(config, "sweep", f"sweep {run_id}", run_id, str(runtime.flow_run.id)) as sweep,
         RunProgress(steps) as progress,
         DaskPool(config.dask) as pool,
     ):

@@ -19,6 +19,7 @@ QUIET = {
     "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_CLI_PROMPT": "false",
+    "MLFLOW_UV_AUTO_DETECT": "false",
 }
 """No telemetry, no pickle, no question in the middle of a run; the user's environment overrides each."""
 
@@ -35,14 +36,7 @@ def prepare_environment() -> Path:
     stays, so a run goes to the Prefect server and the MLflow store of the usual environment variables.
     """
     state = state_dir()
-    homes = {
-        "PREFECT_HOME": state / "prefect",
-        "DASK_CONFIG": state / "dask",
-        "DASK_TEMPORARY_DIRECTORY": state / "dask" / "spill",
-        "MPLCONFIGDIR": state / "matplotlib",
-        "NUMBA_CACHE_DIR": state / "numba",
-        "TMPDIR": state / "tmp",
-    }
+    homes = _homes(state)
     for folder in (state, *homes.values()):
         folder.mkdir(parents=True, exist_ok=True)
     for key, value in {**QUIET, **{key: str(folder) for key, folder in homes.items()}}.items():
@@ -50,3 +44,23 @@ def prepare_environment() -> Path:
     os.environ.setdefault("MPLBACKEND", "Agg")
     os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{Path.cwd() / 'mlflow.db'}")
     return state
+
+
+def _homes(state: Path) -> dict[str, Path]:
+    return {
+        "PREFECT_HOME": state / "prefect",
+        "DASK_CONFIG": state / "dask",
+        "DASK_TEMPORARY_DIRECTORY": state / "dask" / "spill",
+        "MPLCONFIGDIR": state / "matplotlib",
+        "NUMBA_CACHE_DIR": state / "numba",
+        "TMPDIR": state / "tmp",
+    }
+
+
+def scheduled_settings() -> dict[str, str]:
+    """Return the settings that a scheduled run takes along wherever its worker was started; call after preparing.
+
+    Not among them: addresses of servers and databases, which may hold passwords and are the worker's to know.
+    """
+    kept = (*QUIET, *_homes(state_dir()), "MPLBACKEND", "LEARNKERNELS_HOME")
+    return {key: os.environ[key] for key in kept if key in os.environ}

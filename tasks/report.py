@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import platform
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +18,36 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from prefect import task
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect import get_run_logger, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
-from scipy import stats
 
 from conf.schema import CompareConfig
 from kernels import NUMERICS_VERSION
 from tasks.evaluation import COLUMNS, FoldsRef
-from tasks.saved_view import run_color
+from tasks.saved_view import learner_colors
+from tasks.statistics import SIGNIFICANCE, paired_p
 from tasks.store import atomic_path
 
 BASELINE = "unif"
-SIGNIFICANCE = 0.1
-"""Level of the paired one-sided t-tests, as in appendix C of JMLR 2012."""
 
 CERTIFICATES = (
     "Largest over {trials}, at the chosen Lambda; iterations are the median. A duality gap bounds from above what the "
     "objective can still fall; a stationarity gap is that of the linear model, where the problem is not convex."
 )
+
+MLFLOW_HINT = (
+    "A result a (data set, learner): tick some and press *Compare* to see parameters and metrics side by side. The "
+    "links lead to `learnkernels ui`, or to the server of MLFLOW_TRACKING_URI."
+)
+
+PANELS_A_ROW = 3
+"""Data sets side by side in a figure."""
+
+INLINE_BYTES = 400_000
+"""Largest figure that is put into a Prefect artifact; a larger one is in MLflow and in the results folder alone."""
 
 SHOWN_FOUND = 6
 """Base kernels listed of those that a continuous learner found."""
@@ -84,7 +96,7 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
                 "relative_error": group["error"].mean() / group["trivial_error"].mean(),
                 "alignment_mean": group["alignment"].mean(),
                 "alignment_sd": group["alignment"].std(),
-                "p_better_than_unif": _p_better(group["error"].to_numpy(), baseline["error"].to_numpy()),
+                "p_better_than_unif": paired_p(group["error"].to_numpy(), baseline["error"].to_numpy()),
                 "seconds_weights": group["seconds_weights"].sum(),
                 "seconds_fit": group["seconds_fit"].sum(),
                 "n_kernels": int(group["n_kernels"].median()),
@@ -108,15 +120,6 @@ def _mean_shares(group: pd.DataFrame) -> list[float]:
         return []
     weights = np.stack(group["weights"].to_list())
     return [float(share) for share in (weights / np.abs(weights).sum(axis=1, keepdims=True)).mean(axis=0)]
-
-
-def _p_better(errors: np.ndarray, baseline: np.ndarray) -> float | None:
-    if len(baseline) != len(errors) or len(errors) < 2:
-        return None
-    difference = errors - baseline
-    if np.ptp(difference) == 0:
-        return 0.0 if difference[0] < 0 else 1.0
-    return float(stats.ttest_rel(errors, baseline, alternative="less").pvalue)
 
 
 def verdicts(summary: pd.DataFrame) -> list[str]:
@@ -180,36 +183,54 @@ def _missing(value: float | None) -> bool:
     return value is None or bool(np.isnan(value))
 
 
+def _colors(table: pd.DataFrame) -> dict[str, str]:
+    """Return the colour of each learner of a table with columns `learner` and `algorithm`."""
+    first = table.drop_duplicates("learner")
+    return learner_colors(dict(zip(first["learner"], first["algorithm"], strict=True)))
+
+
+def _panels(datasets: Sequence[str]) -> tuple[Figure, list[Axes]]:
+    """Return a figure of one panel a data set, a few side by side."""
+    columns = min(len(datasets), PANELS_A_ROW)
+    rows = -(-len(datasets) // columns)
+    figure = Figure(figsize=(4.6 * columns + 1.6, 4.2 * rows), layout="constrained")
+    axes = list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
+    for unused in axes[len(datasets) :]:
+        unused.set_axis_off()
+    for axis, dataset in zip(axes, datasets, strict=False):
+        axis.set_title(dataset)
+        axis.grid(alpha=0.3)
+    return figure, axes[: len(datasets)]
+
+
 def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    """Return the figure *alignment against error*: a panel a data set, a colour a learner, each fold and the mean."""
+    """Return the figure *alignment against error*: a panel a data set, a colour a learner, each trial and the mean."""
     datasets = list(summary["dataset"].unique())
-    learners = list(summary["learner"].unique())
-    figure = Figure(figsize=(4.6 * len(datasets) + 1.4, 4.2), layout="constrained")
-    axes = np.atleast_1d(figure.subplots(1, len(datasets)))
+    figure, axes = _panels(datasets)
     markers = "oDs^vP*X"
     for axis, dataset in zip(axes, datasets, strict=True):
-        for c, learner in enumerate(learners):
+        for c, (learner, color) in enumerate(_colors(summary).items()):
             of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
-            mean = summary[(summary["dataset"] == dataset) & (summary["learner"] == learner)].iloc[0]
-            if _missing(mean.alignment_mean):
+            means = summary[(summary["dataset"] == dataset) & (summary["learner"] == learner)]
+            if means.empty or _missing(means.iloc[0].alignment_mean):
                 continue  # it combines hypotheses and has no kernel
-            style = {"color": run_color(c), "marker": markers[c % len(markers)]}
+            mean = means.iloc[0]
+            style: dict[str, Any] = {"color": color, "marker": markers[c % len(markers)]}
             axis.scatter(of["alignment"], of["error"], s=18, alpha=0.35, **style)
             axis.scatter(mean.alignment_mean, mean.error_mean, s=90, edgecolor="black", label=learner, **style)
-        axis.set(title=dataset, xlabel="centered alignment (training rows)", ylabel=f"test error ({mean.metric})")
-        axis.grid(alpha=0.3)
+            axis.set(xlabel="centered alignment (training rows)", ylabel=f"test error ({mean.metric})")
     _legend(figure, axes)
     return figure
 
 
-def _legend(figure: Figure, axes: np.ndarray) -> None:
+def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
     """Put one legend beside the panels, with each learner once, in the order of the run."""
     entries = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(list(entries.values()), list(entries), loc="outside right upper")
 
 
-def convergence_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
-    """Return the figure of iterative learners: what is left of the objective after each iteration, a line a fold.
+def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
+    """Return the figure of iterative learners: what is left of the objective after each iteration, a line a trial.
 
     None where no learner iterates.
     """
@@ -217,27 +238,32 @@ def convergence_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure |
     if iterated.empty:
         return None
     datasets = list(iterated["dataset"].unique())
-    figure = Figure(figsize=(4.6 * len(datasets) + 1.6, 4.2), layout="constrained")
-    axes = np.atleast_1d(figure.subplots(1, len(datasets)))
+    figure, axes = _panels(datasets)
     for axis, dataset in zip(axes, datasets, strict=True):
         for learner, group in iterated[iterated["dataset"] == dataset].groupby("learner", sort=False):
             for i, values in enumerate(group["objectives"]):
                 left = (values - np.min(values)) / max(abs(values[0]), np.finfo(float).tiny)
-                label = learner if i == 0 else None
                 axis.semilogy(
                     np.arange(1, len(left)), left[:-1], "o-", ms=3, lw=1, alpha=0.6,
-                    color=run_color(learners.index(learner)), label=label,
+                    color=colors[str(learner)], label=learner if i == 0 else None,
                 )  # fmt: skip
-        axis.set(title=dataset, xlabel="step", ylabel="objective above its last value, relative")
-        axis.grid(alpha=0.3)
+        axis.set(xlabel="step", ylabel="objective above its last value, relative")
     _legend(figure, axes)
     return figure
 
 
-def markdown_report(config: CompareConfig, folds: pd.DataFrame, summary: pd.DataFrame, links: dict[str, str]) -> str:
-    """Return the report of a run."""
+def markdown_report(
+    config: CompareConfig,
+    folds: pd.DataFrame,
+    summary: pd.DataFrame,
+    links: Mapping[str, str],
+    figure: str | None = None,
+) -> str:
+    """Return the report of a run; `figure` is the address of the figure *alignment against error*, to be shown."""
     table, trials = display_table(summary), "folds" if config.protocol.split is None else "repeats"
     lines = [f"# {config.name}: which way of learning the kernel wins?", "", *(f"- {v}" for v in verdicts(summary)), ""]
+    if figure is not None:
+        lines += [f"![alignment against error]({figure})", ""]
     lines += [
         *_markdown_table(table),
         "",
@@ -267,8 +293,14 @@ def markdown_report(config: CompareConfig, folds: pd.DataFrame, summary: pd.Data
         of = folds[(folds["dataset"] == dataset) & (folds["learner"] == group["learner"].iloc[0])]
         names = of["kernels"].iloc[0]
         lines += [f"## {dataset}: mean share of each base kernel", "", *_markdown_table(_share_table(group, names)), ""]
-    lines += ["## Where the evidence lies", "", *(f"- {name}: {place}" for name, place in links.items()), ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, "## Where the evidence lies", "", *_link_list(links), ""])
+
+
+def _link_list(links: Mapping[str, str]) -> list[str]:
+    """Return a list of places, addresses as links and paths as they are."""
+    return [
+        f"- [{name}]({place})" if place.startswith("http") else f"- {name}: `{place}`" for name, place in links.items()
+    ]
 
 
 def _reading(config: CompareConfig) -> str:
@@ -339,7 +371,7 @@ def _sigma(values: Sequence[float]) -> str:
     return f"{low:.4g}" if len(values) == 1 else f"{low:.3g} to {high:.3g}"
 
 
-def found_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
+def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
     """Return the figure of found base kernels: sigma against share, a colour a learner; None where none was found.
 
     A kernel with a sigma a feature is a line of dots at its share.
@@ -348,8 +380,7 @@ def found_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
     if found.empty:
         return None
     datasets = list(found["dataset"].unique())
-    figure = Figure(figsize=(4.6 * len(datasets) + 1.6, 4.2), layout="constrained")
-    axes = np.atleast_1d(figure.subplots(1, len(datasets)))
+    figure, axes = _panels(datasets)
     for axis, dataset in zip(axes, datasets, strict=True):
         for learner, group in found[found["dataset"] == dataset].groupby("learner", sort=False):
             sigma = [np.stack(values) for values in group["parameters"]]
@@ -359,10 +390,9 @@ def found_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
             ]
             axis.scatter(
                 np.concatenate([values.ravel() for values in sigma]), np.concatenate(shares),
-                s=18, alpha=0.5, color=run_color(learners.index(learner)), label=learner,
+                s=18, alpha=0.5, color=colors[str(learner)], label=learner,
             )  # fmt: skip
-        axis.set(title=dataset, xlabel="sigma (bandwidth or frequency)", ylabel="share of the weight", xscale="log")
-        axis.grid(alpha=0.3)
+        axis.set(xlabel="sigma (bandwidth or frequency)", ylabel="share of the weight", xscale="log")
     _legend(figure, axes)
     return figure
 
@@ -400,25 +430,58 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
     folds = read_folds(refs)
     summary = summarise(folds)
     target = Path("results") / config.name / run_id
-    report = markdown_report(config, folds, summary, {"results": str(target), **links})
+    links = {"results": str(target), **links}
     with atomic_path(target) as folder:
         folder.mkdir()
         for name, frame in (("folds", folds), ("summary", summary)):
             pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), folder / f"{name}.parquet")
-        (folder / "report.md").write_text(report, encoding="utf-8")
+        (folder / "report.md").write_text(markdown_report(config, folds, summary, links), encoding="utf-8")
         (folder / "config.yaml").write_text(_yaml(config), encoding="utf-8")
         (folder / "environment.json").write_text(json.dumps(environment(), indent=1), encoding="utf-8")
-        alignment_figure(folds, summary).savefig(folder / "alignment_vs_error.png", dpi=120)
-        convergence = convergence_figure(folds, list(summary["learner"].unique()))
-        if convergence is not None:
-            convergence.savefig(folder / "convergence.png", dpi=120)
-        found = found_figure(folds, list(summary["learner"].unique()))
-        if found is not None:
-            found.savefig(folder / "found_kernels.png", dpi=120)
-    create_table_artifact(display_table(summary), key="comparison", description=f"{config.name}: {run_id}")
-    create_link_artifact(links["MLflow chart"], key="mlflow-chart", link_text="Alignment against error in MLflow")
-    create_markdown_artifact(report, key="comparison-report", description=f"{config.name}: {run_id}")
+        figures = {
+            "alignment_vs_error": alignment_figure(folds, summary),
+            "convergence": convergence_figure(folds, _colors(summary)),
+            "found_kernels": found_figure(folds, _colors(summary)),
+        }
+        for name, figure in figures.items():
+            if figure is not None:
+                figure.savefig(folder / f"{name}.png", dpi=100)  # two panels fit on a page of MLflow
+    _publish(config, folds, summary, links)
     return str(target)
+
+
+def _publish(config: CompareConfig, folds: pd.DataFrame, summary: pd.DataFrame, links: Mapping[str, str]) -> None:
+    """Put table, report and the ways to MLflow into Prefect, and who won into the log of the flow run."""
+    who = verdicts(summary)
+    over = f"{', '.join(summary['learner'].unique())} on {', '.join(summary['dataset'].unique())}"
+    create_table_artifact(
+        display_table(summary),
+        key="comparison",
+        description=f"**{config.name}**: test error and alignment, mean ± standard deviation; `*` lowest error of the "
+        f"data set. Test error: {measures(summary)}.",
+    )
+    create_markdown_artifact(
+        markdown_report(config, folds, summary, links, _inline(alignment_figure(folds, summary))),
+        key="comparison-report",
+        description=f"**{config.name}**: who wins, the figure *alignment against error*, evidence, shares. {over}.",
+    )
+    create_markdown_artifact(
+        "\n".join(["# This comparison in MLflow", "", *_link_list(links), "", MLFLOW_HINT]),
+        key="mlflow-chart",
+        description=f"**{config.name}**: the chart *alignment against error* and all runs in MLflow.",
+    )
+    for sentence in who:
+        get_run_logger().info("%s", sentence)
+    for name, place in links.items():
+        get_run_logger().info("%s: %s", name, place)
+
+
+def _inline(figure: Figure) -> str | None:
+    """Return a figure as an address that holds it, or None where it is large."""
+    buffer = BytesIO()
+    figure.savefig(buffer, dpi=100, format="png")
+    image = base64.b64encode(buffer.getvalue()).decode()
+    return f"data:image/png;base64,{image}" if len(image) <= INLINE_BYTES else None
 
 
 def _yaml(config: CompareConfig) -> str:

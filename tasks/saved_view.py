@@ -1,6 +1,6 @@
-"""A saved view of the MLflow UI: it opens on the chart alignment against error, with the columns that matter.
+"""Saved views of the MLflow UI: charts and columns that matter, one click below an experiment's note.
 
-MLflow keeps a shared view as an experiment tag. The tag is not documented, so treat the view as best effort: where a
+MLflow keeps a shared view as an experiment tag. The tag is not documented, so treat the views as best effort: where a
 later version does not know it, the link opens MLflow's own default.
 """
 
@@ -9,67 +9,174 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-KEY = "learnkernels"
-NAME = "alignment against error"
-SCATTER = ("alignment", "relative_error")
-BARS = ("test_error", "alignment", "relative_error")
-COLUMNS = (
-    "params.dataset",
-    "params.learner",
-    "params.predictor",
-    "metrics.test_error",
-    "metrics.test_error_sd",
-    "metrics.relative_error",
-    "metrics.alignment",
-    "metrics.alignment_sd",
+from kernels.learners import LEARNERS
+
+PREFIX = "mlflow.sharedViewState."
+"""What the tags of shared views begin with."""
+
+LEVEL = "learnkernels.level"
+"""Tag that says what a run is: a sweep, a result, a model, a decision."""
+
+RUN = "learnkernels.run"
+"""Tag that names the comparison, training or decision a run belongs to."""
+
+Chart = dict[str, object]
+
+
+@dataclass(frozen=True)
+class View:
+    """One saved view.
+
+    Attributes
+    ----------
+    key : str
+        Its name in addresses.
+    title : str
+        Its name on the page.
+    level : str
+        Which runs it shows.
+    columns : tuple of str
+        Of the table, in order: `params.x`, `metrics.x` or `tags.x`.
+    charts : tuple of dict
+        In order, as the UI keeps them.
+    newest_first : bool
+    """
+
+    key: str
+    title: str
+    level: str
+    columns: tuple[str, ...]
+    charts: tuple[Chart, ...]
+    newest_first: bool = False
+
+
+def _scatter(x: str, y: str) -> Chart:
+    return {
+        "type": "SCATTER",
+        "xaxis": {"key": x, "type": "METRIC"},
+        "yaxis": {"key": y, "type": "METRIC"},
+        "runsCountToCompare": 1000,
+    }
+
+
+def _bar(metric: str) -> Chart:
+    return {
+        "type": "BAR",
+        "metricKey": metric,
+        "displayName": metric.replace("_", " "),
+        "runsCountToCompare": 1000,
+    }
+
+
+MEASURED = ("metrics.test_error", "metrics.test_error_sd", "metrics.relative_error", "metrics.alignment")
+RESULT_COLUMNS = ("params.dataset", "params.learner", "params.predictor", *MEASURED, "metrics.certificate")
+RESULT_CHARTS = (
+    _scatter("alignment", "relative_error"),
+    _bar("relative_error"),
+    _bar("alignment"),
+    _bar("test_error"),
 )
-FILTER = "tags.`learnkernels.level` = 'result'"
+NEWEST = View("learnkernels", "alignment against error", "result", RESULT_COLUMNS, RESULT_CHARTS)
+"""The newest comparison of an experiment."""
+
+HISTORY = View(
+    "learnkernels-all",
+    "alignment against error, all comparisons",
+    "result",
+    (f"tags.{RUN}", *RESULT_COLUMNS),
+    RESULT_CHARTS,
+    newest_first=True,
+)
+MODELS = View(
+    "learnkernels-models",
+    "models side by side",
+    "model",
+    ("tags.model", "tags.model_version", "params.dataset", "params.learner", *MEASURED, "metrics.regularisation"),
+    (
+        _bar("relative_error"),
+        _bar("test_error"),
+        _bar("alignment"),
+        _scatter("alignment", "relative_error"),
+        {
+            "type": "DIFFERENCE",
+            "chartName": "What differs",
+            "compareGroups": ["Model metrics", "Parameters", "Tags"],
+            "showChangeFromBaseline": True,
+            "showDifferencesOnly": True,
+            "baselineColumnUuid": "",
+        },
+    ),
+    newest_first=True,
+)
 
 
-def view_tag() -> tuple[str, str]:
-    """Return key and value of the experiment tag that holds the view."""
-    x, y = ({"key": metric, "type": "METRIC"} for metric in SCATTER)
-    charts: list[dict[str, object]] = [{"type": "SCATTER", "xaxis": x, "yaxis": y}]
-    charts += [{"type": "BAR", "metricKey": metric} for metric in BARS]
+def view_tag(view: View, run_id: str | None = None) -> tuple[str, str]:
+    """Return key and value of the experiment tag that holds a view, of all runs or of those of one comparison."""
     # The UI draws every other metric too; their sections follow ours, folded.
-    sections = {KEY: NAME, "fold": "fold", "weight": "weight", "other": "Model metrics"}
-    columns = ["{}.`{}`".format(*column.split(".", 1)) for column in COLUMNS]
+    sections = {
+        view.key: view.title,
+        "fold": "fold",
+        "found": "found",
+        "weight": "weight",
+        "other": "Model metrics",
+    }
+    columns = ["{}.`{}`".format(*column.split(".", 1)) for column in view.columns]
+    only = f" and tags.`{RUN}` = '{run_id}'" if run_id else ""
     state = {
-        "searchFilter": FILTER,
-        "orderByAsc": True,
+        "searchFilter": f"tags.`{LEVEL}` = '{view.level}'{only}",
+        "orderByAsc": not view.newest_first,
         "selectedColumns": columns,
         "columnOrder": columns,
         "runsHiddenMode": "SHOW_ALL",
-        "compareRunCharts": [chart | {"uuid": f"{KEY}-{i}", "metricSectionId": KEY} for i, chart in enumerate(charts)],
+        "compareRunCharts": [
+            chart | {"uuid": f"{view.key}-{i}", "metricSectionId": view.key} for i, chart in enumerate(view.charts)
+        ],
         "compareRunSections": [
-            {"uuid": uuid, "name": title, "display": uuid == KEY} for uuid, title in sections.items()
+            {"uuid": uuid, "name": title, "display": uuid == view.key} for uuid, title in sections.items()
         ],
         "isAccordionReordered": True,
     }
     packed = base64.b64encode(zlib.compress(json.dumps(state).encode())).decode()
-    view = {"name": NAME, "createdAt": 0, "state": f"deflate;{packed}"}
-    return f"mlflow.sharedViewState.{KEY}", json.dumps(view)
+    return f"{PREFIX}{view.key}", json.dumps({"name": view.title, "createdAt": 0, "state": f"deflate;{packed}"})
 
 
-def view_path(experiment_id: str, charts: bool = True) -> str:
-    """Return the place of the view below the address of the UI, as charts or as a table."""
+def view_path(experiment_id: str, view: View = NEWEST, charts: bool = True) -> str:
+    """Return the place of a view below the address of the UI, as charts or as a table."""
     mode = "CHART" if charts else "TABLE"
     return (
-        f"#/experiments/{experiment_id}/runs?viewStateShareKey={KEY}&compareRunsMode={mode}"
+        f"#/experiments/{experiment_id}/runs?viewStateShareKey={view.key}&compareRunsMode={mode}"
         "&workflowType=machine_learning"
     )
 
 
-def run_path(experiment_id: str, run_id: str) -> str:
-    """Return the place of a run's page below the address of the UI."""
-    return f"#/experiments/{experiment_id}/runs/{run_id}?workflowType=machine_learning"
+def run_path(experiment_id: str, run_id: str, artifact: str | None = None) -> str:
+    """Return the place of a run's page, or of one of its artifacts, below the address of the UI."""
+    place = "" if artifact is None else f"/artifacts/{artifact}"
+    return f"#/experiments/{experiment_id}/runs/{run_id}{place}?workflowType=machine_learning"
 
 
-def run_color(position: int) -> str:
-    """Return the colour of the learner at a position of the run, the same in MLflow's charts and in the figures."""
-    palette = [color for name in ("tab10", "Set2", "Dark2") for color in colormaps[name].colors]  # type: ignore[attr-defined]
-    return to_hex(palette[position % len(palette)])
+def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
+    """Return the colour of each learner, the same in MLflow's charts, in the figures and from run to run.
+
+    Parameters
+    ----------
+    learners : mapping of str to str
+        Name in reports -> name in the table of learners, in the order of the run. An algorithm has its own colour;
+        where it stands in a run more than once, the later ones take the colours that no algorithm of the run has.
+    """
+    palette = [to_hex(color) for name in ("tab10", "Set2", "Dark2") for color in colormaps[name].colors]  # type: ignore[attr-defined]
+    own = dict(zip(LEARNERS, palette, strict=False))
+    free = [color for color in palette if color not in {own.get(algorithm) for algorithm in learners.values()}]
+    colors: dict[str, str] = {}
+    for title, algorithm in learners.items():
+        color = own.get(algorithm)
+        if color is None or color in colors.values():
+            color = free.pop(0) if free else palette[len(colors) % len(palette)]
+        colors[title] = color
+    return colors

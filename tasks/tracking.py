@@ -6,10 +6,11 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 from uuid import UUID
 
 import mlflow
@@ -23,6 +24,7 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_UI_URL
 from prefect.states import Crashed
 
 from conf.errors import InputError
@@ -30,19 +32,37 @@ from conf.schema import CompareConfig
 from tasks.data import DatasetRef
 from tasks.evaluation import FoldsRef
 from tasks.gram import planned_trials
-from tasks.report import read_folds, summarise
-from tasks.saved_view import run_color, run_path, view_path, view_tag
+from tasks.notes import experiment_note, result_note, run_note, sweep_note
+from tasks.report import display_table, read_folds, summarise, verdicts
+from tasks.saved_view import (
+    HISTORY,
+    LEVEL,
+    MODELS,
+    NEWEST,
+    RUN,
+    learner_colors,
+    run_path,
+    view_path,
+    view_tag,
+)
+from tasks.servers import running_mlflow
 
-LEVEL = "learnkernels.level"
+NOTE = "mlflow.note.content"
+PARAM_CHARACTERS = 6_000
+"""MLflow refuses a longer parameter."""
 OWNER = "learnkernels.owner"
-ABANDONED = "The process of this run ended without a word; start the comparison again and it goes on from there."
+Level = Literal["sweep", "result", "model", "decision"]
+"""What an MLflow run is: a comparison, a learner on a data set in it, a trained model, a challenge of the champion."""
+ABANDONED = "The process of this run ended without a word; start the same command again and it goes on from there."
 UI = "http://127.0.0.1:5000"
-"""Where `learnkernels ui` shows the store of the working folder."""
+"""Where `learnkernels ui` shows the store of the working folder, unless it is told otherwise."""
+PREFECT_UI = "http://127.0.0.1:4200"
+"""Where `learnkernels ui` shows the flow runs of the working folder, unless it is told otherwise."""
 
 
 @dataclass(frozen=True)
-class Sweep:
-    """The MLflow run of a whole comparison."""
+class TrackedRun:
+    """The MLflow run of a whole flow: a comparison's sweep, a training, a decision."""
 
     experiment_id: str
     run_id: str
@@ -55,18 +75,30 @@ class Sweep:
 
     @property
     def chart_url(self) -> str:
-        """Address of the chart of all runs of the experiment."""
+        """Address of the chart of the experiment's newest comparison."""
         return f"{_ui()}/{view_path(self.experiment_id)}"
+
+    @property
+    def models_url(self) -> str:
+        """Address of the table of the experiment's models, side by side."""
+        return f"{_ui()}/{view_path(self.experiment_id, MODELS, charts=False)}"
+
+    @property
+    def flow_run_url(self) -> str:
+        """Address of the flow run in Prefect, its artifacts first."""
+        server = PREFECT_UI_URL.value() or PREFECT_UI
+        pages = "" if "prefect.cloud" in server else "/v2"  # where Prefect's start page leads
+        return f"{server.rstrip('/')}{pages}/runs/flow-run/{self.flow_run_id}?tab=Artifacts"
 
 
 def _ui() -> str:
     uri = mlflow.get_tracking_uri()
-    return uri.rstrip("/") if uri.startswith("http") else UI
+    return uri.rstrip("/") if uri.startswith("http") else running_mlflow() or UI
 
 
 @contextmanager
-def sweep_run(config: CompareConfig, run_id: str, flow_run_id: str) -> Iterator[Sweep]:
-    """Hold the sweep run open; it ends FINISHED, or FAILED with the reason after an error.
+def tracked_run(config: CompareConfig, level: Level, name: str, run_id: str, flow_run_id: str) -> Iterator[TrackedRun]:
+    """Hold the MLflow run of a flow open; it ends FINISHED, or FAILED with the reason after an error.
 
     Runs that a killed process of this machine left open in the experiment are closed first.
 
@@ -77,7 +109,7 @@ def sweep_run(config: CompareConfig, run_id: str, flow_run_id: str) -> Iterator[
     """
     client = MlflowClient()
     try:
-        experiment_id = _experiment(client, config)
+        experiment_id = _experiment(client, config, run_id if level == "sweep" else None)
     except mlflow.exceptions.MlflowException as error:
         raise InputError(
             f"MLflow store {mlflow.get_tracking_uri()}: cannot be used ({str(error).splitlines()[0][:200]}); check "
@@ -85,25 +117,27 @@ def sweep_run(config: CompareConfig, run_id: str, flow_run_id: str) -> Iterator[
         ) from None
     _close_abandoned(client, experiment_id)
     tags = {
-        LEVEL: "sweep",
+        LEVEL: level,
         OWNER: f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.0f}",
-        "learnkernels.run": run_id,
+        RUN: run_id,
         "prefect.flow_run_id": flow_run_id,
         **config.tracking.tags,
     }
-    run = client.create_run(experiment_id, run_name=f"sweep {run_id}", tags=tags)
-    sweep = Sweep(experiment_id, run.info.run_id, flow_run_id)
+    run = client.create_run(experiment_id, run_name=name, tags=tags)
+    tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id)
     try:
-        yield sweep
+        yield tracked
     except BaseException as error:
         failed = isinstance(error, Exception)
-        client.set_tag(sweep.run_id, "mlflow.note.content", f"Failed: {error}" if failed else "Stopped by the user.")
-        client.set_terminated(sweep.run_id, "FAILED" if failed else "KILLED")
+        reason = f"Failed: {error}" if failed else "Stopped by the user."
+        client.set_tag(tracked.run_id, NOTE, f"{reason}\n\n[Prefect]({tracked.flow_run_url})")
+        client.set_terminated(tracked.run_id, "FAILED" if failed else "KILLED")
         raise
-    client.set_terminated(sweep.run_id, "FINISHED")
+    client.set_terminated(tracked.run_id, "FINISHED")
 
 
-def _experiment(client: MlflowClient, config: CompareConfig) -> str:
+def _experiment(client: MlflowClient, config: CompareConfig, comparison: str | None) -> str:
+    """Return the experiment of a configuration, made if missing, with its note and views; one shows the comparison."""
     name = config.tracking.experiment or config.name
     found = client.get_experiment_by_name(name)
     if found is not None and found.lifecycle_stage == "deleted":
@@ -111,24 +145,22 @@ def _experiment(client: MlflowClient, config: CompareConfig) -> str:
     local = not mlflow.get_tracking_uri().startswith("http")
     artifacts = (Path.cwd() / "mlartifacts" / name).as_uri() if local else None
     experiment_id = found.experiment_id if found else client.create_experiment(name, artifact_location=artifacts)
-    client.set_experiment_tag(experiment_id, *view_tag())
-    note = (
-        f"[Charts: alignment against error]({view_path(experiment_id)}) · "
-        f"[Table of all runs]({view_path(experiment_id, charts=False)})\n\n"
-        "One run a (data set, learner), tagged `learnkernels.level = result`, and one *sweep* run a comparison, with "
-        "the figure *alignment against error*, the report and the configuration."
-    )
-    client.set_experiment_tag(experiment_id, "mlflow.note.content", note)
+    tags = dict([view_tag(HISTORY), view_tag(MODELS), (NOTE, experiment_note(experiment_id))])
+    newest, view = view_tag(NEWEST, comparison)
+    if comparison is not None or found is None or newest not in found.tags:
+        tags[newest] = view
+    for key, value in tags.items():
+        client.set_experiment_tag(experiment_id, key, value)
     return str(experiment_id)
 
 
 def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
-    """Close the open sweeps, here and in Prefect, whose process no longer lives; only this machine's can be told."""
-    for run in client.search_runs([experiment_id], f"attributes.status = 'RUNNING' and tags.`{LEVEL}` = 'sweep'"):
+    """Close the open runs, here and in Prefect, whose process no longer lives; only this machine's can be told."""
+    for run in client.search_runs([experiment_id], f"attributes.status = 'RUNNING' and tags.`{LEVEL}` != 'result'"):
         host, _, process = run.data.tags.get(OWNER, "").partition(":")
         pid, _, started = process.partition(":")
         if host == socket.gethostname() and not _alive(int(pid), float(started)):
-            client.set_tag(run.info.run_id, "mlflow.note.content", ABANDONED)
+            client.set_tag(run.info.run_id, NOTE, ABANDONED)
             client.set_terminated(run.info.run_id, "KILLED")
             _crash_flow_run(run.data.tags.get("prefect.flow_run_id", ""))
 
@@ -149,22 +181,25 @@ def _alive(pid: int, started: float) -> bool:
 
 
 @task(task_run_name="track {folds.learner} on {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
-def track_result(sweep: Sweep, config: CompareConfig, run_id: str, ref: DatasetRef, folds: FoldsRef) -> str:
+def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: DatasetRef, folds: FoldsRef) -> str:
     """Log one (data set, learner) as one flat MLflow run and return its id."""
     client = MlflowClient()
     table = read_folds([folds])
-    row = summarise(table).iloc[0]
+    summary = summarise(table)
+    row, (shown,) = summary.iloc[0], display_table(summary)
+    aligned = f", alignment {shown['alignment']}" if shown["alignment"] else ""
+    what = f"{folds.learner} with {folds.predictor} on {ref.name}: {row.metric} {shown['test error']}{aligned}."
     run = client.create_run(
         sweep.experiment_id,
         run_name=f"{ref.name} {folds.learner}",
         tags={
             LEVEL: "result",
-            "learnkernels.run": run_id,
+            RUN: run_id,
             "learnkernels.sweep": sweep.run_id,
             "prefect.flow_run_id": sweep.flow_run_id,
             "dataset_digest": ref.digest,
-            "mlflow.runColor": run_color([learner.title for learner in config.learners].index(folds.learner)),
-            "mlflow.note.content": f"{folds.learner} with {folds.predictor} on {ref.name}, sweep {run_id}.",
+            "mlflow.runColor": learner_colors({of.title: of.name for of in config.learners})[folds.learner],
+            NOTE: result_note(sweep.experiment_id, what, sweep.run_id, f"sweep {run_id}", sweep.flow_run_url),
             **config.tracking.tags,
         },
     )
@@ -217,7 +252,7 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
         "iterations": row.iterations,
         **{f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:100])},
     }
-    metrics = [Metric(key, float(value), now, 0) for key, value in once.items()]
+    metrics = [Metric(key, float(f"{value:.7g}"), now, 0) for key, value in once.items()]  # as many digits as a column
     for fold in table.itertuples():
         step = int(fold.repeat) * n_trials + int(fold.fold)
         metrics.append(Metric("fold/test_error", float(fold.error), now, step))
@@ -260,14 +295,47 @@ def _tracked(ref: DatasetRef) -> DatasetInput:
     return DatasetInput(dataset, [InputTag("mlflow.data.context", "cross-validation")])
 
 
+def log_run(
+    run: TrackedRun,
+    metrics: Mapping[str, float] | None = None,
+    params: Mapping[str, object] | None = None,
+    tags: Mapping[str, str] | None = None,
+    refs: Sequence[DatasetRef] = (),
+    *,
+    note: str | None = None,
+    artifacts: Path | None = None,
+) -> None:
+    """Put numbers, parameters, tags, data sets, a note in Markdown and the files of a folder on an open run."""
+    client, now = MlflowClient(), int(time.time() * 1000)
+    links = {"models": view_path(run.experiment_id, MODELS, charts=False), "Prefect": run.flow_run_url}
+    noted = {} if note is None else {NOTE: run_note(note, links)}
+    client.log_batch(
+        run.run_id,
+        metrics=[Metric(key, float(f"{value:.7g}"), now, 0) for key, value in (metrics or {}).items()],
+        params=[Param(key, str(value)) for key, value in (params or {}).items()],
+        tags=[RunTag(key, value) for key, value in {**(tags or {}), **noted}.items()],
+    )
+    if refs:
+        client.log_inputs(run.run_id, [_tracked(ref) for ref in refs])
+    if artifacts is not None:
+        client.log_artifacts(run.run_id, str(artifacts))
+
+
 @task(task_run_name="track sweep {run_id}", cache_policy=NO_CACHE, tags=["learnkernels"])
-def track_sweep(sweep: Sweep, run_id: str, results: str, refs: Sequence[DatasetRef]) -> None:
+def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[DatasetRef]) -> None:
     """Put the results folder (figure, tables, report, configuration, environment) on the sweep run."""
     client = MlflowClient()
     client.log_artifacts(sweep.run_id, results)
     client.log_inputs(sweep.run_id, [_tracked(ref) for ref in refs])
-    report = (Path(results) / "report.md").read_text(encoding="utf-8")
+    files = [path.name for path in Path(results).iterdir()]
+    summary = pd.read_parquet(Path(results) / "summary.parquet")
+    note = sweep_note(sweep.experiment_id, sweep.run_id, verdicts(summary), files, sweep.flow_run_url)
     client.log_batch(
-        sweep.run_id, tags=[RunTag("mlflow.note.content", report), RunTag("learnkernels.results", results)]
+        sweep.run_id,
+        params=[
+            Param("datasets", ", ".join(ref.name for ref in refs)[:PARAM_CHARACTERS]),
+            Param("learners", ", ".join(summary["learner"].unique())[:PARAM_CHARACTERS]),
+        ],
+        tags=[RunTag(NOTE, note), RunTag("learnkernels.results", results)],
     )
     get_run_logger().info("sweep %s: %s", run_id, sweep.url)

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
+from mlflow import MlflowClient
 from scipy import stats
 
 from conf.schema import CompareConfig
-from tasks.report import display_table, markdown_report, summarise, verdicts
+from kernels import LEARNERS
+from tasks.notes import NOTE_CHARACTERS, experiment_note, run_note, sweep_note
+from tasks.report import alignment_figure, display_table, markdown_report, summarise, verdicts
 from tasks.report import measures as describe_measures
+from tasks.saved_view import HISTORY, MODELS, NEWEST, View, learner_colors, view_path, view_tag
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
 
@@ -129,3 +140,85 @@ def test_the_baseline_has_the_name_that_the_run_gave_it():
     table = folds()
     table.loc[table["learner"] == "unif", "learner"] = "DU"
     assert "significantly better than DU's 0.30 ± 0.10" in verdicts(summarise(table))[0]
+
+
+def test_a_learner_has_its_own_colour_in_every_run():
+    small, large = {"alignf": "alignf"}, {name: name for name in LEARNERS}
+    assert learner_colors(small)["alignf"] == learner_colors(large)["alignf"]
+    assert len(set(learner_colors(large).values())) == len(LEARNERS)
+    twice = learner_colors({"lq": "lq", "steep": "lq", "unif": "unif", "flat": "lq"})
+    assert len(set(twice.values())) == 4
+    assert twice["lq"] == learner_colors(large)["lq"]
+    assert twice["unif"] == learner_colors(large)["unif"]
+
+
+def test_more_learners_than_colours_still_have_one_each_time():
+    many = learner_colors({f"lq {i}": "lq" for i in range(40)})
+    assert len(many) == 40
+    assert len(set(many.values())) == 26
+
+
+@pytest.mark.parametrize(("datasets", "rows", "columns"), [(1, 1, 1), (2, 1, 2), (3, 1, 3), (7, 3, 3)])
+def test_figures_put_a_few_data_sets_side_by_side(datasets: int, rows: int, columns: int):
+    table = pd.concat([folds(dataset=f"d{i}") for i in range(datasets)])
+    figure = alignment_figure(table, summarise(table))
+    titles = [axis.get_title() for axis in figure.axes]
+    assert [title for title in titles if title] == [f"d{i}" for i in range(datasets)]
+    grid = figure.axes[0].get_subplotspec().get_gridspec()
+    assert (grid.nrows, grid.ncols) == (rows, columns)
+
+
+def test_a_report_shows_a_figure_only_where_it_has_an_address():
+    table = folds()
+    links = {"results": "results/small/1", "MLflow chart": "http://127.0.0.1:5000/#/x"}
+    plain = markdown_report(config(), table, summarise(table), links)
+    assert "![" not in plain
+    assert "- results: `results/small/1`" in plain
+    assert "- [MLflow chart](http://127.0.0.1:5000/#/x)" in plain
+    assert "![alignment against error](data:image/png" in markdown_report(
+        config(), table, summarise(table), links, "data:image/png;base64,AA"
+    )
+
+
+def unpacked(tag: tuple[str, str]) -> dict[str, Any]:
+    packed = json.loads(tag[1])["state"].removeprefix("deflate;")
+    return json.loads(zlib.decompress(base64.b64decode(packed)))
+
+
+@pytest.mark.parametrize("view", [NEWEST, HISTORY, MODELS], ids=lambda view: view.key)
+def test_a_saved_view_is_what_mlflow_can_keep_and_filter_by(view: View, working_folder: Path):
+    key, value = view_tag(view, "20261121-133018-6a18")
+    assert len(value) < 5_000  # MLflow's limit of an experiment tag
+    assert key == f"mlflow.sharedViewState.{view.key}"
+    assert f"viewStateShareKey={view.key}&" in view_path("1", view)
+    client = MlflowClient(f"sqlite:///{working_folder / 'mlflow.db'}")
+    experiment = client.create_experiment("x")
+    mine, level = {"learnkernels.run": "20261121-133018-6a18"}, "learnkernels.level"
+    shown = client.create_run(experiment, tags={level: view.level} | mine).info.run_id
+    older = client.create_run(experiment, tags={level: view.level, "learnkernels.run": "older"}).info.run_id
+    client.create_run(experiment, tags={level: "sweep"} | mine)
+    found = client.search_runs([experiment], unpacked((key, value))["searchFilter"])
+    assert [run.info.run_id for run in found] == [shown]
+    every = client.search_runs([experiment], unpacked(view_tag(view))["searchFilter"])
+    assert {run.info.run_id for run in every} == {shown, older}
+
+
+def test_notes_stay_below_what_mlflow_keeps():
+    verdict = "d: alignf has the lowest misclassification, 0.210 ± 0.066, " + "significantly better " * 20
+    note = sweep_note("1", "abc", [verdict] * 500, ["report.md", "folds.parquet"], "http://127.0.0.1:4200/run")
+    assert len(note) <= NOTE_CHARACTERS
+    assert "report.md](#/experiments/1/runs/abc/artifacts/report.md" in note
+    assert "folds.parquet" not in note
+    report = "\n".join(f"line {i} of a long report" for i in range(2_000))
+    cut = run_note(report, {"chart": "#/x"})
+    assert len(cut) <= NOTE_CHARACTERS
+    assert cut.startswith("[chart](#/x)\n\nline 0 ")
+    assert cut.endswith("of a long report\n\n... the whole report is among the artifacts.")
+    assert run_note("short", {"chart": "#/x"}) == "[chart](#/x)\n\nshort"
+    assert len(experiment_note("123456789")) <= NOTE_CHARACTERS
+
+
+def test_every_metric_that_a_note_names_is_one_that_runs_have():
+    named = set(re.findall(r"`([a-z_]+)`", experiment_note("1")))
+    columns = {column.removeprefix("metrics.") for column in NEWEST.columns if column.startswith("metrics.")}
+    assert columns - {"test_error_sd"} <= named

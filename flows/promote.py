@@ -1,0 +1,147 @@
+"""Is the new model better than the one in use?"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+from prefect import flow, runtime
+
+from conf.forms import shown
+from conf.schema import CompareConfig
+from tasks.cluster import DaskPool
+from tasks.data import DatasetRef, ingest
+from tasks.deployments import start_following
+from tasks.evaluation import FoldsRef, evaluate_learner, predictor_for
+from tasks.gram import compute_moments, require_feasible
+from tasks.lifecycle import load_registered, require_model_name, rivals, track_decision
+from tasks.progress import RunProgress
+from tasks.promotion import (
+    Contender,
+    decide,
+    no_contest,
+    on_the_same_folds,
+    recipe,
+    require_same_rows,
+    same_recipe,
+    unopposed,
+    write_decision,
+)
+from tasks.report import new_run_id
+from tasks.statistics import SIGNIFICANCE
+from tasks.tracking import tracked_run
+from tasks.training import recipe_of
+
+
+class Promotion(TypedDict):
+    """What a challenge returns: who is champion now, and why."""
+
+    model: str
+    champion: int
+    challenger: int
+    moved: bool
+    reason: str
+    p: float | None
+    results: str
+    mlflow_run: str
+    mlflow_url: str
+
+
+def _flow_run_name() -> str:
+    return f"promote-{runtime.flow_run.parameters['model']}-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
+
+
+@flow(
+    name="promote-challenger",
+    flow_run_name=_flow_run_name,
+    persist_result=True,
+    result_serializer="json",
+    on_completion=[start_following],
+)
+def promote(
+    model: Annotated[str, shown("Name of the registered model.")],
+    challenger: Annotated[int | None, shown("Version that challenges; the one of alias challenger by default.")] = None,
+    level: Annotated[
+        float, shown("Significance that a win needs, of a paired one-sided t-test.", gt=0, lt=1)
+    ] = SIGNIFICANCE,
+    refresh: Annotated[
+        bool, shown("Let a version of the same recipe take over if it learned from other rows.")
+    ] = False,
+) -> Promotion:
+    """Challenge the champion: its alias moves only on a significant win.
+
+    1. Find challenger and champion; the first version of a model is champion unopposed.
+    2. Take the *recipes* of both (base kernels, learner, parameters, scaling) to the challenger's data, as they are
+       today: the same rows, the same folds.
+    3. Learn both anew on the training folds of every trial, and compare their test errors by a paired one-sided t-test.
+    4. Move the alias `champion` on a win, and leave the decision with its evidence in MLflow, Prefect and `results/`.
+
+    Two versions of one recipe cannot be told apart by folds: the champion stays, unless *refresh* says otherwise.
+    """
+    require_model_name(model)
+    ours, theirs = rivals(model, challenger)
+    trained = load_registered(ours)
+    config = recipe_of(trained, str(ours.uri))
+    run_id = new_run_id()
+    with (
+        tracked_run(config, "decision", f"promote {model} {run_id}", run_id, str(runtime.flow_run.id)) as run,
+        RunProgress(4, "promotion-progress", "the challenge") as progress,
+    ):
+        contender = Contender(ours.version, config.learners[0].title)
+        results: tuple[FoldsRef, FoldsRef] | None = None
+        if theirs is None:
+            decision = unopposed(model, contender, level)
+        elif theirs.version == ours.version:
+            decision = no_contest(model, contender, level)
+        else:
+            held = load_registered(theirs)
+            against = recipe_of(held, str(theirs.uri))
+            defender = Contender(theirs.version, against.learners[0].title)
+            if recipe(config) == recipe(against):
+                other_rows = trained.about["digest"] != held.about["digest"]
+                decision = same_recipe(model, contender, defender, level, refresh, other_rows)
+            else:
+                results, ref = _measure(model, config, on_the_same_folds(config, against), progress)
+                decision = decide(model, contender, defender, level, results, ref)
+        links = {"MLflow run": run.url}
+        folder = write_decision(decision, run_id, results, links)
+        track_decision(run, decision, folder, links)
+    return {
+        "model": model,
+        "champion": decision.champion,
+        "challenger": ours.version,
+        "moved": decision.moved,
+        "reason": decision.reason,
+        "p": decision.p,
+        "results": folder,
+        "mlflow_run": run.run_id,
+        "mlflow_url": run.url,
+    }
+
+
+def _measure(
+    model: str, challenger: CompareConfig, champion: CompareConfig, progress: RunProgress
+) -> tuple[tuple[FoldsRef, FoldsRef], DatasetRef]:
+    """Return the fold results of both recipes, and the challenger's data."""
+    ours, theirs = (ingest(of.datasets[0], of.data_dir, of.protocol.seed) for of in (challenger, champion))
+    require_same_rows(model, ours, theirs)
+    with DaskPool(challenger.dask) as pool:
+        pool.require_usable()
+        results = [
+            _errors_of(role, config, ref, pool, progress)
+            for role, config, ref in (("challenger", challenger, ours), ("champion", champion, theirs))
+        ]
+    return (results[0], results[1]), ours
+
+
+def _errors_of(role: str, config: CompareConfig, ref: DatasetRef, pool: DaskPool, progress: RunProgress) -> FoldsRef:
+    """Return the fold results of one recipe; two steps of the progress."""
+    (learner,), repeats = config.learners, config.protocol.repeats
+    predictor_for(config, learner, ref)
+    require_feasible(ref, config.kernels, config.protocol)
+    progress.start(f"{role}: alignment statistics of the base kernels")
+    moments = [
+        compute_moments(ref, config, repeat, pool, lambda share: progress.advance(share / repeats))
+        for repeat in range(repeats)
+    ]
+    progress.start(f"{role}: {learner.title}")
+    return evaluate_learner(ref, moments, learner, config, progress.advance)

@@ -1,0 +1,115 @@
+"""Which model do we use from now on?"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+from prefect import flow, runtime
+
+from conf.forms import shown
+from conf.schema import CompareConfig
+from tasks.cluster import DaskPool
+from tasks.data import ingest
+from tasks.deployments import start_following
+from tasks.evaluation import evaluate_learner, predictor_for, require_params
+from tasks.gram import compute_moments, require_feasible
+from tasks.lifecycle import require_model_name, track_model, write_training
+from tasks.progress import RunProgress
+from tasks.report import new_run_id
+from tasks.tracking import tracked_run
+from tasks.training import choose, fit_on_all_rows, training_config
+
+
+class Trained(TypedDict):
+    """What a training returns: the registered version, what was chosen, and where the evidence lies."""
+
+    model: str
+    version: int
+    uri: str
+    digest: str
+    new: bool
+    learner: str
+    regularisation: float
+    test_error: float
+    alignment: float
+    results: str
+    mlflow_run: str
+    mlflow_url: str
+
+
+def _flow_run_name() -> str:
+    return f"train-{runtime.flow_run.parameters['model']}-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
+
+
+@flow(
+    name="train-kernel-model",
+    flow_run_name=_flow_run_name,
+    persist_result=True,
+    result_serializer="json",
+    on_completion=[start_following],
+)
+def train(
+    config: CompareConfig,
+    model: Annotated[str, shown("Name of the registered model that gets a new version.")],
+    dataset: Annotated[str | None, shown("The data set to learn from, where there are several.")] = None,
+    learner: Annotated[str | None, shown("The only learner to consider; all of them by default.")] = None,
+) -> Trained:
+    """Learn a model on all rows and register it, as *challenger*.
+
+    1. Open the run in MLflow; an error from here on marks it failed.
+    2. Ingest the data set; refuse what cannot work before any long work.
+    3. Run the protocol: statistics of the base kernels on Dask, then every learner in every trial.
+    4. Take the learner, its parameters and Lambda of the lowest mean *validation* error; what the trials measured on
+       their test folds is what to expect of the model.
+    5. Learn kernel and predictor on all rows.
+    6. Log the model in MLflow with signature, example and environment, and register a version, unless the newest one is
+       this very model.
+
+    What was computed before, by a comparison or a run that was killed, is not computed again.
+    """
+    require_model_name(model)
+    config = training_config(config, dataset, learner)
+    run_id, protocol = new_run_id(), config.protocol
+    (data,) = config.datasets
+    with (
+        tracked_run(config, "model", f"train {model} {run_id}", run_id, str(runtime.flow_run.id)) as run,
+        RunProgress(3 + protocol.repeats + len(config.learners), "training-progress", "the training") as progress,
+        DaskPool(config.dask) as pool,
+    ):
+        pool.require_usable()
+        for candidate in config.learners:
+            require_params(candidate)
+        progress.start(f"reading {data.label}")
+        ref = ingest(data, config.data_dir, protocol.seed)
+        for candidate in config.learners:
+            predictor_for(config, candidate, ref)
+        require_feasible(ref, config.kernels, protocol)
+        progress.advance()
+        moments, results = [], []
+        for repeat in range(protocol.repeats):
+            progress.start(f"{ref.name}: alignment statistics of the base kernels")
+            moments.append(compute_moments(ref, config, repeat, pool, progress.advance))
+        for candidate in config.learners:
+            progress.start(f"{ref.name}: {candidate.title}")
+            results.append(evaluate_learner(ref, moments, candidate, config, progress.advance))
+        choice = choose(config, results)
+        progress.start(f"{ref.name}: {choice.learner.title} on all rows")
+        fitted = fit_on_all_rows(ref, moments[0], choice, config, pool, progress.advance)
+        progress.start(f"registering {model}")
+        tracked = track_model(run, config, model, ref, choice, fitted)
+        folder = write_training(tracked, choice, fitted, results, run, run_id)
+        progress.advance()
+    return {
+        "model": tracked.name,
+        "version": tracked.version,
+        "uri": tracked.uri,
+        "digest": tracked.digest,
+        "new": tracked.run_id == run.run_id,
+        "learner": choice.learner.title,
+        "regularisation": choice.regularisation,
+        "test_error": fitted.about["test_error"],
+        "alignment": fitted.about["alignment"],
+        "results": folder,
+        "mlflow_run": run.run_id,
+        "mlflow_url": run.url,
+    }

@@ -1,0 +1,62 @@
+"""Whether one way of learning is better than another on the same trials."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import stats
+
+SIGNIFICANCE = 0.1
+"""Level of the paired one-sided t-tests, as in appendix C of JMLR 2012."""
+
+
+def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
+    """Return the p-value of a paired one-sided t-test that errors are lower than those of a baseline.
+
+    Parameters
+    ----------
+    errors, baseline : ndarray of shape (n,)
+        Of the same trials, in the same order.
+
+    Returns
+    -------
+    p : float or None
+        None where there are no pairs, or fewer than two. Differences that are all the same give 0 or 1.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, appendix C.
+    """
+    if len(baseline) != len(errors) or len(errors) < 2:
+        return None
+    difference = errors - baseline
+    if np.ptp(difference) == 0:
+        return 0.0 if difference[0] < 0 else 1.0
+    return float(stats.ttest_rel(errors, baseline, alternative="less").pvalue)
+
+
+def corrected_p(errors: np.ndarray, baseline: np.ndarray, test_share: float) -> float | None:
+    """Return the same with the variance corrected for training rows that trials share.
+
+    Parameters
+    ----------
+    errors, baseline : ndarray of shape (n,)
+        Of the same trials, in the same order.
+    test_share : float
+        Test rows of a trial over its training rows.
+
+    Returns
+    -------
+    p : float or None
+        As `paired_p`.
+
+    References
+    ----------
+    Nadeau, Bengio (2003), Inference for the Generalization Error, Machine Learning 52:239-281, section 3.
+    """
+    plain = paired_p(errors, baseline)
+    difference = errors - baseline if plain is not None else np.zeros(1)
+    if plain is None or np.ptp(difference) == 0:
+        return plain
+    n = len(difference)
+    t = difference.mean() / np.sqrt((1 / n + test_share) * difference.var(ddof=1))
+    return float(stats.t.cdf(t, n - 1))

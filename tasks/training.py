@@ -1,0 +1,311 @@
+"""From a comparison to one model: what the validation folds choose, learned on all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+
+from conf.errors import InputError
+from conf.schema import CompareConfig, LearnerConfig, PrecomputedConfig, grid_values
+from kernels import LEARNERS, NUMERICS_VERSION, LearnedKernel, Moments, gram_moments, learn_path
+from kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+from kernels.model import Model, load_model, save_model
+from tasks.cluster import DaskPool
+from tasks.data import Dataset, DatasetRef, load_dataset
+from tasks.evaluation import FoldsRef
+from tasks.families import build_family
+from tasks.gram import PRECISIONS, Advance, MomentsRef, dask_mapper, load_moments
+from tasks.report import read_folds, summarise
+from tasks.store import atomic_path, digest, store_path
+
+LIBRARIES = ("learnkernels", "numpy", "scipy", "scikit-learn")
+"""Whose versions a model's numbers depend on."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the protocol chose.
+
+    Attributes
+    ----------
+    learner : LearnerConfig
+        With the parameters that were chosen, and nothing left to tune.
+    predictor : str
+    regularisation : float
+        Lambda.
+    validation_error : float
+        Mean over the trials, for this learner, these parameters and this Lambda.
+    candidates : tuple of dict
+        One row a learner that was compared, for people: its best setting and its errors.
+    about : dict
+        What the trials say of the chosen learner: `test_error`, `test_error_sd`, `metric`, `relative_error`.
+    """
+
+    learner: LearnerConfig
+    predictor: str
+    regularisation: float
+    validation_error: float
+    candidates: tuple[dict[str, Any], ...]
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """Where a trained model lies, and what it says about itself."""
+
+    path: str
+    about: dict[str, Any]
+
+
+def training_config(config: CompareConfig, dataset: str | None, learner: str | None) -> CompareConfig:
+    """Return a configuration with one data set, and the learners among which the protocol chooses.
+
+    Parameters
+    ----------
+    config : CompareConfig
+        What a user has written.
+    dataset, learner : str, optional
+        Names in reports of the data set to learn from and of the only learner to consider; needed for the data set
+        where the configuration has several.
+
+    Raises
+    ------
+    InputError
+        There is no such data set or learner, the data set is not named, or what is left has no value for new rows:
+        base kernels that are stored matrices, a learner that learns no kernel.
+    """
+    labels, titles = [data.label for data in config.datasets], [one.title for one in config.learners]
+    if dataset is None and len(labels) > 1:
+        raise InputError(
+            f"datasets: a model learns from one data set, got {', '.join(labels)}; name one with --dataset."
+        )
+    for given, valid, what in ((dataset, labels, "dataset"), (learner, titles, "learner")):
+        if given is not None and given not in valid:
+            raise InputError(f"--{what} {given}: the configuration has {', '.join(valid)}; name one of them.")
+    chosen = config.model_copy(
+        update={
+            "datasets": tuple(data for data in config.datasets if dataset in (None, data.label)),
+            "learners": tuple(one for one in config.learners if learner in (None, one.title)),
+        }
+    )
+    if any(isinstance(family, PrecomputedConfig) for family in chosen.kernels):
+        raise InputError(
+            "kernels: family precomputed has no values for new rows, so no model can be trained on it; name the "
+            "families that the matrices were made from."
+        )
+    for one in chosen.learners:
+        if LEARNERS[one.name].needs == "rows":
+            raise InputError(
+                f"learners: {one.title} learns no kernel, so no model can be trained with it; leave it out, or name "
+                "another with --learner."
+            )
+    return chosen
+
+
+def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> Choice:
+    """Return the learner, its parameters and Lambda of the lowest validation error, the mean over all trials.
+
+    Parameters
+    ----------
+    config : CompareConfig
+        With one data set.
+    results : sequence of FoldsRef
+        One a learner, in their order.
+
+    Returns
+    -------
+    choice : Choice
+        Ties go to the first learner, then to the smallest Lambda, then to the first combination of `tune`. A learner
+        with ``tune_by: alignment`` takes the combination that most trials chose by alignment.
+    """
+    grid = grid_values(config.protocol.grid)
+    rows, found = [], []
+    for learner, of in zip(config.learners, results, strict=True):
+        folds = read_folds([of])
+        errors = _mean_errors(folds)
+        position, candidate = divmod(int(errors.T.argmin()), len(errors))
+        setting, summary = learner.settings()[candidate], summarise(folds).iloc[0]
+        chosen = learner.model_copy(update={"params": setting, "tune": {}, "tune_by": "error"})
+        about = {
+            "metric": str(summary.metric),
+            "test_error": float(summary.error_mean),
+            "test_error_sd": None if np.isnan(summary.error_sd) else float(summary.error_sd),
+            "relative_error": float(summary.relative_error),
+        }
+        error = float(errors[candidate, position])
+        found.append(Choice(chosen, of.predictor, float(grid[position]), error, (), about))
+        rows.append(
+            {
+                "learner": learner.title,
+                "parameters": ", ".join(f"{name}={value}" for name, value in setting.items()),
+                "Lambda": f"{grid[position]:g}",
+                "validation error": f"{error:.4g}",
+                "test error": f"{summary.error_mean:.4g}",
+                "alignment": f"{summary.alignment_mean:.3f}",
+            }
+        )
+    best = min(range(len(found)), key=lambda i: found[i].validation_error)
+    rows[best]["learner"] += " *"
+    return Choice(**{**vars(found[best]), "candidates": tuple(rows)})
+
+
+def _mean_errors(folds: pd.DataFrame) -> np.ndarray:
+    """Return the mean validation error of each candidate along the grid, infinite for those seldom considered."""
+    errors = np.array([[list(row) for row in table] for table in folds["candidate_errors"]])  # (trials, candidates, L)
+    considered = np.isfinite(errors).all(axis=2)
+    often = considered.sum(axis=0)
+    mean = np.full(errors.shape[1:], np.inf)
+    for candidate in np.flatnonzero(often == often.max()):
+        mean[candidate] = errors[considered[:, candidate], candidate].mean(axis=0)
+    return mean
+
+
+@task(
+    task_run_name="learn {choice.learner.title} on all rows of {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"]
+)
+def fit_on_all_rows(
+    ref: DatasetRef,
+    moments: MomentsRef,
+    choice: Choice,
+    config: CompareConfig,
+    pool: DaskPool,
+    advance: Advance,
+) -> ModelRef:
+    """Learn the chosen kernel and its predictor on every row, unless the store has that model.
+
+    The statistics of all rows are those of all folds together, so a cross-validation leaves nothing more to compute.
+    """
+    dataset = load_dataset(ref)
+    recipe = config.model_copy(update={"learners": (choice.learner,)})
+    about: dict[str, Any] = {
+        "name": config.name,
+        "dataset": ref.name,
+        "digest": ref.digest,
+        "task": ref.task,
+        "target": config.datasets[0].target,
+        "drop": list(config.datasets[0].drop),
+        "n_rows": ref.n_rows,
+        "predictor": choice.predictor,
+        "regularisation": choice.regularisation,
+        "validation_error": choice.validation_error,
+        **choice.about,
+        "config": recipe.model_dump(mode="json", by_alias=True),
+        "versions": {name: version(name) for name in LIBRARIES},
+    }
+    path = store_path("models", digest(NUMERICS_VERSION, moments.key, about), ".npz")
+    if path.exists():
+        get_run_logger().info("%s: the model is in the store", ref.name)
+        advance(1.0)
+        return ModelRef(str(path), dict(load_model(path).about))
+    statistics = _moments_of_all_rows(dataset, moments, config, pool)
+    try:
+        (kernel,) = learn_path(
+            choice.learner.name,
+            build_family(config.kernels, dataset.features),
+            dataset.X,
+            statistics,
+            dataset.target,
+            [choice.regularisation],
+            normalise=config.normalise,
+            **choice.learner.params,
+        )
+    except ValueError as error:
+        raise InputError(f"data set {ref.name}: learner {choice.learner.title}: {error}") from None
+    low, spread = dataset.scaling
+    about["alignment"] = kernel.alignment
+    model = Model(_fitted(kernel, dataset, choice, config), dataset.features, low, spread, about)
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        save_model(model, file)
+    advance(1.0)
+    return ModelRef(str(path), about)
+
+
+def _moments_of_all_rows(dataset: Dataset, ref: MomentsRef, config: CompareConfig, pool: DaskPool) -> Moments:
+    if config.protocol.split is None:
+        return load_moments(ref)[0]
+    return gram_moments(
+        build_family(config.kernels, dataset.features),
+        dataset.X,
+        dataset.target.Y,
+        dtype=PRECISIONS[config.precision],
+        keep_origin=any(LEARNERS[learner.name].needs == "uncentered moments" for learner in config.learners),
+        mapper=dask_mapper(pool, lambda share: None),
+    )
+
+
+def _fitted(
+    kernel: LearnedKernel, dataset: Dataset, choice: Choice, config: CompareConfig
+) -> KernelLearningClassifier | KernelLearningRegressor:
+    """Return the estimator of a learned kernel, with its predictor."""
+    y, learner, Lambda = dataset.target.given[kernel.rows], choice.learner, choice.regularisation
+    family = None if LEARNERS[learner.name].needs == "continuous" else kernel.family
+    if dataset.target.task == "regression":
+        return KernelLearningRegressor(
+            family, learner.name, 1 / Lambda, learner_params=learner.params, normalise=config.normalise
+        ).fit_kernel(kernel, y)
+    return KernelLearningClassifier(
+        family,
+        learner.name,
+        Lambda,
+        predictor=choice.predictor,
+        learner_params=learner.params,
+        normalise=config.normalise,
+    ).fit_kernel(kernel, y)
+
+
+def recipe_of(model: Model, name: str) -> CompareConfig:
+    """Return the configuration that a model was trained with: one data set and one learner."""
+    try:
+        return CompareConfig.model_validate(model.about["config"])
+    except (KeyError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"model {name}: its configuration cannot be read ({reason}); train it again.") from None
+
+
+def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
+    """Return the first rows of a data set as a user has them: named columns, not scaled."""
+    dataset = load_dataset(ref)
+    low, spread = dataset.scaling
+    X = dataset.X[:rows]
+    X = np.asarray(X.todense()) if hasattr(X, "todense") else X
+    return pd.DataFrame(X * spread + low, columns=list(dataset.features))
+
+
+def describe_training(choice: Choice, model: ModelRef, name: str, version: int, links: Mapping[str, object]) -> str:
+    """Return the report of a training."""
+    about = model.about
+    columns = list(choice.candidates[0])
+    table = [columns, ["---"] * len(columns), *([str(row[column]) for column in columns] for row in choice.candidates)]
+    sd = "" if about["test_error_sd"] is None else f" ± {about['test_error_sd']:.2g}"
+    lines = [
+        f"# {name} version {version}",
+        "",
+        f"`{choice.learner.title}` with `{choice.predictor}`, Lambda = {choice.regularisation:g}, learned on all "
+        f"{about['n_rows']:,} rows of {about['dataset']}. Expected {about['metric']} on new rows: "
+        f"{about['test_error']:.4g}{sd}, the mean over the test folds of the protocol. Alignment with the target: "
+        f"{about['alignment']:.3f}.",
+        "",
+        *(f"| {' | '.join(line)} |" for line in table),
+        "",
+        "`*` lowest mean validation error: this learner, its parameters and Lambda were taken.",
+        "",
+        "## Use it",
+        "",
+        "```bash",
+        f"learnkernels predict --model {name}/{version} --input new.parquet --output scored.parquet",
+        f"learnkernels promote {name}    # champion, if it beats the one in use",
+        "```",
+        "",
+        "## Where the evidence lies",
+        "",
+        *(f"- {what}: {place}" for what, place in links.items()),
+        "",
+    ]
+    return "\n".join(lines)

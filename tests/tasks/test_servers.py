@@ -1,0 +1,139 @@
+"""Children of `learnkernels ui` and `up`: started, watched and stopped in order, with nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from conf.errors import InputError
+from tasks.servers import Service, _require_free
+
+ROOT = Path(__file__).resolve().parents[2]
+
+CHILD = """
+import os, signal, subprocess, sys, time
+name, folder = sys.argv[1:3]
+def end(*_):
+    with open(f"{folder}/ended", "a") as ended:
+        ended.write(f"{name}\\n")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+if "parent" in sys.argv:  # what it leaves behind ignores a polite request
+    stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+    subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE).stdout.readline()
+open(f"{folder}/{name}", "w").close()
+if "dies" in sys.argv:
+    sys.exit(7)
+time.sleep(600)
+"""
+
+PARENT = """
+import os, sys
+from pathlib import Path
+from conf.errors import InputError
+from tasks import servers
+folder = sys.argv[1]
+servers.STOP_SECONDS = 6.0
+def service(name, *more):
+    command = [sys.executable, f"{folder}/child.py", name, folder, *more]
+    return servers.Service(name, command, lambda: Path(folder, name).exists())
+def say(line):
+    print(line, flush=True)
+try:
+    with servers._children(say) as start:
+        start(service("first"), service("second"))
+        start(service("last", *sys.argv[2:]))
+        say("up")
+        servers._wait_for_end(start.running)
+except InputError as error:
+    say(f"error: {error}")
+    sys.exit(2)
+"""
+
+
+def started(folder: Path, *arguments: str, **options: bool) -> subprocess.Popen[str]:
+    (folder / "child.py").write_text(CHILD)
+    env = os.environ | {"PYTHONPATH": str(ROOT), "LEARNKERNELS_HOME": str(folder)}
+    command = [sys.executable, "-c", PARENT, str(folder), *arguments]
+    return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+
+def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def within(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def read_until(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    assert any(said.strip() == line for said in process.stdout), f"it never said {line!r}"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_children_stop_last_first_and_leave_no_process(tmp_path: Path, number: signal.Signals):
+    with started(tmp_path, "parent") as process:
+        read_until(process, "up")
+        children = family(process)
+        assert len(children) == 4
+        process.send_signal(number)
+        assert process.wait(timeout=60) == 0
+    assert (tmp_path / "ended").read_text().split() == ["last", "second", "first"]
+    _, alive = psutil.wait_procs(children, timeout=5)
+    assert alive == []
+
+
+def test_ctrl_c_in_a_terminal_reaches_children_only_in_order(tmp_path: Path):
+    with started(tmp_path, start_new_session=True) as process:
+        read_until(process, "up")
+        os.killpg(process.pid, signal.SIGINT)  # what a terminal does
+        assert process.wait(timeout=60) == 0
+    assert (tmp_path / "ended").read_text().split() == ["last", "second", "first"]
+
+
+def test_a_dead_child_is_reported_with_its_log_and_the_others_stop(tmp_path: Path):
+    with started(tmp_path) as process:
+        read_until(process, "up")
+        (second,) = [child for child in family(process) if "second" in child.cmdline()]
+        second.kill()
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert f"error: second has stopped by itself (exit code -9); its log is {tmp_path / 'second.log'}." in said
+    assert (tmp_path / "ended").read_text().split() == ["last", "first"]
+
+
+def test_a_child_that_does_not_come_up_is_reported_and_the_others_stop(tmp_path: Path):
+    there = "Path(folder, name).exists()"
+    program = PARENT.replace(there, f"name != 'last' and {there}")
+    (tmp_path / "child.py").write_text(CHILD)
+    env = os.environ | {"PYTHONPATH": str(ROOT), "LEARNKERNELS_HOME": str(tmp_path)}
+    command = [sys.executable, "-c", program, str(tmp_path), "dies"]
+    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2
+    assert f"error: last did not come up; its log is {tmp_path / 'last.log'}." in run.stdout
+    assert (tmp_path / "ended").read_text().split() == ["second", "first"]
+
+
+def test_a_taken_port_is_one_sentence():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=rf"port {port} for MLflow is taken; .* with --mlflow-port\."):
+            _require_free(Service("MLflow", [], lambda: False, port))
+    _require_free(Service("MLflow", [], lambda: False, port))

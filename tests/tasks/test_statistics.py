@@ -1,0 +1,47 @@
+"""Paired tests against their definitions and against simulation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import integrate, special
+
+from tasks.statistics import corrected_p, paired_p
+
+
+def student_cdf(t: float, n: int) -> float:
+    """The distribution function of Student's t by integrating its density."""
+    scale = np.exp(special.gammaln((n + 1) / 2) - special.gammaln(n / 2)) / np.sqrt(n * np.pi)
+    return integrate.quad(lambda x: scale * (1 + x * x / n) ** (-(n + 1) / 2), -np.inf, t, epsabs=1e-12)[0]
+
+
+def test_the_plain_test_is_student_s():
+    ours, theirs = np.array([0.10, 0.12, 0.08, 0.15, 0.11]), np.array([0.12, 0.13, 0.11, 0.14, 0.13])
+    d = ours - theirs
+    t = d.mean() / (d.std(ddof=1) / np.sqrt(5))
+    assert paired_p(ours, theirs) == pytest.approx(student_cdf(t, 4), abs=1e-9)
+
+
+def test_the_corrected_test_adds_the_share_of_test_rows_to_the_variance():
+    ours, theirs = np.array([0.10, 0.12, 0.08, 0.15, 0.11]), np.array([0.12, 0.13, 0.11, 0.14, 0.13])
+    d = ours - theirs
+    t = d.mean() / np.sqrt((1 / 5 + 1 / 3) * d.var(ddof=1))
+    assert corrected_p(ours, theirs, 1 / 3) == pytest.approx(student_cdf(t, 4), abs=1e-9)
+    assert corrected_p(ours, theirs, 0.0) == pytest.approx(paired_p(ours, theirs))
+    assert corrected_p(ours, theirs, 1 / 3) > paired_p(ours, theirs)
+
+
+@pytest.mark.parametrize("test", [paired_p, lambda a, b: corrected_p(a, b, 0.25)])
+def test_differences_without_variance_and_missing_pairs(test):
+    errors = np.array([0.1, 0.2, 0.3])
+    assert test(errors, errors) == 1.0
+    assert test(errors - 0.25, errors - 0.25 + 0.125) == 0.0
+    assert test(errors[:1], errors[:1]) is None
+    assert test(errors, errors[:2]) is None
+
+
+def test_a_true_null_is_rejected_as_often_as_the_level_says():
+    rng = np.random.default_rng(0)
+    rejected = [paired_p(*rng.normal(size=(2, 5))) < 0.1 for _ in range(2000)]
+    # Standard deviation of the share: sqrt(.1 * .9 / 2000) = .0067.
+    assert np.mean(rejected) == pytest.approx(0.1, abs=0.025)
