@@ -10,7 +10,7 @@ export PYTHONDONTWRITEBYTECODE ?=
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint ui bench clean install install-dev
+.PHONY: help run test lint ui bench docs clean install install-dev
 
 help: ## Show this help.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +33,11 @@ bench: install ## Time the engine against NumPy, and one-stage learners against 
 	@$(BIN)/python -m benchmarks.moments
 	@$(BIN)/python -m benchmarks.learners
 
+docs: install-dev ## Build the API reference into build/api.
+	@$(BIN)/python docs/build_reference.py build/api
+
 clean: ## Remove what can be made again: environment, caches, state, but not results or mlflow.db.
-	rm -rf $(VENV) .cache .learnkernels .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	rm -rf $(VENV) build .cache .learnkernels .mypy_cache .ruff_cache .pytest_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 install: $(VENV)/.run

@@ -1,0 +1,379 @@
+"""Take the pictures of docs/dashboards.md: run the examples in a temporary folder, open both dashboards, look.
+
+    python docs/take_screenshots.py [--output docs/screenshots] [--pages NAME ...]
+
+Needs playwright (`pip install -e '.[dev]'`) and a Chromium on the PATH; nothing is downloaded, and the browser reaches
+this machine alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image
+
+if TYPE_CHECKING:
+    from playwright.sync_api import BrowserContext, Page
+
+ROOT = Path(__file__).resolve().parents[1]
+LOOPBACK = "127.0.0.1"
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+SIZE = {"width": 1440, "height": 900}
+START_SECONDS = 180
+WAIT_MILLISECONDS = 90_000
+SETTLE_MILLISECONDS = 400
+"""Between two looks at a page: it is ready when they are equal."""
+SETTLE_LOOKS = 40
+
+LARGE_BYTES = 150_000
+"""A larger picture is kept with 256 colours."""
+
+TRAIN = ("train", "conf/quickstart.yaml", "--register", "tumours", "--dataset", "breast_cancer", "--learner")
+COMMANDS = (
+    ("compare", "conf/quickstart.yaml"),
+    (*TRAIN, "unif"),
+    ("promote", "tumours"),
+    (*TRAIN, "alignf"),
+    ("promote", "tumours"),
+)
+"""What is run in the temporary folder, in order, as `learnkernels ...`."""
+
+
+class Places:
+    """Addresses of pages, found by the names that people see."""
+
+    def __init__(self, prefect: str, mlflow: str) -> None:
+        self.prefect = f"{prefect}/v2"
+        self.mlflow = mlflow
+
+    def flow_run(self, flow: str, tab: str = "Logs") -> str:
+        """Return the page of the newest run of a flow."""
+        return f"{self.prefect}/runs/flow-run/{self._flow_run(flow)['id']}?tab={tab}"
+
+    def flow(self, flow: str) -> str:
+        """Return the page of a flow."""
+        return f"{self.prefect}/flows/flow/{self._flow_run(flow)['flow_id']}"
+
+    def artifact(self, key: str) -> str:
+        """Return the page of the newest artifact of a key."""
+        wanted = {"artifacts": {"key": {"any_": [key]}}, "sort": "CREATED_DESC", "limit": 1}
+        return f"{self.prefect}/artifacts/artifact/{self._ask_prefect('artifacts', wanted)[0]['id']}"
+
+    def experiment(self, name: str, view: str | None = None, mode: str = "CHART") -> str:
+        """Return the page of an experiment, or a saved view of it."""
+        page = f"{self.mlflow}/#/experiments/{self._experiment(name)}/runs"
+        shared = "" if view is None else f"viewStateShareKey={view}&compareRunsMode={mode}&"
+        return f"{page}?{shared}workflowType=machine_learning"
+
+    def run(self, experiment: str, query: str, tab: str = "") -> str:
+        """Return the page of the newest run that a query finds."""
+        run = self._runs(experiment, query)[0]
+        return (
+            f"{self.mlflow}/#/experiments/{self._experiment(experiment)}/runs/{run}{tab}?workflowType=machine_learning"
+        )
+
+    def compare(self, experiment: str, query: str) -> str:
+        """Return the page that puts the runs of a query side by side."""
+        runs, of = json.dumps(self._runs(experiment, query)), json.dumps([self._experiment(experiment)])
+        return f"{self.mlflow}/#/compare-runs?runs={runs}&experiments={of}&workflowType=machine_learning"
+
+    def _flow_run(self, flow: str) -> dict[str, Any]:
+        wanted = {"flows": {"name": {"any_": [flow]}}, "sort": "START_TIME_DESC", "limit": 1}
+        run: dict[str, Any] = self._ask_prefect("flow_runs", wanted)[0]
+        return run
+
+    def _ask_prefect(self, what: str, wanted: dict[str, Any]) -> Any:
+        return _ask(f"{self.prefect.removesuffix('/v2')}/api/{what}/filter", wanted)
+
+    def _experiment(self, name: str) -> str:
+        wanted = {"max_results": 1, "filter": f"name = '{name}'"}
+        return str(_ask(f"{self.mlflow}/api/2.0/mlflow/experiments/search", wanted)["experiments"][0]["experiment_id"])
+
+    def _runs(self, experiment: str, query: str) -> list[str]:
+        wanted = {"experiment_ids": [self._experiment(experiment)], "filter": query, "max_results": 20}
+        return [run["info"]["run_id"] for run in _ask(f"{self.mlflow}/api/2.0/mlflow/runs/search", wanted)["runs"]]
+
+
+def _ask(address: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as response:
+        return json.load(response)
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One picture.
+
+    Attributes
+    ----------
+    name : str
+        Of the file, without its ending.
+    address : callable
+        Of the page, from the places.
+    wait : str
+        Selector of what must be there before the picture is taken.
+    words : tuple of str
+        What the page must say.
+    caption : str
+    clicks : tuple of str
+        Selectors, clicked in order before the wait.
+    height : int
+        Of the window.
+    """
+
+    name: str
+    address: Callable[[Places], str]
+    wait: str
+    words: tuple[str, ...]
+    caption: str
+    clicks: tuple[str, ...] = ()
+    height: int = SIZE["height"]
+
+
+POINT = ".js-plotly-plot .scatterlayer .point"
+BREAST = "tags.`learnkernels.level` = 'result' and params.dataset = 'breast_cancer'"
+SWEEP = "tags.`learnkernels.level` = 'sweep'"
+
+PAGES = (
+    Shot(
+        "mlflow-start", lambda at: f"{at.mlflow}/#/", "text=quickstart", ("Recent Experiments", "quickstart"),
+        "MLflow's start page: an experiment a configuration",
+    ),
+    Shot(
+        "mlflow-chart", lambda at: at.experiment("quickstart", "learnkernels"), POINT,
+        ("breast_cancer alignf", "alignment against error", "8 matching runs"),
+        "Alignment against error, a point a result and a colour a learner",
+    ),
+    Shot(
+        "mlflow-table", lambda at: at.experiment("quickstart", "learnkernels", "TABLE"), "text=diabetes alignf",
+        ("relative_error", "breast_cancer single"), "The same results as a table",
+    ),
+    Shot(
+        "mlflow-note", lambda at: at.experiment("quickstart", "learnkernels", "TABLE"), "text=Good learners lie",
+        ("relative_error", "certificate"), "The experiment's note says how to read all this",
+        clicks=("[data-component-id='mlflow.experiment.metadata_editor.expand_button']",), height=1000,
+    ),
+    Shot(
+        "mlflow-result", lambda at: at.run("quickstart", f"{BREAST} and params.learner = 'alignf'"), "text=test_error",
+        ("breast_cancer alignf", "alignment"), "A result: what was measured, on what, and where it comes from",
+    ),
+    Shot(
+        "mlflow-folds", lambda at: at.run("quickstart", f"{BREAST} and params.learner = 'alignf'", "/model-metrics"),
+        ".js-plotly-plot .point, .js-plotly-plot .js-line", ("fold", "alignment"), "The same, trial by trial",
+    ),
+    Shot(
+        "mlflow-compare", lambda at: at.compare("quickstart", BREAST),
+        "text=Run details", ("Comparing 4 Runs", "learner"), "Four results side by side", height=1200,
+    ),
+    Shot(
+        "mlflow-sweep", lambda at: at.run("quickstart", SWEEP), "text=Show less",
+        ("has the lowest", "report.md"), "A comparison: who wins, the figure, and the way to everything else",
+        clicks=("text=Show more",),
+    ),
+    Shot(
+        "mlflow-models", lambda at: at.experiment("quickstart", "learnkernels-models"), ".js-plotly-plot .point",
+        ("train tumours", "models side by side"), "Trained models side by side", height=1100,
+    ),
+    Shot(
+        "mlflow-registry", lambda at: f"{at.mlflow}/#/models/tumours?workflowType=machine_learning", "text=champion",
+        ("Version 2", "alignf"), "The versions of a model, and who is champion",
+    ),
+    Shot(
+        "mlflow-decision", lambda at: at.run("quickstart", "tags.`learnkernels.level` = 'decision'"),
+        "text=challenger/test_error", ("promote tumours",), "A decision, with its evidence",
+    ),
+    Shot(
+        "prefect-runs", lambda at: f"{at.prefect}/runs", "text=compare-kernel-learners", ("quickstart-", "Completed"),
+        "Prefect's list of runs",
+    ),
+    Shot(
+        "prefect-run", lambda at: at.flow_run("compare-kernel-learners", "Artifacts"), "text=comparison-report",
+        ("quickstart-", "mlflow-chart"), "A run: its steps in time, and its artifacts", height=1100,
+    ),
+    Shot(
+        "prefect-log", lambda at: at.flow_run("compare-kernel-learners"), "text=Beginning flow run",
+        ("moments of 7 kernels",), "The log of a run tells who won",
+    ),
+    Shot(
+        "prefect-report", lambda at: at.artifact("comparison-report"), "img[alt='alignment against error']",
+        ("which way of learning the kernel wins", "has the lowest"), "The report of a run", height=1100,
+    ),
+    Shot(
+        "prefect-table", lambda at: at.artifact("comparison"), "text=alignf *", ("test error", "p vs unif"),
+        "The table of a run",
+    ),
+    Shot(
+        "prefect-links", lambda at: at.artifact("mlflow-chart"), "text=This comparison in MLflow", ("MLflow chart",),
+        "The way from Prefect to MLflow",
+    ),
+)  # fmt: skip
+"""The pictures; one more is one more line."""
+
+
+def chromium() -> str | None:
+    """Return the path of a Chromium, if there is one on the PATH."""
+    return next((path for name in CHROMIUM if (path := shutil.which(name))), None)
+
+
+@contextmanager
+def dashboards(folder: Path, commands: Sequence[Sequence[str]] = COMMANDS) -> Iterator[Places]:
+    """Start both dashboards over a folder, run the commands in it, and give the places; stop them at the end."""
+    shutil.copytree(ROOT / "conf", folder / "conf", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    ours = ("PREFECT_", "MLFLOW_", "LEARNKERNELS_")
+    env = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+    command = [sys.executable, "-m", "flows.cli"]
+    ports = _free_ports(2)
+    options = ["--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1])]
+    with (folder / "ui.log").open("wb") as log:
+        ui = subprocess.Popen([*command, "ui", *options], cwd=folder, env=env, stdout=log, stderr=log)
+    try:
+        _wait_for_line(ui, folder / "ui.log", "show up live")
+        for arguments in commands:
+            run = subprocess.run([*command, *arguments], cwd=folder, env=env, capture_output=True, text=True)
+            if run.returncode:
+                raise RuntimeError(f"learnkernels {' '.join(arguments)} failed:\n{run.stderr[-2000:]}")
+        yield Places(*(f"http://{LOOPBACK}:{port}" for port in ports))
+    finally:
+        ui.terminate()
+        ui.wait(timeout=START_SECONDS)
+
+
+def _wait_for_line(process: subprocess.Popen[bytes], log: Path, line: str) -> None:
+    for _ in range(START_SECONDS * 2):
+        if line in log.read_text(encoding="utf-8"):
+            return
+        try:
+            process.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            continue
+        break
+    raise RuntimeError(f"the dashboards did not start:\n{log.read_text(encoding='utf-8')[-2000:]}")
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind((LOOPBACK, 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+@contextmanager
+def browser(places: Places) -> Iterator[BrowserContext]:
+    """Give a browser that reaches this machine alone, with MLflow set to model training and its assistant closed."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        application = playwright.chromium.launch(executable_path=chromium(), args=arguments)
+        context = application.new_context(viewport=SIZE, color_scheme="light", timezone_id="UTC", locale="en-GB")  # type: ignore[arg-type]
+        context.set_default_timeout(WAIT_MILLISECONDS)
+        context.route(
+            lambda address: not address.startswith((f"http://{LOOPBACK}:", "data:", "blob:")),
+            lambda route: route.abort(),
+        )
+        page = context.new_page()
+        page.goto(f"{places.mlflow}/#/")
+        page.click("text=Model training")
+        page.click("[data-component-id='mlflow.assistant.chat_panel.close']")
+        page.click("[aria-label='Close alert']")
+        page.close()
+        yield context
+        application.close()
+
+
+def take(context: BrowserContext, places: Places, shot: Shot, output: Path) -> str:
+    """Take one picture and return the text of the page.
+
+    Raises
+    ------
+    RuntimeError
+        The page does not say what it must.
+    """
+    page = context.new_page()
+    page.set_viewport_size({"width": SIZE["width"], "height": shot.height})
+    page.goto(shot.address(places))
+    for selector in shot.clicks:
+        page.click(selector)
+    page.wait_for_selector(shot.wait)
+    picture = _settled(page)
+    text = page.inner_text("body")
+    page.close()
+    missing = [word for word in shot.words if word not in text]
+    if missing:
+        raise RuntimeError(f"{shot.name}: the page does not say {', '.join(missing)}")
+    output.mkdir(parents=True, exist_ok=True)
+    file, image = output / f"{shot.name}.png", Image.open(BytesIO(picture)).convert("RGB")
+    image.save(file, optimize=True)
+    if file.stat().st_size > LARGE_BYTES:
+        image.quantize(colors=256, method=Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE).save(file, optimize=True)
+    return text
+
+
+def _settled(page: Page) -> bytes:
+    """Return the picture of a page that has stopped moving; of one that never does, the last."""
+    before = b""
+    for _ in range(SETTLE_LOOKS):
+        picture = page.screenshot()
+        if picture == before:
+            break
+        before = picture
+        page.wait_for_timeout(SETTLE_MILLISECONDS)
+    return before
+
+
+def main() -> None:
+    """Take the pictures that were asked for, all by default."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "screenshots", help="folder of the pictures")
+    parser.add_argument("--pages", nargs="+", choices=[shot.name for shot in PAGES], help="only these")
+    options = parser.parse_args()
+    if chromium() is None:
+        sys.exit(f"no Chromium on the PATH (looked for {', '.join(CHROMIUM)}); install one, then run this again.")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the dashboards are stopped
+    wanted = [shot for shot in PAGES if not options.pages or shot.name in options.pages]
+    with (
+        tempfile.TemporaryDirectory(prefix="learnkernels-pictures-") as folder,
+        dashboards(Path(folder)) as places,
+        browser(places) as context,
+    ):
+        failed = [shot.name for shot in wanted if not _taken(context, places, shot, options.output)]
+    if failed:
+        sys.exit(f"not taken: {', '.join(failed)}")
+
+
+def _taken(context: BrowserContext, places: Places, shot: Shot, output: Path) -> bool:
+    """Take one picture and say so, or why not."""
+    try:
+        take(context, places, shot, output)
+    except Exception as error:  # a page that is missing should not cost the others
+        sys.stdout.write(f"{shot.name}: {error}\n")
+        return False
+    finally:
+        for page in context.pages:
+            page.close()
+    sys.stdout.write(f"{output / shot.name}.png\n")
+    sys.stdout.flush()
+    return True
+
+
+if __name__ == "__main__":
+    main()
