@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
+from sklearn.datasets import load_breast_cancer
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
@@ -50,6 +51,8 @@ COMMANDS = (
     ("promote", "tumours"),
     (*TRAIN, "alignf"),
     ("promote", "tumours"),
+    ("predict", "--model", "tumours@champion", "--input", "new.parquet", "--output", "scored.parquet"),
+    ("deploy", "conf/quickstart.yaml", "--register", "tumours", "--dataset", "breast_cancer", "--cron", "0 3 * * *"),
 )
 """What is run in the temporary folder, in order, as `learnkernels ...`."""
 
@@ -68,6 +71,11 @@ class Places:
     def flow(self, flow: str) -> str:
         """Return the page of a flow."""
         return f"{self.prefect}/flows/flow/{self._flow_run(flow)['flow_id']}"
+
+    def form(self, flow: str, deployment: str) -> str:
+        """Return the page with the form of a deployment's parameters."""
+        wanted = {"flows": {"name": {"any_": [flow]}}, "deployments": {"name": {"any_": [deployment]}}, "limit": 1}
+        return f"{self.prefect}/deployments/deployment/{self._ask_prefect('deployments', wanted)[0]['id']}/run"
 
     def artifact(self, key: str) -> str:
         """Return the page of the newest artifact of a key."""
@@ -187,7 +195,7 @@ PAGES = (
     ),
     Shot(
         "mlflow-models", lambda at: at.experiment("quickstart", "learnkernels-models"), ".js-plotly-plot .point",
-        ("train tumours", "models side by side"), "Trained models side by side", height=1100,
+        ("tumours v2 alignf", "models side by side"), "Trained models side by side", height=1100,
     ),
     Shot(
         "mlflow-registry", lambda at: f"{at.mlflow}/#/models/tumours?workflowType=machine_learning", "text=champion",
@@ -221,6 +229,22 @@ PAGES = (
         "prefect-links", lambda at: at.artifact("mlflow-chart"), "text=This comparison in MLflow", ("MLflow chart",),
         "The way from Prefect to MLflow",
     ),
+    Shot(
+        "prefect-training", lambda at: at.artifact("training-report"), "text=Use it",
+        ("tumours version 2", "lowest mean validation error"), "What was chosen for a model, and what to expect of it",
+    ),
+    Shot(
+        "prefect-scores", lambda at: at.artifact("scoring"), "text=new.parquet", ("tumours", "malignant"),
+        "What was scored, with which version, and what came out",
+    ),
+    Shot(
+        "prefect-deployments", lambda at: f"{at.prefect}/deployments", "text=train-kernel-model",
+        ("score-rows", "promote-challenger"), "The deployments of a model",
+    ),
+    Shot(
+        "prefect-form", lambda at: at.form("train-kernel-model", "tumours"), "text=Parameters",
+        ("The data set to learn from",), "A run by hand: the form of a deployment's parameters", height=1300,
+    ),
 )  # fmt: skip
 """The pictures; one more is one more line."""
 
@@ -234,23 +258,24 @@ def chromium() -> str | None:
 def dashboards(folder: Path, commands: Sequence[Sequence[str]] = COMMANDS) -> Iterator[Places]:
     """Start both dashboards over a folder, run the commands in it, and give the places; stop them at the end."""
     shutil.copytree(ROOT / "conf", folder / "conf", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    load_breast_cancer(as_frame=True).data.to_parquet(folder / "new.parquet")
     ours = ("PREFECT_", "MLFLOW_", "LEARNKERNELS_")
     env = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     command = [sys.executable, "-m", "flows.cli"]
     ports = _free_ports(2)
     options = ["--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1])]
-    with (folder / "ui.log").open("wb") as log:
-        ui = subprocess.Popen([*command, "ui", *options], cwd=folder, env=env, stdout=log, stderr=log)
+    with (folder / "up.log").open("wb") as log:
+        up = subprocess.Popen([*command, "up", *options], cwd=folder, env=env, stdout=log, stderr=log)
     try:
-        _wait_for_line(ui, folder / "ui.log", "show up live")
+        _wait_for_line(up, folder / "up.log", "Ctrl-C")
         for arguments in commands:
             run = subprocess.run([*command, *arguments], cwd=folder, env=env, capture_output=True, text=True)
             if run.returncode:
                 raise RuntimeError(f"learnkernels {' '.join(arguments)} failed:\n{run.stderr[-2000:]}")
         yield Places(*(f"http://{LOOPBACK}:{port}" for port in ports))
     finally:
-        ui.terminate()
-        ui.wait(timeout=START_SECONDS)
+        up.terminate()
+        up.wait(timeout=START_SECONDS)
 
 
 def _wait_for_line(process: subprocess.Popen[bytes], log: Path, line: str) -> None:

@@ -421,7 +421,7 @@ def _shapes(model: Model) -> dict[str, tuple[int, ...]]:
     if model.task == "classification":
         n = len(estimator.classes_)
         q = 1 if n == 2 else n if estimator.predictor_ == "krr" else n * (n - 1) // 2
-        shapes["calibration"] = (1 if n == 2 else n, 2)
+        shapes["calibration"] = (2,)
     else:
         q = 1 if estimator._vector else max(estimator.intercept_.size, 1)
     return {**shapes, "dual_coef": (m, q), "intercept": (q,)}

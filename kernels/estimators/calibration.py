@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, log_expit, softmax
 
 from kernels.estimators.defaults import distinct_rows
 from kernels.families.base import Rows
@@ -125,14 +125,17 @@ def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
     ----------
     scores : ndarray of shape (n,) or (n, n_classes)
         Of the second class, or one a class.
-    calibration : ndarray of shape (1, 2) or (n_classes, 2)
-        Slopes and offsets.
+    calibration : ndarray of shape (2,)
+        Slope and offset.
+
+    Notes
+    -----
+    Several classes are compared by the logarithms of their sigmoids, which keep the order of scores where the sigmoids
+    themselves underflow.
     """
+    slope, offset = calibration
     if scores.ndim == 1:
-        slope, offset = calibration[0]
         second = expit(slope * scores + offset)
         return np.column_stack([1 - second, second])
-    P = expit(scores * calibration[:, 0] + calibration[:, 1])
-    # As exponents may underflow together, all of a row may be zero: then the classes are alike.
-    P[P.sum(axis=1) == 0] = 1.0
-    return np.asarray(P / P.sum(axis=1, keepdims=True))
+    logarithms = log_expit(slope * scores + offset)
+    return np.asarray(softmax(logarithms, axis=1))

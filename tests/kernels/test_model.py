@@ -502,7 +502,7 @@ PARAMETERS = {
         ({"about": ...}, "about"),
         ({"about": []}, "about"),
         ({"classes": ...}, "classes"),
-        ({"classes": {"kind": "text", "dtype": "<U3", "values": ["no", "yes", "zzz"]}}, "calibration must have shape"),
+        ({"classes": {"kind": "text", "dtype": "<U3", "values": ["no", "yes", "zzz"]}}, "dual_coef must have shape"),
         ({"classes": {"kind": "text", "dtype": "<U3", "values": ["no"]}}, "two different labels"),
         ({"classes": {"kind": "text", "dtype": "<U3", "values": ["no", "no"]}}, "two different labels"),
         ({"classes": {"kind": "text", "dtype": "<U2", "values": ["no", "yes"]}}, "fit <U2"),

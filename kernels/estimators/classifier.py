@@ -1,0 +1,293 @@
+"""A classifier on a kernel that it learns from the same data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import ClassifierMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from kernels.estimators.base import checked_weights, positive
+from kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
+from kernels.estimators.supervised import SupervisedLearner, fitted_coefficients, without_zero_weights
+from kernels.families import KernelFamily
+from kernels.learned import LearnedKernel
+from kernels.learners import LEARNERS
+from kernels.normalisation import Normalisation
+from kernels.predictors import resolve_predictor
+from kernels.targets import Target
+from kernels.threads import blas_threads_for
+
+
+class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ignore[misc]
+    """Classifier on a kernel that is learned from the training rows.
+
+    Parameters
+    ----------
+    family : KernelFamily or None, default None
+        Base kernels; None for Gaussians of seven bandwidths around one over the median squared distance
+        (`default_family`), and for a learner that finds its own (`ca`, `cr`).
+    learner : str, default "alignf"
+        How base kernels are combined, one of the table `LEARNERS`; `ensemble`, which learns no kernel, is none.
+    C : float, default 1.0
+        How much errors count against the size of the hypothesis, for a kernel of mean diagonal one; positive. The
+        Lambda of comparisons. A one-stage learner uses it for its weights, too.
+    predictor : {"auto", "svm", "krr"}, default "auto"
+        Support vector machine or kernel ridge regression; auto is the predictor whose problem the learner solves, or a
+        support vector machine.
+    learner_params : dict or None, default None
+        Parameters of the learner.
+    normalise : {"trace", "frobenius", "none"}, default "trace"
+        Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
+        scaled.
+    probability : bool, default False
+        Whether to fit probabilities, which takes five more predictors.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Labels, ascending.
+    kernel_ : LearnedKernel
+        The kernel.
+    weights_ : ndarray of shape (p,)
+        Its weights, one a base kernel.
+    alignment_ : float
+        Its centered alignment with the target on the training rows.
+    family_ : KernelFamily
+        The base kernels.
+    predictor_ : {"svm", "krr"}
+        What `auto` stood for.
+    dual_coef_ : ndarray of shape (m, q)
+        ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the scores: for two classes one, above zero for the
+        second; for more, one a class (krr) or one a pair of classes i < j, above zero for j (svm). Rows are those of
+        ``kernel_.X``.
+    intercept_ : ndarray of shape (q,)
+        Their constant part.
+    calibration_ : ndarray of shape (2,)
+        Slope and offset of the sigmoid, with ``probability=True``; of more than two classes all share it.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (d,)
+        Names of the features, where the training rows had names.
+
+    Notes
+    -----
+    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^2) to O(m^3) time for the
+    predictor. Prediction takes chunks of a fixed number of rows, O(m) time and at most 64 MiB for its matrix.
+
+    A sample weight of w counts a row as w copies of it, for the kernel, its centering and the predictor; two-stage
+    learners alone know weights.
+
+    Probabilities are those of Platt's sigmoid, fitted on scores of rows that the predictor did not see; several classes
+    share one, so that the most probable of them is the one that `predict` says. The kernel has seen these rows, and
+    where it was fitted closely to the classes the probabilities are too sure of themselves:
+    `sklearn.calibration.CalibratedClassifierCV` learns the kernel anew a fold instead, and takes five times as long.
+    The only row of a class is scored by a predictor that has seen it.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828. Platt (1999), Advances in Large Margin Classifiers.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.model_selection import cross_val_score
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> from kernels import KernelLearningClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = KernelLearningClassifier(C=10).fit(StandardScaler().fit_transform(X), y)
+    >>> model.family_
+    GaussianFamily([2**-6, 2**-5, 2**-4, 2**-3, 2**-2, 0.5, 1.0])
+    >>> model.weights_.round(2)
+    array([0.29, 0.  , 0.  , 0.  , 0.96, 0.  , 0.  ])
+    >>> scores = cross_val_score(make_pipeline(StandardScaler(), KernelLearningClassifier(C=10)), X, y)
+    >>> print(f"{scores.mean():.2f}")
+    0.97
+    """
+
+    classes_: np.ndarray
+    calibration_: np.ndarray
+
+    def __init__(
+        self,
+        family: KernelFamily | None = None,
+        learner: str = "alignf",
+        C: float = 1.0,
+        *,
+        predictor: str = "auto",
+        learner_params: Mapping[str, Any] | None = None,
+        normalise: Normalisation = "trace",
+        probability: bool = False,
+    ) -> None:
+        self.family = family
+        self.learner = learner
+        self.C = C
+        self.predictor = predictor
+        self.learner_params = learner_params
+        self.normalise = normalise
+        self.probability = probability
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn the kernel, then the predictor.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (m, d)
+            Training rows, finite. Sparse where the base kernels allow it.
+        y : array-like of shape (m,)
+            Labels: text, integers or booleans, at least two different ones.
+        sample_weight : array-like of shape (m,), optional
+            Not negative; a row of weight zero is left out.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            A parameter is out of its range, there is one class, or the kernel cannot be learned from these rows.
+        """
+        C = positive("C", self.C)
+        X, y = self._validated(X, y)
+        check_classification_targets(y)
+        weights = checked_weights(sample_weight, len(y))
+        X, y, weights = without_zero_weights(X, y, weights)
+        classes, codes = np.unique(y, return_inverse=True)
+        require_classes(classes)
+        resolve_predictor(self.predictor, "classification")
+        kernel = self._learned(X, codes, "classification", C, weights)
+        return self._fit_predictor(kernel, y[kernel.rows])
+
+    def _fit_predictor(self, kernel: LearnedKernel, y: np.ndarray) -> Self:
+        C = positive("C", self.C)
+        y = column_or_1d(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        require_classes(classes)
+        target = Target("classification", codes, tuple(str(label) for label in classes))
+        predictor = resolve_predictor(self.predictor, "classification", LEARNERS[kernel.learner].predictor)
+        with blas_threads_for(len(target)):
+            K = self._solve(kernel, target, predictor, C)
+            self.classes_ = classes
+            if self.probability:
+                self.calibration_ = self._calibrated(K, target, C)
+            elif hasattr(self, "calibration_"):
+                del self.calibration_
+        return self
+
+    def _calibrated(self, K: np.ndarray, target: Target, C: float) -> np.ndarray:
+        """Return slope and offset fitted on the scores of rows that the predictor did not see."""
+        folds, weights = assign_calibration_folds(self.kernel_.X, target.values), self.kernel_.sample_weight
+        n_classes = len(self.classes_)
+        scores = np.empty((len(K), 1 if n_classes == 2 else n_classes))
+        for fold in np.unique(folds):
+            # Rows that no predictor can do without are scored by that of all rows.
+            held_out, others = np.flatnonzero(folds == fold), np.flatnonzero((folds != fold) | (folds < 0))
+            dual, intercept = fitted_coefficients(
+                K[np.ix_(others, others)],
+                target.take(others),
+                self.predictor_,
+                C,
+                None if weights is None else weights[others],
+            )
+            linear = K[np.ix_(held_out, others)] @ dual + intercept
+            scores[held_out] = class_scores(linear, n_classes, self.predictor_).reshape(len(held_out), -1)
+        spoken_for = np.array([1]) if n_classes == 2 else np.arange(n_classes)
+        positive = target.values[:, None] == spoken_for
+        repeated = None if weights is None else np.repeat(weights, len(spoken_for))
+        return np.array(fit_sigmoid(scores.ravel(), positive.ravel(), repeated))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Return the scores of new rows.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            New rows.
+
+        Returns
+        -------
+        scores : ndarray of shape (n,) or (n, n_classes)
+            For two classes above zero for the second; for more, one a class, of which `predict` takes the largest: from
+            kernel ridge regression the fitted indicators, from support vector machines the number of pairs that the
+            class wins, plus less than a third for how clearly it does.
+        """
+        return class_scores(self._scores(X), len(self.classes_), self.predictor_)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the class of each new row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            New rows.
+
+        Returns
+        -------
+        labels : ndarray of shape (n,)
+        """
+        scores = self.decision_function(X)
+        return self.classes_[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    @available_if(lambda self: self.probability)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """Return the probability of each class, with ``probability=True``.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            New rows.
+
+        Returns
+        -------
+        P : ndarray of shape (n, n_classes)
+            Columns as `classes_`; rows of sum one.
+
+        Notes
+        -----
+        The largest one is what `predict` says, but for two classes whose sigmoid has an offset.
+        """
+        check_is_fitted(self, "calibration_")
+        return probabilities(self.decision_function(X), self.calibration_)
+
+
+def require_classes(classes: np.ndarray) -> None:
+    """Raise ValueError if there are fewer than two classes."""
+    if len(classes) < 2:
+        raise ValueError(f"y must hold at least two classes, got 1 class: {classes.tolist()}.")
+
+
+def class_scores(linear: np.ndarray, n_classes: int, predictor: str) -> np.ndarray:
+    """Return the scores that classes are told by.
+
+    Parameters
+    ----------
+    linear : ndarray of shape (n, q)
+        Scores that are linear in the kernel: one for two classes, one a class, or one a pair of classes (svm).
+    n_classes : int
+        At least two.
+    predictor : {"svm", "krr"}
+        What they come from.
+
+    Returns
+    -------
+    scores : ndarray of shape (n,) or (n, n_classes)
+        Of pairs, the number that a class wins, and its sum f over them as ``f / (3 (1 + |f|))``.
+    """
+    if n_classes == 2:
+        return linear[:, 0]
+    if predictor != "svm":
+        return linear
+    votes, sums = np.zeros((2, len(linear), n_classes))
+    for f, (first, second) in zip(linear.T, combinations(range(n_classes), 2), strict=True):
+        votes[:, first] += f <= 0
+        votes[:, second] += f > 0
+        sums[:, first] -= f
+        sums[:, second] += f
+    return votes + sums / (3 * (1 + np.abs(sums)))

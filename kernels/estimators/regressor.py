@@ -1,0 +1,157 @@
+"""A regressor on a kernel that it learns from the same data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+
+from kernels.estimators.base import checked_weights, positive
+from kernels.estimators.supervised import SupervisedLearner, without_zero_weights
+from kernels.families import KernelFamily
+from kernels.learned import LearnedKernel
+from kernels.normalisation import Normalisation
+from kernels.targets import Target
+from kernels.threads import blas_threads_for
+
+
+class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignore[misc]
+    """Kernel ridge regression on a kernel that is learned from the training rows.
+
+    Parameters
+    ----------
+    family : KernelFamily or None, default None
+        Base kernels; None for Gaussians of seven bandwidths around one over the median squared distance
+        (`default_family`), and for a learner that finds its own (`ca`, `cr`).
+    learner : str, default "alignf"
+        How base kernels are combined, one of the table `LEARNERS` that serves regression; `ensemble`, which learns no
+        kernel, is none.
+    alpha : float, default 1.0
+        The ridge, for a kernel of mean diagonal one; positive. One over the Lambda of comparisons. A one-stage learner
+        uses it for its weights, too.
+    learner_params : dict or None, default None
+        Parameters of the learner.
+    normalise : {"trace", "frobenius", "none"}, default "trace"
+        Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
+        scaled.
+
+    Attributes
+    ----------
+    kernel_ : LearnedKernel
+        The kernel.
+    weights_ : ndarray of shape (p,)
+        Its weights, one a base kernel.
+    alignment_ : float
+        Its centered alignment with the target on the training rows.
+    family_ : KernelFamily
+        The base kernels.
+    predictor_ : {"krr"}
+        The predictor.
+    dual_coef_ : ndarray of shape (m, q)
+        ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the predictions, one column an output. Rows are those of
+        ``kernel_.X``.
+    intercept_ : ndarray of shape (q,)
+        Mean of the training targets.
+    n_features_in_ : int
+        Number of features.
+    feature_names_in_ : ndarray of shape (d,)
+        Names of the features, where the training rows had names.
+
+    Notes
+    -----
+    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^3) time for the ridge.
+    Prediction takes chunks of a fixed number of rows, O(m) time and at most 64 MiB for its matrix.
+
+    A sample weight of w counts a row as w copies of it, for the kernel, its centering and the ridge; two-stage learners
+    alone know weights. Several outputs share one kernel, and weigh on it by their size: scale them to one unit.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernels import KernelLearningRegressor
+    >>> X = np.random.default_rng(0).uniform(-3, 3, size=(200, 2))
+    >>> y = np.sin(X[:, 0]) + 0.1 * X[:, 1] ** 2
+    >>> model = KernelLearningRegressor(alpha=0.01).fit(X[:150], y[:150])
+    >>> model.score(X[150:], y[150:]) > 0.99
+    True
+    """
+
+    _vector: bool
+
+    def __init__(
+        self,
+        family: KernelFamily | None = None,
+        learner: str = "alignf",
+        alpha: float = 1.0,
+        *,
+        learner_params: Mapping[str, Any] | None = None,
+        normalise: Normalisation = "trace",
+    ) -> None:
+        self.family = family
+        self.learner = learner
+        self.alpha = alpha
+        self.learner_params = learner_params
+        self.normalise = normalise
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        return tags
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn the kernel, then the ridge regression.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (m, d)
+            Training rows, finite. Sparse where the base kernels allow it.
+        y : array-like of shape (m,) or (m, q)
+            Numbers.
+        sample_weight : array-like of shape (m,), optional
+            Not negative; a row of weight zero is left out.
+
+        Returns
+        -------
+        self : object
+
+        Raises
+        ------
+        ValueError
+            A parameter is out of its range, the target is constant, or the kernel cannot be learned from these rows.
+        """
+        alpha = positive("alpha", self.alpha)
+        X, y = self._validated(X, y, multi_output=True, y_numeric=True)
+        y = np.asarray(y, dtype=np.float64)
+        weights = checked_weights(sample_weight, len(y))
+        X, y, weights = without_zero_weights(X, y, weights)
+        kernel = self._learned(X, y, "regression", 1.0 / alpha, weights)
+        return self._fit_predictor(kernel, y[kernel.rows])
+
+    def _fit_predictor(self, kernel: LearnedKernel, y: np.ndarray) -> Self:
+        alpha, target = positive("alpha", self.alpha), Target.of(y, "regression")
+        with blas_threads_for(len(target)):
+            self._solve(kernel, target, "krr", 1.0 / alpha)
+        self._vector = y.ndim == 1
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the prediction for each new row.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            New rows.
+
+        Returns
+        -------
+        values : ndarray of shape (n,) or (n, q)
+            In units of `y`.
+        """
+        scores = self._scores(X)
+        return scores[:, 0] if self._vector else scores
