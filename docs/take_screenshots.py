@@ -52,7 +52,20 @@ COMMANDS = (
     (*TRAIN, "alignf"),
     ("promote", "tumours"),
     ("predict", "--model", "tumours@champion", "--input", "new.parquet", "--output", "scored.parquet"),
-    ("deploy", "conf/quickstart.yaml", "--register", "tumours", "--dataset", "breast_cancer", "--cron", "0 3 * * *"),
+    (
+        "deploy",
+        "conf/quickstart.yaml",
+        "--register",
+        "tumours",
+        "--dataset",
+        "breast_cancer",
+        "--cron",
+        "0 3 * * *",
+        "--input",
+        "new.parquet",
+        "--output",
+        "scored.parquet",
+    ),
 )
 """What is run in the temporary folder, in order, as `learnkernels ...`."""
 
@@ -101,7 +114,12 @@ class Places:
         return f"{self.mlflow}/#/compare-runs?runs={runs}&experiments={of}&workflowType=machine_learning"
 
     def _flow_run(self, flow: str) -> dict[str, Any]:
-        wanted = {"flows": {"name": {"any_": [flow]}}, "sort": "START_TIME_DESC", "limit": 1}
+        wanted = {
+            "flows": {"name": {"any_": [flow]}},
+            "flow_runs": {"state": {"type": {"any_": ["COMPLETED"]}}},  # others may be scheduled for the night
+            "sort": "START_TIME_DESC",
+            "limit": 1,
+        }
         run: dict[str, Any] = self._ask_prefect("flow_runs", wanted)[0]
         return run
 

@@ -36,6 +36,13 @@ err = Console(stderr=True, highlight=False)
 Dtype = Literal["float64", "float32"]
 Missing = Literal["refuse", "null"]
 
+Conf = Annotated[Path, typer.Argument(help="YAML configuration, such as conf/quickstart.yaml.", metavar="CONF")]
+Changes = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.folds=10. Repeatable."),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")]
+
 BAD_INPUT = 2
 
 
@@ -46,12 +53,9 @@ def main() -> None:
 
 @app.command()
 def compare(
-    conf: Annotated[Path, typer.Argument(help="YAML configuration, such as conf/quickstart.yaml.", metavar="CONF")],
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.folds=10. Repeatable."),
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")] = False,
+    conf: Conf,
+    changes: Changes = None,
+    verbose: Verbose = False,
 ) -> None:
     """Compare learners of the kernel on data sets: errors, alignments, and who wins.
 
@@ -169,14 +173,11 @@ def _show(config: CompareConfig, results: Path, chart: str) -> None:
 
 @app.command()
 def gram(
-    conf: Annotated[Path, typer.Argument(help="YAML configuration, such as conf/quickstart.yaml.", metavar="CONF")],
+    conf: Conf,
     output: Annotated[Path, typer.Option(help="Folder of the matrices; each data set gets a sub-folder.")],
     dtype: Annotated[Dtype, typer.Option(help="What a value is stored as.")] = "float64",
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.seed=1. Repeatable."),
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")] = False,
+    changes: Changes = None,
+    verbose: Verbose = False,
 ) -> None:
     """Write the matrices of the base kernels, as given: not centered, not scaled.
 
@@ -196,15 +197,12 @@ def gram(
 
 @app.command()
 def train(
-    conf: Annotated[Path, typer.Argument(help="YAML configuration, as for compare.", metavar="CONF")],
+    conf: Conf,
     register: Annotated[str, typer.Option(metavar="NAME", help="Registered model that gets a new version.")],
     dataset: Annotated[str | None, typer.Option(help="The data set to learn from, where there are several.")] = None,
     learner: Annotated[str | None, typer.Option(help="The only learner to consider; all of them by default.")] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.folds=10. Repeatable."),
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")] = False,
+    changes: Changes = None,
+    verbose: Verbose = False,
 ) -> None:
     """Train a model on all rows and register it in MLflow, as *challenger*.
 
@@ -248,7 +246,7 @@ def predict(
     missing: Annotated[
         Missing, typer.Option(help="A row with a missing value: stop, or leave its prediction empty.")
     ] = "refuse",
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Score the rows of a file with a registered model, in bounded memory."""
     with _user_errors("no output was written"):
@@ -273,7 +271,7 @@ def promote(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Let a version of the same recipe take over if it saw other rows.")
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Challenge the champion on the same folds: its alias moves only on a significant win."""
     with _user_errors("what was computed is kept, the champion stays"):
@@ -343,7 +341,7 @@ def up(
 
 @app.command()
 def deploy(
-    conf: Annotated[Path, typer.Argument(help="YAML configuration, such as conf/quickstart.yaml.", metavar="CONF")],
+    conf: Conf,
     register: Annotated[str, typer.Option(metavar="NAME", help="Name of the registered model.")],
     cron: Annotated[
         str | None,
@@ -365,10 +363,7 @@ def deploy(
         list[str] | None, typer.Option("--id", metavar="COLUMN", help="Column to hand through. Repeatable.")
     ] = None,
     paused: Annotated[bool, typer.Option("--paused", help="Let nothing start by itself.")] = False,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.folds=10. Repeatable."),
-    ] = None,
+    changes: Changes = None,
 ) -> None:
     """Schedule a model in Prefect: compare and train by --cron, then promote, then predict; again to change it.
 

@@ -12,6 +12,7 @@ from tasks.data import ingest
 from tasks.evaluation import evaluate_learner, predictor_for, require_params
 from tasks.gram import compute_moments, require_feasible
 from tasks.matrices import rows_for
+from tasks.naming import run_name
 from tasks.progress import RunProgress
 from tasks.report import new_run_id, write_results
 from tasks.tracking import track_result, track_sweep, tracked_run
@@ -26,13 +27,7 @@ class Comparison(TypedDict):
     mlflow_chart: str
 
 
-def _flow_run_name() -> str:
-    config = runtime.flow_run.parameters["config"]
-    name = config.name if isinstance(config, CompareConfig) else config["name"]
-    return f"{name}-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
-
-
-@flow(name="compare-kernel-learners", flow_run_name=_flow_run_name, persist_result=True, result_serializer="json")
+@flow(name="compare-kernel-learners", flow_run_name=run_name("{config}"), persist_result=True, result_serializer="json")
 def compare(config: CompareConfig) -> Comparison:
     """Compare learners of the kernel on data sets, and leave the evidence.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Literal, TypedDict
 
 from dask.utils import format_bytes
-from prefect import flow, runtime
+from prefect import flow
 
 from conf.schema import CompareConfig
 from tasks.cluster import DaskPool
 from tasks.data import ingest
 from tasks.matrices import materialise, plan_matrices
+from tasks.naming import run_name
 from tasks.progress import RunProgress
 from tasks.tilestore import SHARD_BYTES, require_space
 
@@ -23,13 +24,7 @@ class Matrices(TypedDict):
     stores: list[str]
 
 
-def _flow_run_name() -> str:
-    config = runtime.flow_run.parameters["config"]
-    name = config.name if isinstance(config, CompareConfig) else config["name"]
-    return f"{name}-gram-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
-
-
-@flow(name="materialise-base-kernels", flow_run_name=_flow_run_name)
+@flow(name="materialise-base-kernels", flow_run_name=run_name("{config}-gram"))
 def gram(
     config: CompareConfig,
     output: str,

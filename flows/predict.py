@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypedDict
 
-from prefect import flow, runtime
+from prefect import flow
 
 from conf.forms import shown
+from tasks.naming import run_name
 from tasks.progress import RunProgress
 from tasks.registry import find_version
 from tasks.scores import ProgressLines, publish_scores
@@ -26,11 +27,7 @@ class Scored(TypedDict):
     distribution: dict[str, dict[str, float]]
 
 
-def _flow_run_name() -> str:
-    return f"predict-{runtime.flow_run.parameters['model']}-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
-
-
-@flow(name="score-rows", flow_run_name=_flow_run_name, persist_result=True, result_serializer="json")
+@flow(name="score-rows", flow_run_name=run_name("predict-{model}"), persist_result=True, result_serializer="json")
 def predict(
     model: Annotated[str, shown("NAME (its champion), NAME@ALIAS, NAME/VERSION or a models:/ URI.")],
     input: Annotated[str, shown("Rows to score: .parquet, .csv, .arrow or .feather; a path or s3://bucket/key.")],

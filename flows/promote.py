@@ -14,6 +14,7 @@ from tasks.deployments import start_following
 from tasks.evaluation import FoldsRef, evaluate_learner, predictor_for
 from tasks.gram import compute_moments, require_feasible
 from tasks.lifecycle import load_registered, require_model_name, rivals, track_decision
+from tasks.naming import run_name
 from tasks.progress import RunProgress
 from tasks.promotion import (
     Contender,
@@ -46,13 +47,9 @@ class Promotion(TypedDict):
     mlflow_url: str
 
 
-def _flow_run_name() -> str:
-    return f"promote-{runtime.flow_run.parameters['model']}-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
-
-
 @flow(
     name="promote-challenger",
-    flow_run_name=_flow_run_name,
+    flow_run_name=run_name("promote-{model}"),
     persist_result=True,
     result_serializer="json",
     on_completion=[start_following],

@@ -14,6 +14,7 @@ from tasks.deployments import start_following
 from tasks.evaluation import evaluate_learner, predictor_for, require_params
 from tasks.gram import compute_moments, require_feasible
 from tasks.lifecycle import require_model_name, track_model, write_training
+from tasks.naming import run_name
 from tasks.progress import RunProgress
 from tasks.report import new_run_id
 from tasks.tracking import tracked_run
@@ -37,13 +38,9 @@ class Trained(TypedDict):
     mlflow_url: str
 
 
-def _flow_run_name() -> str:
-    return f"train-{runtime.flow_run.parameters['model']}-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
-
-
 @flow(
     name="train-kernel-model",
-    flow_run_name=_flow_run_name,
+    flow_run_name=run_name("train-{model}"),
     persist_result=True,
     result_serializer="json",
     on_completion=[start_following],

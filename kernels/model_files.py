@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernels.families import KernelFamily
-from kernels.serialisation import NOT_FINITE, Fields, File, family_from_data, family_to_data
+from kernels.serialisation import NOT_FINITE, Fields, File, family_from_data, family_to_data, members
 
 SEAL = b"sha256 "
 """What the comment of the archive begins with; 64 hexadecimal digits of all bytes before the comment follow."""
@@ -96,7 +96,7 @@ def unpack(content: bytes) -> dict[str, np.ndarray]:
         ) from None
     with archive:
         names = archive.namelist()
-        arrays = {name.removesuffix(".npy"): _member(archive, name) for name in names}
+        arrays = members(archive, "model")
     if len(arrays) < len(names):
         raise ValueError(f"file must hold each array once, got {', '.join(sorted(names))}; {ADVICE}.")
     return arrays
@@ -125,17 +125,6 @@ def write_content(content: bytes, file: File) -> None:
 
 def _seal(before: memoryview) -> bytes:
     return SEAL + hashlib.sha256(before).hexdigest().encode()
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    try:
-        with archive.open(name) as member:
-            return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
-    except Exception as error:  # zipfile, zlib and the header's parser each have their own
-        raise ValueError(
-            f"{name!r} of the file must be a plain array of numbers, got one that is damaged or holds pickled objects, "
-            f"which are never loaded ({type(error).__name__}); save the model again."
-        ) from None
 
 
 # Text ----------------------------------------------------------------------------------------------------------------

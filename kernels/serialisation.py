@@ -325,18 +325,22 @@ def load_kernel(file: File) -> LearnedKernel:
             f"file must be one that save_kernel wrote, got no readable npz archive ({type(error).__name__}); {ADVICE}."
         ) from None
     with archive:
-        return kernel_from_arrays({name.removesuffix(".npy"): _member(archive, name) for name in archive.namelist()})
+        return kernel_from_arrays(members(archive, "kernel"))
 
 
-def _member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    """Return one array of an npz archive."""
+def members(archive: zipfile.ZipFile, what: str) -> dict[str, np.ndarray]:
+    """Return the arrays of an npz archive, without loading any object; `what` is what to save again in an error."""
+    return {name.removesuffix(".npy"): _member(archive, name, what) for name in archive.namelist()}
+
+
+def _member(archive: zipfile.ZipFile, name: str, what: str) -> np.ndarray:
     try:
         with archive.open(name) as member:
             return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
     except Exception as error:  # zipfile, zlib and the header's parser each have their own
         raise ValueError(
             f"{name!r} of the file must be a plain array of numbers, got one that is damaged or holds pickled objects, "
-            f"which are never loaded ({type(error).__name__}); save the kernel again."
+            f"which are never loaded ({type(error).__name__}); save the {what} again."
         ) from None
 
 

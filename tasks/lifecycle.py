@@ -116,7 +116,9 @@ def write_training(
     """Write report, model and fold tables to `results/`, whole or not at all, and put the report into Prefect."""
     target = Path("results") / version.name / run_id
     title = f"{version.name} version {version.version}"
-    report = describe_training(choice, model, version.name, version.version, {"results": target, "MLflow run": run.url})
+    report = describe_training(
+        choice, model, version.name, version.version, {"results": str(target), "MLflow run": run.url}
+    )
     with atomic_path(target) as folder:
         folder.mkdir()
         (folder / "report.md").write_text(report, encoding="utf-8")

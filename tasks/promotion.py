@@ -17,7 +17,7 @@ from conf.errors import InputError
 from conf.schema import CompareConfig
 from tasks.data import DatasetRef, load_dataset
 from tasks.evaluation import FoldsRef
-from tasks.report import read_folds
+from tasks.report import link_list, read_folds
 from tasks.statistics import corrected_p, paired_p
 from tasks.store import atomic_path
 
@@ -217,7 +217,7 @@ def describe_decision(decision: Decision, links: dict[str, str]) -> str:
             f"variance corrected for shared training rows p = {shown_p(decision.p_corrected)}.",
             "",
         ]
-    return "\n".join([*lines, *(f"- {name}: {place}" for name, place in links.items()), ""])
+    return "\n".join([*lines, *link_list(links), ""])
 
 
 def shown_p(p: float | None) -> str:

@@ -293,10 +293,10 @@ def markdown_report(
         of = folds[(folds["dataset"] == dataset) & (folds["learner"] == group["learner"].iloc[0])]
         names = of["kernels"].iloc[0]
         lines += [f"## {dataset}: mean share of each base kernel", "", *_markdown_table(_share_table(group, names)), ""]
-    return "\n".join([*lines, "## Where the evidence lies", "", *_link_list(links), ""])
+    return "\n".join([*lines, "## Where the evidence lies", "", *link_list(links), ""])
 
 
-def _link_list(links: Mapping[str, str]) -> list[str]:
+def link_list(links: Mapping[str, str]) -> list[str]:
     """Return a list of places, addresses as links and paths as they are."""
     return [
         f"- [{name}]({place})" if place.startswith("http") else f"- {name}: `{place}`" for name, place in links.items()
@@ -466,7 +466,7 @@ def _publish(config: CompareConfig, folds: pd.DataFrame, summary: pd.DataFrame, 
         description=f"**{config.name}**: who wins, the figure *alignment against error*, evidence, shares. {over}.",
     )
     create_markdown_artifact(
-        "\n".join(["# This comparison in MLflow", "", *_link_list(links), "", MLFLOW_HINT]),
+        "\n".join(["# This comparison in MLflow", "", *link_list(links), "", MLFLOW_HINT]),
         key="mlflow-chart",
         description=f"**{config.name}**: the chart *alignment against error* and all runs in MLflow.",
     )

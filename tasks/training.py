@@ -22,7 +22,7 @@ from tasks.data import Dataset, DatasetRef, load_dataset
 from tasks.evaluation import FoldsRef
 from tasks.families import build_family
 from tasks.gram import PRECISIONS, Advance, MomentsRef, dask_mapper, load_moments
-from tasks.report import read_folds, summarise
+from tasks.report import link_list, read_folds, summarise
 from tasks.store import atomic_path, digest, store_path
 
 LIBRARIES = ("learnkernels", "numpy", "scipy", "scikit-learn")
@@ -278,7 +278,7 @@ def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
     return pd.DataFrame(X * spread + low, columns=list(dataset.features))
 
 
-def describe_training(choice: Choice, model: ModelRef, name: str, version: int, links: Mapping[str, object]) -> str:
+def describe_training(choice: Choice, model: ModelRef, name: str, version: int, links: Mapping[str, str]) -> str:
     """Return the report of a training."""
     about = model.about
     columns = list(choice.candidates[0])
@@ -305,7 +305,7 @@ def describe_training(choice: Choice, model: ModelRef, name: str, version: int, 
         "",
         "## Where the evidence lies",
         "",
-        *(f"- {what}: {place}" for what, place in links.items()),
+        *link_list(links),
         "",
     ]
     return "\n".join(lines)

@@ -1,0 +1,32 @@
+"""Names of flow runs: what they do, to what, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prefect import runtime
+from pydantic import BaseModel
+
+
+def run_name(pattern: str) -> Callable[[], str]:
+    """Return what names the runs of a flow.
+
+    Parameters
+    ----------
+    pattern : str
+        With the flow's parameters in braces, such as ``train-{model}``; of a configuration its `name`. The time that
+        the run was scheduled for follows.
+    """
+
+    def name() -> str:
+        of = {key: _named(value) for key, value in runtime.flow_run.parameters.items()}
+        return f"{pattern.format(**of)}-{runtime.flow_run.scheduled_start_time:%Y%m%d-%H%M%S}"
+
+    return name
+
+
+def _named(value: object) -> object:
+    """Return a parameter, or the name of one that has a name: a configuration, or what Prefect keeps of it."""
+    if isinstance(value, BaseModel):
+        return getattr(value, "name", value)
+    return value.get("name", value) if isinstance(value, dict) else value
