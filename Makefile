@@ -7,6 +7,9 @@ export UV_CACHE_DIR ?= $(CURDIR)/.cache/uv
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PYTHONDONTWRITEBYTECODE ?=
 
+# Processes that run tests.
+JOBS ?= 2
+
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
@@ -19,7 +22,7 @@ run: install ## Compare kernel learners on two real data sets (conf/quickstart.y
 	@$(BIN)/learnkernels compare conf/quickstart.yaml
 
 test: lint ## Lint, type check and run the whole suite.
-	@$(BIN)/python -m pytest
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: install-dev ## Ruff and mypy.
 	@$(BIN)/ruff check .

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,12 +15,21 @@ import pytest
 _STATE = tempfile.TemporaryDirectory(prefix="learnkernels-tests-")
 os.environ["LEARNKERNELS_HOME"] = str(Path(_STATE.name) / "state")
 os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{Path(_STATE.name) / 'mlflow.db'}"
+# Compiled once for all processes of the tests, also of those that begin with an empty home; Numba looks at the source.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".cache" / "numba"))
 os.environ.pop("PREFECT_API_URL", None)
 os.environ.pop("PREFECT_HOME", None)
 
 from tasks.environment import prepare_environment  # noqa: E402  (prefect and mlflow read it on import)
 
 prepare_environment()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests go first, so that no process is left with one of them at the end."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
@@ -69,3 +80,28 @@ def _work_in(folder: Path, empty_mlflow: Path, patch: pytest.MonkeyPatch) -> Pat
     patch.setenv("LEARNKERNELS_HOME", str(folder / "state"))
     patch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'mlflow.db'}")
     return folder
+
+
+# What a run of the tests says ------------------------------------------------------------------------------------------
+
+CHECK = re.compile(r"::test_scikit_learn_checks_pass\[(?P<estimator>.*)-(?P<check>check_\w+)")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many of scikit-learn's checks every estimator passes, and why any is not expected to."""
+    outcomes: dict[str, Counter[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for outcome in ("passed", "failed", "skipped", "xfailed"):
+        for report in terminalreporter.getreports(outcome):
+            if found := CHECK.search(report.nodeid):
+                outcomes.setdefault(found["estimator"], Counter())[outcome] += 1
+                if outcome == "xfailed":
+                    key = (found["estimator"], report.wasxfail.removeprefix("reason: "))
+                    reasons.setdefault(key, []).append(found["check"])
+    if outcomes:
+        terminalreporter.section("check_estimator")
+    for estimator, counts in outcomes.items():
+        terminalreporter.write_line(f"{estimator}: " + ", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
+        for (of, reason), checks in reasons.items():
+            if of == estimator:
+                terminalreporter.write_line(f"    {', '.join(sorted(set(checks)))}: {reason}")

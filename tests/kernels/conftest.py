@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -172,28 +170,3 @@ CASES = [
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
 def case(request) -> Case:
     return request.param
-
-
-# scikit-learn's checks -----------------------------------------------------------------------------------------------
-
-CHECK = re.compile(r"::test_scikit_learn_checks_pass\[(?P<estimator>.*)-(?P<check>check_\w+)")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many of scikit-learn's checks every estimator passes, and why any is not expected to."""
-    outcomes: dict[str, Counter[str]] = {}
-    reasons: dict[tuple[str, str], list[str]] = {}
-    for outcome in ("passed", "failed", "skipped", "xfailed"):
-        for report in terminalreporter.getreports(outcome):
-            if found := CHECK.search(report.nodeid):
-                outcomes.setdefault(found["estimator"], Counter())[outcome] += 1
-                if outcome == "xfailed":
-                    key = (found["estimator"], report.wasxfail.removeprefix("reason: "))
-                    reasons.setdefault(key, []).append(found["check"])
-    if outcomes:
-        terminalreporter.section("check_estimator")
-    for estimator, counts in outcomes.items():
-        terminalreporter.write_line(f"{estimator}: " + ", ".join(f"{n} {outcome}" for outcome, n in counts.items()))
-        for (of, reason), checks in reasons.items():
-            if of == estimator:
-                terminalreporter.write_line(f"    {', '.join(sorted(set(checks)))}: {reason}")
