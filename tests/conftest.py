@@ -82,7 +82,7 @@ def _work_in(folder: Path, empty_mlflow: Path, patch: pytest.MonkeyPatch) -> Pat
     return folder
 
 
-# What a run of the tests says ------------------------------------------------------------------------------------------
+# What a run of the tests says -----------------------------------------------------------------------------------------
 
 CHECK = re.compile(r"::test_scikit_learn_checks_pass\[(?P<estimator>.*)-(?P<check>check_\w+)")
 
