@@ -174,8 +174,7 @@ def decide(
     ours, theirs = (read_folds([of]) for of in results)
     errors, baseline = ours["error"].to_numpy(), theirs["error"].to_numpy()
     p = paired_p(errors, baseline)
-    share = (ref.n_rows / len(ours["fold"].unique())) / ours["n_train"].mean()
-    corrected = corrected_p(errors, baseline, share)
+    corrected = corrected_p(errors, baseline, float((ours["n_test"] / ours["n_train"]).mean()))
     challenger = Contender(challenger.version, challenger.learner, tuple(errors.tolist()))
     defender = Contender(defender.version, defender.learner, tuple(baseline.tolist()))
     wins = p is not None and p < level
