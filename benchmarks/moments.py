@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument("--tables", default="speed,scaling,folds,features,workers", help="which tables")
     parser.add_argument("--workers-rows", type=int, default=20_000, help="rows of the table 'workers'")
     parser.add_argument("--fast", action="store_true", help="tiny sizes, to see that it runs")
-    parser.add_argument("--output", type=Path, default=Path("benchmarks/results/moments.parquet"))
+    parser.add_argument("--output", type=Path, default=Path("results/benchmarks/moments.parquet"))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     sizes, p, d = [int(size) for size in options.sizes.split(",")], options.p, options.d

@@ -130,8 +130,10 @@ def predictor_for(config: CompareConfig, learner: LearnerConfig, ref: DatasetRef
             f"data set {ref.name}: learner {learner.title} serves {' and '.join(row.tasks)}, and this is a {ref.task}; "
             "leave it out, or set the data set's task."
         )
+    # One that learns hypotheses brings its own predictor, whatever the configuration names.
+    named = "auto" if row.needs == "rows" else config.predictor
     try:
-        return resolve_predictor(config.predictor, ref.task, row.predictor)
+        return resolve_predictor(named, ref.task, row.predictor)
     except ValueError as error:
         raise InputError(f"data set {ref.name}: {error}") from None
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -130,6 +131,10 @@ def _positions(columns: np.ndarray | None) -> str | None:
     return f"columns {shown}"
 
 
-def _apart(names: list[str]) -> list[str]:
-    """Return the names, numbered where one appears again."""
-    return [f"{name} ({names[:k].count(name) + 1})" if name in names[:k] else name for k, name in enumerate(names)]
+def _apart(names: Sequence[str]) -> Iterator[str]:
+    """Yield the names, numbered where one appears again, so that all differ."""
+    taken: set[str] = set()
+    for name in names:
+        own = name if name not in taken else next(n for i in count(2) if (n := f"{name} ({i})") not in taken)
+        taken.add(own)
+        yield own

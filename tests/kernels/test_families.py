@@ -324,6 +324,12 @@ def test_a_union_names_the_columns_of_a_view():
     assert re.fullmatch(r"gaussian\(gamma=2\^-3\) on columns 0, ?3", family.names[1])
 
 
+def test_names_of_a_union_differ_whatever_is_in_it():
+    twice = FamilyUnion([GaussianFamily([0.5]), GaussianFamily([0.5, 0.5])])
+    of = FamilyUnion([twice, twice.subset([1, 0]), GaussianFamily([0.5])])
+    assert len(set(of.names)) == of.n_kernels == 6
+
+
 def test_a_union_names_views_as_it_is_told_and_keeps_that_in_subsets():
     family = FamilyUnion([LinearFamily(), GaussianFamily([0.1, 0.3])], [[0], [1]], views=["age", "income"])
     assert family.names == ("linear on age", "gaussian(gamma=0.1) on income", "gaussian(gamma=0.3) on income")
