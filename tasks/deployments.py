@@ -235,7 +235,7 @@ def _parameters(plan: Plan) -> dict[Step, dict[str, Any]]:
     steps: dict[Step, dict[str, Any]] = {
         "compare": {"config": config},
         "train": train,
-        "promote": {"model": plan.model},
+        "promote": {"model": plan.model, "refresh": plan.refresh},
     }
     if plan.input is not None:
         files = {"input": plan.input, "output": plan.output, "id": list(plan.id)}
@@ -365,8 +365,8 @@ def _description(step: Step, plan: Plan) -> str:
         "compare": f"Compares the learners of `{plan.conf}` and leaves a report.",
         "train": f"Trains the model of `{plan.conf}` and registers it as a new version of **{model}**, alias "
         "`challenger`.",
-        "promote": f"Compares the newest version of **{model}** with the champion, and makes it the champion if it "
-        "is good enough. Starts when a run of *train* has completed.",
+        "promote": f"Compares the newest version of **{model}** with the champion on the same folds, and makes it the "
+        "champion if it is significantly better. Starts when a run of *train* has completed.",
         "predict": f"Predicts `{plan.input}` with **{model}@champion** and writes `{plan.output}`. Starts when a run "
         "of *promote* has completed.",
     }[step]

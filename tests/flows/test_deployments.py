@@ -84,6 +84,7 @@ def test_deployments_run_the_flows_with_the_whole_plan(client: SyncPrefectClient
     for step in ("compare", "train"):
         assert CompareConfig.model_validate(found[step].parameters["config"]) == PLAN.config
     assert found["train"].parameters.keys() >= {"model", "dataset", "learner"}
+    assert found["promote"].parameters == {"model": "whole", "refresh": True}
     assert found["predict"].parameters == {
         "model": "whole@champion",
         "input": "in.csv",
