@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import cpu_count
 from numbers import Real
 from typing import Any, Literal
 
@@ -19,6 +21,9 @@ from kernels.learners import LEARNERS
 from kernels.normalisation import NORMALISATIONS, Normalisation
 from kernels.targets import Task
 from kernels.threads import one_blas_thread
+
+MOST_THREADS = 4
+"""Chunks of new rows taken at the same time; each has a matrix of its own in memory."""
 
 READ_AS = (np.float64, np.float32)
 """Types of new rows that are taken as they are, and made float64 chunk by chunk."""
@@ -113,18 +118,22 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         self.kernel_, self.weights_, self.family_ = kernel, kernel.weights, kernel.family
         self.alignment_ = float(kernel.alignment)
 
-    def _cross_grams(self, X: Any) -> Iterator[np.ndarray]:
-        """Yield the kernel between each chunk of new rows and the training rows, in order."""
+    def _by_chunks(self, X: Any, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        """Return what a function makes of the kernel between new rows and training rows, chunk by chunk, in order."""
         check_is_fitted(self)
         X = validate_data(self, X, accept_sparse=self._sparse_formats(), dtype=READ_AS, reset=False)
         step = chunk_rows_for(self.kernel_.X.shape[0])
-        with one_blas_thread():
-            for start in range(0, X.shape[0], step):
-                chunk = X[start : start + step]
-                if not sparse.issparse(chunk):
-                    # One layout, so that the bits of a product do not depend on how the rows came.
-                    chunk = np.ascontiguousarray(chunk, dtype=np.float64)
-                yield self.kernel_.cross_gram(chunk)
+        starts = range(0, X.shape[0], step)
+
+        def made(start: int) -> np.ndarray:
+            chunk = X[start : start + step]
+            if not sparse.issparse(chunk):
+                # One layout, so that the bits of a product do not depend on how the rows came.
+                chunk = np.ascontiguousarray(chunk, dtype=np.float64)
+            return of(self.kernel_.cross_gram(chunk))
+
+        with one_blas_thread(), ThreadPoolExecutor(min(len(starts), cpu_count(), MOST_THREADS)) as threads:
+            return np.concatenate(list(threads.map(made, starts)))
 
 
 def takes_sparse(family: KernelFamily | None, learner: str, params: Mapping[str, Any]) -> bool:

@@ -78,7 +78,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     Notes
     -----
     O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^2) to O(m^3) time for the
-    predictor. Prediction takes chunks of a fixed number of rows, O(m) time and at most 64 MiB for its matrix.
+    predictor. Prediction takes chunks of a fixed number of rows, a core each: O(m) time a row, and at most 64 MiB for
+    each of up to four matrices.
 
     A sample weight of w counts a row as w copies of it, for the kernel, its centering and the predictor; two-stage
     learners alone know weights.

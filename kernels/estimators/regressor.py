@@ -62,7 +62,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     Notes
     -----
     O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^3) time for the ridge.
-    Prediction takes chunks of a fixed number of rows, O(m) time and at most 64 MiB for its matrix.
+    Prediction takes chunks of a fixed number of rows, a core each: O(m) time a row, and at most 64 MiB for each of up
+    to four matrices.
 
     A sample weight of w counts a row as w copies of it, for the kernel, its centering and the ridge; two-stage learners
     alone know weights. Several outputs share one kernel, and weigh on it by their size: scale them to one unit.

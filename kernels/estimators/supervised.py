@@ -78,8 +78,7 @@ class SupervisedLearner(KernelLearner):
 
     def _scores(self, X: Any) -> np.ndarray:
         """Return ``cross_gram(X) @ dual_coef_ + intercept_``, shape (n, q), by chunks."""
-        parts = [K_cross @ self.dual_coef_ + self.intercept_ for K_cross in self._cross_grams(X)]
-        return np.concatenate(parts)
+        return self._by_chunks(X, lambda K_cross: K_cross @ self.dual_coef_ + self.intercept_)
 
 
 def fitted_coefficients(

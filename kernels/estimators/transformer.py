@@ -87,7 +87,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     and ``eigen`` no more than the rank of the kernel.
 
     Learning costs what `KernelLearningClassifier` says; the features O(l^3) time, or O(m^3) for ``eigen``. New rows are
-    taken by chunks, O(m) time and at most 64 MiB for the kernel.
+    taken by chunks, a core each: O(m) time a row, and at most 64 MiB for each of up to four matrices.
 
     References
     ----------
@@ -214,8 +214,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         -------
         Z : ndarray of shape (n, q)
         """
-        parts = [K_cross[:, self.landmarks_] @ self.components_ for K_cross in self._cross_grams(X)]
-        return np.concatenate(parts)
+        return self._by_chunks(X, lambda K_cross: K_cross[:, self.landmarks_] @ self.components_)
 
     @property
     def _n_features_out(self) -> int:
