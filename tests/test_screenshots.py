@@ -31,11 +31,11 @@ BY_NAME = {shot.name: shot for shot in shots.PAGES}
 
 
 def require_not_blank(picture: Path) -> None:
-    """A blank page, or one that is still loading, has a handful of grey tones."""
+    """A blank page, or one that is still loading, has a handful of grey tones; text alone has dozens."""
     with Image.open(picture) as image:
         colors = image.convert("RGB").getcolors(maxcolors=2**24)
     assert colors is not None
-    assert len(colors) >= 100
+    assert len(colors) >= 40
 
 
 def test_every_picture_is_shown_and_every_picture_shown_is_there():
