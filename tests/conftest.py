@@ -16,6 +16,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # What the process that hands out the tests has set up is its own.
     for inherited in ("DASK_CONFIG", "DASK_TEMPORARY_DIRECTORY", "MPLCONFIGDIR", "TMPDIR"):
         os.environ.pop(inherited, None)
+    tempfile.tempdir = None  # looked up again
 _STATE = tempfile.TemporaryDirectory(prefix="learnkernels-tests-")
 os.environ["LEARNKERNELS_HOME"] = str(Path(_STATE.name) / "state")
 os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{Path(_STATE.name) / 'mlflow.db'}"
