@@ -62,6 +62,10 @@ def l1_krr(
     and O(p m^2) each. The weights are sparse. For kernels of like trace
     the bound on the sum is one on the trace of the learned kernel.
 
+    On rank-one kernels of one target the problem is a lasso (`kernels.solvers.rank_one`): O(a^3) a pass for a features
+    that carry weight, some ten passes; where a comes near m or Lambda is large, some twenty factors of size m. The gap
+    is then that of rounding, and `iterations` counts passes and factors.
+
     References
     ----------
     The L1 counterpart of Cortes, Mohri, Rostamizadeh (2009), UAI, equation (3), compared with there in section 5; with

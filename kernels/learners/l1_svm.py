@@ -35,7 +35,7 @@ def l1_svm(
     regularisation : float, default 1
         C.
     start : ndarray of shape (p,), optional
-        Feasible weights to begin with, such as those of a neighbouring regularisation.
+        Feasible weights to begin with, such as those of a neighbouring regularisation; not used on rank-one kernels.
     tolerance : float, default 1e-6
         Relative duality gap to reach.
     max_iterations : int, default 200
@@ -62,6 +62,9 @@ def l1_svm(
     its neighbour (`kernels.solvers.svm`). Several classes are set one against one; the objective sums
     over the pairs. The weights are sparse. For kernels of like trace the bound on the sum is one on the trace of the
     learned kernel.
+
+    Two classes on more rank-one kernels than Newton's method looks at are a linear machine with the squared 1-norm as
+    penalty, solved by interior points (`kernels.solvers.rank_one`): twenty to forty factors of size m for any C.
 
     References
     ----------

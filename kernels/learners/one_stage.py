@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from kernels.learners.solution import Solution
-from kernels.operators import GramOperator
+from kernels.operators import FeatureGrams, GramOperator
 from kernels.solvers.certificate import Certificate
 from kernels.solvers.interior_point import weights_by_interior_point
 from kernels.solvers.minimax import WORKING_SET, Ball, Inner, InnerProblem, minimise
+from kernels.solvers.rank_one import machine_weights, ridge_weights
+from kernels.solvers.ridge import RidgeProblem
 from kernels.solvers.svm import SupportVectorProblem
 
 MOST_ITERATIONS = 200
@@ -42,6 +44,11 @@ def ball(grams: GramOperator, norm: float, center: float, radius: float) -> Ball
     return Ball(center * unit_uniform(grams.n_kernels, norm), float(radius), float(norm))
 
 
+def _is_simplex(outer: Ball) -> bool:
+    """Return whether the ball bounds the sum of the weights, and nothing else."""
+    return outer.norm == 1 and not outer.center.any()
+
+
 def solve_machine_on_ball(
     name: str,
     problem: SupportVectorProblem,
@@ -54,8 +61,17 @@ def solve_machine_on_ball(
 
     For norm 1 the value is not differentiable in weights that are zero, and Newton's method may stall where the kernels
     have low rank; what it leaves after `NEWTON_ITERATIONS` is finished by interior points on weights and machines
-    together, with base kernels taken up while one of them has a larger form than those that carry weight.
+    together, with base kernels taken up while one of them has a larger form than those that carry weight. A binary
+    machine on more rank-one kernels than Newton's method looks at is solved as a linear one, from the beginning
+    (`kernels.solvers.rank_one`).
     """
+    grams = problem.grams
+    rank_one = grams if isinstance(grams, FeatureGrams) and _is_simplex(outer) and len(problem.pairs) == 1 else None
+    if rank_one is not None and rank_one.n_kernels > WORKING_SET:
+        mu, certificate = machine_weights(
+            rank_one, problem.pairs[0][1], problem.C, outer.radius, tolerance, max_iterations
+        )
+        return Solution(mu, certificate.warn_unless_converged(name, ADVICE))
     begin = outer.start(problem.grams.n_kernels) if start is None else start
     most = min(max_iterations, NEWTON_ITERATIONS) if outer.norm == 1 else max_iterations
     mu, certificate, inner = minimise(problem, outer, begin, tolerance, most)
@@ -90,7 +106,22 @@ def _finish_jointly(
 def solve_on_ball(
     name: str, problem: InnerProblem, outer: Ball, start: np.ndarray | None, tolerance: float, max_iterations: int
 ) -> Solution:
-    """Return the solution of a one-stage learner over a ball, with a warning where its gap stays too wide."""
-    begin = outer.start(problem.grams.n_kernels) if start is None else start
+    """Return the solution of a one-stage learner over a ball, with a warning where its gap stays too wide.
+
+    A ridge regression of one target on rank-one kernels with weights of bounded sum is solved as a lasso
+    (`kernels.solvers.rank_one`).
+    """
+    grams = problem.grams
+    if (
+        isinstance(problem, RidgeProblem)
+        and isinstance(grams, FeatureGrams)
+        and _is_simplex(outer)
+        and problem.Y.shape[1] == 1
+    ):
+        mu, certificate = ridge_weights(
+            grams, problem.Y[:, 0], problem.ridge, outer.radius, start, tolerance, max_iterations
+        )
+        return Solution(mu, certificate.warn_unless_converged(name, ADVICE))
+    begin = outer.start(grams.n_kernels) if start is None else start
     mu, certificate, _ = minimise(problem, outer, begin, tolerance, max_iterations)
     return Solution(mu, certificate.warn_unless_converged(name, ADVICE))

@@ -11,9 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from kernels.operators import GramOperator
+from kernels.solvers.factor import factored
 
 MOST_STEPS = 120
 """Newton steps; twenty to forty are usual."""
@@ -23,9 +24,6 @@ SHORTEST_STEP = 1e-8
 
 TO_BOUNDARY = 0.995
 """Share of the way to the nearest bound that a step goes."""
-
-SMALLEST_RIDGE = 1e-13
-"""Added to a system's diagonal, relative to its largest entry, where rounding leaves it indefinite."""
 
 
 @dataclass
@@ -82,8 +80,8 @@ class Block:
     def longest(self, dx: np.ndarray, dl: np.ndarray, du: np.ndarray) -> tuple[float, float]:
         """Return the longest steps of coefficients and of multipliers that stay inside."""
         return (
-            min(_longest(self.x, dx), _longest(self.rest, -dx)),
-            min(_longest(self.lower, dl), _longest(self.upper, du)),
+            min(longest_step(self.x, dx), longest_step(self.rest, -dx)),
+            min(longest_step(self.lower, dl), longest_step(self.upper, du)),
         )
 
     def balanced(self) -> np.ndarray:
@@ -92,24 +90,23 @@ class Block:
         total = min(positive, negative)
         return np.where(self.y > 0, self.x * (total / positive), self.x * (total / negative))
 
+    def left(self, dx: np.ndarray, dl: np.ndarray, du: np.ndarray, primal: float, dual: float) -> float:
+        """Return the sum of the products of slacks and multipliers after a step of two lengths."""
+        x, rest = self.x + primal * dx, self.rest - primal * dx
+        return float(x @ (self.lower + dual * dl) + rest @ (self.upper + dual * du))
 
-def _longest(value: np.ndarray, change: np.ndarray) -> float:
+    def move(self, dx: np.ndarray, db: float, dl: np.ndarray, du: np.ndarray, primal: float, dual: float) -> None:
+        """Take a step of two lengths."""
+        # Both slacks are kept: the difference to one would lose the digits of the smaller.
+        self.x, self.rest = self.x + primal * dx, self.rest - primal * dx
+        self.b += dual * db
+        self.lower, self.upper = self.lower + dual * dl, self.upper + dual * du
+
+
+def longest_step(value: np.ndarray, change: np.ndarray) -> float:
+    """Return the longest step along a change for which positive values stay so."""
     falling = change < 0
     return float(np.min(-value[falling] / change[falling])) if falling.any() else np.inf
-
-
-def _factor(A: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Return the Cholesky factor of a positive definite matrix, with a ridge where rounding asks for one."""
-    ridge, size = 0.0, float(A.diagonal().max())
-    while True:
-        regular = A.copy()
-        regular.flat[:: len(A) + 1] += ridge * size
-        try:
-            return cho_factor(regular.T, lower=True, overwrite_a=True, check_finite=False)
-        except LinAlgError:
-            if ridge > 1e-3:
-                raise ArithmeticError("the kernel is far from positive semi-definite; is it finite?") from None
-            ridge = max(10 * ridge, SMALLEST_RIDGE)
 
 
 def machine_by_interior_point(K: np.ndarray, y: np.ndarray, C: float, tolerance: float) -> np.ndarray:
@@ -141,7 +138,7 @@ def machine_by_interior_point(K: np.ndarray, y: np.ndarray, C: float, tolerance:
             break
         A = Q.copy()
         A.flat[:: len(y) + 1] += block.barrier()
-        factor = _factor(A)
+        factor = factored(A)
         solved_y = cho_solve(factor, y, check_finite=False)
         dx = dl = du = np.zeros(len(y))
         target, db = 0.0, 0.0
@@ -157,7 +154,7 @@ def machine_by_interior_point(K: np.ndarray, y: np.ndarray, C: float, tolerance:
         primal, dual = (min(1.0, TO_BOUNDARY * length) for length in block.longest(dx, dl, du))
         if not (np.isfinite(dx).all() and primal > SHORTEST_STEP):
             break
-        _move(block, dx, db, dl, du, primal, dual)
+        block.move(dx, db, dl, du, primal, dual)
     return C * block.balanced()
 
 
@@ -167,21 +164,8 @@ def _target(mean: float, steps: list[tuple[Block, np.ndarray, np.ndarray, np.nda
     primal = min(1.0, *(block.longest(*step)[0] for block, *step in steps))
     dual = min(1.0, *(block.longest(*step)[1] for block, *step in steps))
     for block, dx, dl, du in steps:
-        left += _left(block, dx, dl, du, primal, dual)
+        left += block.left(dx, dl, du, primal, dual)
     return mean * (left / (2 * n * mean)) ** 3
-
-
-def _left(block: Block, dx: np.ndarray, dl: np.ndarray, du: np.ndarray, primal: float, dual: float) -> float:
-    """Return the sum of the products of slacks and multipliers after a step."""
-    x, rest = block.x + primal * dx, block.rest - primal * dx
-    return float(x @ (block.lower + dual * dl) + rest @ (block.upper + dual * du))
-
-
-def _move(block: Block, dx: np.ndarray, db: float, dl: np.ndarray, du: np.ndarray, primal: float, dual: float) -> None:
-    # Both slacks are kept: the difference to one would lose the digits of the smaller.
-    block.x, block.rest = block.x + primal * dx, block.rest - primal * dx
-    block.b += dual * db
-    block.lower, block.upper = block.lower + dual * dl, block.upper + dual * du
 
 
 @dataclass(frozen=True)
@@ -311,7 +295,7 @@ class _JointPath:
         steps, small, dslack = self._direction(0.0, nothing, np.zeros(len(self.mu)))
         length = self._length(steps, small, dslack)
         left = float((self.mu + length * small[: len(self.mu)]) @ (self.slack + length * dslack))
-        left += sum(_left(block, *step, length, length) for block, step in zip(self.blocks, steps, strict=True))
+        left += sum(block.left(*step, length, length) for block, step in zip(self.blocks, steps, strict=True))
         aim = self.mean * min(left / (2 * self.count * self.mean), 1.0) ** 3
         steps, small, dslack = self._direction(aim, steps, small[: len(self.mu)] * dslack)
         length = self._length(steps, small, dslack)
@@ -319,7 +303,7 @@ class _JointPath:
             return False
         w = len(self.mu)
         for block, step, db in zip(self.blocks, steps, small[w:-1], strict=True):
-            _move(block, step[0], float(db), step[1], step[2], length, length)
+            block.move(step[0], float(db), step[1], step[2], length, length)
         self.mu, self.slack = self.mu + length * small[:w], self.slack + length * dslack
         self.t += length * float(small[-1])
         return True
@@ -336,7 +320,7 @@ class _JointPath:
         for j, (block, (rows, y)) in enumerate(zip(self.blocks, self.pairs, strict=True)):
             A = (2 * self.C) * (K[np.ix_(rows, rows)] * y) * y[:, None]
             A.flat[:: len(y) + 1] += block.barrier()
-            factor = _factor(A)
+            factor = factored(A)
             solved = cho_solve(factor, np.column_stack([self.gradients[j], y]), check_finite=False)
             self.factors.append(factor)
             self.system[:w, :w] += self.gradients[j].T @ solved[:, :-1]
@@ -371,7 +355,7 @@ class _JointPath:
 
     def _length(self, steps: list[Step], small: np.ndarray, dslack: np.ndarray) -> float:
         """Return the step that stays inside; the forms couple both sides, so they move alike."""
-        longest = min(_longest(self.slack, dslack), _longest(self.mu, small[: len(self.mu)]))
+        longest = min(longest_step(self.slack, dslack), longest_step(self.mu, small[: len(self.mu)]))
         for block, step in zip(self.blocks, steps, strict=True):
             longest = min(longest, *block.longest(*step))
         return min(1.0, TO_BOUNDARY * longest)

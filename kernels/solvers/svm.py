@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from kernels.operators import GramOperator
+from kernels.solvers.factor import factored
 from kernels.solvers.interior_point import machine_by_interior_point
 from kernels.solvers.minimax import Inner
 from kernels.targets import Target
@@ -180,7 +181,7 @@ def solve_machine(K: np.ndarray, y: np.ndarray, C: float, start: Machine | None 
     machine = _active_sets(K, y, C, a)
     if machine is not None:
         return machine
-    return Machine(a, _best_intercept(K @ (y * a), y), np.flatnonzero((a > AT_BOUND * C) & (a < (1 - AT_BOUND) * C)))
+    return Machine(a, best_intercept(K @ (y * a), y), np.flatnonzero((a > AT_BOUND * C) & (a < (1 - AT_BOUND) * C)))
 
 
 def _by_decomposition(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
@@ -249,19 +250,10 @@ def _on_plane(factor: tuple[np.ndarray, bool], g: np.ndarray) -> np.ndarray:
 
 
 def _factor(K: np.ndarray) -> tuple[np.ndarray, bool]:
-    """Return the Cholesky factor of K with a ridge as small as its rounding allows."""
-    ridge = RIDGE * float(K.trace()) / max(len(K), 1)
-    for _ in range(8):
-        regular = K.copy()
-        regular.flat[:: len(K) + 1] += ridge
-        try:
-            return cho_factor(regular.T, lower=True, overwrite_a=True, check_finite=False)
-        except LinAlgError:
-            ridge *= 10
-    raise ArithmeticError("the kernel on the free rows is far from positive semi-definite; is it finite?")
+    return factored(K, RIDGE, float(K.trace()) / max(len(K), 1))
 
 
-def _best_intercept(scores: np.ndarray, y: np.ndarray) -> float:
+def best_intercept(scores: np.ndarray, y: np.ndarray) -> float:
     """Return the b that minimises the sum of ``max(0, 1 - y (scores + b))``, a piecewise linear function."""
     kinks = y - scores
     order = np.argsort(kinks, kind="stable")

@@ -1,0 +1,348 @@
+"""Rank-one kernels with weights of bounded sum as a lasso: against the general solver, generic ones, and conditions."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from scipy.optimize import linprog, minimize_scalar
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import Lasso
+
+from kernels import FeatureFamily, Target, learn_kernel
+from kernels.learners import l1_krr, l1_svm, lp_krr, lp_svm
+from kernels.operators import FeatureGrams, StackedGrams
+from kernels.solvers import rank_one
+from kernels.solvers.minimax import Ball, minimise
+from kernels.solvers.rank_one import SquaredLasso, machine_weights, ridge_weights
+from kernels.solvers.rank_one_path import Features
+from kernels.solvers.ridge import RidgeProblem
+from kernels.solvers.svm import SupportVectorProblem
+
+REGULARISATIONS = [1 / 64, 1.0, 100.0]
+SHAPES = {"tall": (70, 12), "wide": (40, 90)}
+
+
+def features(seed: int, m: int, p: int, *, kind: str = "sparse") -> FeatureGrams:
+    """Counts of few features a row, of mean diagonal one once centered."""
+    rng = np.random.default_rng(seed)
+    X = rng.poisson(0.4, size=(m, p)).astype(np.float64)
+    X[rng.integers(0, m, size=p), np.arange(p)] += 1.0  # no feature is constant
+    Z = X / X.std(axis=0)
+    return FeatureGrams(sparse.csr_matrix(Z) if kind == "sparse" else Z - Z.mean(axis=0))
+
+
+def centered(grams: FeatureGrams) -> np.ndarray:
+    Z = grams.Z.toarray() if sparse.issparse(grams.Z) else grams.Z
+    return Z - Z.mean(axis=0)
+
+
+def numbers(grams: FeatureGrams, seed: int, noise: float = 0.5) -> Target:
+    rng = np.random.default_rng(seed)
+    Z = centered(grams)
+    return Target("regression", Z[:, :5] @ rng.normal(size=5) + noise * rng.normal(size=len(Z)) + 3.0)
+
+
+def labels(grams: FeatureGrams, seed: int, *, share: float = 0.5, noise: float = 1.0) -> Target:
+    y = numbers(grams, seed, noise).values
+    return Target("classification", (y > np.quantile(y, share)).astype(np.intp), ("no", "yes"))
+
+
+def matrices(grams: FeatureGrams) -> StackedGrams:
+    Z = centered(grams)
+    K = np.einsum("ik,jk->kij", Z, Z)
+    return StackedGrams((K + K.transpose(0, 2, 1)) / 2)
+
+
+def ridge(grams: FeatureGrams, target: Target, regularisation: float, radius: float = 1.0, **params):
+    y = target.Y[:, 0] - target.Y[:, 0].mean()
+    params = {"start": None, "tolerance": 1e-6, "max_iterations": 200, **params}
+    return ridge_weights(grams, y, 1 / regularisation, radius, **params)
+
+
+def machine(grams: FeatureGrams, target: Target, C: float, radius: float = 1.0, **params):
+    return machine_weights(grams, target.Y[:, 0], C, radius, **{"tolerance": 1e-6, "max_iterations": 200, **params})
+
+
+def values_at(grams: FeatureGrams, target: Target, mu: np.ndarray, regularisation: float) -> tuple[float, float]:
+    """J of the ridge regression and of the machine, from the matrices."""
+    stacked = matrices(grams)
+    J = RidgeProblem(stacked, target, regularisation).at(mu).objective
+    return J, SupportVectorProblem(stacked, target, regularisation).at(mu).objective
+
+
+@pytest.fixture(params=SHAPES.values(), ids=SHAPES)
+def shape(request) -> tuple[int, int]:
+    return request.param
+
+
+# Ridge regression ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("radius", [1.0, 0.3])
+@pytest.mark.parametrize("regularisation", REGULARISATIONS)
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_ridge_meets_the_conditions_of_the_minimax_problem(shape, kind, regularisation, radius):
+    """The forms of the dual are largest, and alike, where weights are not zero: with that the weights are optimal."""
+    grams = features(1, *shape, kind=kind)
+    target = numbers(grams, 2)
+    mu, certificate = ridge(grams, target, regularisation, radius)
+    Z, y = centered(grams), target.Y[:, 0] - target.Y[:, 0].mean()
+    alpha = np.linalg.solve((Z * mu) @ Z.T + np.eye(len(y)) / regularisation, y)
+    forms = (Z.T @ alpha) ** 2
+    assert certificate.residual <= 1e-11  # the last step is exact
+    assert mu.sum() == pytest.approx(radius, rel=1e-12)
+    np.testing.assert_allclose(forms[mu > 1e-9 * radius], forms.max(), rtol=1e-6)
+    assert certificate.objectives[-1] == pytest.approx(y @ alpha, rel=1e-9)
+    assert (np.diff(certificate.objectives) <= 0).all()
+
+
+@pytest.mark.parametrize("regularisation", REGULARISATIONS)
+def test_ridge_agrees_with_the_general_solver(shape, regularisation):
+    grams = features(3, *shape)
+    target = numbers(grams, 4)
+    _, certificate = ridge(grams, target, regularisation)
+    problem = RidgeProblem(matrices(grams), target, regularisation)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        general = minimise(problem, Ball(np.zeros(shape[1])), np.full(shape[1], 1 / shape[1]), 1e-8, 200)[1]
+    # The general solver proves how far it is from the minimum.
+    value = certificate.objectives[-1]
+    assert value <= general.objectives[-1] * (1 + 1e-12)
+    assert general.objectives[-1] * (1 - general.residual) <= value * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("regularisation", REGULARISATIONS)
+def test_ridge_is_the_lasso_of_its_own_threshold(shape, regularisation):
+    """scikit-learn's lasso, its penalty found by bisection so that it is lambda |w|_1, the slope of the square."""
+    grams = features(5, *shape)
+    target = numbers(grams, 6)
+    Z, y, lam = centered(grams), target.Y[:, 0] - target.Y[:, 0].mean(), 1 / regularisation
+    m = len(y)
+
+    def lasso(penalty):
+        return Lasso(alpha=penalty / m, fit_intercept=False, tol=1e-12, max_iter=1_000_000).fit(Z, y).coef_
+
+    low, high = 0.0, float(np.abs(Z.T @ y).max())
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if lam * np.abs(lasso(middle)).sum() > middle else (low, middle)
+    w = lasso(high)
+    mu, certificate = ridge(grams, target, regularisation)
+    value = ((y - Z @ w) ** 2).sum() / lam + np.abs(w).sum() ** 2
+    assert certificate.objectives[-1] == pytest.approx(value, rel=1e-6)
+    np.testing.assert_allclose(mu, np.abs(w) / np.abs(w).sum(), rtol=0, atol=1e-4)  # the root of the lasso's tolerance
+
+
+def test_central_path_and_active_sets_agree(monkeypatch, shape):
+    grams = features(7, *shape)
+    target = numbers(grams, 8)
+    found = []
+    for passes in (200, 0):
+        monkeypatch.setattr(rank_one, "FEW_PASSES", passes)
+        monkeypatch.setattr(rank_one, "FEW_ACTIVE", np.inf)
+        found.append(ridge(grams, target, 4.0))
+    assert all(certificate.residual <= 1e-11 for _, certificate in found)
+    np.testing.assert_allclose(found[0][0], found[1][0], rtol=0, atol=1e-8)
+
+
+def test_a_neighbouring_solution_is_a_start_that_saves_passes():
+    grams = features(9, 120, 300)
+    target = numbers(grams, 10)
+    cold, before = ridge(grams, target, 0.1)
+    warm, certificate = ridge(grams, target, 0.1, start=ridge(grams, target, 0.09)[0])
+    np.testing.assert_allclose(warm, cold, rtol=0, atol=1e-8)
+    assert certificate.iterations < before.iterations
+
+
+def test_the_start_is_the_ridge_regression_at_its_weights():
+    grams = features(11, 50, 20)
+    target = numbers(grams, 12)
+    y = target.Y[:, 0] - target.Y[:, 0].mean()
+    mu = np.zeros(20)
+    mu[[1, 4, 7]] = 0.5, 0.2, 0.3
+    w = SquaredLasso(Features(grams), y, 0.5, 1.0).from_weights(mu)
+    Z = centered(grams)
+    alpha = np.linalg.solve((Z * mu) @ Z.T + 0.5 * np.eye(50), y)
+    np.testing.assert_allclose(w, mu * (Z.T @ alpha), rtol=0, atol=1e-12)
+
+
+def test_a_gap_holds_wherever_the_solver_stops(shape):
+    grams = features(13, *shape)
+    target, two = numbers(grams, 14), labels(grams, 14)
+    exact = ridge(grams, target, 10.0)[1].objectives[-1]
+    widest = machine(grams, two, 10.0)[1].objectives[-1]
+    for most in (1, 2, 5, 9):
+        for certificate, minimum in (
+            (ridge(grams, target, 10.0, max_iterations=most)[1], exact),
+            (machine(grams, two, 10.0, max_iterations=most)[1], widest),
+        ):
+            value = certificate.objectives[-1]
+            assert certificate.iterations <= most
+            assert value * (1 - certificate.residual) <= minimum * (1 + 1e-9)
+            assert minimum <= value * (1 + 1e-9)
+
+
+# Machines ------------------------------------------------------------------------------------------------------------
+
+
+def widest(Z: np.ndarray, y: np.ndarray, C: float) -> float:
+    """The minimum of the machine's problem: a linear program for each 1-norm, and the best of those."""
+    m, p = Z.shape
+
+    def at(norm):
+        # Unknown: the two parts of w, b, and the losses.
+        rows = np.column_stack([-y[:, None] * Z, y[:, None] * Z, -y, -np.eye(m)])
+        rows = np.vstack([rows, np.concatenate([np.ones(2 * p), np.zeros(m + 1)])])
+        cost = np.concatenate([np.zeros(2 * p + 1), np.full(m, 2 * C)])
+        bounds = [(0, None)] * (2 * p) + [(None, None)] + [(0, None)] * m
+        result = linprog(cost, A_ub=rows, b_ub=np.append(-np.ones(m), norm), bounds=bounds, method="highs")
+        return norm**2 + result.fun
+
+    most = np.sqrt(2 * C * m)
+    return float(minimize_scalar(at, bounds=(0, most), method="bounded", options={"xatol": 1e-10 * most}).fun)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.85])
+@pytest.mark.parametrize("C", REGULARISATIONS)
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_machines_agree_with_linear_programs(shape, kind, C, share):
+    grams = features(15, *shape, kind=kind)
+    target = labels(grams, 16, share=share)
+    mu, certificate = machine(grams, target, C)
+    expected = widest(centered(grams), target.Y[:, 0], C)
+    assert certificate.residual <= 1e-8
+    assert certificate.objectives[-1] == pytest.approx(expected, rel=1e-6)
+    assert (np.diff(certificate.objectives) <= 0).all()
+    # The weights themselves: the machine at mu has the value that the certificate is of.
+    assert values_at(grams, target, mu, C)[1] == pytest.approx(expected, rel=1e-6)
+    assert mu.sum() == pytest.approx(1.0, rel=1e-12)
+    assert (mu >= 0).all()
+
+
+@pytest.mark.parametrize("C", REGULARISATIONS)
+def test_machines_agree_with_the_general_solver(shape, C):
+    grams = features(17, *shape)
+    target = labels(grams, 18)
+    general = l1_svm(matrices(grams), target, regularisation=C).certificate
+    assert machine(grams, target, C)[1].objectives[-1] == pytest.approx(general.objectives[-1], rel=2e-6)
+
+
+def test_a_radius_scales_the_machine(shape):
+    """With weights of sum r, kernels count r times: the same problem as features scaled by the root of r."""
+    grams = features(19, *shape)
+    target = labels(grams, 20)
+    mu, certificate = machine(grams, target, 2.0, radius=0.25)
+    scaled, other = machine(FeatureGrams(grams.Z * 0.5), target, 2.0)
+    assert certificate.objectives[-1] == pytest.approx(other.objectives[-1], rel=1e-8)
+    np.testing.assert_allclose(mu, 0.25 * scaled, rtol=0, atol=1e-5)  # the root of the gap
+
+
+@pytest.mark.parametrize("C", [100.0, 2.0**14])
+def test_classes_that_features_separate_have_a_machine_for_any_C(C):
+    grams = features(21, 60, 300)
+    target = labels(grams, 22)
+    mu, certificate = machine(grams, target, C)
+    assert certificate.residual <= 1e-6
+    assert np.count_nonzero(mu) <= 60  # a vertex: no more than rows
+
+
+# Symmetries and special features -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solve", [ridge, machine])
+def test_the_sign_and_the_order_of_features_do_not_matter(solve):
+    grams = features(23, 60, 30, kind="dense")
+    target = labels(grams, 24)
+    mu, _ = solve(grams, target, 1.0)
+    order = np.random.default_rng(0).permutation(30)
+    signs = np.where(order % 2, 1.0, -1.0)
+    other, _ = solve(FeatureGrams(np.ascontiguousarray(grams.Z[:, order] * signs)), target, 1.0)
+    np.testing.assert_allclose(other, mu[order], rtol=0, atol=1e-5)  # the root of the machine's gap
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+@pytest.mark.parametrize("regularisation", REGULARISATIONS)
+@pytest.mark.parametrize("solve", [ridge, machine])
+def test_copies_and_constants_among_features_change_nothing_but_the_split(solve, regularisation, kind):
+    grams = features(25, 50, 20, kind=kind)
+    target = labels(grams, 26)
+    plain, certificate = solve(grams, target, regularisation)
+    blocks = [grams.Z, grams.Z, np.full((50, 1), 0.0)]
+    Z = sparse.hstack(blocks).tocsr() if kind == "sparse" else np.hstack(blocks)
+    mu, other = solve(FeatureGrams(Z), target, regularisation)
+    assert other.residual <= 1e-8
+    assert other.objectives[-1] == pytest.approx(certificate.objectives[-1], rel=1e-8)
+    assert mu[40] == 0
+    np.testing.assert_allclose(mu[:20] + mu[20:40], plain, rtol=0, atol=1e-4)  # the root of the gap
+
+
+def test_features_that_know_nothing_of_the_target_leave_equal_weights():
+    Z = np.array([[1.0, 1, -1, -1], [1, -1, 0, 0]]).T
+    y = np.array([1.0, 1.0, 1.0, 1.0])
+    mu, certificate = ridge_weights(FeatureGrams(Z), y - y.mean(), 1.0, 1.0, None, 1e-6, 200)
+    np.testing.assert_array_equal(mu, [0.5, 0.5])
+    assert certificate.residual == 0
+
+
+def test_a_machine_without_any_use_of_its_features_is_certified_too():
+    """Exclusive or: no direction separates, and the best machine says the same of each row."""
+    Z = np.tile([[1.0, 1], [1, -1], [-1, 1], [-1, -1]], (3, 1))
+    mu, certificate = machine_weights(FeatureGrams(Z), np.tile([1.0, -1, -1, 1], 3), 2.0, 1.0, 1e-6, 200)
+    assert certificate.residual <= 1e-6
+    assert certificate.objectives[-1] == pytest.approx(2 * 2.0 * 12, rel=1e-6)
+    assert mu.sum() == pytest.approx(1.0)
+
+
+# Learners ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("regularisation", [0.125, 8.0])
+def test_learners_on_thousands_of_features_are_certified(regularisation):
+    grams = features(27, 150, 1500)
+    for solution in (
+        l1_krr(grams, numbers(grams, 28), regularisation=regularisation),
+        l1_svm(grams, labels(grams, 28), regularisation=regularisation),
+    ):
+        assert solution.certificate.measure == "duality gap"
+        assert solution.certificate.residual <= 1e-6
+        assert np.count_nonzero(solution.weights) <= 150
+
+
+def test_norm_one_of_the_general_learners_is_the_same_problem():
+    grams = features(29, 60, 400)
+    for general, special, target in (
+        (lp_krr, l1_krr, numbers(grams, 30)),
+        (lp_svm, l1_svm, labels(grams, 30)),
+    ):
+        np.testing.assert_array_equal(general(grams, target, norm=1.0).weights, special(grams, target).weights)
+
+
+def test_several_targets_and_classes_are_solved_as_before():
+    grams = features(31, 40, 8)
+    rng = np.random.default_rng(32)
+    target = Target("regression", centered(grams)[:, :2] @ rng.normal(size=(2, 3)) + rng.normal(size=(40, 3)))
+    three = Target("classification", rng.integers(0, 3, size=40), ("a", "b", "c"))
+    for solve, y in ((l1_krr, target), (l1_krr, three), (l1_svm, three)):
+        rank, general = solve(grams, y).certificate, solve(matrices(grams), y).certificate
+        assert rank.objectives[-1] == pytest.approx(general.objectives[-1], rel=2e-6)
+
+
+def test_stopping_short_warns_with_the_gap_reached():
+    grams = features(33, 60, 300)
+    for solve, target in ((l1_krr, numbers(grams, 34)), (l1_svm, labels(grams, 34))):
+        with pytest.warns(ConvergenceWarning, match="stopped after 2 iterations at a relative duality gap of"):
+            assert not solve(grams, target, max_iterations=2).certificate.converged
+
+
+@pytest.mark.parametrize("learner", ["l1-krr", "l1-svm"])
+def test_a_learned_kernel_of_features_leaves_constant_ones_out(learner):
+    rng = np.random.default_rng(35)
+    X = sparse.csr_matrix(rng.poisson(0.3, size=(60, 300)) * 1.0)
+    X = sparse.hstack([X, sparse.csr_matrix(np.full((60, 1), 2.0))]).tocsr()
+    y = np.where(np.asarray(X[:, :4].sum(axis=1)).ravel() > 1, "yes", "no")
+    kernel = learn_kernel(learner, FeatureFamily(301), X, y, regularisation=1.0)
+    assert kernel.weights[300] == 0
+    assert kernel.certificate.residual <= 1e-6
