@@ -20,7 +20,7 @@ from conf.schema import DatasetConfig
 from kernels import Target
 from kernels.families.base import Rows
 from kernels.targets import Task
-from tasks.locations import Location, locate
+from tasks.locations import Location, failed_in_transfer, locate
 from tasks.readers import READERS, read_bundled
 from tasks.store import atomic_path, store_path
 from tasks.synthetic import read_synthetic
@@ -104,7 +104,7 @@ def source_location(config: DatasetConfig, data_dir: str) -> Location:
     tags=["learnkernels"],
     retries=2,
     retry_delay_seconds=1,
-    retry_condition_fn=lambda task, run, state: isinstance(state.result(raise_on_failure=False), OSError),
+    retry_condition_fn=failed_in_transfer,
 )
 def ingest(config: DatasetConfig, data_dir: str, seed: int) -> DatasetRef:
     """Read, check and store one data set; return a reference to it.

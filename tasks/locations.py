@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs
+from prefect.client.schemas.objects import State
 
 from conf.errors import InputError
 from conf.loading import is_remote
@@ -214,6 +215,11 @@ class TransferError(InputError, OSError):
 
     As an `OSError` it lets a task try again, as an `InputError` it ends as a sentence and not as a traceback.
     """
+
+
+def failed_in_transfer(task: object, task_run: object, state: State[Any]) -> bool:
+    """Return whether a task run failed at reading or writing, which is worth another try; for `retry_condition_fn`."""
+    return isinstance(state.result(raise_on_failure=False), OSError)
 
 
 PERMANENT = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)

@@ -17,7 +17,7 @@ from prefect.cache_policies import NO_CACHE
 
 from conf.errors import InputError
 from kernels.model import Model, load_model
-from tasks.locations import Location, locate, written
+from tasks.locations import Location, failed_in_transfer, locate, written
 from tasks.readers import is_number, to_numbers
 from tasks.registry import ModelVersion, fetch
 from tasks.scores import Distribution, Scores
@@ -38,7 +38,7 @@ NAMED = 12
     tags=["learnkernels"],
     retries=2,
     retry_delay_seconds=1,
-    retry_condition_fn=lambda task, run, state: isinstance(state.result(raise_on_failure=False), OSError),
+    retry_condition_fn=failed_in_transfer,
 )
 def score_table(
     version: ModelVersion,

@@ -22,7 +22,8 @@ from sqlalchemy import create_engine
 from flows.train import train
 from tests.commands import by_section, commands, not_covered
 from tests.flows.test_cli import ROOT, answers, environment, home  # noqa: F401
-from tests.flows.test_deployments import processes_in, within, write_inputs
+from tests.flows.test_deployments import processes_in, write_inputs
+from tests.waiting import within
 
 PAGE = ROOT / "docs" / "operations.md"
 SECTIONS = by_section(PAGE)

@@ -18,7 +18,7 @@ from sklearn.datasets import load_breast_cancer
 
 from tests.commands import commands, not_covered
 from tests.flows.test_cli import ROOT, environment, ports  # noqa: F401
-from tests.flows.test_deployments import within
+from tests.waiting import within
 
 README, CONTRIBUTING, TILE_STORE = (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "docs/tile-store.md"))
 PYTHON = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)

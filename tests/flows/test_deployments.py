@@ -8,8 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -38,6 +37,7 @@ from tasks.deployments import Plan, deploy, start_following
 from tasks.recovery import cancel_missed, close_abandoned
 from tasks.servers import POOL, RUN_ID
 from tests.flows.test_cli import COMMAND, ROOT, environment, home, learnkernels, ports  # noqa: F401
+from tests.waiting import within
 
 FLOWS = {"compare": compare, "train": train, "promote": promote, "predict": predict}
 PLAN = Plan("demo", load_config(ROOT / "conf/quickstart.yaml"), "conf/quickstart.yaml")
@@ -296,15 +296,6 @@ def processes_in(folder: Path) -> list[str]:
             if Path(process.cwd()).is_relative_to(folder):
                 found.append(" ".join(process.cmdline()))
     return found
-
-
-def within(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.5)
-    return False
 
 
 def completed(api: str, flow: str, **wanted: bool) -> list[dict[str, Any]]:

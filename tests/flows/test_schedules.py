@@ -5,14 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
 
 from tests.flows.test_cli import environment, ports  # noqa: F401
+from tests.waiting import within
 
 SERVED = """
 from datetime import timedelta
@@ -41,11 +39,11 @@ def test_a_scheduled_run_appears_and_completes(tmp_path: Path, ports: tuple[int,
     with (tmp_path / "log").open("wb") as log:
         try:
             processes.append(subprocess.Popen(server, cwd=tmp_path, env=env, stdout=log, stderr=log))
-            assert _within(lambda: httpx.get(f"{api}/health").status_code == 200, 120), "no server"
+            assert within(lambda: httpx.get(f"{api}/health").status_code == 200, 120), "no server"
             serving = [sys.executable, "served.py"]
             env["PREFECT_API_URL"] = api
             processes.append(subprocess.Popen(serving, cwd=tmp_path, env=env, stdout=log, stderr=log))
-            assert _within(lambda: any(_scheduled_and_completed(api)), 120), "no scheduled run"
+            assert within(lambda: any(_scheduled_and_completed(api)), 120), "no scheduled run"
         finally:
             for process in reversed(processes):
                 process.send_signal(signal.SIGINT)
@@ -56,14 +54,3 @@ def test_a_scheduled_run_appears_and_completes(tmp_path: Path, ports: tuple[int,
 def _scheduled_and_completed(api: str) -> list[bool]:
     runs = httpx.post(f"{api}/flow_runs/filter", json={}).json()
     return [run["auto_scheduled"] and run["state_type"] == "COMPLETED" for run in runs]
-
-
-def _within(condition: Callable[[], bool], seconds: float) -> bool:
-    """Return whether a condition comes true in time; a server that does not answer yet is no failure."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with suppress(httpx.TransportError):
-            if condition():
-                return True
-        time.sleep(1)
-    return False

@@ -7,8 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -69,15 +67,6 @@ def started(folder: Path, *arguments: str, **options: bool) -> subprocess.Popen[
 
 def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
-
-
-def within(condition: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def read_until(process: subprocess.Popen[str], line: str) -> None:
