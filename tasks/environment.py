@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 STATE_DIR = ".learnkernels"
@@ -64,3 +65,8 @@ def scheduled_settings() -> dict[str, str]:
     """
     kept = (*QUIET, *_homes(state_dir()), "MPLBACKEND", "LEARNKERNELS_HOME")
     return {key: os.environ[key] for key in kept if key in os.environ}
+
+
+def without_passwords(text: str) -> str:
+    """Return a text whose addresses name no user and no password, to be shown."""
+    return re.sub(r"//[^/@\s]*@", "//", text)

@@ -18,6 +18,7 @@ from prefect.client.schemas.objects import State
 
 from conf.errors import InputError
 from conf.loading import is_remote
+from tasks.environment import without_passwords
 from tasks.store import atomic_path
 
 CONNECT_SECONDS = 3
@@ -204,7 +205,7 @@ def _endpoint() -> str | None:
 
 def _server() -> str:
     endpoint = _endpoint()
-    return f" at {re.sub(r'//[^/@]*@', '//', endpoint)}" if endpoint else ""
+    return f" at {without_passwords(endpoint)}" if endpoint else ""
 
 
 # Errors --------------------------------------------------------------------------------------------------------------

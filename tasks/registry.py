@@ -28,6 +28,7 @@ from sqlalchemy.exc import SQLAlchemyError
 import kernels
 from conf.errors import InputError
 from kernels.model import Model, listed, load_model
+from tasks.environment import without_passwords
 from tasks.store import atomic_path, file_digest, store_path
 
 CHAMPION, CHALLENGER = "champion", "challenger"
@@ -408,12 +409,8 @@ def _accepting(*codes: str) -> Iterator[None]:
 
 
 def _address() -> str:
-    return _without_passwords(mlflow.get_registry_uri())
+    return without_passwords(mlflow.get_registry_uri())
 
 
 def _first_line(error: Exception) -> str:
-    return _without_passwords(str(error).splitlines()[0])[:200]
-
-
-def _without_passwords(text: str) -> str:
-    return re.sub(r"//[^/@\s]*@", "//", text)
+    return without_passwords(str(error).splitlines()[0])[:200]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from tasks.progress import RunProgress
 from tasks.registry import ModelVersion
-from tasks.tracking import UI
+from tasks.tracking import mlflow_ui
 
 LINE_SECONDS = 5.0
 """Least time between two lines of progress where there is no terminal."""
@@ -112,9 +111,7 @@ class ProgressLines:
 
 def publish_scores(version: ModelVersion, source: str, output: str, scores: Scores) -> None:
     """Show in Prefect what was scored, with which version, and what the predictions look like."""
-    uri = os.environ.get("MLFLOW_TRACKING_URI", "")
-    ui = uri.rstrip("/") if uri.startswith("http") else UI
-    page = f"{ui}/#/models/{quote(version.name, safe='')}/versions/{version.version}"
+    page = f"{mlflow_ui()}/#/models/{quote(version.name, safe='')}/versions/{version.version}"
     lines = [
         f"## {scores.rows:,} rows scored with [{version.name} version {version.version}]({page})",
         "",

@@ -20,7 +20,7 @@ from urllib.error import URLError
 import psutil
 
 from conf.errors import InputError
-from tasks.environment import state_dir
+from tasks.environment import state_dir, without_passwords
 
 LOOPBACK = "127.0.0.1"
 POOL = "learnkernels"
@@ -109,7 +109,8 @@ def serve_ui(prefect_port: int, mlflow_port: int, say: Callable[[str], None]) ->
     """
     if _remote_mlflow():
         raise InputError(
-            f"MLFLOW_TRACKING_URI is the server {os.environ['MLFLOW_TRACKING_URI']}: open that in a browser."
+            f"MLFLOW_TRACKING_URI is the server {without_passwords(os.environ['MLFLOW_TRACKING_URI'])}: open that in a "
+            "browser."
         )
     with _children(say) as start:
         prefect, mlflow = prefect_server(prefect_port), mlflow_server(mlflow_port)
@@ -156,7 +157,7 @@ def serve_up(
         start(*(server for server in (prefect, mlflow) if server is not None))
         for name, server, address in (("Prefect", prefect, api), ("MLflow", mlflow, os.environ["MLFLOW_TRACKING_URI"])):
             if server is None:
-                say(f"{name:8} {address} (not started here)")
+                say(f"{name:8} {without_passwords(str(address))} (not started here)")
         api = api or f"{prefect_server(prefect_port).url}/api"
         start(worker(api, prepare(api, prefect is not None)))
         with _noted(prefect, mlflow):

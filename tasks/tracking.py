@@ -30,6 +30,7 @@ from prefect.states import Crashed
 from conf.errors import InputError
 from conf.schema import CompareConfig
 from tasks.data import DatasetRef
+from tasks.environment import without_passwords
 from tasks.evaluation import FoldsRef
 from tasks.gram import planned_trials
 from tasks.notes import experiment_note, result_note, run_note, sweep_note
@@ -71,17 +72,17 @@ class TrackedRun:
     @property
     def url(self) -> str:
         """Address of its page; for a local store, where `learnkernels ui` shows it."""
-        return f"{_ui()}/{run_path(self.experiment_id, self.run_id)}"
+        return f"{mlflow_ui()}/{run_path(self.experiment_id, self.run_id)}"
 
     @property
     def chart_url(self) -> str:
         """Address of the chart of the experiment's newest comparison."""
-        return f"{_ui()}/{view_path(self.experiment_id)}"
+        return f"{mlflow_ui()}/{view_path(self.experiment_id)}"
 
     @property
     def models_url(self) -> str:
         """Address of the table of the experiment's models, side by side."""
-        return f"{_ui()}/{view_path(self.experiment_id, MODELS, charts=False)}"
+        return f"{mlflow_ui()}/{view_path(self.experiment_id, MODELS, charts=False)}"
 
     @property
     def flow_run_url(self) -> str:
@@ -91,9 +92,10 @@ class TrackedRun:
         return f"{server.rstrip('/')}{pages}/runs/flow-run/{self.flow_run_id}?tab=Artifacts"
 
 
-def _ui() -> str:
+def mlflow_ui() -> str:
+    """Return where the pages of MLflow are; for a local store, where `learnkernels ui` shows it."""
     uri = mlflow.get_tracking_uri()
-    return uri.rstrip("/") if uri.startswith("http") else running_mlflow() or UI
+    return without_passwords(uri).rstrip("/") if uri.startswith("http") else running_mlflow() or UI
 
 
 @contextmanager
@@ -112,8 +114,8 @@ def tracked_run(config: CompareConfig, level: Level, name: str, run_id: str, flo
         experiment_id = _experiment(client, config, run_id if level == "sweep" else None)
     except mlflow.exceptions.MlflowException as error:
         raise InputError(
-            f"MLflow store {mlflow.get_tracking_uri()}: cannot be used ({str(error).splitlines()[0][:200]}); check "
-            "MLFLOW_TRACKING_URI."
+            f"MLflow store {without_passwords(mlflow.get_tracking_uri())}: cannot be used "
+            f"({without_passwords(str(error).splitlines()[0])[:200]}); check MLFLOW_TRACKING_URI."
         ) from None
     _close_abandoned(client, experiment_id)
     tags = {
