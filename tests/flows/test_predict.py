@@ -13,7 +13,7 @@ import pytest
 from mlflow import MlflowClient
 from prefect import flow
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
 from prefect.settings import PREFECT_API_URL
 
 from conf.errors import InputError
@@ -69,8 +69,11 @@ def test_a_flow_scores_with_the_version_that_is_named_and_reports_it():
     assert table.schema.metadata[b"learnkernels.digest"].decode() == result["digest"] == version.digest
     with get_client(sync_client=True) as client:
         (run,) = [run for run in client.read_flow_runs() if run.name.startswith("predict-flowers/1-")]
-        key = ArtifactFilter(key=ArtifactFilterKey(any_=["scoring", "scoring-progress"]))
-        artifacts = {one.key: one.data for one in client.read_artifacts(artifact_filter=key)}
+        wanted = ArtifactFilter(
+            key=ArtifactFilterKey(any_=["scoring", "scoring-progress"]),
+            flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]),
+        )
+        artifacts = {one.key: one.data for one in client.read_artifacts(artifact_filter=wanted)}
     assert run.state.type.value == "COMPLETED"
     assert artifacts["scoring-progress"] == 100.0
     report = artifacts["scoring"]
