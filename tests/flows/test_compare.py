@@ -15,6 +15,8 @@ import pytest
 import yaml
 from mlflow import MlflowClient
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import Running
 from sklearn.datasets import load_diabetes, load_wine
 
@@ -62,7 +64,8 @@ def small(**keys: Any) -> CompareConfig:
 
 def flow_runs(state: str) -> list[Any]:
     with get_client(sync_client=True) as client:
-        return [run for run in client.read_flow_runs() if run.state.type.value == state]
+        newest = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)  # 200 of them
+        return [run for run in newest if run.state.type.value == state]
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +110,9 @@ def test_a_comparison_leaves_the_evidence_in_all_three_places(finished: dict[str
     with get_client(sync_client=True) as prefect:
         flow_run = prefect.read_flow_run(UUID(sweep.data.tags["prefect.flow_run_id"]))
         assert flow_run.name.startswith("small-")
-        task_names = {run.name for run in prefect.read_task_runs()}
-        keys = {artifact.key for artifact in prefect.read_artifacts()}
+        of = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
+        task_names = {run.name for run in prefect.read_task_runs(flow_run_filter=of)}
+        keys = {artifact.key for artifact in prefect.read_artifacts(flow_run_filter=of)}
     assert {"ingest wine", "moments wine repeat 0", "evaluate alignf on diabetes", "track unif on wine"} <= task_names
     assert {"comparison", "comparison-report", "comparison-progress", "mlflow-chart"} <= keys
 

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL
 from pydantic import ValidationError
 
@@ -74,7 +75,11 @@ def test_every_data_set_gets_its_matrices():
         K = np.concatenate([store.rows(shard) for shard in range(store.n_shards)], axis=1)
         np.testing.assert_allclose(K, family.tile(source.X, source.X), rtol=0, atol=1e-12)
     with get_client(sync_client=True) as client:
-        (run,) = [run for run in client.read_flow_runs() if run.name.startswith("small-gram-")]
+        (run,) = [
+            run
+            for run in client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)
+            if run.name.startswith("small-gram-")
+        ]
     assert run.state.type.value == "COMPLETED"
     again = gram(small(), "grams", shard_bytes=SHARD_BYTES)
     assert re.fullmatch(r"wine: 6 matrices of 178 rows, 0 shards written, 4 kept", again["stores"][0])

@@ -14,6 +14,7 @@ from mlflow import MlflowClient
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL
 
 from conf.errors import InputError
@@ -68,7 +69,11 @@ def test_a_flow_scores_with_the_version_that_is_named_and_reports_it():
     assert result["distribution"] == {"prediction": dict(zip(labels.tolist(), counts.tolist(), strict=True))}
     assert table.schema.metadata[b"learnkernels.digest"].decode() == result["digest"] == version.digest
     with get_client(sync_client=True) as client:
-        (run,) = [run for run in client.read_flow_runs() if run.name.startswith("predict-flowers/1-")]
+        (run,) = [
+            run
+            for run in client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)
+            if run.name.startswith("predict-flowers/1-")
+        ]
         wanted = ArtifactFilter(
             key=ArtifactFilterKey(any_=["scoring", "scoring-progress"]),
             flow_run_id=ArtifactFilterFlowRunId(any_=[run.id]),
