@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from contextlib import suppress
 from itertools import product
 from typing import Annotated, Any, Literal
@@ -139,15 +140,87 @@ Parameter = Annotated[Any, BeforeValidator(_as_number)]
 """Value of a parameter of a learner or of a synthetic data set."""
 
 
+def _several(value: Any) -> Any:
+    """Return one value as a list of one; several as they are."""
+    return [value] if isinstance(value, str | int | float) else value
+
+
+def _as_plain_text(value: Any) -> Any:
+    """Return a number as the text that a column of numbers is compared by: 5.0 as 5."""
+    return _as_text(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _from_to(value: Any) -> Any:
+    if isinstance(value, list | tuple) and len(value) != 2:
+        raise ValueError(f"must be one number, or two: [from, to]; got {list(value)}")
+    return value if isinstance(value, list | tuple) else [value, value]
+
+
+Name = Annotated[str, Field(min_length=1)]
+Names = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(_several)]
+Values = Annotated[
+    tuple[Annotated[str, BeforeValidator(_as_plain_text)], ...], Field(min_length=1), BeforeValidator(_several)
+]
+Words = Annotated[int, Field(ge=1, le=10)]
+
+
+class NgramsConfig(Strict):
+    """Texts as counts of n-grams: runs of n words, one sparse feature each."""
+
+    column: Names = Field(
+        description="Column of texts, or several whose counts add up (a missing text is empty, words are lower-cased "
+        "and of two letters or more); or one column of lists of tokens, in which the words of a token are joined by _."
+    )
+    counts: str | None = Field(
+        None, min_length=1, description="Column of lists: how often each token occurs. By default each stands for one."
+    )
+    size: Annotated[tuple[Words, Words], BeforeValidator(_from_to)] = Field(
+        (1, 1), description="Words of an n-gram: 2 takes bigrams alone, [1, 2] single words too."
+    )
+    most_frequent: int | None = Field(
+        None,
+        ge=1,
+        description="Keep that many n-grams of the largest count in all rows together; all by default. Counted before "
+        "rows are drawn by `subsample`; of equal counts the first in the order of the text goes first.",
+    )
+    constant: bool = Field(False, description="Add a feature named constant that is one in every row.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> NgramsConfig:
+        if self.size[1] < self.size[0]:
+            raise ValueError(f"'size' must not fall, got from {self.size[0]} to {self.size[1]} words")
+        if self.counts is not None and (len(self.column) > 1 or self.counts in self.column):
+            raise ValueError(
+                f"'counts' is a column beside the only column of tokens, got {self.counts!r} beside "
+                f"{', '.join(self.column)}; leave it out, or name one 'column'"
+            )
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        return self.column if self.counts is None else (*self.column, self.counts)
+
+
 class DatasetConfig(Strict):
     """One data set: where it lies and how it is read."""
 
-    source: Literal["sklearn", "file", "synthetic"] = Field(
-        description="A set bundled with scikit-learn, a file, or rows drawn from a known distribution."
+    source: Literal["sklearn", "file", "synthetic", "openml"] = Field(
+        description="A set bundled with scikit-learn, a file, rows drawn from a known distribution, or a set of "
+        "OpenML, which is fetched once and kept."
     )
     name: str | None = Field(
         None,
-        description="Name in reports; for `sklearn` and `synthetic` the name of the set, three_sines or relevance.",
+        description="Name in reports; for `sklearn`, `synthetic` and `openml` the name of the set.",
+    )
+    title: str | None = Field(
+        None,
+        alias="label",
+        min_length=1,
+        description="Name in reports, whatever the source; the set's, or the file's without its ending, by default.",
+    )
+    version: int | None = Field(
+        None, ge=1, description="For `openml` only, and needed there: the version of the set of that name."
     )
     path: str | None = Field(
         None, description="Parquet, CSV, Arrow/Feather or LIBSVM file; relative to `data_dir`. For `file` only."
@@ -160,7 +233,9 @@ class DatasetConfig(Strict):
         0, ge=0, description="For `synthetic` only: what the rows are drawn with, whatever the protocol's seed."
     )
     target: str = Field(
-        "target", description="Column to predict. A LIBSVM file, the sklearn and the synthetic sets have their own."
+        "target",
+        description="Column to predict. A LIBSVM file, the sklearn and the synthetic sets have their own; a set of "
+        "OpenML has one by default.",
     )
     positive: Annotated[str | None, BeforeValidator(_as_text)] = Field(
         None,
@@ -168,6 +243,22 @@ class DatasetConfig(Strict):
         "labels used as numbers in a regression.",
     )
     drop: tuple[str, ...] = Field((), description="Columns that are not features.")
+    where: dict[str, Values] = Field(
+        default_factory=dict,
+        description="Column to its value, or to a list of values: rows with another value are left out. Compared as "
+        "text. These columns are no features.",
+    )
+    distinct: bool = Field(
+        False, description="Keep the first of rows that are equal in every feature and in the target."
+    )
+    ngrams: NgramsConfig | None = Field(
+        None, description="Count n-grams of a column of texts or tokens; they are the only features then."
+    )
+    bytes: str | None = Field(
+        None,
+        min_length=1,
+        description="Column of binary values of one length, such as the pixels of images: each byte is a feature.",
+    )
     task: Literal["classification", "regression"] | None = Field(
         None, description="By default a target of text or whole numbers with few values is a classification."
     )
@@ -185,21 +276,55 @@ class DatasetConfig(Strict):
     def _complete(self) -> DatasetConfig:
         if self.source == "file" and self.path is None:
             raise ValueError("source 'file' needs 'path', the file to read")
-        if self.source != "file":
-            if self.path is not None:
-                raise ValueError(f"'path' goes with source 'file'; for source {self.source!r} give 'name'")
+        if self.source != "file" and self.path is not None:
+            raise ValueError(f"'path' goes with source 'file'; for source {self.source!r} give 'name'")
+        if self.source in ("sklearn", "synthetic"):
             names = SklearnName if self.source == "sklearn" else SyntheticName
             valid = names.__args__  # type: ignore[attr-defined]
             if self.name not in valid:
                 raise ValueError(f"source {self.source!r} needs 'name', one of: {', '.join(valid)}; got {self.name!r}")
-        if self.source != "synthetic" and (self.params or self.seed):
-            key = "params" if self.params else "seed"
-            raise ValueError(f"{key!r} goes with source 'synthetic', got source {self.source!r}; leave it out")
+        if self.source == "openml":
+            if self.name is None or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.(),+-]*", self.name):
+                raise ValueError(f"source 'openml' needs 'name', a set's as OpenML writes it; got {self.name!r}")
+            if self.version is None:
+                raise ValueError("source 'openml' needs 'version', a whole number from 1: a set is told by both")
+        return self
+
+    @model_validator(mode="after")
+    def _keys_of_the_source(self) -> DatasetConfig:
+        owners = {
+            "params": ("synthetic",),
+            "seed": ("synthetic",),
+            "version": ("openml",),
+            "where": ("file", "openml"),
+            "ngrams": ("file", "openml"),
+            "bytes": ("file", "openml"),
+        }
+        for key, sources in owners.items():
+            if getattr(self, key) and self.source not in sources:
+                named = f"source {sources[0]!r}" if len(sources) == 1 else f"sources {' and '.join(map(repr, sources))}"
+                raise ValueError(f"{key!r} goes with {named}, got source {self.source!r}; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _columns_once(self) -> DatasetConfig:
+        if self.ngrams is not None and self.bytes is not None:
+            raise ValueError("'ngrams' are the only features, so 'bytes' adds none; leave one of them out")
+        if self.ngrams is not None:
+            key, wanted = "ngrams", self.ngrams.columns
+        else:
+            key, wanted = "bytes", () if self.bytes is None else (self.bytes,)
+        for column in wanted:
+            for other, columns in (("target", (self.target,)), ("where", self.where), ("drop", self.drop)):
+                if column in columns:
+                    raise ValueError(f"column {column!r} of {key!r} is in {other!r} as well; name it in one of them")
         return self
 
     @property
     def label(self) -> str:
-        """Name in reports: `name`, or the file's without its ending; of a synthetic set its parameters too."""
+        """Name in reports: as given, or the set's or file's own; of a synthetic set its parameters too."""
+        if self.title is not None:
+            return self.title
         if self.source == "synthetic":
             settings = self.params | ({"seed": self.seed} if self.seed else {})
             return " ".join([str(self.name), *(f"{key}={value}" for key, value in settings.items())])
@@ -413,8 +538,21 @@ class SplitConfig(Strict):
     """How many rows are drawn, without replacement, for each purpose; the others are not used."""
 
     train: int = Field(ge=2, description="Rows that kernel and predictor are learned on.")
-    validation: int = Field(ge=2, description="Rows that choose Lambda, and parameters that are tuned.")
+    validation: int | None = Field(
+        None, ge=2, description="Rows that choose Lambda, and parameters that are tuned; null where `choose` is given."
+    )
     test: int = Field(ge=2, description="Rows that the error is measured on.")
+
+
+class ChooseConfig(Strict):
+    """A cross-validation within the training rows, in place of rows that are kept aside for validation."""
+
+    folds: int = Field(10, ge=3, le=100, description="Folds of the training rows that validate each other.")
+    once: bool = Field(
+        False,
+        description="Choose on the training rows of the first repeat alone and keep that for all repeats, as some "
+        "papers do; rows that have chosen then test in other repeats, which favours every learner that is tuned.",
+    )
 
 
 class ProtocolConfig(Strict):
@@ -426,6 +564,11 @@ class ProtocolConfig(Strict):
     folds: int | None = Field(5, ge=3, le=100, description="Number of folds; null where there is a split.")
     split: SplitConfig | None = Field(
         None, description="In place of folds: the rows that train, validate and test, drawn anew in each repeat."
+    )
+    choose: ChooseConfig | None = Field(
+        None,
+        description="With a `split` that has no validation rows: Lambda, and parameters that are tuned, are chosen by "
+        "cross-validation within the training rows, and all of these then train.",
     )
     repeats: int = Field(1, ge=1, le=1000, description="Times the folds, or the split, are drawn anew.")
     seed: int = Field(0, ge=0, description="Root of every random choice.")
@@ -446,6 +589,20 @@ class ProtocolConfig(Strict):
             raise ValueError("'folds' is null and there is no 'split'; give one of them")
         return data if split is None else {**data, "folds": None}
 
+    @model_validator(mode="after")
+    def _something_chooses(self) -> ProtocolConfig:
+        if self.choose is not None and self.split is None:
+            raise ValueError(
+                "'choose' goes with 'split', of which it divides the training rows; with folds, one validates"
+            )
+        if self.split is not None and (self.split.validation is None) == (self.choose is None):
+            got = "neither" if self.choose is None else "both"
+            raise ValueError(
+                "a split needs either 'validation' rows or 'choose', a cross-validation of its training rows, got "
+                f"{got}; give one of them"
+            )
+        return self
+
     @field_validator("grid")
     @classmethod
     def _ascending(cls, grid: list[float] | Powers | Spaced) -> list[float] | Powers | Spaced:
@@ -453,6 +610,21 @@ class ProtocolConfig(Strict):
         if values != sorted(set(values)):
             raise ValueError(f"the grid must ascend without repetition, got {values}")
         return grid
+
+
+class BaselineConfig(Strict):
+    """What most would use instead: scikit-learn's GridSearchCV over one Gaussian kernel, on the same trials."""
+
+    gammas: Grid = Field(
+        default_factory=lambda: Powers.model_validate({"base": 4, "from": -3, "to": 3}),
+        description="Bandwidths to try, as multiples of 1 / (features x variance), scikit-learn's 'scale': "
+        f"{GRID_FORMS}.",
+    )
+    grid: Grid = Field(
+        default_factory=lambda: Powers.model_validate({"base": 8, "from": -1, "to": 4}),
+        description=f"C of SVC, and 1 / alpha of KernelRidge, to try: {GRID_FORMS}.",
+    )
+    absolute: bool = Field(False, description="The bandwidths are gamma itself, and not multiples.")
 
 
 class DaskConfig(Strict):
@@ -502,6 +674,11 @@ class CompareConfig(Strict):
     predictor: PredictorName = Field(
         "auto", description="Second stage; auto is svm for classification and krr for regression."
     )
+    baseline: BaselineConfig | None = Field(
+        None,
+        description="Also measure what most would use instead: scikit-learn's GridSearchCV over one Gaussian kernel; "
+        "{} for its defaults.",
+    )
     protocol: ProtocolConfig = Field(
         default_factory=lambda: ProtocolConfig.model_validate({}), description="How errors are measured."
     )
@@ -521,6 +698,20 @@ class CompareConfig(Strict):
                 "into the configuration that 'learnkernels gram' makes the matrices from"
             )
         return kernels
+
+    @model_validator(mode="after")
+    def _chosen_by_error(self) -> CompareConfig:
+        for learner in self.learners:
+            if self.protocol.choose is not None and learner.tune and learner.tune_by == "alignment":
+                raise ValueError(
+                    f"learner {learner.title}: 'tune_by: alignment' needs validation rows, and 'protocol.choose' has "
+                    "none; give the split 'validation' rows, or set 'tune_by: error'"
+                )
+        if self.baseline is not None and "GridSearchCV" in [learner.title for learner in self.learners]:
+            raise ValueError(
+                "a learner is labelled GridSearchCV, the name of the baseline in reports; label it otherwise"
+            )
+        return self
 
     @field_validator("datasets")
     @classmethod

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from prefect import task
+from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from scipy import sparse
 
@@ -21,9 +24,11 @@ from kernels import Target
 from kernels.families.base import Rows
 from kernels.targets import Task
 from tasks.locations import Location, failed_in_transfer, locate
+from tasks.openml import read_openml
 from tasks.readers import READERS, read_bundled
 from tasks.store import atomic_path, store_path
 from tasks.synthetic import read_synthetic
+from tasks.text import select_ngrams
 
 FEW_VALUES = 20
 """A target of at most this many distinct whole numbers is taken for class labels unless the task is given."""
@@ -114,20 +119,51 @@ def ingest(config: DatasetConfig, data_dir: str, seed: int) -> DatasetRef:
     InputError
         The source is missing, a column is not numeric or not finite, the target does not suit the task.
     """
-    dataset = load_source(config, data_dir, seed)
-    return store_dataset(dataset, config.label, config.path or f"{config.source}:{config.label}")
+    dataset = load_source(config, data_dir, seed, _log)
+    return store_dataset(dataset, config.label, _origin(config))
 
 
-def load_source(config: DatasetConfig, data_dir: str = ".", seed: int = 0) -> Dataset:
-    """Return the data set of a configuration, read, checked, subsampled and scaled."""
+def _log(sentence: str) -> None:
+    get_run_logger().warning("%s", sentence)
+
+
+def _origin(config: DatasetConfig) -> str:
+    if config.source == "openml":
+        return f"openml:{config.name} version {config.version}"
+    return config.path or f"{config.source}:{config.label}"
+
+
+def load_source(
+    config: DatasetConfig, data_dir: str = ".", seed: int = 0, tell: Callable[[str], None] = warnings.warn
+) -> Dataset:
+    """Return the data set of a configuration, read, checked, subsampled and scaled.
+
+    Parameters
+    ----------
+    config : DatasetConfig
+        What to read, and how.
+    data_dir : str
+        Where relative paths start.
+    seed : int
+        Draws the rows of `subsample`.
+    tell : callable
+        Is given a sentence where something is worth knowing and not wrong.
+
+    Notes
+    -----
+    In this order: rows of `where`, rows without missing values, distinct rows, the most frequent n-grams of these rows,
+    checks, rows drawn by `subsample`, scaling.
+    """
     where = f"data set {config.label}"
     if config.source == "sklearn":
         X, y, features = read_bundled(str(config.name))
     elif config.source == "synthetic":
         X, y, features = read_synthetic(str(config.name), config.params, config.seed, config.drop, where)
+    elif config.source == "openml":
+        X, y, features = read_openml(config, where, tell)
     else:
         location = source_location(config, data_dir)
-        X, y, features = READERS[location.suffix](location, config.target, config.drop, where)
+        X, y, features = READERS[location.suffix](location, config, where)
     if config.missing == "drop":
         y = _column_values(y)
         complete = _complete_rows(X) & _present(y)
@@ -136,6 +172,12 @@ def load_source(config: DatasetConfig, data_dir: str = ".", seed: int = 0) -> Da
                 f"{where}: no row is complete, so 'missing: drop' leaves none; leave columns out with 'drop'."
             )
         X, y = X[np.flatnonzero(complete)], y[complete]
+    if config.distinct:
+        y = _column_values(y)
+        first = _first_of_equals(X, y)
+        X, y = X[first], y[first]
+    if config.ngrams is not None:
+        X, features = select_ngrams(X, features, config.ngrams)
     target = _target(y, config, where)
     _require_finite(X, features, where)
     if config.subsample is not None and config.subsample < len(target):
@@ -260,6 +302,23 @@ def _complete_rows(X: Any) -> np.ndarray:
         incomplete = np.unique(X.tocoo().row[~np.isfinite(X.tocoo().data)])
         return ~np.isin(np.arange(X.shape[0]), incomplete)
     return np.asarray(np.isfinite(X).all(axis=1))
+
+
+def _first_of_equals(X: Any, y: np.ndarray) -> np.ndarray:
+    """Return the positions, ascending, of the first of the rows that are equal in every feature and in the target."""
+    labels = [str(value).encode() for value in y.tolist()]
+    if sparse.issparse(X):
+        X = sparse.csr_matrix(X, copy=True)
+        X.sum_duplicates()
+        X.eliminate_zeros()
+        rows = ((X.indices[a:b].tobytes(), X.data[a:b].tobytes()) for a, b in itertools.pairwise(X.indptr))
+    else:
+        rows = (((row + 0.0).tobytes(), b"") for row in X)  # -0 is 0
+    seen: dict[bytes, int] = {}
+    for position, (label, (one, other)) in enumerate(zip(labels, rows, strict=True)):
+        key = hashlib.sha256(b"%d,%d," % (len(one), len(other)) + one + other + label).digest()
+        seen.setdefault(key, position)
+    return np.fromiter(seen.values(), dtype=np.intp, count=len(seen))
 
 
 def _guess_task(values: np.ndarray) -> Task:

@@ -165,6 +165,10 @@ def test_parameters_of_a_learner_are_numbers_where_they_look_like_some(conf: Pat
         "kernels.0={family: laplacian, sigmas: {from: 1e-3, to: 10, count: 5, spacing: log}}",
         "protocol.split={train: 10, validation: 10, test: 20}",
         "datasets.0={source: synthetic, name: relevance, params: {gamma: 1e-1}, seed: 3}",
+        "datasets.0={source: openml, name: kin8nm, version: 1, label: kinematics, distinct: true}",
+        "datasets.0={source: file, path: x.csv, where: {a: 1, b: [x, 2.5], c: true}, bytes: image}",
+        "datasets.0={source: file, path: x.csv, ngrams: {column: t, counts: n, size: 2, most_frequent: 9}}",
+        "datasets.0={source: file, path: x.csv, ngrams: {column: [t, u], size: [1, 2], constant: true}}",
     ],
 )
 def test_a_configuration_survives_its_own_dump(conf: Path, change: str):
@@ -265,6 +269,70 @@ def test_every_key_is_described():
         ),
         ("datasets.0.params={rows: 10}", "datasets.0: 'params' goes with source 'synthetic', got source 'sklearn'"),
         ("datasets.0.seed=1", "datasets.0: 'seed' goes with source 'synthetic', got source 'sklearn'; leave it out"),
+        (
+            "datasets.0={source: openml, version: 1}",
+            "source 'openml' needs 'name', a set's as OpenML writes it; got None",
+        ),
+        ("datasets.0={source: openml, name: ../x, version: 1}", "source 'openml' needs 'name', .*; got '../x'"),
+        ("datasets.0={source: openml, name: kin8nm}", "source 'openml' needs 'version', a whole number from 1"),
+        ("datasets.0={source: openml, name: kin8nm, version: 0}", "datasets.0.version: .* than or equal to 1, got 0"),
+        ("datasets.0={source: openml, name: kin8nm, version: active}", "datasets.0.version: .*valid integer"),
+        (
+            "datasets.0={source: openml, name: x, version: 1, path: x.csv}",
+            "'path' goes with source 'file'; for source 'op",
+        ),
+        (
+            "datasets.0={source: file, path: x.csv, version: 1}",
+            "'version' goes with source 'openml', got source 'file'; l",
+        ),
+        (
+            "datasets.0.where={a: 1}",
+            "'where' goes with sources 'file' and 'openml', got source 'sklearn'; leave it out",
+        ),
+        ("datasets.0.ngrams={column: a}", "'ngrams' goes with sources 'file' and 'openml', got source 'sklearn'"),
+        ("datasets.0.bytes=a", "'bytes' goes with sources 'file' and 'openml', got source 'sklearn'"),
+        ("datasets.0={source: file, path: x.csv, where: {a: []}}", "datasets.0.where.a: Tuple should have at least 1"),
+        (
+            "datasets.0={source: file, path: x.csv, where: {a: [{}]}}",
+            "datasets.0.where.a.0: Input should be a valid str",
+        ),
+        (
+            "datasets.0={source: file, path: x.csv, where: a}",
+            "datasets.0.where: Input should be a valid dictionary, got",
+        ),
+        ("datasets.0={source: file, path: x.csv, ngrams: {}}", "datasets.0.ngrams.column: is required and missing"),
+        (
+            "datasets.0={source: file, path: x.csv, ngrams: {column: a, sise: 2}}",
+            "datasets.0.ngrams: unknown key 'sise'; did you mean 'size'",
+        ),
+        (
+            "datasets.0={source: file, path: x.csv, ngrams: {column: a, size: [1, 2, 3]}}",
+            r"datasets.0.ngrams.size: must be one number, or two: \[from, to\]; got \[1, 2, 3\]",
+        ),
+        (
+            "datasets.0={source: file, path: x.csv, ngrams: {column: a, size: [3, 2]}}",
+            "datasets.0.ngrams: 'size' must not fall, got from 3 to 2 words",
+        ),
+        (
+            "datasets.0={source: file, path: x.csv, ngrams: {column: a, size: 0}}",
+            "datasets.0.ngrams.size: .* greater than or equal to 1, got 0",
+        ),
+        (
+            "datasets.0={source: file, path: x.csv, ngrams: {column: [a, b], counts: n}}",
+            "'counts' is a column beside the only column of tokens, got 'n' beside a, b; leave it out, or name one",
+        ),
+        (
+            "datasets.0={source: file, path: x.csv, ngrams: {column: target}}",
+            "column 'target' of 'ngrams' is in 'target' as well; name it in one of them",
+        ),
+        (
+            "datasets.0={source: file, path: x.csv, bytes: a, drop: [a]}",
+            "column 'a' of 'bytes' is in 'drop' as well; name it in one of them",
+        ),
+        (
+            "datasets.0={source: file, path: x.csv, bytes: a, ngrams: {column: b}}",
+            "'ngrams' are the only features, so 'bytes' adds none; leave one of them out",
+        ),
         ("kernels.0.gammas.from=9", "kernels.0.gammas: 'to' must not be below 'from', got from 9 to 3"),
         ("kernels.0.family=gausian", "'gausian' is not valid, did you mean 'gaussian'"),
         ("kernels.0={family: polynomial}", "kernels.0.degrees: is required and missing"),
@@ -316,6 +384,23 @@ def test_two_data_sets_may_not_share_a_name():
     twice = {**MINIMAL, "datasets": [{"source": "file", "path": "a/x.csv"}, {"source": "file", "path": "b/x.parquet"}]}
     with pytest.raises(ValidationError, match="data set x appears more than once; give each its own 'name'"):
         CompareConfig.model_validate(twice)
+
+
+def test_a_set_is_called_by_its_label_its_name_or_its_file():
+    def label(**keys: object) -> str:
+        return DatasetConfig.model_validate(keys).label
+
+    assert label(source="openml", name="kin8nm", version=1) == "kin8nm"
+    assert label(source="openml", name="kin8nm", version=1, label="kinematics") == "kinematics"
+    assert label(source="file", path="a/x.csv") == "x"
+    assert label(source="file", path="a/x.csv", name="y", label="z") == "z"
+    assert label(source="synthetic", name="relevance", params={"gamma": 5}, label="five") == "five"
+
+
+def test_values_of_where_are_text_as_columns_are_compared():
+    where = {"a": 1, "b": [2.0, 2.5], "c": True, "d": "x", "e": ["x", 7]}
+    config = DatasetConfig.model_validate({"source": "file", "path": "x.csv", "where": where})
+    assert config.where == {"a": ("1",), "b": ("2", "2.5"), "c": ("True",), "d": ("x",), "e": ("x", "7")}
 
 
 def test_a_numeric_positive_label_is_text():

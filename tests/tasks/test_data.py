@@ -10,12 +10,15 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+import yaml
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 
 from conf.errors import InputError
 from conf.schema import DatasetConfig
 from tasks.data import dataset_digest, load_dataset, load_source, store_dataset
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -140,18 +143,29 @@ def test_the_digest_sees_content_and_not_the_place(frame: pd.DataFrame, tmp_path
     assert dataset_digest(load_source(config("one.parquet"), str(tmp_path))) != dataset_digest(two)
 
 
+REPLACED = {
+    "text": ["red"] * 30,
+    "lists": [[1.0]] * 30,
+    "uneven": [b"ab", b"a"] * 15,
+    "empty": [b""] * 30,
+    "no bytes": [None] + [b"ab"] * 29,
+}
+
+
 def spoil(frame: pd.DataFrame, what: str) -> pd.DataFrame:
     if what == "nan":
         frame.loc[[3, 4], "a"] = np.nan
         frame.loc[7, "c"] = np.inf
-    elif what == "text":
-        frame["b"] = "red"
     elif what == "one class":
         frame["target"] = "yes"
     elif what == "no label":
         frame.loc[5, "target"] = None
     elif what == "no feature":
         frame = frame[["target"]]
+    elif what in REPLACED:
+        frame["b"] = REPLACED[what]
+    elif what == "apart":
+        frame["part"] = np.where(frame["b"] == 1, "y", "x")
     elif what == "nan target":
         frame["target"] = np.arange(30) / 7
         frame.loc[2, "target"] = np.nan
@@ -169,6 +183,18 @@ def spoil(frame: pd.DataFrame, what: str) -> pd.DataFrame:
         ("no feature", {}, "leaves 30 rows and 0 feature columns"),
         ("", {"target": "zz"}, "target 'zz' is not a column of data.parquet; it has a, b, c, target"),
         ("", {"drop": ["zz"]}, "drop 'zz' is not a column of data.parquet"),
+        ("", {"where": {"zz": 1}}, "where 'zz' is not a column of data.parquet"),
+        ("", {"where": {"b": [1, 9]}}, "no row has '9' in column 'b' of 'where'; it holds '0', '1', '2', '3', '4'"),
+        ("", {"where": {"a": "x"}}, r"no row has 'x' in column 'a' of 'where'; it holds .*, \.\.\. \(30 values\)"),
+        ("apart", {"where": {"b": 1, "part": "x"}}, "no row has the values of 'where' in all its columns"),
+        ("lists", {"where": {"b": 1}}, "column 'b' of 'where' is list<.*>; name one of text or numbers"),
+        ("", {"where": {"a": 0.126, "b": 4, "c": 0.640}}, "leaves 1 rows and 0 feature columns"),
+        ("", {"bytes": "zz"}, "bytes 'zz' is not a column of data.parquet"),
+        ("", {"bytes": "b"}, r"column 'b' of 'bytes' is not binary \(int"),
+        ("uneven", {"bytes": "b"}, "column 'b' of 'bytes' holds values of 1 to 2 bytes; all must have one length"),
+        ("empty", {"bytes": "b"}, "column 'b' of 'bytes' holds values of 0 to 0 bytes; all must have one length"),
+        ("no bytes", {"bytes": "b"}, "column 'b' of 'bytes' is missing in 1 of 30 rows"),
+        ("", {"ngrams": {"column": "zz"}}, "ngrams 'zz' is not a column of data.parquet"),
         ("", {"task": "regression"}, r"target 'target' is text \('no', 'yes'\), which a regression cannot use"),
         ("", {"positive": "maybe"}, "'positive' must be one of several values of the target, got 'maybe'.*'no', 'yes'"),
     ],
@@ -227,6 +253,108 @@ def test_a_file_of_which_no_row_is_complete_is_refused(frame: pd.DataFrame, tmp_
         load_source(config("data.parquet", missing="drop"), str(tmp_path))
 
 
+@pytest.mark.parametrize("ending", [".parquet", ".csv", ".feather"])
+def test_where_keeps_rows_by_text_and_numbers(frame: pd.DataFrame, tmp_path: Path, ending: str):
+    frame["part"] = np.where(frame["c"] > 0, "one", "two")
+    frame["half"] = frame["b"] / 2
+    frame["flag"] = frame["a"] > -0.5
+    write(frame, tmp_path / f"data{ending}")
+    for where, kept in (
+        ({"part": "one"}, frame["part"] == "one"),
+        ({"b": [1, 3]}, frame["b"].isin([1, 3])),
+        ({"b": "1", "half": [0.5, 2.0]}, frame["b"] == 1),
+        ({"half": [1, 1.5]}, frame["b"].isin([2, 3])),
+        ({"flag": False}, ~frame["flag"]),
+        ({"target": "yes", "part": ["one", "two"]}, frame["target"] == "yes"),
+    ):
+        left = [name for name in ("b", "c", "half") if name not in where]
+        dataset = load_source(
+            config(f"data{ending}", where=where, target="a", drop=["part", "flag", "target"]), str(tmp_path)
+        )
+        assert dataset.features == tuple(left)
+        np.testing.assert_array_equal(dataset.X, frame.loc[kept, left].to_numpy(float))
+        np.testing.assert_array_equal(dataset.target.values, frame.loc[kept, "a"])
+
+
+def test_where_may_choose_among_the_classes_and_leaves_out_what_is_missing(frame: pd.DataFrame, tmp_path: Path):
+    frame["target"] = ["x", "y", "z", None, "x"] * 6
+    frame["part"] = ["p", "p", None] * 10
+    write(frame, tmp_path / "data.parquet")
+    dataset = load_source(config("data.parquet", where={"target": ["x", "y"], "part": "p"}), str(tmp_path))
+    kept = frame["target"].isin(["x", "y"]) & (frame["part"] == "p")
+    assert dataset.features == ("a", "b", "c")
+    assert dataset.target.classes == ("x", "y")
+    np.testing.assert_array_equal(dataset.X, frame.loc[kept, ["a", "b", "c"]].to_numpy(float))
+
+
+def test_where_reads_dictionaries_as_what_they_hold(frame: pd.DataFrame, tmp_path: Path):
+    names = [f"part {i}" for i in range(128)]  # as many as an int8 has codes for, and one more for what is missing
+    frame["part"] = pd.Categorical.from_codes([-1, *range(99, 128)], names)
+    write(frame, tmp_path / "data.parquet")
+    dataset = load_source(
+        config("data.parquet", where={"part": ["part 127", "part 120"]}, target="c", drop=["target"]), str(tmp_path)
+    )
+    np.testing.assert_array_equal(dataset.X, frame.loc[[22, 29], ["a", "b"]].to_numpy(float))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_of_equal_rows_the_first_stays(tmp_path: Path, kind: str):
+    rng = np.random.default_rng(1)
+    X, y = rng.integers(-1, 2, (200, 3)).astype(float), rng.integers(0, 2, 200)
+    frame = pd.DataFrame(X, columns=["a", "b", "c"]).assign(target=y)
+    if kind == "dense":
+        signed = frame.copy()
+        signed.loc[::3, ["a", "b", "c"]] = signed.loc[::3, ["a", "b", "c"]].replace(0.0, -0.0)
+        write(signed, tmp_path / "data.parquet")
+        dataset = load_source(config("data.parquet", distinct=True), str(tmp_path))
+    else:
+        dump_svmlight_file(X, y, str(tmp_path / "data.libsvm"))
+        dataset = load_source(config("data.libsvm", distinct=True), str(tmp_path))
+    expected = frame.drop_duplicates()
+    X = dataset.X.toarray() if sparse.issparse(dataset.X) else dataset.X
+    np.testing.assert_array_equal(X, expected[["a", "b", "c"]].to_numpy())
+    np.testing.assert_array_equal(dataset.target.values, expected["target"])
+
+
+def test_rows_that_differ_in_a_dropped_column_alone_are_equal(frame: pd.DataFrame, tmp_path: Path):
+    twice = pd.concat([frame, frame], ignore_index=True)
+    twice["row"] = np.arange(60)
+    write(twice, tmp_path / "data.parquet")
+    dataset = load_source(config("data.parquet", distinct=True, drop=["row"]), str(tmp_path))
+    np.testing.assert_array_equal(dataset.X, frame[["a", "b", "c"]].to_numpy(float))
+    assert load_source(config("data.parquet", distinct=True), str(tmp_path)).X.shape == (60, 4)
+
+
+@pytest.mark.parametrize("kind", [pa.binary(3), pa.binary(), pa.large_binary()])
+def test_bytes_become_features_in_their_place(tmp_path: Path, kind: pa.DataType):
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 3), dtype=np.uint8)
+    columns = {
+        "a": np.arange(20.0),
+        "image": pa.array([row.tobytes() for row in pixels], kind),
+        "b": np.ones(20),
+        "target": [0, 1] * 10,
+    }
+    table = pa.table(columns)
+    pyarrow.parquet.write_table(pa.concat_tables([table[:7], table[7:]]), tmp_path / "data.parquet", row_group_size=6)
+    dataset = load_source(config("data.parquet", bytes="image", where={"target": 1}, target="a"), str(tmp_path))
+    assert dataset.features == ("image_0", "image_1", "image_2", "b")
+    np.testing.assert_array_equal(dataset.X[:, :3], pixels[1::2])
+    with pytest.raises(InputError, match=r"column 'image' is not numeric .*'bytes: image'"):
+        load_source(config("data.parquet"), str(tmp_path))
+    pyarrow.parquet.write_table(table.append_column("image_1", table["a"]), tmp_path / "data.parquet")
+    with pytest.raises(InputError, match="column 'image_1' has the name of a feature that 'image' becomes; rename it"):
+        load_source(config("data.parquet", bytes="image"), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("where", {"f0": 1}), ("bytes", "f0"), ("ngrams", {"column": "f0"}), ("drop", ["f0"])]
+)
+def test_keys_that_name_columns_do_not_go_with_files_without_names(tmp_path: Path, key: str, value: object):
+    (tmp_path / "data.libsvm").write_text("1 1:2\n-1 1:3\n")
+    with pytest.raises(InputError, match=f"'{key}' does not go with data.libsvm, whose columns have no names"):
+        load_source(config("data.libsvm", **{key: value}), str(tmp_path))
+
+
 def test_missing_unreadable_and_unknown_files_are_named(tmp_path: Path):
     with pytest.raises(InputError, match=r"there is no file .*gone\.csv"):
         load_source(config("gone.csv"), str(tmp_path))
@@ -249,6 +377,39 @@ def test_sparse_rows_are_not_filled_by_scaling(tmp_path: Path):
             load_source(config("data.libsvm", scale=scale), str(tmp_path))
     dump_svmlight_file(np.abs(X), [0, 1, 0] * 4, str(tmp_path / "data.libsvm"))
     assert load_source(config("data.libsvm", scale="unit"), str(tmp_path)).X.max() == 1.0
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "shape"),
+    [
+        ("splice_libsvm", {"drop": ["part"]}, (3175, 60)),
+        ("splice_libsvm", {"drop": ["part"], "distinct": True}, (2991, 60)),
+        ("splice_libsvm", {"where": {"part": "train"}}, (1000, 60)),
+        ("raetsch_breast-cancer", {}, (277, 9)),
+        ("raetsch_breast-cancer", {"distinct": True}, (263, 9)),
+        ("raetsch_image", {"distinct": True}, (2086, 18)),
+        ("mnist", {"where": {"part": "test", "target": [3, 8]}, "bytes": "image"}, (1010 + 974, 784)),
+    ],
+)
+def test_real_files_have_the_sizes_that_are_printed(
+    shared_data: Path, name: str, keys: dict[str, object], shape: tuple[int, int]
+):
+    assert load_source(config(f"{name}.parquet", **keys), str(shared_data)).X.shape == shape
+
+
+def test_every_data_set_of_the_papers_can_be_read(shared_data: Path):
+    catalogue = yaml.safe_load((ROOT / "conf" / "papers" / "datasets.yaml").read_text())
+    texts = {"sentiment": {"column": "tokens", "counts": "counts", "size": 2, "most_frequent": 50}}
+    texts["reuters21578"] = {"column": "title", "most_frequent": 50}
+    for name, entry in catalogue["sets"].items():
+        assert set(entry) <= {"file", "openml"}
+        for source, keys in entry.items():
+            found = DatasetConfig.model_validate(
+                {"label": name, **keys, "ngrams": texts.get(str(keys.get("path")).split(".")[0])}
+            )
+            assert (found.source, found.label) == (source, name)
+            if source == "file" and name != "mnist":
+                assert load_source(found, str(shared_data)).X.shape[0] >= 195
 
 
 def test_real_ionosphere_file(shared_data: Path):
