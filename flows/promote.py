@@ -141,4 +141,4 @@ def _errors_of(role: str, config: CompareConfig, ref: DatasetRef, pool: DaskPool
         for repeat in range(repeats)
     ]
     progress.start(f"{role}: {learner.title}")
-    return evaluate_learner(ref, moments, learner, config, progress.advance)
+    return evaluate_learner(ref, moments, learner, config, pool, progress.advance)

@@ -88,7 +88,7 @@ def train(
             moments.append(compute_moments(ref, config, repeat, pool, progress.advance))
         for candidate in config.learners:
             progress.start(f"{ref.name}: {candidate.title}")
-            results.append(evaluate_learner(ref, moments, candidate, config, progress.advance))
+            results.append(evaluate_learner(ref, moments, candidate, config, pool, progress.advance))
         choice = choose(config, results)
         progress.start(f"{ref.name}: {choice.learner.title} on all rows")
         fitted = fit_on_all_rows(ref, moments[0], choice, config, pool, progress.advance)

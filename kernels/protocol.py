@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -27,13 +27,15 @@ class Trial:
     index : int
         Position among the trials.
     training : tuple of int
-    validation, test : int
+    validation : int or None
+        None where the training folds validate each other, see `inner_trials`.
+    test : int
         Folds; disjoint, together all that are used.
     """
 
     index: int
     training: tuple[int, ...]
-    validation: int
+    validation: int | None
     test: int
 
 
@@ -70,6 +72,38 @@ class FoldResult:
     edge: bool
     n_train: int
     n_test: int
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What validation errors choose.
+
+    Attributes
+    ----------
+    errors : ndarray of shape (n_candidates, L)
+        Of each candidate along the grid; NaN for those that were not compared by error.
+    candidate, position : int
+        Of the lowest one; the first of equal ones along the grid, then along the candidates.
+    regularisation : float
+        Lambda at that position.
+    """
+
+    errors: np.ndarray
+    candidate: int
+    position: int
+    regularisation: float
+
+    @classmethod
+    def of(cls, errors: np.ndarray, grid: Sequence[float]) -> Selection:
+        """Return what a table of errors chooses."""
+        comparable = np.where(np.isnan(errors), np.inf, errors)
+        position, candidate = divmod(int(comparable.T.argmin()), len(errors))
+        return cls(errors, candidate, position, float(grid[position]))
+
+    @property
+    def edge(self) -> bool:
+        """Whether it lies on the grid's edge and the error was still falling there."""
+        return _still_falling(self.errors[self.candidate], self.position)
 
 
 class Hypotheses(Protocol):
@@ -310,15 +344,20 @@ def assign_split(target: Target, train: int, validation: int, test: int, seed: i
     The rows of each class, in random order, are spread evenly over the line that the parts are cut from: row r of n at
     ``(r + 1/2) / n``.
     """
-    sizes = {"train": train, "validation": validation, "test": test}
+    return _drawn(target, {"train": train, "validation": validation, "test": test}, seed)
+
+
+def _drawn(target: Target, sizes: Mapping[str, int], seed: int) -> np.ndarray:
+    """Return which part each row is drawn for, training rows first, or -1 for rows that are not used."""
     for name, size in sizes.items():
         if size < 2:
             raise ValueError(f"{name} must be at least 2 rows, got {size}.")
-    wanted = train + validation + test
+    *first, last = sizes
+    wanted, train = sum(sizes.values()), sizes["train"]
     if wanted > len(target):
         raise ValueError(
-            f"train, validation and test must together be at most the {len(target)} rows there are, got {train} + "
-            f"{validation} + {test} = {wanted}; draw fewer."
+            f"{', '.join(first)} and {last} must together be at most the {len(target)} rows there are, got "
+            f"{' + '.join(map(str, sizes.values()))} = {wanted}; draw fewer."
         )
     order = np.random.default_rng(seed).permutation(len(target))
     if target.task == "classification":
@@ -336,9 +375,9 @@ def assign_split(target: Target, train: int, validation: int, test: int, seed: i
                 f"each class must have at least one training row, got none of class {target.classes[rare]!r}, "
                 f"{counts[rare]} of {len(target)} rows, among {train}; train on more rows or leave that class out."
             )
-    folds = np.full(len(target), -1, dtype=np.intp)
-    folds[order[:wanted]] = np.repeat([0, 1, 2], list(sizes.values()))
-    return folds
+    parts = np.full(len(target), -1, dtype=np.intp)
+    parts[order[:wanted]] = np.repeat(np.arange(len(sizes)), list(sizes.values()))
+    return parts
 
 
 def split_trial() -> Trial:
@@ -349,6 +388,70 @@ def split_trial() -> Trial:
     Afkanpour, Szepesvari, Bowling (2013), Machine Learning 91:305-324, section 3.
     """
     return Trial(index=0, training=(0,), validation=1, test=2)
+
+
+def assign_nested_split(target: Target, train: int, test: int, n_folds: int, seed: int) -> np.ndarray:
+    """Return what each row is drawn for, where a cross-validation of the training rows chooses.
+
+    Parameters
+    ----------
+    target : Target
+        Of all m rows.
+    train, test : int
+        Rows to draw, each at least 2.
+    n_folds : int
+        Folds of the training rows, at least 3.
+    seed : int
+        Of the draw and of the folds.
+
+    Returns
+    -------
+    folds : ndarray of int of shape (m,)
+        0 to ``n_folds - 1`` for training rows, `n_folds` for test rows, -1 for rows that are not used.
+
+    Raises
+    ------
+    ValueError
+        As `assign_split`, and as `assign_folds` for the training rows.
+    """
+    drawn = _drawn(target, {"train": train, "test": test}, seed)
+    training = np.flatnonzero(drawn == 0)
+    try:
+        inner = assign_folds(target.take(training), n_folds, seed)
+    except ValueError as error:
+        raise ValueError(f"of the {train} training rows, {error}") from None
+    folds = np.where(drawn == 1, n_folds, -1)
+    folds[training] = inner
+    return folds
+
+
+def nested_split_trial(n_folds: int) -> Trial:
+    """Return the one trial of `assign_nested_split`: `n_folds` folds train and validate each other, the next one tests.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2009), NIPS 22, section 4.1; (2009), UAI, section 5.2.
+    """
+    return Trial(index=0, training=tuple(range(n_folds)), validation=None, test=n_folds)
+
+
+def inner_trials(trial: Trial) -> list[Trial]:
+    """Return the trials that choose for one without a validation fold: each training fold validates once.
+
+    Parameters
+    ----------
+    trial : Trial
+        One without a validation fold.
+
+    Returns
+    -------
+    inner : list of Trial
+        The validation fold is the one to test, too.
+    """
+    return [
+        Trial(index=i, training=tuple(f for f in trial.training if f != fold), validation=fold, test=fold)
+        for i, fold in enumerate(trial.training)
+    ]
 
 
 def evaluate(
@@ -398,33 +501,96 @@ def evaluate(
     """
     if by not in ("error", "alignment"):
         raise ValueError(f"by must be error or alignment, got {by!r}.")
-    errors, considered = {}, list(range(len(candidates)))
+    if trial.validation is None:
+        raise ValueError("a trial without a validation fold has nothing to choose by; use select_by_cross_validation.")
     with blas_threads_for(len(training)):
+        validation = np.flatnonzero(folds == trial.validation)
+        considered = list(range(len(candidates)))
         if by == "alignment":
-            considered = [_most_aligned(candidates, X, target, np.flatnonzero(folds == trial.validation))]
-        for fold in (trial.validation, trial.test):
-            rows = np.flatnonzero(folds == fold)
-            held_out = target.take(rows)
-            errors[fold] = np.array([[held_out.error(p) for p in candidates[c].predict(X[rows])] for c in considered])
-    # Candidates by grid; the first of equal ones along the grid, then along the candidates.
-    position, best = divmod(int(errors[trial.validation].T.argmin()), len(considered))
-    candidate = considered[best]
-    validation, grid = errors[trial.validation][best], candidates[candidate].grid
-    candidate_errors = np.full((len(candidates), validation.size), np.nan)
-    candidate_errors[considered] = errors[trial.validation]
-    test = target.take(np.flatnonzero(folds == trial.test))
+            considered = [_most_aligned(candidates, X, target, validation)]
+        errors = np.full((len(candidates), len(candidates[0].grid)), np.nan)
+        for c in considered:
+            errors[c] = _errors(candidates[c], X, target, validation)
+    selection = Selection.of(errors, candidates[0].grid)
+    return outcome(candidates[selection.candidate], selection.position, selection, X, target, training, folds, trial)
+
+
+def select_by_cross_validation(
+    fits: Iterable[tuple[Trial, Sequence[Hypotheses]]], X: Rows, target: Target, folds: np.ndarray
+) -> Selection:
+    """Return candidate and regularisation of the lowest mean error over the folds that validate each other.
+
+    Parameters
+    ----------
+    fits : iterable of (Trial, sequence of Hypotheses)
+        Each of `inner_trials` with the candidates that were fitted on its training folds, the same ones in the same
+        order. Consumed one at a time, so that no more than one set of predictors need be alive.
+    X : ndarray or CSR matrix of shape (n, d)
+        All rows. Not modified.
+    target : Target
+        Of all rows.
+    folds : ndarray of shape (n,)
+        Fold of each row.
+
+    Returns
+    -------
+    selection : Selection
+        Of the means over the folds.
+    """
+    tables, grid = [], []
+    for trial, candidates in fits:
+        rows = np.flatnonzero(folds == trial.validation)
+        grid = list(candidates[0].grid)
+        with blas_threads_for(int(np.isin(folds, trial.training).sum())):
+            tables.append(np.array([_errors(of, X, target, rows) for of in candidates]))
+    return Selection.of(np.mean(tables, axis=0), grid)
+
+
+def outcome(
+    fitted: Hypotheses,
+    position: int,
+    selection: Selection,
+    X: Rows,
+    target: Target,
+    training: np.ndarray,
+    folds: np.ndarray,
+    trial: Trial,
+) -> FoldResult:
+    """Return the test error of what was chosen.
+
+    Parameters
+    ----------
+    fitted : Hypotheses
+        The chosen candidate, fitted on the trial's training folds.
+    position : int
+        Of the chosen regularisation on the grid of `fitted`.
+    selection : Selection
+        What was chosen, and by which errors.
+    X, target, training, folds, trial
+        As for `evaluate`.
+    """
+    rows = np.flatnonzero(folds == trial.test)
+    test = target.take(rows)
+    with blas_threads_for(len(training)):
+        error = float(_errors(fitted, X, target, rows)[position])
     return FoldResult(
-        error=float(errors[trial.test][best, position]),
+        error=error,
         trivial_error=test.trivial_error(target.take(training)),
-        candidate=candidate,
-        position=position,
-        validation_errors=validation,
-        candidate_errors=candidate_errors,
-        regularisation=float(grid[position]),
-        edge=_still_falling(validation, position),
+        candidate=selection.candidate,
+        position=selection.position,
+        validation_errors=selection.errors[selection.candidate],
+        candidate_errors=selection.errors,
+        regularisation=selection.regularisation,
+        edge=selection.edge,
         n_train=len(training),
         n_test=len(test),
     )
+
+
+def _errors(of: Hypotheses, X: Rows, target: Target, rows: np.ndarray) -> np.ndarray:
+    """Return the error on some rows along the grid, shape (L,)."""
+    held_out = target.take(rows)
+    return np.array([held_out.error(prediction) for prediction in of.predict(X[rows])])
 
 
 def _most_aligned(candidates: Sequence[Hypotheses], X: Rows, target: Target, rows: np.ndarray) -> int:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 import dask
 import psutil
 from dask.utils import format_bytes, parse_bytes
-from distributed import Client, LocalCluster
+from distributed import Client, KilledWorker, LocalCluster, as_completed
 
 from conf.errors import InputError
 from conf.schema import DaskConfig
@@ -23,6 +25,10 @@ TASKS_PER_WORKER = 8
 
 LOOPBACK = "127.0.0.1"
 """A Dask scheduler runs whatever it is sent, so a local one listens here alone."""
+
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
 
 
 class DaskPool(AbstractContextManager["DaskPool"]):
@@ -43,6 +49,11 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     def in_process(self) -> bool:
         """Whether tiles are computed in this process."""
         return self.config.scheduler is None and self.config.workers == 0
+
+    @property
+    def local(self) -> bool:
+        """Whether there are worker processes, all of them on this machine, which see its files."""
+        return self.config.scheduler is None and self.config.workers != 0
 
     def require_usable(self) -> None:
         """Refuse, before any long work, a scheduler that does not answer or a memory limit that is no size.
@@ -68,6 +79,33 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         if self._client is None:
             self._client = self._connect()
         return self._client
+
+    def map(self, run: Callable[[Job], Result], jobs: Sequence[Job], advance: Callable[[float], None]) -> list[Result]:
+        """Return the results of independent jobs on the workers, in their order; `advance` adds up to one.
+
+        Raises
+        ------
+        InputError
+            A job ended its worker three times, which is how too little memory looks.
+        """
+        futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False)
+        try:
+            for future in as_completed(futures, loop=self.client.loop):
+                if future.status == "error":
+                    break
+                advance(1 / len(jobs))
+            results = self.client.gather(futures)
+        except KilledWorker:
+            raise InputError(
+                "a trial ended its worker process three times, probably for want of memory; set dask.memory higher, or "
+                "dask.workers to 1."
+            ) from None
+        finally:
+            self.client.cancel(futures)
+        for _, caught in results:
+            for category, text in caught:
+                warnings.warn(text, category, stacklevel=2)
+        return [result for result, _ in results]
 
     def super_tile(self, n_rows: int) -> int:
         """Return the rows of the square of pairs of one task: at least eight tasks a worker, none above the setting."""
@@ -112,6 +150,13 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             self._client.close()
         if self._cluster is not None:
             self._cluster.close()
+
+
+def _with_warnings(run: Callable[[Job], Result], job: Job) -> tuple[Result, list[tuple[type[Warning], str]]]:
+    """Return what a job returns, and its warnings, which nobody would see on a worker."""
+    with warnings.catch_warnings(record=True) as caught:
+        result = run(job)
+    return result, [(of.category, str(of.message)) for of in caught]
 
 
 def _one_thread() -> dict[str, int]:

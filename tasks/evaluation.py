@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,25 +15,15 @@ from prefect.cache_policies import NO_CACHE
 
 from conf.errors import InputError
 from conf.schema import CompareConfig, LearnerConfig, grid_values
-from kernels import (
-    LEARNERS,
-    NUMERICS_VERSION,
-    KernelEnsemble,
-    KernelFamily,
-    KernelPredictors,
-    LearnedKernel,
-    Moments,
-    Target,
-    evaluate,
-    learn_path,
-    resolve_predictor,
-)
-from kernels.families.base import Rows
-from kernels.normalisation import Normalisation
-from tasks.data import DatasetRef, load_dataset
-from tasks.families import build_family
-from tasks.gram import Advance, MomentsRef, load_moments, planned_trials
+from kernels import LEARNERS, NUMERICS_VERSION, resolve_predictor
+from tasks.cluster import DaskPool
+from tasks.data import DatasetRef
+from tasks.gram import Advance, MomentsRef, planned_trials
 from tasks.store import atomic_path, digest, store_path
+from tasks.trials import TrialJob, run_trial
+
+PARALLEL_ROWS = 4096
+"""Training rows up to which trials run side by side; larger factorisations use all cores of one process."""
 
 COLUMNS = pa.schema(
     [
@@ -144,133 +133,77 @@ def evaluate_learner(
     moments: Sequence[MomentsRef],
     learner: LearnerConfig,
     config: CompareConfig,
+    pool: DaskPool,
     advance: Advance,
 ) -> FoldsRef:
-    """Learn weights and measure the test error in every trial, unless the store has the result."""
-    predictor = predictor_for(config, learner, ref)
-    grid = grid_values(config.protocol.grid)
+    """Learn weights and measure the test error in every trial, unless the store has the result.
+
+    Trials run side by side on the workers of this machine, where they are small enough to leave each one core.
+    """
+    predictor, protocol = predictor_for(config, learner, ref), config.protocol
+    grid = grid_values(protocol.grid)
+    once = [protocol.choose.once] if protocol.choose is not None else []
     key = digest(
         NUMERICS_VERSION, COLUMNS.names, ref.name, [m.key for m in moments], learner.model_dump_json(),
-        config.normalise, predictor, grid,
+        config.normalise, predictor, grid, *once,
     )  # fmt: skip
     path = store_path("folds", key, ".parquet")
-    if path.exists():
-        get_run_logger().info("%s, %s: fold results %s are in the store", ref.name, learner.title, key)
-        advance(1.0)
-        return FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
-    rows = []
-    for moments_ref in moments:
-        for row in _evaluate_trials(ref, moments_ref, learner, config, predictor, grid):
-            rows.append(row)
-            advance(1 / (len(moments) * len(planned_trials(config.protocol))))
-    with atomic_path(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), temporary)
-    edges = sum(row["grid_edge"] for row in rows)
+    result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
     log = get_run_logger()
+    if path.exists():
+        log.info("%s, %s: fold results %s are in the store", ref.name, learner.title, key)
+        advance(1.0)
+        return result
+    jobs = [
+        TrialJob(ref, of, trial, config.kernels, learner, config.normalise, predictor, tuple(grid))
+        for of in moments
+        for trial in planned_trials(protocol)
+    ]
+    rows = []
+    if any(once):
+        rows = run_jobs(run_trial, jobs[:1], ref, config, pool, lambda share: advance(share / len(jobs)))
+        chosen = tuple(tuple(errors) for errors in rows[0]["candidate_errors"])
+        jobs = [replace(job, chosen=chosen) for job in jobs]
+    left = len(jobs) - len(rows)
+    rows += run_jobs(run_trial, jobs[len(rows) :], ref, config, pool, lambda share: advance(share * left / len(jobs)))
+    write_fold_table(path, rows)
+    edges = sum(row["grid_edge"] for row in rows)
     log.info("%s, %s: %s %.4f", ref.name, learner.title, rows[0]["metric"], np.mean([row["error"] for row in rows]))
     if edges:
         log.warning(
             "%s, %s: the best Lambda lies on the edge of the grid in %d of %d %s; widen protocol.grid",
-            ref.name, learner.title, edges, len(rows), "folds" if config.protocol.split is None else "repeats",
+            ref.name, learner.title, edges, len(rows), "folds" if protocol.split is None else "repeats",
         )  # fmt: skip
-    return FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
+    return result
 
 
-def _evaluate_trials(
+Job = TypeVar("Job")
+
+
+def run_jobs(
+    run: Callable[[Job], dict[str, Any]],
+    jobs: Sequence[Job],
     ref: DatasetRef,
-    moments_ref: MomentsRef,
-    learner: LearnerConfig,
     config: CompareConfig,
-    predictor: str,
-    grid: Sequence[float],
-) -> Iterator[dict[str, Any]]:
-    """Yield one row of the table a trial of one repeat."""
-    dataset = load_dataset(ref)
-    family = build_family(config.kernels, dataset.features)
-    moments, folds = load_moments(moments_ref)
-    for trial in planned_trials(config.protocol):
-        restricted = moments.restrict(trial.training)
-        settings = learner.settings()
-        started = time.perf_counter()
-        try:
-            learned = [
-                learn(learner.name, family, dataset.X, restricted, dataset.target, grid, config.normalise, setting)
-                for setting in settings
-            ]
-        except ValueError as error:
-            raise InputError(f"data set {ref.name}: learner {learner.title}: {error}") from None
-        weighed = time.perf_counter()
-        candidates = [
-            of if isinstance(of, KernelEnsemble) else KernelPredictors(of, dataset.target, predictor, grid)
-            for of in learned
-        ]
-        try:
-            result = evaluate(candidates, dataset.X, dataset.target, restricted.rows, folds, trial, by=learner.tune_by)
-        except ValueError as error:
-            raise InputError(f"data set {ref.name}: learner {learner.title}: {error}") from None
-        fitted = time.perf_counter()
-        yield {
-            "dataset": ref.name,
-            "task": ref.task,
-            "learner": learner.title,
-            "algorithm": learner.name,
-            "predictor": predictor,
-            "params": json.dumps(settings[result.candidate]),
-            "repeat": moments_ref.repeat,
-            "fold": trial.index,
-            "error": result.error,
-            "metric": dataset.target.metric,
-            "seconds_weights": weighed - started,
-            "seconds_fit": fitted - weighed,
-            "n_train": result.n_train,
-            "n_test": result.n_test,
-            "trivial_error": result.trivial_error,
-            "validation_error": float(result.validation_errors.min()),
-            "candidate_errors": result.candidate_errors.tolist(),
-            "regularisation": result.regularisation,
-            "grid_edge": result.edge,
-            **_learned_columns(learned[result.candidate], family, result.position),
-        }
+    pool: DaskPool,
+    advance: Advance,
+) -> list[dict[str, Any]]:
+    """Return the rows of some trials of a data set, in their order; `advance` adds up to one."""
+    protocol = config.protocol
+    if protocol.split is not None:
+        n_train = protocol.split.train
+    else:
+        n_train = ref.n_rows * (protocol.folds - 2) // protocol.folds  # type: ignore[operator]
+    if pool.local and n_train <= PARALLEL_ROWS and len(jobs) > 1:
+        return pool.map(run, jobs, advance)
+    rows = []
+    for job in jobs:
+        rows.append(run(job))
+        advance(1 / len(jobs))
+    return rows
 
 
-def learn(
-    name: str,
-    family: KernelFamily,
-    X: Rows,
-    moments: Moments,
-    target: Target,
-    grid: Sequence[float],
-    normalise: Normalisation,
-    params: dict[str, Any],
-) -> tuple[LearnedKernel, ...] | KernelEnsemble:
-    """Return the kernels of a learner along the grid, or the hypotheses of one that learns no kernel."""
-    if LEARNERS[name].needs == "rows":
-        return KernelEnsemble.fit(family, X, moments, target, grid, normalise=normalise, **params)
-    return learn_path(name, family, X, moments, target, grid, normalise=normalise, **params)
-
-
-def _learned_columns(
-    learned: tuple[LearnedKernel, ...] | KernelEnsemble, family: KernelFamily, position: int
-) -> dict[str, Any]:
-    """Return what a row says of the weights that were chosen."""
-    if isinstance(learned, KernelEnsemble):
-        weights = learned.weights[position].tolist()
-        return {"weights": weights, "alignment": None, "kernels": list(family.names), "n_kernels": len(weights)}
-    kernel = learned[position if len(learned) > 1 else 0]
-    columns: dict[str, Any] = {
-        "weights": kernel.weights.tolist(),
-        "alignment": kernel.alignment,
-        "kernels": list(kernel.family.names),
-        "n_kernels": kernel.family.n_kernels,
-    }
-    if kernel.parameters is not None:
-        columns["parameters"] = kernel.parameters.tolist()
-    if kernel.certificate is not None:
-        columns |= {
-            "certificate": kernel.certificate.residual,
-            "certificate_measure": kernel.certificate.measure,
-            "certificate_tolerance": kernel.certificate.tolerance,
-            "iterations": kernel.certificate.iterations,
-            "objectives": list(kernel.certificate.objectives),
-        }
-    return columns
+def write_fold_table(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows of the fold table, whole or not at all."""
+    with atomic_path(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), temporary)

@@ -34,7 +34,7 @@ from kernels import (
 )
 from kernels.families.base import Rows
 from kernels.normalisation import require_informative
-from kernels.protocol import assign_split, split_trial
+from kernels.protocol import assign_nested_split, assign_split, inner_trials, nested_split_trial, split_trial
 from kernels.tiles import compile_tiles
 from tasks.cluster import DaskPool
 from tasks.data import DatasetRef, load_dataset
@@ -73,12 +73,17 @@ def draw_folds(target: Target, protocol: ProtocolConfig, seed: int) -> np.ndarra
     """
     if protocol.split is not None:
         split = protocol.split
+        if split.validation is None:
+            assert protocol.choose is not None  # the schema has one of both
+            return assign_nested_split(target, split.train, split.test, protocol.choose.folds, seed)
         return assign_split(target, split.train, split.validation, split.test, seed)
     return assign_folds(target, _n_folds(protocol), seed)
 
 
 def planned_trials(protocol: ProtocolConfig) -> list[Trial]:
     """Return the trials of each repeat."""
+    if protocol.choose is not None:
+        return [nested_split_trial(protocol.choose.folds)]
     return [split_trial()] if protocol.split is not None else trials(_n_folds(protocol))
 
 
@@ -124,7 +129,10 @@ def compute_moments(
     described = [family.model_dump(mode="json") for family in config.kernels]
     uncentered = any(LEARNERS[learner.name].needs == "uncentered moments" for learner in config.learners)
     drawn = protocol.folds if protocol.split is None else protocol.split.model_dump(mode="json")
-    key = digest(NUMERICS_VERSION, ref.digest, described, config.precision, drawn, protocol.seed, repeat, uncentered)
+    nested = [] if protocol.choose is None else [protocol.choose.folds]
+    key = digest(
+        NUMERICS_VERSION, ref.digest, described, config.precision, drawn, protocol.seed, repeat, uncentered, *nested
+    )
     path = store_path("moments", key, ".npz")
     if path.exists():
         log.info("%s: moments %s are in the store", ref.name, key)
@@ -138,7 +146,7 @@ def compute_moments(
     X, Y, groups, training = dataset.X, dataset.target.Y, folds, None
     if protocol.split is not None:
         # Of the one trial, nothing but the training rows is ever asked for.
-        training = np.flatnonzero(folds == 0)
+        training = np.flatnonzero(np.isin(folds, planned_trials(protocol)[0].training))
         X, Y, groups = X[training], Y[training], folds[training]
     try:
         moments = gram_moments(
@@ -147,7 +155,8 @@ def compute_moments(
         if mapper is None:
             advance(1.0)
         for trial in planned_trials(protocol):
-            require_informative(moments.restrict(trial.training))
+            for of in [trial] if trial.validation is not None else [trial, *inner_trials(trial)]:
+                require_informative(moments.restrict(of.training))
     except InputError:
         raise
     except ValueError as error:
@@ -174,6 +183,12 @@ def load_moments(ref: MomentsRef) -> tuple[Moments, np.ndarray]:
         if FeatureMoments.wrote(arrays):
             return FeatureMoments.from_arrays(dict(arrays)), arrays["folds"]
         return GramMoments.from_arrays(dict(arrays)), arrays["folds"]
+
+
+def load_folds(ref: MomentsRef) -> np.ndarray:
+    """Return the fold of each row of a reference, and nothing else."""
+    with np.load(ref.path, allow_pickle=False) as arrays:
+        return np.asarray(arrays["folds"])
 
 
 Mapper = Callable[[KernelFamily, Rows, np.ndarray, RowBlocks, np.ndarray], MomentsPart]

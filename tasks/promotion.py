@@ -21,6 +21,9 @@ from tasks.report import link_list, read_folds
 from tasks.statistics import corrected_p, paired_p
 from tasks.store import atomic_path
 
+OF_THE_RECIPE = ("target", "positive", "task", "drop", "scale", "missing", "distinct", "ngrams", "bytes")
+"""What of a data set's configuration belongs to a recipe; the rest, `path` and `where`, says which rows there are."""
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -125,14 +128,14 @@ def recipe(config: CompareConfig) -> dict[str, Any]:
         "predictor": config.predictor,
         "normalise": config.normalise,
         "kernels": [family.model_dump(mode="json") for family in config.kernels],
-        "data": data.model_dump(mode="json", include={"target", "positive", "drop", "task", "missing", "scale"}),
+        "data": data.model_dump(mode="json", include=set(OF_THE_RECIPE)),
     }
 
 
 def on_the_same_folds(challenger: CompareConfig, champion: CompareConfig) -> CompareConfig:
     """Return the champion's recipe on the challenger's rows and folds: kernels, learner, columns, scaling."""
-    own = ("target", "positive", "task", "drop", "scale", "missing")
-    data = challenger.datasets[0].model_copy(update={key: getattr(champion.datasets[0], key) for key in own})
+    own = {key: getattr(champion.datasets[0], key) for key in OF_THE_RECIPE}
+    data = challenger.datasets[0].model_copy(update=own)
     return champion.model_copy(
         update={
             "name": challenger.name,

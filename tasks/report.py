@@ -24,10 +24,10 @@ from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from conf.schema import CompareConfig
+from conf.schema import CompareConfig, ProtocolConfig
 from kernels import NUMERICS_VERSION
 from tasks.evaluation import COLUMNS, FoldsRef
-from tasks.saved_view import learner_colors
+from tasks.saved_view import GRID_SEARCH, learner_colors
 from tasks.statistics import SIGNIFICANCE, paired_p
 from tasks.store import atomic_path
 
@@ -72,8 +72,8 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     """Return one row a (data set, learner), in the order of the run.
 
     Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
-    best constant, `p_better_than_unif` of a paired one-sided t-test over folds, `best` on its data set. With a split, a
-    repeat takes the place of a fold.
+    best constant, `p_better_than_unif` and `p_better_than_grid_search` of paired one-sided t-tests over folds, `best`
+    on its data set. With a split, a repeat takes the place of a fold.
 
     References
     ----------
@@ -83,6 +83,7 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
         first = group.iloc[0]
         baseline = folds[(folds["dataset"] == dataset) & (folds["algorithm"] == BASELINE)]
+        searched = folds[(folds["dataset"] == dataset) & (folds["algorithm"] == GRID_SEARCH)]
         rows.append(
             {
                 "dataset": dataset,
@@ -97,6 +98,7 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
                 "alignment_mean": group["alignment"].mean(),
                 "alignment_sd": group["alignment"].std(),
                 "p_better_than_unif": paired_p(group["error"].to_numpy(), baseline["error"].to_numpy()),
+                "p_better_than_grid_search": paired_p(group["error"].to_numpy(), searched["error"].to_numpy()),
                 "seconds_weights": group["seconds_weights"].sum(),
                 "seconds_fit": group["seconds_fit"].sum(),
                 "n_kernels": int(group["n_kernels"].median()),
@@ -126,7 +128,8 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
     """Return one sentence a data set: which learner wins, against what, and whether that is significant."""
     sentences = []
     for dataset, group in summary.groupby("dataset", sort=False):
-        best = group.loc[group["error_mean"].idxmin()]
+        learned, searched = group[group["algorithm"] != GRID_SEARCH], group[group["algorithm"] == GRID_SEARCH]
+        best = learned.loc[learned["error_mean"].idxmin()]
         text = f"{dataset}: {best.learner} has the lowest {best.metric}, {_pair(best.error_mean, best.error_sd)}"
         baseline = group[group["algorithm"] == BASELINE]
         if best.algorithm == BASELINE:
@@ -139,6 +142,10 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
             else:
                 clear = "significantly better" if p < SIGNIFICANCE else "not significantly better"
                 text += f", {clear} than {than} (p {'' if p < 0.01 else '= '}{_p_value(p)})"
+        for row in searched.itertuples():
+            text += f". One tuned Gaussian kernel ({row.learner}) has {_pair(row.error_mean, row.error_sd)}"
+            if not _missing(p := best.p_better_than_grid_search):
+                text += f" (p that {best.learner} is better {'' if p < 0.01 else '= '}{_p_value(p)})"
         sentences.append(text + ".")
     return sentences
 
@@ -310,7 +317,7 @@ def _reading(config: CompareConfig) -> str:
         times = "Means ± standard deviations over" if protocol.repeats > 1 else "Of"
         return (
             f"{times} {protocol.repeats} {'repeats' if protocol.repeats > 1 else 'draw'} (seed {protocol.seed}); each "
-            f"draws {split.train} rows to train, {split.validation} to choose Lambda and {split.test} to test. p: "
+            f"draws {split.train} rows to train, {_chosen_by(protocol)} and {split.test} to test. p: "
             "paired one-sided t-test over repeats; repeats draw from the same rows, so take it as a guide." + alignment
         )
     return (
@@ -319,6 +326,14 @@ def _reading(config: CompareConfig) -> str:
         + f" (seed {protocol.seed}); in each trial one fold tests, one chooses Lambda, the others train. p: paired "
         "one-sided t-test over folds; folds share training rows, so take it as a guide." + alignment
     )
+
+
+def _chosen_by(protocol: ProtocolConfig) -> str:
+    """Return what chooses Lambda where rows are drawn."""
+    if protocol.choose is None:
+        return f"{protocol.split.validation if protocol.split else 0} to choose Lambda"
+    on = ", in the first repeat for all of them" if protocol.choose.once else ""
+    return f"which choose Lambda by {protocol.choose.folds}-fold cross-validation{on},"
 
 
 def _certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:

@@ -26,6 +26,9 @@ LEVEL = "learnkernels.level"
 RUN = "learnkernels.run"
 """Tag that names the comparison, training or decision a run belongs to."""
 
+GRID_SEARCH, GRID_SEARCH_TITLE, GRID_SEARCH_COLOR = "grid-search", "GridSearchCV", "#333333"
+"""What stands in the fold table, in reports and in charts for scikit-learn's search, which is no learner."""
+
 Chart = dict[str, object]
 
 
@@ -171,7 +174,7 @@ def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
         where it stands in a run more than once, the later ones take the colours that no algorithm of the run has.
     """
     palette = [to_hex(color) for name in ("tab10", "Set2", "Dark2") for color in colormaps[name].colors]  # type: ignore[attr-defined]
-    own = dict(zip(LEARNERS, palette, strict=False))
+    own = {**dict(zip(LEARNERS, palette, strict=False)), GRID_SEARCH: GRID_SEARCH_COLOR}
     free = [color for color in palette if color not in {own.get(algorithm) for algorithm in learners.values()}]
     colors: dict[str, str] = {}
     for title, algorithm in learners.items():

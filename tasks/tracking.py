@@ -28,7 +28,7 @@ from prefect.settings import PREFECT_UI_URL
 from prefect.states import Crashed
 
 from conf.errors import InputError
-from conf.schema import CompareConfig
+from conf.schema import CompareConfig, grid_values
 from tasks.data import DatasetRef
 from tasks.environment import without_passwords
 from tasks.evaluation import FoldsRef
@@ -36,6 +36,8 @@ from tasks.gram import planned_trials
 from tasks.notes import experiment_note, result_note, run_note, sweep_note
 from tasks.report import display_table, read_folds, summarise, verdicts
 from tasks.saved_view import (
+    GRID_SEARCH,
+    GRID_SEARCH_TITLE,
     HISTORY,
     LEVEL,
     MODELS,
@@ -200,7 +202,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
             "learnkernels.sweep": sweep.run_id,
             "prefect.flow_run_id": sweep.flow_run_id,
             "dataset_digest": ref.digest,
-            "mlflow.runColor": learner_colors({of.title: of.name for of in config.learners})[folds.learner],
+            "mlflow.runColor": _colors(config)[folds.learner],
             NOTE: result_note(sweep.experiment_id, what, sweep.run_id, f"sweep {run_id}", sweep.flow_run_url),
             **config.tracking.tags,
         },
@@ -215,12 +217,29 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     return str(run.info.run_id)
 
 
+def _colors(config: CompareConfig) -> dict[str, str]:
+    """Return the colour of each learner of a comparison, and of the baseline."""
+    baseline = {} if config.baseline is None else {GRID_SEARCH_TITLE: GRID_SEARCH}
+    return learner_colors({of.title: of.name for of in config.learners} | baseline)
+
+
 def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: FoldsRef) -> dict[str, object]:
-    learner = next(learner for learner in config.learners if learner.title == folds.learner)
-    protocol, split = config.protocol, config.protocol.split
-    drawn = {"folds": protocol.folds} if split is None else {f"split.{key}": rows for key, rows in split}
-    tuned_by = {"tune_by": learner.tune_by} if learner.tune else {}
-    settings = learner.params | {name: f"one of {values}" for name, values in learner.tune.items()}
+    learner = next((learner for learner in config.learners if learner.title == folds.learner), None)
+    protocol = config.protocol
+    drawn: dict[str, object] = {"folds": protocol.folds}
+    if protocol.split is not None:
+        drawn = {f"split.{key}": rows for key, rows in protocol.split if rows is not None}
+    if protocol.choose is not None:
+        drawn |= {f"choose.{key}": value for key, value in protocol.choose}
+    tuned_by: dict[str, object] = {}
+    settings: dict[str, object] = {}
+    if learner is not None:
+        tuned_by = {"tune_by": learner.tune_by} if learner.tune else {}
+        settings = learner.params | {name: f"one of {values}" for name, values in learner.tune.items()}
+    elif config.baseline is not None:
+        settings = {
+            "gamma": f"one of {grid_values(config.baseline.gammas)}{'' if config.baseline.absolute else ' x scale'}"
+        }
     return {
         "dataset": ref.name,
         "task": ref.task,

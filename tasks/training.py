@@ -93,6 +93,7 @@ def training_config(config: CompareConfig, dataset: str | None, learner: str | N
         update={
             "datasets": tuple(data for data in config.datasets if dataset in (None, data.label)),
             "learners": tuple(one for one in config.learners if learner in (None, one.title)),
+            "baseline": None,
         }
     )
     if any(isinstance(family, PrecomputedConfig) for family in chosen.kernels):
@@ -190,7 +191,7 @@ def fit_on_all_rows(
         "digest": ref.digest,
         "task": ref.task,
         "target": config.datasets[0].target,
-        "drop": list(config.datasets[0].drop),
+        "drop": [*config.datasets[0].drop, *config.datasets[0].where],
         "n_rows": ref.n_rows,
         "predictor": choice.predictor,
         "regularisation": choice.regularisation,

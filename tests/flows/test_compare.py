@@ -217,6 +217,62 @@ def test_a_split_is_one_trial_a_repeat_on_rows_of_its_own(module_folder: Path):
     assert tuned == {"DU": None, "aligned": "alignment"}
 
 
+NESTED = {"split": {"train": 60, "test": 50}, "choose": {"folds": 4}, "repeats": 3, "grid": [0.5, 2, 8]}
+
+
+@pytest.mark.parametrize("once", [False, True])
+def test_a_cross_validation_of_the_training_rows_chooses(module_folder: Path, once: bool):
+    """In every repeat, or in the first one for all."""
+    lq = {"name": "lq", "tune": {"q": [1.25, 4, 100]}}
+    protocol = NESTED | {"choose": {"folds": 4, "once": once}}
+    diabetes = [{"source": "sklearn", "name": "diabetes", "scale": "standard"}]
+    run = compare(small(datasets=diabetes, learners=[lq, "l2-krr"], protocol=protocol))
+    folds = pd.read_parquet(Path(run["results"]) / "folds.parquet")
+    assert len(folds) == 6
+    assert set(folds["n_train"]) == {60}
+    for learner, of in folds.groupby("learner"):
+        tables = np.array([[list(row) for row in table] for table in of["candidate_errors"]])
+        assert tables.shape == (3, 3 if learner == "lq" else 1, 3)
+        best = [table.T.argmin() for table in tables]
+        chosen = [divmod(int(position), tables.shape[1]) for position in best]
+        assert [NESTED["grid"][position] for position, _ in chosen] == list(of["regularisation"])
+        if once:
+            assert (tables == tables[0]).all()
+            assert of["params"].nunique() == 1
+        else:
+            assert (tables != tables[0]).any()
+        assert of["error"].nunique() > 1
+    report = (Path(run["results"]) / "report.md").read_text(encoding="utf-8")
+    assert f"choose Lambda by 4-fold cross-validation{', in the first repeat' if once else ','}" in report
+
+
+def test_workers_and_this_process_agree_and_the_grid_search_stands_beside(module_folder: Path):
+    """Trials side by side on two workers, and one after the other here."""
+    tables = []
+    for seed, workers in ((5, 0), (5, 2)):
+        Path("state/store/folds").mkdir(parents=True, exist_ok=True)
+        for path in Path("state/store/folds").iterdir():
+            path.unlink()
+        learners = ["alignf", "l1-svm"]
+        protocol = {"grid": [1, 8], "seed": seed, "folds": 3}
+        config = small(datasets=WINE, learners=learners, protocol=protocol, dask={"workers": workers}, baseline={})
+        run = compare(config)
+        tables.append(pd.read_parquet(Path(run["results"]) / "folds.parquet"))
+    here, there = tables
+    assert list(here["learner"].unique()) == ["alignf", "l1-svm", "GridSearchCV"]
+    assert list(here["error"]) == list(there["error"])
+    # One BLAS thread on a worker, two here: sums in another order, on weights certified to 1e-6.
+    np.testing.assert_allclose(np.concatenate(here["weights"]), np.concatenate(there["weights"]), atol=1e-6)
+    summary = pd.read_parquet(Path(run["results"]) / "summary.parquet")
+    assert summary["p_better_than_grid_search"].notna().sum() == 3
+    assert "One tuned Gaussian kernel (GridSearchCV) has" in (Path(run["results"]) / "report.md").read_text()
+    sweep = MlflowClient().get_run(run["mlflow_run"])
+    of_search = "params.learner = 'GridSearchCV' and tags.`learnkernels.sweep` = '" + sweep.info.run_id + "'"
+    (tracked,) = MlflowClient().search_runs([sweep.info.experiment_id], of_search)
+    assert tracked.data.metrics["test_error"] == pytest.approx(summary["error_mean"].iloc[-1])
+    assert "alignment" not in tracked.data.metrics
+
+
 def test_a_failed_run_is_shown_as_failed_and_leaves_earlier_results(finished: dict[str, str]):
     before = {path: path.stat().st_mtime_ns for path in Path("results").rglob("*")}
     failed_before = len(flow_runs("FAILED"))

@@ -20,7 +20,15 @@ from kernels import (
     learn_path,
     trials,
 )
-from kernels.protocol import assign_split, split_trial
+from kernels.protocol import (
+    assign_nested_split,
+    assign_split,
+    inner_trials,
+    nested_split_trial,
+    outcome,
+    select_by_cross_validation,
+    split_trial,
+)
 from tests.reference import (
     combined,
     combined_cross,
@@ -541,3 +549,77 @@ def test_a_kernel_with_negative_weights_is_projected_alike_for_training_and_new_
     expected = PREDICTORS[predictor].fit(projected / unit, training, GRID).predict(projected / unit)
     got = KernelPredictors([indefinite], target, predictor, GRID).predict(indefinite.X + indefinite.origin)
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-9)
+
+
+# A choice by cross-validation within the training rows ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_nested_split_divides_its_training_rows_into_folds(task: str):
+    _, target = small_data(task, m=90)
+    folds = assign_nested_split(target, 45, 30, 5, seed=2)
+    assert (np.sum(folds == 5), np.sum(folds == -1)) == (30, 15)
+    np.testing.assert_array_equal(np.bincount(folds[(folds >= 0) & (folds < 5)]), [9] * 5)
+    np.testing.assert_array_equal(assign_nested_split(target, 45, 30, 5, seed=2), folds)
+    assert (assign_nested_split(target, 45, 30, 5, seed=3) != folds).any()
+    if task != "regression":  # each class is spread evenly over the folds, up to one row
+        counts = [np.bincount(target.values[folds == fold], minlength=len(target.classes)) for fold in range(5)]
+        assert (np.ptp(counts, axis=0) <= 1).all()
+
+
+def test_a_nested_split_says_what_cannot_be_drawn():
+    _, target = small_data("two classes")
+    with pytest.raises(ValueError, match=r"must together be at most the 60 rows there are, got 40 \+ 30"):
+        assign_nested_split(target, 40, 30, 5, seed=0)
+    with pytest.raises(ValueError, match="train must be at least 2 rows, got 1"):
+        assign_nested_split(target, 1, 30, 5, seed=0)
+    with pytest.raises(ValueError, match="of the 8 training rows, there must be at least one row a fold"):
+        assign_nested_split(target, 8, 30, 10, seed=0)
+
+
+def test_the_training_folds_of_a_nested_trial_validate_each_other():
+    trial = nested_split_trial(4)
+    assert trial == Trial(0, (0, 1, 2, 3), None, 4)
+    inner = inner_trials(trial)
+    assert [of.validation for of in inner] == [0, 1, 2, 3]
+    assert all({*of.training, of.validation} == {0, 1, 2, 3} and of.validation not in of.training for of in inner)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_cross_validation_chooses_the_lowest_mean_error(task: str):
+    """Against a loop over folds, candidates and Lambda that fits one predictor at a time."""
+    X, target = small_data(task, m=80)
+    trial, folds = nested_split_trial(4), assign_nested_split(target, 50, 25, 4, seed=1)
+    predictor = "krr" if task == "regression" else "svm"
+
+    def candidates(of: Trial, grid: list[float]) -> list[KernelPredictors]:
+        kernels = [learned(X, target, np.where(folds < 0, 4, folds), of, name) for name in ("unif", "alignf")]
+        return [KernelPredictors([kernel], target, predictor, grid) for kernel in kernels]
+
+    selection = select_by_cross_validation(
+        ((of, candidates(of, GRID)) for of in inner_trials(trial)), X, target, folds
+    )  # fmt: skip
+    errors = np.zeros((2, len(GRID)))
+    for of in inner_trials(trial):
+        rows = np.flatnonzero(folds == of.validation)
+        for position, Lambda in enumerate(GRID):
+            for c, one in enumerate(candidates(of, [Lambda])):
+                errors[c, position] += target.take(rows).error(one.predict(X[rows])[0]) / 4
+    # A ridge fitted for one Lambda and one of a path differ by the rounding of an eigendecomposition.
+    np.testing.assert_allclose(selection.errors, errors, atol=1e-9)
+    assert selection.errors[selection.candidate, selection.position] == selection.errors.min()
+    assert selection.regularisation == GRID[selection.position]
+
+    fitted = candidates(trial, [selection.regularisation])[selection.candidate]
+    training, test = np.flatnonzero((folds >= 0) & (folds < 4)), np.flatnonzero(folds == 4)
+    result = outcome(fitted, 0, selection, X, target, training, folds, trial)
+    assert result.error == target.take(test).error(fitted.predict(X[test])[0])
+    assert (result.n_train, result.n_test, result.candidate) == (50, 25, selection.candidate)
+
+
+def test_a_trial_without_a_validation_fold_cannot_be_evaluated_by_one():
+    X, target = small_data("regression")
+    trial, folds = nested_split_trial(4), assign_nested_split(target, 40, 20, 4, seed=1)
+    kernel = learned(X, target, folds, trial)
+    with pytest.raises(ValueError, match="a trial without a validation fold"):
+        evaluate([KernelPredictors([kernel], target, "krr", GRID)], X, target, kernel.rows, folds, trial)

@@ -1,0 +1,92 @@
+"""All learners of a configuration on all its data sets: what flows that measure have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from conf.schema import CompareConfig
+from tasks.baseline import evaluate_baseline
+from tasks.cluster import DaskPool
+from tasks.data import DatasetRef, ingest
+from tasks.evaluation import FoldsRef, evaluate_learner, predictor_for, require_params
+from tasks.gram import compute_moments, require_feasible
+from tasks.matrices import rows_for
+from tasks.progress import RunProgress
+from tasks.saved_view import GRID_SEARCH_TITLE
+from tasks.tracking import TrackedRun, track_result
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A configuration whose data sets are read and whose requests are checked.
+
+    Attributes
+    ----------
+    config : CompareConfig
+    jobs : tuple of (DatasetRef, DatasetRef, CompareConfig)
+        One a data set: as a user knows it, as the pass sees it (matrices on disk have positions for rows), and the
+        configuration for that.
+    """
+
+    config: CompareConfig
+    jobs: tuple[tuple[DatasetRef, DatasetRef, CompareConfig], ...]
+
+    @property
+    def refs(self) -> list[DatasetRef]:
+        """The data sets, as a user knows them."""
+        return [ref for ref, _, _ in self.jobs]
+
+
+def steps(config: CompareConfig) -> int:
+    """Return how many steps `prepare` and `measure` take."""
+    measured = len(config.learners) + (config.baseline is not None)
+    return len(config.datasets) * (1 + config.protocol.repeats + measured)
+
+
+def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Prepared:
+    """Read every data set, and refuse what cannot work before any long work.
+
+    Raises
+    ------
+    InputError
+        A source is missing, a learner does not serve a task, the folds cannot be drawn, no scheduler answers.
+    """
+    pool.require_usable()
+    for learner in config.learners:
+        require_params(learner)
+    jobs = []
+    for dataset in config.datasets:
+        progress.start(f"reading {dataset.label}")
+        ref = ingest(dataset, config.data_dir, config.protocol.seed)
+        for learner in config.learners:
+            predictor_for(config, learner, ref)
+        rows, local = rows_for(config, ref)
+        require_feasible(rows, local.kernels, config.protocol)
+        jobs.append((ref, rows, local))
+        progress.advance()
+    return Prepared(config, tuple(jobs))
+
+
+def measure(
+    prepared: Prepared, sweep: TrackedRun, run_id: str, pool: DaskPool, progress: RunProgress
+) -> Sequence[FoldsRef]:
+    """Compute moments once a data set and repeat, measure every learner in every trial, and log each as an MLflow run.
+
+    What the store has is not computed again.
+    """
+    config, results = prepared.config, []
+    for ref, rows, local in prepared.jobs:
+        moments = []
+        for repeat in range(config.protocol.repeats):
+            progress.start(f"{ref.name}: alignment statistics of the base kernels")
+            moments.append(compute_moments(rows, local, repeat, pool, progress.advance))
+        for learner in config.learners:
+            progress.start(f"{ref.name}: {learner.title}")
+            results.append(evaluate_learner(rows, moments, learner, local, pool, progress.advance))
+            track_result(sweep, config, run_id, ref, results[-1])
+        if config.baseline is not None:
+            progress.start(f"{ref.name}: {GRID_SEARCH_TITLE}")
+            results.append(evaluate_baseline(ref, moments, local, pool, progress.advance))
+            track_result(sweep, config, run_id, ref, results[-1])
+    return results

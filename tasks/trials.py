@@ -1,0 +1,207 @@
+"""One trial of one learner: weights, predictor and test error, in this process or on a worker."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from conf.errors import InputError
+from conf.schema import FamilyConfig, LearnerConfig
+from kernels import (
+    LEARNERS,
+    FoldResult,
+    KernelEnsemble,
+    KernelFamily,
+    KernelPredictors,
+    LearnedKernel,
+    Moments,
+    Target,
+    Trial,
+    evaluate,
+    learn_path,
+)
+from kernels.families.base import Rows
+from kernels.normalisation import Normalisation
+from kernels.protocol import Hypotheses, Selection, inner_trials, outcome, select_by_cross_validation
+from tasks.data import Dataset, DatasetRef, load_dataset
+from tasks.families import build_family
+from tasks.gram import MomentsRef, load_moments
+
+
+@dataclass(frozen=True)
+class TrialJob:
+    """What one trial needs, small enough to travel.
+
+    Attributes
+    ----------
+    ref : DatasetRef
+    moments : MomentsRef
+        Of the trial's repeat.
+    trial : Trial
+    kernels : tuple of FamilyConfig
+    learner : LearnerConfig
+    normalise : str
+    predictor : str
+    grid : tuple of float
+        Values of Lambda.
+    chosen : tuple of tuple of float or None
+        Validation errors that have chosen already, in another repeat; a row a combination of `tune`, along the grid.
+    """
+
+    ref: DatasetRef
+    moments: MomentsRef
+    trial: Trial
+    kernels: tuple[FamilyConfig, ...]
+    learner: LearnerConfig
+    normalise: Normalisation
+    predictor: str
+    grid: tuple[float, ...]
+    chosen: tuple[tuple[float, ...], ...] | None = None
+
+
+@dataclass
+class _Clock:
+    """Seconds spent on weights."""
+
+    weights: float = 0.0
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def others(self) -> float:
+        """Seconds since the start that were not spent on weights."""
+        return time.perf_counter() - self.started - self.weights
+
+
+def run_trial(job: TrialJob) -> dict[str, Any]:
+    """Return the row of the fold table of one trial.
+
+    Raises
+    ------
+    InputError
+        The learner cannot be used on these rows, in the words of the data set and the learner.
+    """
+    try:
+        return _run_trial(job)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"data set {job.ref.name}: learner {job.learner.title}: {error}") from None
+
+
+def _run_trial(job: TrialJob) -> dict[str, Any]:
+    dataset = load_dataset(job.ref)
+    family = build_family(job.kernels, dataset.features)
+    moments, folds = load_moments(job.moments)
+    settings, clock = job.learner.settings(), _Clock()
+    X, target, trial = dataset.X, dataset.target, job.trial
+    training = moments.restrict(trial.training)
+
+    def fitted(
+        of: Moments, settings: Sequence[dict[str, Any]], grid: Sequence[float]
+    ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, Hypotheses]]:
+        started = time.perf_counter()
+        learned = [learn(job.learner.name, family, X, of, target, grid, job.normalise, setting) for setting in settings]
+        clock.weights += time.perf_counter() - started
+        return [
+            (one, one if isinstance(one, KernelEnsemble) else KernelPredictors(one, target, job.predictor, grid))
+            for one in learned
+        ]
+
+    if trial.validation is None:
+
+        def fits() -> Iterator[tuple[Trial, list[Hypotheses]]]:
+            for inner in inner_trials(trial):
+                yield inner, [of for _, of in fitted(moments.restrict(inner.training), settings, job.grid)]
+
+        if job.chosen is None:
+            selection = select_by_cross_validation(fits(), X, target, folds)
+        else:
+            selection = Selection.of(np.array(job.chosen), job.grid)
+        ((learned, hypotheses),) = fitted(training, [settings[selection.candidate]], [selection.regularisation])
+        result = outcome(hypotheses, 0, selection, X, target, training.rows, folds, trial)
+        position = 0
+    else:
+        candidates = fitted(training, settings, job.grid)
+        result = evaluate(
+            [of for _, of in candidates], X, target, training.rows, folds, trial, by=job.learner.tune_by
+        )  # fmt: skip
+        learned, position = candidates[result.candidate][0], result.position
+    return {
+        **trial_columns(job.ref, dataset, job.moments, trial, result),
+        "learner": job.learner.title,
+        "algorithm": job.learner.name,
+        "predictor": job.predictor,
+        "params": json.dumps(settings[result.candidate]),
+        "seconds_weights": clock.weights,
+        "seconds_fit": clock.others,
+        **_learned_columns(learned, family, position),
+    }
+
+
+def trial_columns(
+    ref: DatasetRef, dataset: Dataset, moments: MomentsRef, trial: Trial, result: FoldResult
+) -> dict[str, Any]:
+    """Return what the row of a trial says whatever was learned."""
+    return {
+        "dataset": ref.name,
+        "task": ref.task,
+        "metric": dataset.target.metric,
+        "repeat": moments.repeat,
+        "fold": trial.index,
+        "error": result.error,
+        "n_train": result.n_train,
+        "n_test": result.n_test,
+        "trivial_error": result.trivial_error,
+        "validation_error": float(np.nanmin(result.validation_errors)),
+        "candidate_errors": result.candidate_errors.tolist(),
+        "regularisation": result.regularisation,
+        "grid_edge": result.edge,
+    }
+
+
+def learn(
+    name: str,
+    family: KernelFamily,
+    X: Rows,
+    moments: Moments,
+    target: Target,
+    grid: Sequence[float],
+    normalise: Normalisation,
+    params: dict[str, Any],
+) -> tuple[LearnedKernel, ...] | KernelEnsemble:
+    """Return the kernels of a learner along the grid, or the hypotheses of one that learns no kernel."""
+    if LEARNERS[name].needs == "rows":
+        return KernelEnsemble.fit(family, X, moments, target, grid, normalise=normalise, **params)
+    return learn_path(name, family, X, moments, target, grid, normalise=normalise, **params)
+
+
+def _learned_columns(
+    learned: tuple[LearnedKernel, ...] | KernelEnsemble, family: KernelFamily, position: int
+) -> dict[str, Any]:
+    """Return what a row says of the weights that were chosen."""
+    if isinstance(learned, KernelEnsemble):
+        weights = learned.weights[position].tolist()
+        return {"weights": weights, "alignment": None, "kernels": list(family.names), "n_kernels": len(weights)}
+    kernel = learned[position if len(learned) > 1 else 0]
+    columns: dict[str, Any] = {
+        "weights": kernel.weights.tolist(),
+        "alignment": kernel.alignment,
+        "kernels": list(kernel.family.names),
+        "n_kernels": kernel.family.n_kernels,
+    }
+    if kernel.parameters is not None:
+        columns["parameters"] = kernel.parameters.tolist()
+    if kernel.certificate is not None:
+        columns |= {
+            "certificate": kernel.certificate.residual,
+            "certificate_measure": kernel.certificate.measure,
+            "certificate_tolerance": kernel.certificate.tolerance,
+            "iterations": kernel.certificate.iterations,
+            "objectives": list(kernel.certificate.objectives),
+        }
+    return columns

@@ -1,0 +1,92 @@
+"""The search over one Gaussian kernel, against scikit-learn called by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.svm import SVC
+
+from conf.schema import BaselineConfig
+from kernels import GaussianFamily, Target, Trial, assign_folds, gram_moments, trials
+from kernels.protocol import assign_nested_split, nested_split_trial
+from tasks.baseline import SearchJob, search
+from tasks.data import Dataset, store_dataset
+from tasks.gram import MomentsRef, save_moments
+
+pytestmark = pytest.mark.usefixtures("working_folder")
+BASELINE = BaselineConfig.model_validate({"gammas": [0.01, 0.1, 1.0], "grid": [0.5, 5.0], "absolute": True})
+
+
+def job(X, target: Target, folds: np.ndarray, trial: Trial, baseline: BaselineConfig = BASELINE) -> SearchJob:
+    ref = store_dataset(Dataset(X, target, tuple(f"f{c}" for c in range(X.shape[1]))), "set", "test")
+    moments = MomentsRef("key", str(Path("moments.npz").resolve()), 4)
+    dense = X.toarray() if sparse.issparse(X) else X
+    save_moments(moments, gram_moments(GaussianFamily([0.1]), dense, target.Y), folds)
+    return SearchJob(ref, moments, trial, baseline)
+
+
+def wine() -> tuple[np.ndarray, Target]:
+    X, y = load_wine(return_X_y=True)
+    return (X - X.mean(axis=0)) / X.std(axis=0), Target.of(np.array([f"class_{label}" for label in y]))
+
+
+def diabetes() -> tuple[np.ndarray, Target]:
+    X, y = load_diabetes(return_X_y=True)
+    return (X / X.std(axis=0))[:150], Target.of(y[:150])
+
+
+def error_by_hand(X, target: Target, training, rows, gamma: float, C: float) -> float:
+    """Of a machine or a ridge on training rows, where they are told apart."""
+    y = target.values
+    if target.task == "classification":
+        return float(np.mean(SVC(gamma=gamma, C=C).fit(X[training], y[training]).predict(X[rows]) != y[rows]))
+    mean = y[training].mean()
+    ridge = KernelRidge(kernel="rbf", gamma=gamma, alpha=1 / C).fit(X[training], y[training] - mean)
+    return float(np.sqrt(np.mean((ridge.predict(X[rows]) + mean - y[rows]) ** 2)))
+
+
+@pytest.mark.parametrize("data", [wine, diabetes])
+@pytest.mark.parametrize("nested", [False, True])
+def test_every_setting_is_tried_on_the_rows_of_the_trial(data, nested: bool):
+    X, target = data()
+    if nested:
+        folds, trial = assign_nested_split(target, 90, 40, 4, seed=3), nested_split_trial(4)
+    else:
+        folds, trial = assign_folds(target, 5, seed=3), trials(5)[2]
+    row = search(job(X, target, folds, trial))
+    training, test = np.flatnonzero(np.isin(folds, trial.training)), np.flatnonzero(folds == trial.test)
+    expected = np.zeros((3, 2))
+    for g, gamma in enumerate([0.01, 0.1, 1.0]):
+        for c, C in enumerate([0.5, 5.0]):
+            validating = trial.training if nested else [trial.validation]
+            for fold in validating:
+                held_out = folds == fold
+                learning = np.flatnonzero(np.isin(folds, trial.training) & ~held_out)
+                rows = np.flatnonzero(held_out)
+                expected[g, c] += error_by_hand(X, target, learning, rows, gamma, C) / len(validating)
+    np.testing.assert_allclose(row["candidate_errors"], expected, rtol=1e-9, atol=1e-12)
+    g, c = np.unravel_index(np.argmin(row["candidate_errors"]), (3, 2))
+    assert row["error"] == pytest.approx(error_by_hand(X, target, training, test, [0.01, 0.1, 1.0][g], [0.5, 5.0][c]))
+    assert (row["repeat"], row["n_train"], row["n_test"]) == (4, len(training), len(test))
+    assert (row["learner"], row["algorithm"], row["alignment"]) == ("GridSearchCV", "grid-search", None)
+    assert row["regularisation"] == [0.5, 5.0][c]
+
+
+def test_relative_bandwidths_are_multiples_of_the_scale_of_scikit_learn_sparse_or_dense():
+    X, target = diabetes()
+    folds, trial = assign_folds(target, 3, seed=0), trials(3)[0]
+    relative = BaselineConfig.model_validate({"gammas": [0.5], "grid": [1.0]})
+    training = X[np.isin(folds, trial.training)]
+    gamma = 0.5 / (training.shape[1] * training.var())
+    absolute = BaselineConfig.model_validate({"gammas": [gamma], "grid": [1.0], "absolute": True})
+    dense, by_hand, in_csr = (
+        search(job(of, target, folds, trial, baseline))["error"]
+        for of, baseline in ((X, relative), (X, absolute), (sparse.csr_matrix(X), relative))
+    )
+    assert dense == pytest.approx(by_hand, rel=1e-12)
+    assert in_csr == pytest.approx(by_hand, rel=1e-9)  # distances of sparse rows are summed in another order
