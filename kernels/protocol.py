@@ -180,6 +180,15 @@ class KernelPredictors:
             predictions.append(path.predict(K @ new_rows if isinstance(new_rows, np.ndarray) else K * new_rows))
         return np.concatenate(predictions)
 
+    def only(self, position: int) -> KernelPredictors:
+        """Return the predictor of one value of Lambda alone; of many kernels one, so that new rows cost one's."""
+        if len(self.kernels) == 1:
+            return self
+        one = KernelPredictors.__new__(KernelPredictors)
+        one.kernels, one.grid = self.kernels[position : position + 1], self.grid[position : position + 1]
+        one._fitted = self._fitted[position : position + 1]
+        return one
+
     def validation_alignment(self, X_new: Rows, target_new: Target) -> float:
         """Return the centered alignment of the kernels among new rows with the target, their mean where they are many.
 
@@ -571,6 +580,8 @@ def outcome(
     """
     rows = np.flatnonzero(folds == trial.test)
     test = target.take(rows)
+    if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
+        fitted, position = fitted.only(position), 0
     with blas_threads_for(len(training)):
         error = float(_errors(fitted, X, target, rows)[position])
     return FoldResult(

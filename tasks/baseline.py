@@ -124,6 +124,7 @@ def search(job: SearchJob) -> dict[str, Any]:
         "predictor": "svm" if target.task == "classification" else "krr",
         "params": json.dumps({"gamma": gammas[candidate]}),
         "alignment": None,
+        "test_alignment": None,
         "seconds_weights": 0.0,
         "seconds_fit": time.perf_counter() - started,
         "n_kernels": 1,

@@ -40,6 +40,7 @@ COLUMNS = pa.schema(
         ("seconds_fit", pa.float64()),
         ("n_train", pa.int32()),
         ("n_test", pa.int32()),
+        ("n_rows", pa.int32()),
         ("n_kernels", pa.int32()),
         ("weights", pa.list_(pa.float64())),
         ("trivial_error", pa.float64()),
@@ -56,15 +57,17 @@ COLUMNS = pa.schema(
         ("iterations", pa.int32()),
         ("objectives", pa.list_(pa.float64())),
         ("parameters", pa.list_(pa.list_(pa.float64()))),
+        ("test_alignment", pa.float64()),
     ]
 )
 """One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
 
-`weights` are mu for the base kernels as normalised; `learner` is the name in reports and `algorithm` that of the table;
-`params` is JSON. `candidate_errors` are validation errors, a row a combination of `tune`, along the grid. `parameters`
-holds the sigma of each base kernel that a continuous learner found. `certificate` is the relative residual of the
-measure beside it, null where nothing is iterated; for a learner that is solved for each Lambda all belong to the chosen
-one.
+`n_rows` are those of the data set; `weights` are mu for the base kernels as normalised; `learner` is the name in
+reports and `algorithm` that of the table; `params` is JSON. `alignment` is that of the learned kernel on the training
+rows, `test_alignment` on the test rows, at most a thousand of them. `candidate_errors` are validation errors, a row a
+combination of `tune`, along the grid. `parameters` holds the sigma of each base kernel that a continuous learner found.
+`certificate` is the relative residual of the measure beside it, null where nothing is iterated; for a learner that is
+solved for each Lambda all belong to the chosen one.
 """
 
 

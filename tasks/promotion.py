@@ -18,7 +18,7 @@ from conf.schema import CompareConfig
 from tasks.data import DatasetRef, load_dataset
 from tasks.evaluation import FoldsRef
 from tasks.report import link_list, read_folds
-from tasks.statistics import corrected_p, paired_p
+from tasks.statistics import corrected_p, paired_p, share_of_test
 from tasks.store import atomic_path
 
 OF_THE_RECIPE = ("target", "positive", "task", "drop", "scale", "missing", "distinct", "ngrams", "bytes")
@@ -177,7 +177,7 @@ def decide(
     ours, theirs = (read_folds([of]) for of in results)
     errors, baseline = ours["error"].to_numpy(), theirs["error"].to_numpy()
     p = paired_p(errors, baseline)
-    corrected = corrected_p(errors, baseline, float((ours["n_test"] / ours["n_train"]).mean()))
+    corrected = corrected_p(errors, baseline, share_of_test(ours["n_test"].to_numpy(), ours["n_rows"].to_numpy()))
     challenger = Contender(challenger.version, challenger.learner, tuple(errors.tolist()))
     defender = Contender(defender.version, defender.learner, tuple(baseline.tolist()))
     wins = p is not None and p < level

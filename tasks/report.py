@@ -97,6 +97,7 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
                 "relative_error": group["error"].mean() / group["trivial_error"].mean(),
                 "alignment_mean": group["alignment"].mean(),
                 "alignment_sd": group["alignment"].std(),
+                "test_alignment_mean": group["test_alignment"].mean(),
                 "p_better_than_unif": paired_p(group["error"].to_numpy(), baseline["error"].to_numpy()),
                 "p_better_than_grid_search": paired_p(group["error"].to_numpy(), searched["error"].to_numpy()),
                 "seconds_weights": group["seconds_weights"].sum(),
@@ -130,22 +131,22 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
     for dataset, group in summary.groupby("dataset", sort=False):
         learned, searched = group[group["algorithm"] != GRID_SEARCH], group[group["algorithm"] == GRID_SEARCH]
         best = learned.loc[learned["error_mean"].idxmin()]
-        text = f"{dataset}: {best.learner} has the lowest {best.metric}, {_pair(best.error_mean, best.error_sd)}"
+        text = f"{dataset}: {best.learner} has the lowest {best.metric}, {mean_and_sd(best.error_mean, best.error_sd)}"
         baseline = group[group["algorithm"] == BASELINE]
         if best.algorithm == BASELINE:
             text += "; no learner beats the uniform combination"
         elif len(baseline):
             p, first = best.p_better_than_unif, baseline.iloc[0]
-            than = f"{first.learner}'s {_pair(first.error_mean, first.error_sd)}"
+            than = f"{first.learner}'s {mean_and_sd(first.error_mean, first.error_sd)}"
             if _missing(p):
                 text += f", against {than}; no test without pairs of at least two trials"
             else:
                 clear = "significantly better" if p < SIGNIFICANCE else "not significantly better"
-                text += f", {clear} than {than} (p {'' if p < 0.01 else '= '}{_p_value(p)})"
+                text += f", {clear} than {than} (p {'' if p < 0.01 else '= '}{short_p(p)})"
         for row in searched.itertuples():
-            text += f". One tuned Gaussian kernel ({row.learner}) has {_pair(row.error_mean, row.error_sd)}"
+            text += f". One tuned Gaussian kernel ({row.learner}) has {mean_and_sd(row.error_mean, row.error_sd)}"
             if not _missing(p := best.p_better_than_grid_search):
-                text += f" (p that {best.learner} is better {'' if p < 0.01 else '= '}{_p_value(p)})"
+                text += f" (p that {best.learner} is better {'' if p < 0.01 else '= '}{short_p(p)})"
         sentences.append(text + ".")
     return sentences
 
@@ -157,7 +158,7 @@ def measures(summary: pd.DataFrame) -> str:
     return "; ".join(f"{words[str(metric)]} ({', '.join(datasets)})" for metric, datasets in groups.items())
 
 
-def _pair(mean: float, sd: float) -> str:
+def mean_and_sd(mean: float, sd: float) -> str:
     """Return mean ± deviation, both to the second digit of the deviation; of one trial the mean alone."""
     if np.isnan(sd):
         return f"{mean:.4f}"
@@ -165,7 +166,7 @@ def _pair(mean: float, sd: float) -> str:
     return f"{mean:.{digits}f} ± {sd:.{digits}f}"
 
 
-def _p_value(p: float) -> str:
+def short_p(p: float) -> str:
     return "< 0.01" if p < 0.01 else f"{p:.2f}"
 
 
@@ -175,11 +176,11 @@ def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
         {
             "dataset": row.dataset,
             "learner": row.learner + (" *" if row.best else ""),
-            "test error": _pair(row.error_mean, row.error_sd),
+            "test error": mean_and_sd(row.error_mean, row.error_sd),
             "alignment": "" if _missing(row.alignment_mean) else f"{row.alignment_mean:.3f}"
             + ("" if _missing(row.alignment_sd) else f" ± {row.alignment_sd:.3f}"),
             "p vs unif": "" if _missing(row.p_better_than_unif) or row.algorithm == BASELINE
-            else _p_value(row.p_better_than_unif),
+            else short_p(row.p_better_than_unif),
             "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}",
         }
         for row in summary.itertuples()
@@ -190,13 +191,13 @@ def _missing(value: float | None) -> bool:
     return value is None or bool(np.isnan(value))
 
 
-def _colors(table: pd.DataFrame) -> dict[str, str]:
+def colors_of(table: pd.DataFrame) -> dict[str, str]:
     """Return the colour of each learner of a table with columns `learner` and `algorithm`."""
     first = table.drop_duplicates("learner")
     return learner_colors(dict(zip(first["learner"], first["algorithm"], strict=True)))
 
 
-def _panels(datasets: Sequence[str]) -> tuple[Figure, list[Axes]]:
+def panels(datasets: Sequence[str]) -> tuple[Figure, list[Axes]]:
     """Return a figure of one panel a data set, a few side by side."""
     columns = min(len(datasets), PANELS_A_ROW)
     rows = -(-len(datasets) // columns)
@@ -213,10 +214,10 @@ def _panels(datasets: Sequence[str]) -> tuple[Figure, list[Axes]]:
 def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
     """Return the figure *alignment against error*: a panel a data set, a colour a learner, each trial and the mean."""
     datasets = list(summary["dataset"].unique())
-    figure, axes = _panels(datasets)
+    figure, axes = panels(datasets)
     markers = "oDs^vP*X"
     for axis, dataset in zip(axes, datasets, strict=True):
-        for c, (learner, color) in enumerate(_colors(summary).items()):
+        for c, (learner, color) in enumerate(colors_of(summary).items()):
             of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
             means = summary[(summary["dataset"] == dataset) & (summary["learner"] == learner)]
             if means.empty or _missing(means.iloc[0].alignment_mean):
@@ -226,11 +227,11 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
             axis.scatter(of["alignment"], of["error"], s=18, alpha=0.35, **style)
             axis.scatter(mean.alignment_mean, mean.error_mean, s=90, edgecolor="black", label=learner, **style)
             axis.set(xlabel="centered alignment (training rows)", ylabel=f"test error ({mean.metric})")
-    _legend(figure, axes)
+    add_legend(figure, axes)
     return figure
 
 
-def _legend(figure: Figure, axes: Sequence[Axes]) -> None:
+def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
     """Put one legend beside the panels, with each learner once, in the order of the run."""
     entries = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(list(entries.values()), list(entries), loc="outside right upper")
@@ -245,7 +246,7 @@ def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure
     if iterated.empty:
         return None
     datasets = list(iterated["dataset"].unique())
-    figure, axes = _panels(datasets)
+    figure, axes = panels(datasets)
     for axis, dataset in zip(axes, datasets, strict=True):
         for learner, group in iterated[iterated["dataset"] == dataset].groupby("learner", sort=False):
             for i, values in enumerate(group["objectives"]):
@@ -255,7 +256,7 @@ def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure
                     color=colors[str(learner)], label=learner if i == 0 else None,
                 )  # fmt: skip
         axis.set(xlabel="step", ylabel="objective above its last value, relative")
-    _legend(figure, axes)
+    add_legend(figure, axes)
     return figure
 
 
@@ -272,7 +273,7 @@ def markdown_report(
     if figure is not None:
         lines += [f"![alignment against error]({figure})", ""]
     lines += [
-        *_markdown_table(table),
+        *markdown_table(table),
         "",
         f"`*` lowest mean error of the data set. Test error: {measures(summary)}. {_reading(config)}",
         "",
@@ -286,20 +287,20 @@ def markdown_report(
         lines += [
             "## Evidence of optimality",
             "",
-            *_markdown_table(evidence),
+            *markdown_table(evidence),
             "",
             CERTIFICATES.format(trials=trials),
             "",
         ]
     if found := _found_table(folds):
-        lines += ["## Base kernels found", "", *_markdown_table(found), ""]
+        lines += ["## Base kernels found", "", *markdown_table(found), ""]
     for dataset, group in summary.groupby("dataset", sort=False):
         group = group[[len(weights) > 0 for weights in group["weights"]]]
         if group.empty:
             continue
         of = folds[(folds["dataset"] == dataset) & (folds["learner"] == group["learner"].iloc[0])]
         names = of["kernels"].iloc[0]
-        lines += [f"## {dataset}: mean share of each base kernel", "", *_markdown_table(_share_table(group, names)), ""]
+        lines += [f"## {dataset}: mean share of each base kernel", "", *markdown_table(_share_table(group, names)), ""]
     return "\n".join([*lines, "## Where the evidence lies", "", *link_list(links), ""])
 
 
@@ -395,7 +396,7 @@ def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | Non
     if found.empty:
         return None
     datasets = list(found["dataset"].unique())
-    figure, axes = _panels(datasets)
+    figure, axes = panels(datasets)
     for axis, dataset in zip(axes, datasets, strict=True):
         for learner, group in found[found["dataset"] == dataset].groupby("learner", sort=False):
             sigma = [np.stack(values) for values in group["parameters"]]
@@ -408,7 +409,7 @@ def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | Non
                 s=18, alpha=0.5, color=colors[str(learner)], label=learner,
             )  # fmt: skip
         axis.set(xlabel="sigma (bandwidth or frequency)", ylabel="share of the weight", xscale="log")
-    _legend(figure, axes)
+    add_legend(figure, axes)
     return figure
 
 
@@ -423,7 +424,7 @@ def _share_table(group: pd.DataFrame, names: Sequence[str]) -> list[dict[str, st
     ]
 
 
-def _markdown_table(rows: list[dict[str, str]]) -> list[str]:
+def markdown_table(rows: list[dict[str, str]]) -> list[str]:
     columns = list(dict.fromkeys(key for row in rows for key in row))
     cells = [[str(row.get(column, "")) for column in columns] for row in rows]
     return [f"| {' | '.join(line)} |" for line in (columns, ["---"] * len(columns), *cells)]
@@ -455,8 +456,8 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
         (folder / "environment.json").write_text(json.dumps(environment(), indent=1), encoding="utf-8")
         figures = {
             "alignment_vs_error": alignment_figure(folds, summary),
-            "convergence": convergence_figure(folds, _colors(summary)),
-            "found_kernels": found_figure(folds, _colors(summary)),
+            "convergence": convergence_figure(folds, colors_of(summary)),
+            "found_kernels": found_figure(folds, colors_of(summary)),
         }
         for name, figure in figures.items():
             if figure is not None:

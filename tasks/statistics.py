@@ -42,7 +42,7 @@ def corrected_p(errors: np.ndarray, baseline: np.ndarray, test_share: float) -> 
     errors, baseline : ndarray of shape (n,)
         Of the same trials, in the same order.
     test_share : float
-        Test rows of a trial over its training rows.
+        See `share_of_test`.
 
     Returns
     -------
@@ -60,3 +60,24 @@ def corrected_p(errors: np.ndarray, baseline: np.ndarray, test_share: float) -> 
     n = len(difference)
     t = difference.mean() / np.sqrt((1 / n + test_share) * difference.var(ddof=1))
     return float(stats.t.cdf(t, n - 1))
+
+
+def share_of_test(n_test: np.ndarray, n_rows: np.ndarray) -> float:
+    """Return the share that corrects the variance: the rows of a trial that test over all other rows, on average.
+
+    Parameters
+    ----------
+    n_test, n_rows : ndarray of shape (n,)
+        Test rows of each trial, and rows of the data set.
+
+    Returns
+    -------
+    test_share : float
+
+    Notes
+    -----
+    Nadeau and Bengio divide by the rows that train, which are all others in their trials. Of folds, the one that
+    validates learns too; of rows that are drawn from many, those that are not drawn count, since two drawings then
+    share few rows and their errors are nearly independent.
+    """
+    return float(np.mean(n_test / (n_rows - n_test)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 from uuid import UUID
 
 import mlflow
@@ -28,7 +28,7 @@ from prefect.settings import PREFECT_UI_URL
 from prefect.states import Crashed
 
 from conf.errors import InputError
-from conf.schema import CompareConfig, grid_values
+from conf.schema import CompareConfig, TrackingConfig, grid_values
 from tasks.data import DatasetRef
 from tasks.environment import without_passwords
 from tasks.evaluation import FoldsRef
@@ -61,6 +61,18 @@ UI = "http://127.0.0.1:5000"
 """Where `learnkernels ui` shows the store of the working folder, unless it is told otherwise."""
 PREFECT_UI = "http://127.0.0.1:4200"
 """Where `learnkernels ui` shows the flow runs of the working folder, unless it is told otherwise."""
+
+
+class Tracked(Protocol):
+    """What has an experiment: a configuration, or an item of a paper."""
+
+    @property
+    def name(self) -> str:
+        """Of the experiment, where `tracking` names none."""
+
+    @property
+    def tracking(self) -> TrackingConfig:
+        """Where evidence is kept."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +113,7 @@ def mlflow_ui() -> str:
 
 
 @contextmanager
-def tracked_run(config: CompareConfig, level: Level, name: str, run_id: str, flow_run_id: str) -> Iterator[TrackedRun]:
+def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_id: str) -> Iterator[TrackedRun]:
     """Hold the MLflow run of a flow open; it ends FINISHED, or FAILED with the reason after an error.
 
     Runs that a killed process of this machine left open in the experiment are closed first.
@@ -140,7 +152,7 @@ def tracked_run(config: CompareConfig, level: Level, name: str, run_id: str, flo
     client.set_terminated(tracked.run_id, "FINISHED")
 
 
-def _experiment(client: MlflowClient, config: CompareConfig, comparison: str | None) -> str:
+def _experiment(client: MlflowClient, config: Tracked, comparison: str | None) -> str:
     """Return the experiment of a configuration, made if missing, with its note and views; one shows the comparison."""
     name = config.tracking.experiment or config.name
     found = client.get_experiment_by_name(name)
@@ -267,6 +279,7 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
         "relative_error": row.relative_error,
         "alignment": row.alignment_mean,
         "alignment_sd": row.alignment_sd,
+        "test_alignment": row.test_alignment_mean,
         "seconds_weights": row.seconds_weights,
         "seconds_fit": row.seconds_fit,
         "certificate": row.certificate,

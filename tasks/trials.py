@@ -32,6 +32,9 @@ from tasks.data import Dataset, DatasetRef, load_dataset
 from tasks.families import build_family
 from tasks.gram import MomentsRef, load_moments
 
+HELD_OUT = 1000
+"""Most test rows that an alignment is measured on; their matrix is formed."""
+
 
 @dataclass(frozen=True)
 class TrialJob:
@@ -140,7 +143,20 @@ def _run_trial(job: TrialJob) -> dict[str, Any]:
         "seconds_weights": clock.weights,
         "seconds_fit": clock.others,
         **_learned_columns(learned, family, position),
+        "test_alignment": _test_alignment(learned, position, X, target, np.flatnonzero(folds == trial.test)),
     }
+
+
+def _test_alignment(
+    learned: tuple[LearnedKernel, ...] | KernelEnsemble, position: int, X: Rows, target: Target, rows: np.ndarray
+) -> float | None:
+    """Return the alignment of the chosen kernel on test rows, centered on these; None where there is none."""
+    if len(rows) > HELD_OUT:
+        rows = rows[np.linspace(0, len(rows) - 1, HELD_OUT).astype(np.intp)]
+    held_out = target.take(rows)
+    if isinstance(learned, KernelEnsemble) or not np.ptp(held_out.Y, axis=0).any():
+        return None
+    return float(learned[position if len(learned) > 1 else 0].alignment_with(X[rows], held_out))
 
 
 def trial_columns(
@@ -156,6 +172,7 @@ def trial_columns(
         "error": result.error,
         "n_train": result.n_train,
         "n_test": result.n_test,
+        "n_rows": ref.n_rows,
         "trivial_error": result.trivial_error,
         "validation_error": float(np.nanmin(result.validation_errors)),
         "candidate_errors": result.candidate_errors.tolist(),

@@ -617,6 +617,18 @@ def test_cross_validation_chooses_the_lowest_mean_error(task: str):
     assert (result.n_train, result.n_test, result.candidate) == (50, 25, selection.candidate)
 
 
+def test_the_predictor_of_one_lambda_is_that_of_the_path():
+    X, target = small_data("regression")
+    folds = assign_folds(target, 3, seed=0)
+    family, moments = GaussianFamily(GAMMAS), gram_moments(GaussianFamily(GAMMAS), X, target.Y, folds)
+    path = learn_path("l2-krr", family, X, moments.restrict([0, 1]), target, GRID)
+    assert len(path) == len(GRID)
+    predictors = KernelPredictors(path, target, "krr", GRID)
+    for position, prediction in enumerate(predictors.predict(X)):
+        np.testing.assert_array_equal(predictors.only(position).predict(X), [prediction])
+        assert predictors.only(position).grid == [GRID[position]]
+
+
 def test_a_trial_without_a_validation_fold_cannot_be_evaluated_by_one():
     X, target = small_data("regression")
     trial, folds = nested_split_trial(4), assign_nested_split(target, 40, 20, 4, seed=1)

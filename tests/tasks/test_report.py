@@ -31,7 +31,8 @@ def folds(errors: dict[str, list[float]] = ERRORS, dataset: str = "d") -> pd.Dat
             "dataset": dataset, "task": "classification", "learner": learner, "algorithm": learner, "predictor": "svm",
             "repeat": 0, "certificate": None, "certificate_measure": None, "certificate_tolerance": None,
             "iterations": None, "objectives": None,
-            "fold": fold, "alignment": 0.5 + 0.1 * fold, "error": error, "metric": "misclassification",
+            "fold": fold, "alignment": 0.5 + 0.1 * fold, "test_alignment": 0.4, "error": error,
+            "metric": "misclassification",
             "seconds_weights": 0.1, "seconds_fit": 0.2, "n_train": 6, "n_kernels": 2, "weights": np.array([0.6, 0.8]),
             "trivial_error": 0.5, "grid_edge": fold == 0, "kernels": ["k1", "k2"],
         }

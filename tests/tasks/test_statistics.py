@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special
 
-from tasks.statistics import corrected_p, paired_p
+from tasks.statistics import corrected_p, paired_p, share_of_test
 
 
 def student_cdf(t: float, n: int) -> float:
@@ -45,3 +45,26 @@ def test_a_true_null_is_rejected_as_often_as_the_level_says():
     rejected = [paired_p(*rng.normal(size=(2, 5))) < 0.1 for _ in range(2000)]
     # Standard deviation of the share: sqrt(.1 * .9 / 2000) = .0067.
     assert np.mean(rejected) == pytest.approx(0.1, abs=0.025)
+
+
+def test_the_share_of_test_rows_counts_all_that_do_not_test():
+    assert share_of_test(np.array([20, 20]), np.array([100, 100])) == 0.25
+    assert share_of_test(np.array([10, 30]), np.array([100, 100])) == pytest.approx((10 / 90 + 30 / 70) / 2)
+
+
+@pytest.mark.parametrize("n_rows", [60, 600])
+def test_the_corrected_test_of_drawn_rows_rejects_a_true_null_no_more_often_than_the_level_says(n_rows: int):
+    """Two learners of the same error, means of 20 training rows either of noise, on 20 drawn test rows of `n_rows`."""
+    rng, rejected = np.random.default_rng(1), []
+    for _ in range(400):
+        noise = rng.normal(size=(2, n_rows))
+        differences = []
+        for _ in range(10):
+            rows = rng.permutation(n_rows)[:40]
+            ours, theirs = noise[:, rows[:20]].mean(axis=1)
+            differences.append([(ours - noise[0, rows[20:]].mean()) ** 2, (theirs - noise[0, rows[20:]].mean()) ** 2])
+        ours, theirs = np.array(differences).T
+        # The second learner saw features that have nothing to do with the target: it is no better in expectation.
+        rejected.append(corrected_p(theirs, ours, share_of_test(np.array([20]), np.array([n_rows]))) < 0.1)
+    # Standard deviation of the share: sqrt(.1 * .9 / 400) = .015.
+    assert np.mean(rejected) < 0.1 + 3 * 0.015
