@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -18,7 +18,9 @@ from conf.errors import InputError
 from tasks.environment import prepare_environment
 
 if TYPE_CHECKING:
+    from conf.reproduction import PaperItem
     from conf.schema import CompareConfig
+    from flows.papers import Outcome, Reproduction
 
 PIPED_WIDTH = 120
 """Columns of a table that is not printed on a terminal."""
@@ -287,6 +289,99 @@ def promote(
         f"champion: version {result['champion']}",
         f"results:  {result['results']}",
     )
+
+
+@app.command()
+def papers(
+    names: Annotated[list[str] | None, typer.Argument(help="Items, such as jmlr2012-table2; all by default.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the items and run none.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Run reduced forms and check their numbers.")] = False,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the data files; where there is none, OpenML.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the report there, its figures into a folder beside it.")
+    ] = None,
+    only_report: Annotated[
+        bool, typer.Option("--only-report", help="Assemble the report from earlier results and run nothing.")
+    ] = False,
+    items: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the items; those of the five papers by default.")
+    ] = None,
+    verbose: Verbose = False,
+) -> None:
+    """Reproduce tables and figures of the papers: the printed numbers beside ours, and which claims hold.
+
+    Writes results/papers/ITEM and the report of all items; with --quick results/papers-quick. Exits with 1 where an
+    item fails or a check does.
+    """
+    from conf.reproduction import PAPERS, choose_items, data_folder
+
+    folder = items or PAPERS
+    with _user_errors("what was computed is kept"):
+        chosen = choose_items(names or [], folder, quick)
+        if listed:
+            _show_table(
+                "", [{"item": one.name, "paper": one.paper, "where": one.where, "title": one.title} for one in chosen]
+            )
+            return
+        source = None if only_report else data_folder(str(data_dir) if data_dir else None, folder)
+        _set_up(verbose)
+        from prefect import tags
+
+        from flows.papers import papers as flow
+        from flows.papers import report_papers
+
+        with tags("learnkernels", "papers"):
+            if only_report:
+                result = report_papers(str(folder), quick, str(report) if report else None)
+            else:
+                if source is None:
+                    err.print("there is no folder of data files; sets are fetched from OpenML, where it has them.")
+                result = flow(names or [], str(folder), source, quick, str(report) if report else None)
+    _show_papers(result, {one.name: one for one in chosen})
+
+
+def _show_papers(result: Reproduction, items: Mapping[str, PaperItem]) -> None:
+    """Print what became of each item, what does not hold, and what failed; the report comes last."""
+    from tasks.reproduction.report import minutes, total
+
+    def row(one: Outcome) -> dict[str, str]:
+        item, of = items[one["item"]], one["summary"] or total([])
+        return {
+            "item": one["item"],
+            "paper": f"{item.paper}, {item.where}",
+            "cells": f"{of['cells_near']} of {of['cells']} within 2 sd" if of["cells"] else "",
+            "claims": f"{of['claims_hold']} of {of['claims']} hold" if of["claims"] else "",
+            "minutes": minutes(of["seconds"]) if one["summary"] else "",
+            "status": one["status"],
+        }
+
+    outcomes = result["outcomes"]
+    if outcomes:
+        _show_table("the papers, reproduced", [row(one) for one in outcomes])
+        of = total([one["summary"] for one in outcomes if one["summary"]])
+        cells = f"cells {of['cells_near']} of {of['cells']} within 2 sd of the paper; " if of["cells"] else ""
+        _say(f"{cells}claims {of['claims_hold']} of {of['claims']} hold")
+    for one in outcomes:
+        _say(*(f"does not hold: {one['item']}: {sentence}" for sentence in one["not_holding"]))
+    for one in outcomes:
+        _say(*(f"check fails: {sentence}" for sentence in one["failing"]))
+    _say(*(f"{one['status']}: {one['item']}: {one['reason']}" for one in outcomes if one["status"] != "done"))
+    _say(f"report: {result['report']}")
+    ran = any(one["status"] == "done" for one in outcomes)
+    if any(one["status"] == "failed" or one["failing"] for one in outcomes) or (outcomes and not ran):
+        raise typer.Exit(1)
+
+
+def _show_table(title: str, rows: list[dict[str, str]]) -> None:
+    """Print rows as a table whose first columns stay whole."""
+    table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    for i, column in enumerate(rows[0]):
+        table.add_column(column, no_wrap=i < 2, overflow="fold")
+    for row in rows:
+        table.add_row(*row.values())
+    Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
 
 
 @app.command()

@@ -1,0 +1,579 @@
+"""The items of the papers that are made again, a YAML file each in `conf/papers`, and the catalogue of their data."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import BeforeValidator, Discriminator, Field, ValidationError, model_validator
+
+from conf.errors import InputError
+from conf.loading import describe
+from conf.schema import CompareConfig, DatasetConfig, Parameter, Strict, TrackingConfig
+from conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
+
+PAPERS = Path(__file__).resolve().parent / "papers"
+"""Where the items lie."""
+
+CATALOGUE = "datasets.yaml"
+
+BASELINE = "GridSearchCV"
+"""The title of the baseline in fold tables."""
+
+Paper = Literal["JMLR 2012", "ICML 2010", "NIPS 2009", "UAI 2009", "AFK 2013"]
+Measure = Literal["error", "alignment", "test_alignment", "seconds", "rank"]
+Printed = Annotated[list[Parameter], Field(min_length=1, max_length=2)]
+"""A number of a paper: its mean and, where the paper prints one, its standard deviation."""
+
+INHERITED = ("study", "figure", "choices", "quick")
+"""Keys that an item takes from the one it is the same as."""
+
+
+class CellConfig(Strict):
+    """A cell of a table as the paper prints it."""
+
+    dataset: str | None = Field(None, description="The data set; none for a rank over all of them.")
+    learner: str | None = Field(None, description="Title of the learner.")
+    name: str | None = Field(None, description="In place of both: the name of a number that a special study gives.")
+    error: Printed | None = Field(None, description="Mean and deviation of the test error, as a share or an RMSE.")
+    alignment: Printed | None = Field(None, description="Mean and deviation of the alignment on the training rows.")
+    test_alignment: Printed | None = Field(None, description="The same on the test rows.")
+    seconds: Printed | None = Field(None, description="Seconds of a trial; on another machine, so it is only shown.")
+    rank: Printed | None = Field(None, description="Median over the data sets of the rank by mean error.")
+    value: Printed | None = Field(None, description="The number of that name.")
+
+    @model_validator(mode="after")
+    def _of_something(self) -> CellConfig:
+        if self.value is not None and self.named is None:
+            raise ValueError("a cell with 'value' needs 'name', the name of a number of the study")
+        if self.value is None and not self.measures():
+            raise ValueError("a cell needs one of: error, alignment, test_alignment, seconds, rank, value")
+        if self.measures() and (self.learner is None or (self.dataset is None and self.rank is None)):
+            raise ValueError("a cell needs 'dataset' and 'learner', a rank 'learner' alone")
+        return self
+
+    @property
+    def named(self) -> str | None:
+        """Name of the number: as given, or that of learner and data set."""
+        words = [word for word in (self.learner, self.dataset) if word]
+        return self.name or " ".join(words) or None
+
+    def measures(self) -> dict[str, list[float]]:
+        """Return what the paper prints, measure by measure."""
+        printed = {name: getattr(self, name) for name in get_args(Measure)}
+        return {name: value for name, value in printed.items() if value is not None}
+
+
+class ClaimConfig(Strict):
+    """What a paper says, in a form that numbers can bear out."""
+
+    says: str = Field(description="The claim, in one sentence.")
+    better: str | None = Field(None, description="Title of the learner that the paper finds better.")
+    than: str | None = Field(None, description="Title of the one it is compared with.")
+    on: tuple[str, ...] = Field((), description="Data sets, or panels of a figure; all by default.")
+    measure: Measure = Field("error", description="What is compared; alignments are better when higher, others lower.")
+    expected: Literal["significant", "direction", "none"] = Field(
+        "significant", description="none: the paper finds no significant difference."
+    )
+    across: bool = Field(False, description="One signed-rank test over data sets in place of a t-test on each.")
+    value: str | None = Field(None, description="Of a special study: the name of a number,")
+    above: float | str | None = Field(None, description="what it lies above, a number or the name of one,")
+    below: float | str | None = Field(None, description="what it lies below.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> ClaimConfig:
+        compared, valued = (self.better, self.than), (self.above, self.below)
+        if self.value is None:
+            if None in compared or valued != (None, None):
+                raise ValueError("a claim needs 'better' and 'than', or 'value' with 'above' or 'below'")
+        elif compared != (None, None) or valued == (None, None):
+            raise ValueError("a claim on a 'value' needs 'above' or 'below', and neither 'better' nor 'than'")
+        return self
+
+
+class FigureConfig(Strict):
+    """The figure beside the table."""
+
+    kind: Literal["scatter", "curves", "weights", "ranks", "none"] = Field(
+        "scatter",
+        description="scatter: alignment against error. curves: error along the last word of the data sets' names. "
+        "weights: shares of the base kernels, learner against learner. ranks: errors, a row a data set.",
+    )
+    x: str | None = Field(None, description="For curves: what the last word of a data set's name counts.")
+    log: bool = Field(False, description="For curves: whether that axis is logarithmic.")
+    learners: tuple[str, ...] = Field((), description="For weights: the learners that are compared.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> FigureConfig:
+        if self.kind == "weights" and len(self.learners) < 2:
+            raise ValueError("figure weights needs 'learners', at least two titles")
+        return self
+
+
+class CheckConfig(Strict):
+    """An interval that a number of the reduced form lies in."""
+
+    dataset: str | None = None
+    learner: str | None = None
+    name: str | None = Field(None, description="In place of both: the name of a number of a special study.")
+    error: tuple[float, float] | None = None
+    alignment: tuple[float, float] | None = None
+    test_alignment: tuple[float, float] | None = None
+    value: tuple[float, float] | None = None
+
+    @model_validator(mode="after")
+    def _ordered(self) -> CheckConfig:
+        intervals = self.intervals()
+        if not intervals:
+            raise ValueError("a check needs an interval [low, high] of one of: error, alignment, test_alignment, value")
+        for name, (low, high) in intervals.items():
+            if low > high:
+                raise ValueError(f"{name} must be [low, high], got [{low:g}, {high:g}]")
+        if (self.value is None) == (self.dataset is None or self.learner is None):
+            raise ValueError("a check needs 'dataset' and 'learner', or 'name' and 'value'")
+        return self
+
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Return the intervals by measure."""
+        given = {name: getattr(self, name) for name in ("error", "alignment", "test_alignment", "value")}
+        return {name: interval for name, interval in given.items() if interval is not None}
+
+
+class QuickConfig(Strict):
+    """The reduced form of an item."""
+
+    datasets: tuple[str, ...] | None = Field(None, description="Data sets that are kept; all by default.")
+    learners: tuple[str, ...] | None = Field(None, description="Titles of the learners that are kept; all by default.")
+    set: dict[str, Any] = Field(
+        default_factory=dict, description="Dotted keys of the study that change, such as shared.protocol.repeats."
+    )
+    checks: tuple[CheckConfig, ...] = Field(default=(), description="Intervals that the numbers lie in.")
+
+
+class ComparisonStudy(Strict):
+    """Learners compared on data sets, in one or more parts with settings of their own."""
+
+    kind: Literal["comparison"]
+    shared: dict[str, Any] = Field(default_factory=dict, description="Keys of a comparison that all parts have.")
+    parts: tuple[dict[str, Any], ...] = Field(
+        min_length=1, description="Keys of each comparison; they go before the shared ones."
+    )
+
+
+StudyConfig = Annotated[
+    ComparisonStudy | TwoPointStudy | BaseKernelsStudy | SurfaceStudy,
+    Discriminator("kind"),
+]
+
+
+def _kind(value: Any) -> Any:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+class PaperItem(Strict):
+    """A table or figure of a paper, and how it is made again."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,59}$", description="That of the file, without ending.")
+    paper: Paper = Field(description="The paper.")
+    where: str = Field(description="The table, figure or section.")
+    title: str = Field(description="What it shows.")
+    setup: str = Field(description="What the paper says of the set-up.")
+    choices: tuple[str, ...] = Field((), description="What the paper leaves unsaid, and what was chosen.")
+    study: dict[str, Any] = Field(description="What is computed.")
+    figure: Annotated[FigureConfig, BeforeValidator(_kind)] = Field(
+        default_factory=lambda: FigureConfig.model_validate({}), description="The figure."
+    )
+    printed: tuple[CellConfig, ...] = Field((), description="The paper's cells.")
+    claims: tuple[ClaimConfig, ...] = Field((), description="What the paper says of them.")
+    found: tuple[float, ...] = Field(
+        (), description="Parameters that continuous learners should find; claims name how far those found are apart."
+    )
+    tried: str | None = Field(None, description="What was tried where a claim does not hold.")
+    quick: QuickConfig | None = Field(None, description="The reduced form; without it the item has none.")
+    same_as: str | None = Field(None, description="The item that study, figure, choices and quick come from.")
+
+    @property
+    def is_comparison(self) -> bool:
+        """Whether the item compares learners, and is no special study."""
+        return bool(self.study.get("kind") == "comparison")
+
+    @property
+    def experiment(self) -> str:
+        """The MLflow experiment of the paper."""
+        return f"papers: {self.paper}"
+
+    def tracking(self, quick: bool) -> TrackingConfig:
+        """Return where MLflow keeps the runs, and their tags."""
+        experiment = f"{self.experiment} (quick)" if quick else self.experiment
+        return TrackingConfig(experiment=experiment, tags={"paper": self.paper, "item": self.name})
+
+    def comparisons(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> list[CompareConfig]:
+        """Return the comparisons of the item, one a part.
+
+        Parameters
+        ----------
+        data_dir : str or None
+            Folder of the data files; None takes the sets from OpenML.
+        quick : bool
+            Whether to return the reduced form.
+        folder : Path
+            Where the catalogue of data sets lies.
+
+        Raises
+        ------
+        InputError
+            A part is no comparison, or OpenML has not a data set.
+        """
+        study = self.study_config(data_dir, quick, folder)
+        if not isinstance(study, ComparisonStudy):
+            return []
+        return [self._comparison(study.shared, part, i, data_dir, quick) for i, part in enumerate(study.parts)]
+
+    def _comparison(
+        self, shared: Mapping[str, Any], part: Mapping[str, Any], i: int, data_dir: str | None, quick: bool
+    ) -> CompareConfig:
+        data = _merged(shared, part) | {
+            "name": self.name,
+            "data_dir": data_dir or ".",
+            "tracking": self.tracking(quick).model_dump(),
+        }
+        try:
+            return CompareConfig.model_validate(data)
+        except ValidationError as error:
+            raise InputError(f"{self.name}: study.parts.{i}: {describe(error, data)}") from None
+
+    def study_config(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> StudyConfig:
+        """Return what is computed, with its data sets filled in; parameters and errors as `comparisons`."""
+        study = copy.deepcopy(self.study)
+        if quick:
+            if self.quick is None:
+                raise InputError(f"{self.name}: has no reduced form; leave --quick out.")
+            for key, value in self.quick.set.items():
+                _set(study, key, value, self.name)
+        catalogue = load_catalogue(folder)
+        for place in [study.get("shared"), *_list(study.get("parts")), study]:
+            if isinstance(place, dict) and isinstance(place.get("datasets"), list):
+                place["datasets"] = [self._dataset(entry, catalogue, data_dir) for entry in place["datasets"]]
+        if quick and self.quick is not None:
+            _reduce(study, self.quick)
+            if study.get("kind") == "comparison" and not study.get("parts"):
+                raise InputError(f"{self.name}: quick keeps no data set or no learner; correct its names.")
+        try:
+            return _Study.model_validate({"study": study}).study
+        except ValidationError as error:
+            raise InputError(f"{self.name}: {describe(error, {'study': study})}") from None
+
+    def _dataset(self, entry: Any, catalogue: Catalogue, data_dir: str | None) -> Any:
+        if not isinstance(entry, dict) or "use" not in entry:
+            return entry
+        try:
+            return catalogue.dataset(entry, openml=data_dir is None)
+        except InputError as error:
+            raise type(error)(f"{self.name}: {error}") from None
+
+
+class _Study(Strict):
+    study: StudyConfig
+
+
+class SetConfig(Strict):
+    """A data set of the catalogue: the keys of its file, and those of its place on OpenML where it has one."""
+
+    file: dict[str, Any] = Field(description="Keys of the data set where it is read from a file.")
+    openml: dict[str, Any] | None = Field(None, description="Keys where it is fetched; without them it cannot be.")
+
+
+class Catalogue(Strict):
+    """The data sets of the papers: as files, and on OpenML where it has them."""
+
+    data_dir: str = Field(description="Folder of the files; relative to the working folder.")
+    sets: dict[str, SetConfig] = Field(description="Name -> where it is.")
+
+    def dataset(self, entry: Mapping[str, Any], openml: bool) -> dict[str, Any]:
+        """Return the keys of a data set for an entry ``{use: NAME, ...}``, whose other keys go first.
+
+        Raises
+        ------
+        InputError
+            There is no such set in the catalogue, or none of it on OpenML.
+        """
+        name = str(entry["use"])
+        if name not in self.sets:
+            close = difflib.get_close_matches(name, self.sets, n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise InputError(f"there is no data set {name!r} in the catalogue; {hint}known: {', '.join(self.sets)}.")
+        lies = self.sets[name]
+        if openml and lies.openml is None and lies.file.get("source") == "file":
+            raise NotOnOpenML(
+                f"data set {name} is not on OpenML; give the folder that has {lies.file.get('path')} as --data-dir."
+            )
+        keys = lies.openml if openml and lies.openml is not None else lies.file
+        given = {key: value for key, value in entry.items() if key != "use"}
+        if "name" in given:
+            given = {"label": given.pop("name"), **given}  # `name` is that of the source
+        return _merged({"label": name, **keys}, given)
+
+
+class NotOnOpenML(InputError):
+    """A data set is needed from OpenML, which has not got it."""
+
+
+def load_catalogue(folder: Path = PAPERS) -> Catalogue:
+    """Return the catalogue of a folder of items.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or the schema refuses it.
+    """
+    path = folder / CATALOGUE
+    data = _read(path)
+    try:
+        return Catalogue.model_validate(data)
+    except ValidationError as error:
+        raise InputError(f"{path}: {describe(error, data)}") from None
+
+
+def data_folder(given: str | None, folder: Path = PAPERS) -> str | None:
+    """Return the folder of the data files: the given one, that of the catalogue, or None where that does not exist.
+
+    Raises
+    ------
+    InputError
+        The given folder does not exist.
+    """
+    if given is not None and not Path(given).is_dir():
+        raise InputError(f"--data-dir {given}: there is no such folder (seen from {Path.cwd()}).")
+    usual = given or load_catalogue(folder).data_dir
+    return usual if Path(usual).is_dir() else None
+
+
+def item_names(folder: Path = PAPERS) -> list[str]:
+    """Return the names of all items in the order of the papers.
+
+    Raises
+    ------
+    InputError
+        There is no such folder.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: there is no such folder of items (seen from {Path.cwd()}).")
+    papers = [paper.replace(" ", "").lower() for paper in get_args(Paper)]
+
+    def order(name: str) -> tuple[int, list[tuple[bool, float, str]]]:
+        paper = name.partition("-")[0]
+        words = [(bool(word.isdigit()), float(word) if word.isdigit() else 0.0, word) for word in _WORDS.findall(name)]
+        return (papers.index(paper) if paper in papers else len(papers), words)
+
+    return sorted((path.stem for path in folder.glob("*.yaml") if path.name != CATALOGUE), key=order)
+
+
+_WORDS = re.compile(r"\d+|\D+")
+
+
+def choose_items(names: Sequence[str], folder: Path = PAPERS, quick: bool = False) -> list[PaperItem]:
+    """Return the named items, or all, in the order of the papers; of the reduced forms all that there are.
+
+    Raises
+    ------
+    InputError
+        There is no item of that name, or none in reduced form, or `load_item` refuses one, named or not: a report has
+        them all.
+    """
+    known = item_names(folder)
+    for name in names:
+        _require_known(name, known)
+    items = [item for item in [load_item(name, folder) for name in known] if not names or item.name in names]
+    for item in items:
+        if quick and names and item.quick is None:
+            raise InputError(f"{item.name} has no reduced form; leave --quick out.")
+    return [item for item in items if not quick or item.quick is not None]
+
+
+def _require_known(name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise InputError(f"there is no item {name!r}; {hint}learnkernels papers --list shows them all.")
+
+
+def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
+    """Return an item, checked as far as can be without its data.
+
+    Parameters
+    ----------
+    name : str
+        Of the file, without ``.yaml``.
+    folder : Path
+        Where items and catalogue lie.
+
+    Raises
+    ------
+    InputError
+        There is no such item, its file cannot be read, or the schema refuses it.
+    """
+    _require_known(name, item_names(folder))
+    path = folder / f"{name}.yaml"
+    data = _read(path)
+    other = data.get("same_as")
+    if other is not None:
+        _require_known(str(other), item_names(folder))
+        origin = _read(folder / f"{other}.yaml")
+        if other == name or "same_as" in origin:
+            raise InputError(f"{path}: same_as must name an item that stands for itself, got {other!r}.")
+        data = {**{key: origin[key] for key in INHERITED if key in origin}, **data}
+    try:
+        item = PaperItem.model_validate(data)
+    except ValidationError as error:
+        raise InputError(f"{path}: {describe(error, data)}") from None
+    if item.name != name:
+        raise InputError(f"{path}: name must be that of the file, {name!r}, got {item.name!r}.")
+    parts = item.comparisons(".", False, folder)
+    if item.quick is not None:
+        item.comparisons(".", True, folder)
+    _require_distinct(parts, path)
+    if parts:
+        _require_titles(item, parts, path)
+    return item
+
+
+def _require_distinct(parts: Sequence[CompareConfig], path: Path) -> None:
+    """Refuse two parts that measure the same learner on data sets of one name; their trials could not be told apart."""
+    seen: set[tuple[str, str]] = set()
+    for part in parts:
+        titles = [learner.title for learner in part.learners] + ([BASELINE] if part.baseline else [])
+        for pair in itertools.product((dataset.label for dataset in part.datasets), titles):
+            if pair in seen:
+                raise InputError(f"{path}: study.parts: {pair[1]} on {pair[0]} is in two parts; give one a 'label'.")
+            seen.add(pair)
+
+
+def _require_titles(item: PaperItem, parts: Sequence[CompareConfig], path: Path) -> None:
+    """Refuse a printed cell or a claim on a learner or data set that the study has not."""
+    learners = {learner.title for part in parts for learner in part.learners} | {BASELINE}
+    datasets = {dataset.label for part in parts for dataset in part.datasets}
+    panels = datasets | {panel(dataset)[0] for dataset in datasets}
+    named: list[tuple[str, str | None, set[str]]] = []
+    for i, cell in enumerate(item.printed):
+        if cell.measures():
+            named += [
+                (f"printed.{i}.learner", cell.learner, learners),
+                (f"printed.{i}.dataset", cell.dataset, datasets),
+            ]
+    for i, claim in enumerate(item.claims):
+        if claim.value is None:
+            named += [(f"claims.{i}.better", claim.better, learners), (f"claims.{i}.than", claim.than, learners)]
+            named += [(f"claims.{i}.on", one, panels) for one in claim.on]
+    named += [("figure.learners", one, learners) for one in item.figure.learners]
+    if item.quick:
+        named += [("quick.learners", one, learners) for one in item.quick.learners or ()]
+        named += [("quick.datasets", one, datasets) for one in item.quick.datasets or ()]
+        for i, check in enumerate(item.quick.checks):
+            named += [(f"quick.checks.{i}.learner", check.learner, learners)]
+            named += [(f"quick.checks.{i}.dataset", check.dataset, datasets)]
+    for where, name, known in named:
+        if name is not None and name not in known:
+            close = difflib.get_close_matches(name, sorted(known), n=1)
+            hint = f"did you mean {close[0]!r}? " if close else ""
+            raise InputError(f"{path}: {where}: {name!r} is not in the study; {hint}it has {', '.join(sorted(known))}.")
+
+
+def panel(dataset: str) -> tuple[str, float | None]:
+    """Return panel and place of a data set in a figure of curves: ``kitchen 1000`` is 1000 in the panel kitchen."""
+    before, _, last = dataset.rpartition(" ")
+    try:
+        return (before, float(last)) if before else (dataset, None)
+    except ValueError:
+        return dataset, None
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which `on` is a word, and true and false alone are truth values."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, words) for tag, words in resolvers if tag != "tag:yaml.org,2002:bool" or first in "tTfF"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise InputError(f"{path}: cannot be read ({reason}).") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise InputError(f"{path}: is not valid YAML{where} ({getattr(error, 'problem', error)}).") from None
+    if not isinstance(data, dict):
+        raise InputError(f"{path}: must hold keys and values, got {type(data).__name__}.")
+    return data
+
+
+def _merged(shared: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return shared keys under those of a part, also within mappings."""
+    merged = dict(shared)
+    for key, value in part.items():
+        below = merged.get(key)
+        merged[key] = _merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _set(study: dict[str, Any], key: str, value: Any, item: str) -> None:
+    """Change one dotted key of a study."""
+    place: Any = study
+    parts = key.split(".")
+    for part in parts[:-1]:
+        if isinstance(place, list) and part.isdigit() and int(part) < len(place):
+            place = place[int(part)]
+        elif isinstance(place, dict):
+            place = place.setdefault(part, {})
+        else:
+            raise InputError(f"{item}: quick.set: {key}: there is no {part!r} in the study.")
+    if isinstance(place, list) and parts[-1].isdigit() and int(parts[-1]) < len(place):
+        place[int(parts[-1])] = value
+    elif isinstance(place, dict):
+        place[parts[-1]] = value
+    else:
+        raise InputError(f"{item}: quick.set: {key}: there is no {parts[-1]!r} in the study.")
+
+
+def _reduce(study: dict[str, Any], quick: QuickConfig) -> None:
+    """Keep the data sets and learners of the reduced form; parts of which nothing is left go."""
+    shared = study.get("shared") or {}
+    for place in [shared, *_list(study.get("parts")), study]:
+        if quick.datasets is not None and isinstance(place.get("datasets"), list):
+            place["datasets"] = [entry for entry in place["datasets"] if _label(entry) in quick.datasets]
+        if quick.learners is not None and isinstance(place.get("learners"), list):
+            place["learners"] = [entry for entry in place["learners"] if _title(entry) in quick.learners]
+        if quick.learners is not None and BASELINE not in quick.learners:
+            place.pop("baseline", None)
+    if "parts" in study:
+        study["parts"] = [
+            part
+            for part in study["parts"]
+            if all({**shared, **part}.get(key) != [] for key in ("datasets", "learners"))
+        ]
+
+
+def _label(entry: Any) -> str:
+    try:
+        return DatasetConfig.model_validate(entry).label
+    except ValidationError:
+        return ""  # the schema names it when the part is checked
+
+
+def _title(entry: Any) -> str:
+    return str(entry.get("label") or entry.get("name")) if isinstance(entry, dict) else str(entry)

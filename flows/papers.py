@@ -1,0 +1,217 @@
+"""Do the papers' tables and figures come out again?"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+from prefect import flow, get_run_logger, runtime
+
+from conf.errors import InputError
+from conf.forms import shown
+from conf.reproduction import NotOnOpenML, PaperItem, StudyConfig, choose_items
+from conf.schema import CompareConfig, DaskConfig, TrackingConfig
+from conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
+from tasks.cluster import DaskPool
+from tasks.comparison import measure, prepare, steps
+from tasks.data import DatasetRef
+from tasks.evaluation import FoldsRef
+from tasks.naming import run_name
+from tasks.progress import RunProgress
+from tasks.report import new_run_id, read_folds
+from tasks.reproduction import StudyResult
+from tasks.reproduction.judge import derived, failing
+from tasks.reproduction.report import Summary, not_holding, read_item, tracking_note, write_item, write_report
+from tasks.reproduction.studies import base_kernels, surface, two_point
+from tasks.tracking import log_run, tracked_run
+
+
+class Outcome(TypedDict):
+    """What became of one item."""
+
+    item: str
+    status: str
+    reason: str
+    summary: Summary | None
+    not_holding: list[str]
+    failing: list[str]
+
+
+class Reproduction(TypedDict):
+    """What a run returns: what became of each item, and where the report lies."""
+
+    outcomes: list[Outcome]
+    report: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Where the evidence of an item is kept in MLflow."""
+
+    name: str
+    tracking: TrackingConfig
+
+
+class Pools(ExitStack):
+    """Dask workers that the items of one run share: a cluster takes longer to start than a small item."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: dict[str, DaskPool] = {}
+
+    def of(self, config: DaskConfig) -> DaskPool:
+        """Return the workers of a configuration; they start when they are first needed."""
+        key = config.model_dump_json()
+        if key not in self._open:
+            self._open[key] = self.enter_context(DaskPool(config))
+        return self._open[key]
+
+
+SHARED: ContextVar[Pools | None] = ContextVar("pools", default=None)
+
+
+@flow(name="reproduce-papers", flow_run_name=run_name("papers"), persist_result=True, result_serializer="json")
+def papers(
+    names: Annotated[list[str], shown("The items; none for all.")],
+    folder: Annotated[str, shown("Folder of the items and of the catalogue of their data sets.")],
+    data_dir: Annotated[str | None, shown("Folder of the data files; without it sets come from OpenML.")] = None,
+    quick: Annotated[bool, shown("The reduced forms, with their checks.")] = False,
+    report: Annotated[str | None, shown("File of the report; its figures go into a folder of that name.")] = None,
+) -> Reproduction:
+    """Reproduce items of the papers one after another, and write the report of all that have results.
+
+    1. Leave out, with the reason, what needs data that are neither here nor on OpenML.
+    2. Run each item as a subflow; one that fails does not stop the others.
+    3. Judge cells and claims, of reduced forms also the checks.
+    4. Assemble the report, of earlier results too.
+    """
+    known, outcomes = choose_items([], Path(folder)), []
+    with Pools() as pools:
+        token = SHARED.set(pools)
+        try:
+            for item in choose_items(names, Path(folder), quick):
+                outcomes.append(_attempt(item, folder, data_dir, quick))
+        finally:
+            SHARED.reset(token)
+    reasons = {
+        one["item"]: _anywhere(f"{one['status']}: {one['reason']}") for one in outcomes if one["status"] != "done"
+    }
+    path = write_report(known, reasons, quick, Path(report) if report else None)
+    return {"outcomes": outcomes, "report": path}
+
+
+def _anywhere(reason: str) -> str:
+    """Return a sentence without the folder that the command was typed in: a report is read elsewhere."""
+    return re.sub(r" \(seen from [^)]*\)", "", reason)
+
+
+def _attempt(item: PaperItem, folder: str, data_dir: str | None, quick: bool) -> Outcome:
+    """Return what became of an item, whether or not it could be run."""
+    status = "failed"
+    try:
+        item.study_config(data_dir, quick, Path(folder))
+        outcome: Outcome = reproduce(item, folder, data_dir, quick)
+        return outcome
+    except NotOnOpenML as error:
+        status, reason = "not run", str(error)
+    except InputError as error:
+        reason = str(error)
+    reason = reason.removeprefix(f"{item.name}: ")
+    get_run_logger().error("%s: %s: %s", item.name, status, reason)
+    return Outcome(item=item.name, status=status, reason=reason, summary=None, not_holding=[], failing=[])
+
+
+@flow(name="reproduce-item", flow_run_name=run_name("{item}"), persist_result=True, result_serializer="json")
+def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: bool = False) -> Outcome:
+    """Reproduce one item: measure or study, judge, and leave the evidence in results, Prefect and MLflow.
+
+    The parts of a comparison share one sweep run in the experiment of the paper. What the store has is not computed
+    again, so that a run that was killed goes on.
+    """
+    started, run_id = time.perf_counter(), new_run_id()
+    configs = item.comparisons(data_dir, quick, Path(folder))
+    study = item.study_config(data_dir, quick, Path(folder))
+    total = (sum(steps(config) for config in configs) or 1) + 1
+    with (
+        tracked_run(
+            Evidence(item.name, item.tracking(quick)),
+            "sweep",
+            f"{item.name} {run_id}",
+            run_id,
+            str(runtime.flow_run.id),
+        ) as sweep,
+        RunProgress(total, "paper-progress", item.name) as progress,
+        Pools() as own,
+    ):
+        pools = SHARED.get() or own
+        refs: dict[str, DatasetRef] = {}
+        if item.is_comparison:
+            prepared = [(prepare(config, pools.of(config.dask), progress), config) for config in configs]
+            results: list[FoldsRef] = []
+            for one, config in prepared:
+                refs |= {ref.digest: ref for ref in one.refs}
+                results += measure(one, sweep, run_id, pools.of(config.dask), progress)
+            folds = read_folds(results)
+            result = StudyResult(folds=folds, values=derived(item, folds))
+        else:
+            progress.start(f"{item.where}: {item.title}")
+            result = _studied(study, data_dir, pools, progress)
+        progress.start("judging")
+        seconds = time.perf_counter() - started
+        results_folder = write_item(item, result, seconds, _sources(configs, study), quick)
+        kept = read_item(item, quick)
+        assert kept is not None
+        summary = kept.summary()
+        log_run(
+            sweep,
+            metrics={key: float(summary[key]) for key in ("cells_near", "cells", "claims_hold", "claims")},
+            params={"item": item.name, "paper": item.paper, "where": item.where},
+            tags={"learnkernels.results": results_folder},
+            refs=list(refs.values()),
+            note=tracking_note(kept, sweep.run_id),
+            artifacts=Path(results_folder),
+        )
+        progress.advance()
+    checks = item.quick.checks if quick and item.quick else ()
+    return Outcome(
+        item=item.name,
+        status="done",
+        reason="",
+        summary=summary,
+        not_holding=not_holding(kept),
+        failing=[f"{item.name}: {sentence}" for sentence in failing(checks, result.folds, result.values)],
+    )
+
+
+def _studied(study: StudyConfig, data_dir: str | None, pools: Pools, progress: RunProgress) -> StudyResult:
+    """Return the result of a study that compares no learners."""
+    if isinstance(study, TwoPointStudy):
+        return two_point(study)
+    if isinstance(study, BaseKernelsStudy):
+        return base_kernels(study, data_dir, pools.of(DaskConfig.model_validate({})), progress.advance)
+    assert isinstance(study, SurfaceStudy)
+    return surface(study, data_dir, progress.advance)
+
+
+def _sources(configs: Sequence[CompareConfig], study: StudyConfig) -> str:
+    """Return where the data sets of an item come from; nothing where it has none."""
+    datasets = [dataset for config in configs for dataset in config.datasets]
+    if isinstance(study, BaseKernelsStudy):
+        datasets += [dataset for part in study.parts for dataset in part.datasets]
+    if isinstance(study, SurfaceStudy):
+        datasets += study.datasets
+    words = {"file": "files", "openml": "OpenML", "sklearn": "scikit-learn", "synthetic": "a known distribution"}
+    return " and ".join(dict.fromkeys(words[dataset.source] for dataset in datasets))
+
+
+@flow(name="report-papers", flow_run_name=run_name("report"), persist_result=True, result_serializer="json")
+def report_papers(folder: str, quick: bool = False, report: str | None = None) -> Reproduction:
+    """Write the report of all items that have results, and run none."""
+    path = write_report(choose_items([], Path(folder)), {}, quick, Path(report) if report else None)
+    return {"outcomes": [], "report": path}

@@ -1,0 +1,244 @@
+"""Items of the papers: what is read, what is filled in, and one sentence where something is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from conf.errors import InputError
+from conf.reproduction import (
+    PAPERS,
+    NotOnOpenML,
+    choose_items,
+    data_folder,
+    item_names,
+    load_catalogue,
+    load_item,
+    panel,
+)
+
+CATALOGUE = {
+    "data_dir": "no-such-folder",
+    "sets": {
+        "wine": {"file": {"source": "sklearn", "name": "wine"}},
+        "bio": {
+            "file": {"source": "file", "path": "bio.csv", "where": {"part": "a"}},
+            "openml": {"source": "openml", "name": "biology", "version": 2},
+        },
+        "geo": {"file": {"source": "file", "path": "geo.csv"}},
+    },
+}
+
+
+def study(**keys: Any) -> dict[str, Any]:
+    return {
+        "kind": "comparison",
+        "shared": {"kernels": [{"family": "linear"}], "protocol": {"repeats": 3, "seed": 4}, "learners": ["unif"]},
+        "parts": [{"datasets": [{"use": "wine"}], "learners": ["unif", "alignf"], "protocol": {"repeats": 2}}],
+        **keys,
+    }
+
+
+def item(**keys: Any) -> dict[str, Any]:
+    return {
+        "name": "jmlr2012-a", "paper": "JMLR 2012", "where": "Table 1", "title": "A", "setup": "Five folds.",
+        "study": study(), **keys,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "datasets.yaml").write_text(yaml.safe_dump(CATALOGUE))
+    write(tmp_path, item())
+    return tmp_path
+
+
+def write(folder: Path, data: dict[str, Any], name: str = "jmlr2012-a") -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(data))
+    return path
+
+
+def test_a_part_goes_before_what_parts_share_also_within_mappings(folder: Path):
+    (config,) = load_item("jmlr2012-a", folder).comparisons("data", False, folder)
+    assert [learner.title for learner in config.learners] == ["unif", "alignf"]
+    assert (config.protocol.repeats, config.protocol.seed) == (2, 4)
+    assert (config.name, config.data_dir) == ("jmlr2012-a", "data")
+    assert config.tracking.experiment == "papers: JMLR 2012"
+    assert config.tracking.tags == {"paper": "JMLR 2012", "item": "jmlr2012-a"}
+
+
+def test_data_sets_come_from_the_catalogue_and_what_is_given_goes_first(folder: Path):
+    parts = [
+        {"datasets": [{"use": "bio", "subsample": 50}, {"use": "bio", "name": "bio 20", "where": {"part": "b"}}]},
+        {"datasets": [{"use": "geo"}, {"source": "sklearn", "name": "iris"}]},
+    ]
+    write(folder, item(study=study(parts=parts)))
+    loaded = load_item("jmlr2012-a", folder)
+    one, two = loaded.comparisons("data", False, folder)
+    assert [dataset.label for dataset in (*one.datasets, *two.datasets)] == ["bio", "bio 20", "geo", "iris"]
+    assert [dataset.where["part"] for dataset in one.datasets] == [("a",), ("b",)]
+    assert one.datasets[0].subsample == 50
+    with pytest.raises(
+        NotOnOpenML, match=r"jmlr2012-a: data set geo is not on OpenML; give the folder that has geo.csv"
+    ):
+        loaded.comparisons(None, False, folder)
+    write(folder, item(study=study(parts=parts[:1])))
+    (config,) = load_item("jmlr2012-a", folder).comparisons(None, False, folder)
+    assert [(of.source, of.name, of.version, of.label) for of in config.datasets] == [
+        ("openml", "biology", 2, "bio"),
+        ("openml", "biology", 2, "bio 20"),
+    ]
+
+
+def test_the_reduced_form_keeps_what_it_names_and_changes_what_it_sets(folder: Path):
+    parts = [{"datasets": [{"use": "wine"}, {"use": "bio"}], "learners": ["unif", "alignf"], "baseline": {}}]
+    parts.append({"datasets": [{"use": "geo"}]})
+    quick = {
+        "datasets": ["bio"],
+        "learners": ["alignf"],
+        "set": {"shared.protocol.repeats": 1, "parts.0.normalise": "none"},
+    }
+    write(folder, item(study=study(parts=parts), quick=quick))
+    loaded = load_item("jmlr2012-a", folder)
+    (config,) = loaded.comparisons("data", True, folder)
+    assert [dataset.label for dataset in config.datasets] == ["bio"]
+    assert [learner.title for learner in config.learners] == ["alignf"]
+    assert (config.protocol.repeats, config.normalise, config.baseline) == (1, "none", None)
+    assert config.tracking.experiment == "papers: JMLR 2012 (quick)"
+    full = loaded.comparisons("data", False, folder)
+    assert [len(one.datasets) for one in full] == [2, 1]
+    assert full[0].baseline is not None
+
+
+def test_an_item_that_is_the_same_as_another_takes_its_study(folder: Path):
+    other = item(name="icml2010-b", paper="ICML 2010", same_as="jmlr2012-a", title="B")
+    del other["study"]
+    write(folder, other, "icml2010-b")
+    write(folder, item(choices=["Seed 4."], figure="ranks"))
+    loaded = load_item("icml2010-b", folder)
+    assert (loaded.title, loaded.choices, loaded.figure.kind) == ("B", ("Seed 4.",), "ranks")
+    (config,) = loaded.comparisons("data", False, folder)
+    assert config.tracking.experiment == "papers: ICML 2010"
+
+
+def test_items_come_in_the_order_of_the_papers(folder: Path):
+    names = ["afk2013-sets", "uai2009-section5.1", "nips2009-figure10", "nips2009-figure2", "icml2010-table1"]
+    for name in names:
+        write(folder, item(name=name), name)
+    assert item_names(folder) == [
+        "jmlr2012-a", "icml2010-table1", "nips2009-figure2", "nips2009-figure10", "uai2009-section5.1", "afk2013-sets",
+    ]  # fmt: skip
+    assert [one.name for one in choose_items(["uai2009-section5.1", "jmlr2012-a"], folder)] == [
+        "jmlr2012-a",
+        "uai2009-section5.1",
+    ]
+
+
+CLAIM = {"says": "So.", "better": "alignf", "than": "unif"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"paper": "JMLR 2013"}, r"paper: 'JMLR 2013' is not valid, did you mean 'JMLR 2012'\?"),
+        ({"printd": []}, r"unknown key 'printd'; did you mean 'printed'\?"),
+        ({"name": "jmlr2012-b"}, "name must be that of the file, 'jmlr2012-a', got 'jmlr2012-b'"),
+        (
+            {"study": {"kind": "comparisons", "parts": [{}]}},
+            r"study: 'comparisons' is not valid, did you mean 'comparison'\?",
+        ),
+        (
+            {"study": study(parts=[{"datasets": [{"use": "vine"}]}])},
+            r"no data set 'vine' in the catalogue; did you mean 'wine'\?",
+        ),
+        (
+            {"study": study(parts=[{"datasets": [{"use": "wine"}], "learners": ["alignff"]}])},
+            r"study.parts.0: learners.0: 'alignff' is not valid",
+        ),
+        ({"study": study(parts=[study()["parts"][0]] * 2)}, "study.parts: unif on wine is in two parts"),
+        (
+            {"printed": [{"dataset": "wine", "learner": "unif"}]},
+            "printed.0: a cell needs one of: error, alignment, seconds",
+        ),
+        ({"printed": [{"learner": "unif", "error": [1]}]}, "printed.0: a cell needs 'dataset' and 'learner'"),
+        (
+            {"printed": [{"dataset": "wine", "learner": "unf", "error": [1]}]},
+            r"printed.0.learner: 'unf' is not in the study; did you mean 'unif'\?",
+        ),
+        ({"claims": [CLAIM | {"on": ["vine"]}]}, r"claims.0.on: 'vine' is not in the study; did you mean 'wine'\?"),
+        ({"claims": [CLAIM | {"value": "rho"}]}, "claims.0: a claim on a 'value' needs 'above' or 'below'"),
+        ({"claims": [{"says": "So.", "better": "unif"}]}, "claims.0: a claim needs 'better' and 'than', or 'value'"),
+        ({"figure": "curve"}, r"figure: 'curve' is not valid, did you mean 'curves'\?"),
+        (
+            {"figure": {"kind": "weights", "learners": ["unif"]}},
+            "figure: figure weights needs 'learners', at least two",
+        ),
+        ({"quick": {"datasets": ["iris"]}}, "quick keeps no data set or no learner"),
+        ({"quick": {"set": {"parts.3.seed": 1}}}, "quick.set: parts.3.seed: there is no '3' in the study"),
+        (
+            {"quick": {"checks": [{"dataset": "wine", "learner": "unif", "error": [2, 1]}]}},
+            r"error must be \[low, high\], got \[2, 1\]",
+        ),
+        ({"quick": {"checks": [{"dataset": "wine", "learner": "unif"}]}}, "quick.checks.0: a check needs an interval"),
+        ({"same_as": "jmlr2012-b"}, r"there is no item 'jmlr2012-b'; did you mean 'jmlr2012-a'\?"),
+        ({"same_as": "jmlr2012-a"}, "same_as must name an item that stands for itself"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(folder: Path, keys: dict[str, Any], sentence: str):
+    write(folder, item(**keys))
+    with pytest.raises(InputError, match=sentence) as caught:
+        load_item("jmlr2012-a", folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read_are_one_sentence(folder: Path):
+    with pytest.raises(InputError, match=r"no item 'jmlr-a'; did you mean 'jmlr2012-a'\? learnkernels papers --list"):
+        choose_items(["jmlr-a"], folder)
+    (folder / "jmlr2012-a.yaml").write_text("a: [")
+    with pytest.raises(InputError, match=r"jmlr2012-a.yaml: is not valid YAML at line"):
+        load_item("jmlr2012-a", folder)
+    (folder / "jmlr2012-a.yaml").write_text("- a")
+    with pytest.raises(InputError, match=r"jmlr2012-a.yaml: must hold keys and values, got list"):
+        load_item("jmlr2012-a", folder)
+    (folder / "datasets.yaml").unlink()
+    with pytest.raises(InputError, match=r"datasets.yaml: cannot be read \(No such file"):
+        load_catalogue(folder)
+    with pytest.raises(InputError, match="there is no such folder of items"):
+        item_names(folder / "none")
+
+
+def test_on_is_a_word_and_not_a_truth_value(folder: Path):
+    text = yaml.safe_dump(item(claims=[CLAIM | {"on": ["wine"]}])).replace("'on':", "on:")
+    assert "  on:\n" in text
+    (folder / "jmlr2012-a.yaml").write_text(text)
+    assert load_item("jmlr2012-a", folder).claims[0].on == ("wine",)
+
+
+def test_the_folder_of_data_is_the_given_one_that_of_the_catalogue_or_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(folder)
+    assert data_folder(None, folder) is None
+    assert data_folder(str(folder), folder) == str(folder)
+    (folder / "no-such-folder").mkdir()
+    assert data_folder(None, folder) == "no-such-folder"
+    with pytest.raises(InputError, match="--data-dir elsewhere: there is no such folder"):
+        data_folder("elsewhere", folder)
+
+
+def test_places_in_a_panel_are_the_last_word():
+    assert panel("kitchen 1000") == ("kitchen", 1000.0)
+    assert panel("kitchen") == ("kitchen", None)
+    assert panel("breast cancer") == ("breast cancer", None)
+    assert panel("100") == ("100", None)
+
+
+@pytest.mark.parametrize("name", item_names(PAPERS))
+def test_the_items_of_the_papers_are_complete(name: str):
+    loaded = load_item(name)
+    assert loaded.printed or loaded.claims
+    assert loaded.is_comparison is bool(loaded.comparisons(".", False))

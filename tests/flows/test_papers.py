@@ -1,0 +1,254 @@
+"""Items of papers, run whole: real Prefect, real MLflow, real data, and the command as it is typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from mlflow import MlflowClient
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from typer.testing import CliRunner, Result
+
+from flows.cli import app
+from flows.papers import Reproduction, papers
+from tasks.saved_view import LEVEL
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+CATALOGUE = {
+    "data_dir": "no-such-folder",
+    "sets": {
+        "wine": {"file": {"source": "sklearn", "name": "wine", "scale": "standard"}},
+        "bio": {"file": {"source": "file", "path": "bio.csv"}},
+    },
+}
+SHARED = {
+    "kernels": [{"family": "gaussian", "gammas": {"from": -6, "to": -2}}, {"family": "linear"}],
+    "protocol": {"folds": 3, "grid": {"from": -2, "to": 4}},
+    "dask": {"workers": 0},
+}
+SEARCH = {"gammas": [1], "grid": [1]}
+BIO = {"datasets": [{"use": "bio"}], "learners": ["unif"]}
+ITEMS: dict[str, dict[str, Any]] = {
+    "jmlr2012-wine": {
+        "paper": "JMLR 2012",
+        "study": {
+            "kind": "comparison",
+            "shared": SHARED,
+            "parts": [
+                {
+                    "datasets": [{"use": "wine"}],
+                    "learners": ["unif", "alignf"],
+                    "baseline": {"gammas": [1], "grid": [1]},
+                },
+                {"datasets": [{"use": "wine", "name": "half", "subsample": 90}], "learners": ["unif"]},
+            ],
+        },
+        "printed": [{"dataset": "wine", "learner": "alignf", "error": [0.02, 0.02], "alignment": [0.2, 0.01]}],
+        "claims": [{"says": "alignf is better aligned.", "better": "alignf", "than": "unif", "measure": "alignment"}],
+        "quick": {
+            "datasets": ["wine"],
+            "checks": [
+                {"dataset": "wine", "learner": "unif", "error": [0, 0.2]},
+                {"dataset": "wine", "learner": "alignf", "error": [0.9, 1]},
+            ],
+        },
+    },
+    "jmlr2012-point": {
+        "paper": "JMLR 2012",
+        "study": {"kind": "two-point", "points": 9},
+        "claims": [{"says": "A falls to .71.", "value": "A at alpha = 1/2", "below": 0.72}],
+    },
+    "nips2009-bio": {
+        "paper": "NIPS 2009",
+        "study": {
+            "kind": "comparison",
+            "shared": SHARED,
+            "parts": [{"datasets": [{"use": "bio"}], "learners": ["unif"]}],
+        },
+    },
+    "uai2009-wrong": {
+        "paper": "UAI 2009",
+        "study": {
+            "kind": "comparison",
+            "shared": SHARED,
+            "parts": [{"datasets": [{"use": "wine"}], "learners": [{"name": "alignf", "params": {"q": 2}}]}],
+        },
+    },
+    "uai2009-gone": {
+        "paper": "UAI 2009",
+        "study": {
+            "kind": "comparison",
+            "shared": SHARED,
+            "parts": [{"datasets": [{"source": "file", "path": "gone.csv"}], "learners": ["unif"]}],
+        },
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("items")
+    (folder / "datasets.yaml").write_text(yaml.safe_dump(CATALOGUE))
+    for name, keys in ITEMS.items():
+        data = {"name": name, "where": "Table 1", "title": f"About {name}", "setup": "Three folds.", **keys}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(data))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(prefect_server: None, module_folder: Path, folder: Path) -> Reproduction:
+    """One run of all items; tests that use it share its working folder, store and MLflow database."""
+    result: Reproduction = papers([], str(folder))
+    return result
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["papers", *arguments])
+
+
+def test_items_are_run_one_by_one_and_one_that_cannot_be_does_not_stop_the_others(finished: Reproduction):
+    status = {one["item"]: (one["status"], one["reason"]) for one in finished["outcomes"]}
+    assert status == {
+        "jmlr2012-point": ("done", ""),
+        "jmlr2012-wine": ("done", ""),
+        "nips2009-bio": (
+            "not run",
+            "data set bio is not on OpenML; give the folder that has bio.csv as --data-dir.",
+        ),
+        "uai2009-gone": (
+            "failed",
+            f"data set gone: there is no file gone.csv (seen from {Path.cwd()}); correct 'path' or 'data_dir'.",
+        ),
+        "uai2009-wrong": ("failed", "learners: alignf has no parameter 'q'; it takes none."),
+    }
+    report = Path(finished["report"]).read_text(encoding="utf-8")
+    assert "2 of 5 items" in report
+    assert "failed: data set gone: there is no file gone.csv; correct" in report  # a report is read elsewhere
+    assert "not run: data set bio is not on OpenML" in report
+    assert "failed: learners: alignf has no parameter 'q'" in report
+    assert "## JMLR 2012, Table 1: About jmlr2012-wine" in report
+    assert "## NIPS 2009" not in report
+
+
+def test_an_item_leaves_its_trials_judgement_section_and_figures(finished: Reproduction):
+    folder = Path("results/papers/jmlr2012-wine")
+    assert {path.name for path in folder.iterdir()} == {"folds.parquet", "result.json", "section.md", "alignment.png"}
+    folds = pd.read_parquet(folder / "folds.parquet")
+    assert folds.groupby(["dataset", "learner"]).size().to_dict() == {
+        ("half", "unif"): 3, ("wine", "GridSearchCV"): 3, ("wine", "alignf"): 3, ("wine", "unif"): 3,
+    }  # fmt: skip
+    stored = json.loads((folder / "result.json").read_text())
+    assert stored["summary"] == next(one["summary"] for one in finished["outcomes"] if one["item"] == "jmlr2012-wine")
+    error, alignment = stored["cells"]
+    aligned = folds.query("learner == 'alignf'")
+    assert error["here"] == pytest.approx(aligned["error"].mean())
+    assert alignment["apart"] == pytest.approx((aligned["alignment"].mean() - 0.2) / 0.01)
+    assert stored["claims"][0]["word"] in ("holds", "direction only")  # alignf maximises alignment
+    section = (folder / "section.md").read_text()
+    assert "![Table 1: alignment](alignment.png)" in section
+    assert "data from scikit-learn." in section
+    point = Path("results/papers/jmlr2012-point")
+    assert {path.name for path in point.iterdir()} == {"result.json", "section.md", "two_point.png"}
+    assert json.loads((point / "result.json").read_text())["claims"][0]["word"] == "holds"
+
+
+def test_the_evidence_is_in_mlflow_one_experiment_a_paper_one_sweep_an_item(finished: Reproduction):
+    client = MlflowClient()
+    experiment = client.get_experiment_by_name("papers: JMLR 2012")
+    of_item = "tags.item = 'jmlr2012-wine'"
+    (sweep,) = client.search_runs([experiment.experiment_id], f"{of_item} and tags.`{LEVEL}` = 'sweep'")
+    results = client.search_runs([experiment.experiment_id], f"{of_item} and tags.`{LEVEL}` = 'result'")
+    shown = {(run.data.params["dataset"], run.data.params["learner"]) for run in results}
+    assert shown == {("wine", "unif"), ("wine", "alignf"), ("wine", "GridSearchCV"), ("half", "unif")}
+    assert {run.data.tags["learnkernels.sweep"] for run in results} == {sweep.info.run_id}
+    assert {run.data.tags["paper"] for run in results} == {"JMLR 2012"}
+    artifacts = {file.path for file in client.list_artifacts(sweep.info.run_id)}
+    assert artifacts == {"folds.parquet", "result.json", "section.md", "alignment.png"}
+    assert f"get-artifact?path=alignment.png&run_uuid={sweep.info.run_id}" in sweep.data.tags["mlflow.note.content"]
+    assert sweep.data.metrics["claims"] == 1
+    assert sorted(given.dataset.name for given in sweep.inputs.dataset_inputs) == ["half", "wine"]
+    wrong = client.get_experiment_by_name("papers: UAI 2009")
+    (failed,) = client.search_runs([wrong.experiment_id], "tags.item = 'uai2009-wrong'")
+    assert failed.info.status == "FAILED"
+
+    with get_client(sync_client=True) as prefect:
+        flow_run = prefect.read_flow_run(sweep.data.tags["prefect.flow_run_id"])
+        assert flow_run.name.startswith("jmlr2012-wine-")
+        of = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
+        artifacts = {artifact.key: artifact for artifact in prefect.read_artifacts(flow_run_filter=of)}
+        assert prefect.read_flow_run(failed.data.tags["prefect.flow_run_id"]).state.type.value == "FAILED"
+    assert "data:image/png;base64," in artifacts["paper-jmlr2012-wine"].data
+    assert len(json.loads(artifacts["paper-jmlr2012-wine-cells"].data)) == 2
+    assert "paper-progress" in artifacts
+
+
+def test_a_second_run_takes_all_from_the_store_and_keeps_how_long_it_took(finished: Reproduction, folder: Path):
+    before = json.loads(Path("results/papers/jmlr2012-wine/result.json").read_text())
+    done = command("jmlr2012-wine", "--items", str(folder), "--report", "kept/reproduction.md")
+    assert done.exit_code == 0, done.output
+    assert json.loads(Path("results/papers/jmlr2012-wine/result.json").read_text()) == before
+    assert "cells " in done.output
+    assert "claims 1 of 1 hold" in done.output or "claims 0 of 1 hold" in done.output
+    assert done.stdout.splitlines()[-1] == "report: kept/reproduction.md"
+    report = Path("kept/reproduction.md").read_text(encoding="utf-8")
+    assert "](reproduction/jmlr2012-wine.alignment.png)" in report
+    figures = {path.name for path in Path("kept/reproduction").iterdir()}
+    assert figures == {"jmlr2012-wine.alignment.png", "jmlr2012-point.two_point.png"}
+
+
+def test_the_report_is_assembled_again_without_a_run(finished: Reproduction, folder: Path, tmp_path: Path):
+    items = tmp_path / "items"
+    items.mkdir()
+    for path in folder.iterdir():
+        (items / path.name).write_text(path.read_text())
+    changed = yaml.safe_load((items / "jmlr2012-point.yaml").read_text())
+    changed["study"]["points"] = 8
+    (items / "jmlr2012-point.yaml").write_text(yaml.safe_dump(changed))
+    done = command("--only-report", "--items", str(items), "--report", str(tmp_path / "r.md"))
+    assert done.exit_code == 0, done.output
+    report = (tmp_path / "r.md").read_text(encoding="utf-8")
+    assert "1 of 5 items" in report  # results of another study are not this item's
+    assert "| jmlr2012-point | JMLR 2012, Table 1 |  |  |  | not run: no results of this configuration |" in report
+
+
+def test_the_reduced_form_checks_its_numbers_and_overwrites_no_results(finished: Reproduction, folder: Path):
+    before = Path("results/papers/jmlr2012-wine/result.json").read_bytes()
+    done = command("--quick", "--items", str(folder))
+    assert done.exit_code == 1
+    (failing,) = [line for line in done.output.splitlines() if line.startswith("check fails")]
+    assert failing.startswith("check fails: jmlr2012-wine: wine, alignf: error is ")
+    assert failing.endswith("expected 0.9 to 1.")
+    assert done.stdout.splitlines()[-1] == "report: results/papers-quick/reproduction.md"
+    assert set(pd.read_parquet("results/papers-quick/jmlr2012-wine/folds.parquet")["dataset"]) == {"wine"}
+    assert Path("results/papers/jmlr2012-wine/result.json").read_bytes() == before
+    assert MlflowClient().get_experiment_by_name("papers: JMLR 2012 (quick)") is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["jmlr2012-vine"], "error: there is no item 'jmlr2012-vine'; did you mean 'jmlr2012-wine'?"),
+        (["jmlr2012-point", "--quick"], "error: jmlr2012-point has no reduced form; leave --quick out."),
+        (["--data-dir", "nowhere"], "error: --data-dir nowhere: there is no such folder"),
+        (["--items", "nowhere"], "error: nowhere: there is no such folder of items"),
+    ],
+)
+def test_what_cannot_work_is_one_sentence(working_folder: Path, folder: Path, arguments: list[str], sentence: str):
+    done = command("--items", str(folder), *arguments)
+    assert done.exit_code == 2
+    assert sentence in done.output
+    assert not Path("results").exists()
+
+
+def test_the_list_names_the_items(folder: Path):
+    done = command("--list", "--items", str(folder))
+    assert done.exit_code == 0
+    assert [line.split()[0] for line in done.stdout.splitlines() if "2009" in line or "2012" in line] == [
+        "jmlr2012-point", "jmlr2012-wine", "nips2009-bio", "uai2009-gone", "uai2009-wrong",
+    ]  # fmt: skip

@@ -1,0 +1,281 @@
+"""Verdicts on constructed trials, against SciPy's tests and numbers worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from conf.reproduction import BASELINE, CheckConfig, PaperItem
+from tasks.reproduction.judge import (
+    cells,
+    claims,
+    cosines,
+    deviations_found,
+    failing,
+    measured,
+    ranks,
+    signed_rank_p,
+    worth,
+)
+from tasks.saved_view import GRID_SEARCH, GRID_SEARCH_TITLE
+
+N_TRAIN, N_TEST, N_ROWS = 60, 20, 100
+
+
+def table(
+    errors: Mapping[tuple[str, str], Any], alignments: Mapping[tuple[str, str], Any] | None = None
+) -> pd.DataFrame:
+    """A fold table; of each (data set, learner) the errors of shape (repeats, folds)."""
+    rows = []
+    for (dataset, learner), values in errors.items():
+        values = np.atleast_2d(np.asarray(values, dtype=float))
+        aligned = np.atleast_2d(np.asarray((alignments or {}).get((dataset, learner), np.full(values.shape, np.nan))))
+        for (repeat, fold), error in np.ndenumerate(values):
+            rows.append(
+                {
+                    "dataset": dataset, "task": "classification", "learner": learner, "predictor": "krr",
+                    "algorithm": GRID_SEARCH if learner == BASELINE else learner,
+                    "repeat": repeat, "fold": fold, "error": error, "alignment": aligned[repeat, fold],
+                    "metric": "misclassification", "seconds_weights": 1.0 + fold, "seconds_fit": 0.5,
+                    "n_train": N_TRAIN, "n_test": N_TEST, "n_rows": N_ROWS,
+                    "test_alignment": np.nan, "n_kernels": 2, "weights": np.array([0.6, 0.8]),
+                    "trivial_error": 0.5, "grid_edge": False, "kernels": ["k1", "k2"], "certificate": None,
+                    "certificate_measure": None, "certificate_tolerance": None, "iterations": None, "objectives": None,
+                }
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def item(**keys: Any) -> PaperItem:
+    data = {
+        "name": "jmlr2012-made", "paper": "JMLR 2012", "where": "Table 0", "title": "Made up", "setup": "None.",
+        "study": {"kind": "comparison", "parts": [{}]},
+    }  # fmt: skip
+    return PaperItem.model_validate(data | keys)
+
+
+def verdict(folds: pd.DataFrame, values: Mapping[str, float] | None = None, **keys: Any) -> Any:
+    (only,) = claims(item(claims=[{"says": "So it is.", **keys}]), folds, values or {})
+    return only
+
+
+rng = np.random.default_rng(0)
+UNIF = 0.3 + 0.05 * rng.random((2, 5))
+BETTER = UNIF - 0.05 + 0.01 * rng.standard_normal((2, 5))
+CLOSE = UNIF - 0.004 + 0.02 * rng.standard_normal((2, 5))
+FOLDS = table({("d", "unif"): UNIF, ("d", "alignf"): BETTER, ("d", "align"): CLOSE})
+
+
+def corrected(first: np.ndarray, second: np.ndarray) -> float:
+    """Nadeau and Bengio's test, written out."""
+    difference = (first - second).ravel()
+    n = len(difference)
+    t = difference.mean() / np.sqrt((1 / n + N_TEST / (N_ROWS - N_TEST)) * difference.var(ddof=1))
+    return float(stats.t(n - 1).cdf(t))
+
+
+def test_the_corrected_test_over_all_trials_decides_and_the_plain_one_stands_beside_it():
+    found = verdict(FOLDS, better="alignf", than="unif")
+    (one,) = found.evidence
+    assert (found.word, one.on) == ("holds", "d")
+    assert (one.better, one.than) == pytest.approx((BETTER.mean(), UNIF.mean()))
+    assert one.p == pytest.approx(corrected(BETTER, UNIF))
+    plain = [stats.ttest_rel(BETTER[r], UNIF[r], alternative="less").pvalue for r in (0, 1)]
+    assert one.paired == pytest.approx(plain[0])
+    assert (one.below, one.repeats) == (sum(p < 0.1 for p in plain), 2)
+
+
+def test_trials_are_paired_by_repeat_and_fold_whatever_their_order():
+    shuffled = FOLDS.sample(frac=1, random_state=1).reset_index(drop=True)
+    assert verdict(shuffled, better="alignf", than="unif") == verdict(FOLDS, better="alignf", than="unif")
+    lacking = FOLDS.drop(FOLDS[(FOLDS["learner"] == "alignf") & (FOLDS["repeat"] == 1)].index)
+    (one,) = verdict(lacking, better="alignf", than="unif").evidence
+    assert one.p == pytest.approx(corrected(BETTER[:1], UNIF[:1]))
+
+
+@pytest.mark.parametrize(
+    ("better", "than", "expected", "word"),
+    [
+        ("alignf", "unif", "significant", "holds"),
+        ("align", "unif", "significant", "direction only"),
+        ("unif", "alignf", "significant", "does not hold"),
+        ("align", "unif", "direction", "holds"),
+        ("unif", "align", "direction", "does not hold"),
+        ("align", "unif", "none", "holds"),
+        ("unif", "alignf", "none", "holds"),  # what is worse is not significantly better
+        ("alignf", "unif", "none", "does not hold"),
+        ("l2-krr", "unif", "significant", "cannot be judged"),
+    ],
+)
+def test_words(better: str, than: str, expected: str, word: str):
+    assert 0.1 < corrected(CLOSE, UNIF) < 0.5
+    assert verdict(FOLDS, better=better, than=than, expected=expected, on=["d"]).word == word
+
+
+def test_a_claim_holds_where_it_does_on_every_data_set():
+    folds = pd.concat([FOLDS, table({("e 10", "unif"): UNIF, ("e 10", "alignf"): UNIF + 0.01 * rng.random((2, 5))})])
+    found = verdict(folds, better="alignf", than="unif")
+    assert [one.word for one in found.evidence] == ["holds", "does not hold"]
+    assert found.word == "does not hold"
+    assert verdict(folds, better="alignf", than="unif", on=["d"]).word == "holds"
+    assert [one.on for one in verdict(folds, better="alignf", than="unif", on=["e"]).evidence] == ["e 10"]  # a panel
+    missing = verdict(folds, better="alignf", than="unif", on=["d", "f"])
+    assert missing.word == "cannot be judged"
+    # By default a claim speaks of the data sets that have both learners.
+    assert [one.on for one in verdict(folds, better="align", than="unif").evidence] == ["d"]
+
+
+def test_alignment_is_better_when_higher_and_cannot_be_judged_without_a_kernel():
+    aligned = {("d", "unif"): UNIF, ("d", "alignf"): UNIF + 0.1 + 0.01 * rng.standard_normal((2, 5))}
+    folds = table({**dict.fromkeys(aligned, UNIF), ("d", BASELINE): UNIF}, aligned)
+    (one,) = verdict(folds, better="alignf", than="unif", measure="alignment").evidence
+    assert one.word == "holds"
+    assert one.p == pytest.approx(corrected(-aligned["d", "alignf"], -aligned["d", "unif"]))
+    assert verdict(folds, better=BASELINE, than="unif", measure="alignment").word == "cannot be judged"
+
+
+def test_a_split_is_tested_over_its_repeats_and_one_trial_not_at_all():
+    split = table({("d", "unif"): UNIF.reshape(10, 1), ("d", "alignf"): BETTER.reshape(10, 1)})
+    (one,) = verdict(split, better="alignf", than="unif").evidence
+    assert one.paired == pytest.approx(stats.ttest_rel(BETTER.ravel(), UNIF.ravel(), alternative="less").pvalue)
+    assert one.repeats == 1
+    single = table({("d", "unif"): [[0.3]], ("d", "alignf"): [[0.2]]})
+    found = verdict(single, better="alignf", than="unif")
+    assert (found.word, found.evidence[0].p) == ("direction only", None)
+    assert verdict(single, better="alignf", than="unif", expected="none").word == "cannot be judged"
+
+
+def test_across_data_sets_there_is_one_signed_rank_test():
+    names = [f"d{i}" for i in range(8)]
+    means = {name: (rng.random(), rng.random()) for name in names}
+    folds = table(
+        {(name, learner): [[value - 0.01, value + 0.01]] for name in names
+         for learner, value in zip(("a", "b"), means[name], strict=True)}
+    )  # fmt: skip
+    a, b = (np.array([means[name][i] for name in names]) for i in (0, 1))
+    (one,) = verdict(folds, better="a", than="b", across=True).evidence
+    assert one.p == pytest.approx(stats.wilcoxon(a, b, alternative="less").pvalue)
+    assert one.on == "8 data sets"
+    (ranked,) = verdict(folds, better="a", than="b", measure="rank", expected="direction").evidence
+    assert ranked.better == np.median(np.where(a < b, 1, 2))
+
+
+def test_the_signed_rank_test_leaves_out_what_does_not_differ():
+    a, b = np.array([0.1, 0.2, 0.3, 0.45]), np.array([0.3, 0.5, 0.3, 0.4])
+    assert signed_rank_p(a, b) == pytest.approx(stats.wilcoxon([-0.2, -0.3, 0.05], alternative="less").pvalue)
+    assert signed_rank_p(a, a) == 1.0
+    assert signed_rank_p(a[:1], b[:1]) is None
+    assert 0 < signed_rank_p(np.zeros(6), np.ones(6)) < 0.05  # all differences tie
+
+
+def test_ties_share_their_ranks():
+    folds = table({("d", "a"): [0.1, 0.2], ("d", "b"): [0.2, 0.1], ("d", "c"): [0.4, 0.4]})
+    assert ranks(folds, ["a", "b", "c"]).loc["d"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
+
+
+def test_ranks_are_among_the_learners_of_the_paper():
+    folds = table({("d", BASELINE): [0.1], ("d", "extra"): [0.2], ("d", "a"): [0.3], ("d", "b"): [0.4]})
+    printed = [{"learner": "a", "rank": [1]}, {"learner": "b", "rank": [1]}]
+    assert [cell.here for cell in cells(item(printed=printed), folds, {})] == [1.0, 2.0]
+    claimed = item(claims=[{"says": "So.", "better": "a", "than": "b", "measure": "rank", "expected": "direction"}])
+    (one,) = claims(claimed, folds, {})[0].evidence
+    assert (one.better, one.than, one.word) == (2.0, 3.0, "holds")  # all but the search, where none is printed
+
+
+def test_cells_stand_beside_what_was_measured():
+    printed = [
+        {"dataset": "d", "learner": "unif", "error": [0.4, 0.05], "seconds": [1]},
+        {"dataset": "d", "learner": "alignf", "error": [0.3]},
+        {"dataset": "d", "learner": "l2-krr", "error": [0.3, 0.1]},
+        {"learner": "alignf", "rank": [1]},
+        {"name": "rho", "value": [0.5, 0.1]},
+        {"name": "other", "value": [0.5]},
+    ]
+    found = cells(item(printed=printed), FOLDS, {"rho": 0.75})
+    unif, seconds, alignf, missing, rank, rho, other = found
+    assert unif.apart == pytest.approx((UNIF.mean() - 0.4) / 0.05)
+    assert (unif.here_sd, unif.trials) == (pytest.approx(UNIF.std(ddof=1)), 10)
+    assert unif.near is (abs(unif.apart) <= 2)
+    measured_seconds = np.tile(np.arange(5) + 1.5, 2)
+    assert (seconds.measure, seconds.here, seconds.apart) == ("seconds", measured_seconds.mean(), None)
+    assert seconds.here_sd == pytest.approx(stats.sem(measured_seconds))
+    assert alignf.apart == pytest.approx((BETTER.mean() - 0.3) / BETTER.std(ddof=1))  # the paper prints no deviation
+    assert (missing.here, missing.apart, missing.near, missing.trials) == (None, None, None, 0)
+    assert (rank.here, rank.apart) == (1.0, None)
+    assert (rho.measure, rho.apart, rho.near) == ("rho", pytest.approx(2.5), False)
+    assert other.here is None
+
+
+@pytest.mark.parametrize(
+    ("keys", "word"),
+    [
+        ({"value": "rho", "above": 0.7}, "holds"),
+        ({"value": "rho", "above": "A"}, "holds"),
+        ({"value": "rho", "below": "A"}, "does not hold"),
+        ({"value": "rho", "above": 0.5, "below": 0.7}, "does not hold"),
+        ({"value": "rho", "above": "B"}, "cannot be judged"),
+        ({"value": "tau", "above": 0}, "cannot be judged"),
+    ],
+)
+def test_numbers_of_special_studies_lie_above_or_below(keys: dict[str, Any], word: str):
+    (found,) = claims(item(claims=[{"says": "So.", **keys}]), None, {"rho": 0.75, "A": 0.6})
+    assert found.word == word
+
+
+def test_the_best_learner_stands_beside_the_search_over_one_kernel():
+    assert BASELINE == GRID_SEARCH_TITLE
+    folds = table({("d", "unif"): UNIF, ("d", "alignf"): BETTER, ("d", BASELINE): UNIF, ("e", "unif"): UNIF})
+    (one,) = worth(folds)
+    assert (one.dataset, one.learner, one.verdict) == ("d", "alignf", "yes")
+    assert one.p == pytest.approx(corrected(BETTER, UNIF))
+    assert one.p_search == pytest.approx(1 - corrected(BETTER, UNIF))
+    assert one.seconds == pytest.approx(3.5)  # weights and fit, mean over trials
+    (lost,) = worth(table({("d", "unif"): UNIF, ("d", BASELINE): BETTER}))
+    assert lost.verdict == "no, the search is better"
+    (even,) = worth(table({("d", "unif"): UNIF, ("d", BASELINE): CLOSE}))
+    assert even.verdict == "no difference"
+
+
+def test_checks_name_what_lies_outside():
+    checks = [
+        {"dataset": "d", "learner": "unif", "error": [0.3, 0.35]},
+        {"dataset": "d", "learner": "unif", "error": [0.1, 0.2]},
+        {"dataset": "d", "learner": "l2-krr", "error": [0, 1]},
+        {"name": "rho", "value": [0, 0.5]},
+    ]
+    sentences = failing([CheckConfig.model_validate(check) for check in checks], FOLDS, {"rho": 0.75})
+    assert sentences == [
+        f"d, unif: error is {UNIF.mean():.4g}, expected 0.1 to 0.2.",
+        "d, l2-krr: error is missing, expected 0 to 1.",
+        "rho is 0.75, expected 0 to 0.5.",
+    ]
+
+
+def test_measured_leaves_out_what_is_missing():
+    assert measured(FOLDS, "d", "unif", "alignment").empty
+    assert len(measured(FOLDS, "d", "unif", "seconds")) == 10
+
+
+def test_cosines_are_those_of_mean_shares():
+    folds = table({("d", "a"): [0.1, 0.2], ("d", "b"): [0.1, 0.2], ("d", "c"): [0.1, 0.2]})
+    folds["weights"] = [np.array(weights) for weights in ([3.0, 1], [1, 0], [0, 2], [0, 5], [1, 1], [1, 1])]
+    found = cosines(item(figure={"kind": "weights", "learners": ["a", "b"]}), folds)
+    shares = np.mean([[0.75, 0.25], [1, 0]], axis=0)
+    assert found == {
+        "cosine of a and b on d": pytest.approx(shares[1] / np.linalg.norm(shares)),
+        "cosine of b and a on d": pytest.approx(shares[1] / np.linalg.norm(shares)),
+    }
+
+
+def test_found_parameters_are_compared_with_the_nearest_in_order():
+    """Of the two heaviest of three; the lightest is far off and does not matter."""
+    folds = table({("d", "ca"): [0.1, 0.2], ("d", "unif"): [0.1, 0.2]})
+    folds["weights"] = [np.array(weights) for weights in ([1.0, 9, 5], [4, 3, 0.1], [1, 1], [1, 1])]
+    folds["parameters"] = [[[50.0], [4.4], [2.0]], [[2.1], [4.0], [9.0]], None, None]
+    found = deviations_found(item(found=[4.0, 2.0]), folds)
+    assert found == {"found by ca on d, apart": pytest.approx(0.1)}

@@ -1,0 +1,169 @@
+"""Studies of the papers: closed forms, constructed correlations, and the bends of an objective."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from pydantic import ValidationError
+
+from conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
+from kernels import Target
+from kernels.learners.nkrr import PolynomialRidge
+from kernels.operators import FeatureGrams
+from kernels.protocol import assign_folds
+from tasks.data import Dataset, load_source, store_dataset
+from tasks.gram import fold_seed
+from tasks.reproduction import studies
+from tasks.reproduction.base_kernels import RepeatJob, correlation, correlations, measure_base_kernels
+from tasks.reproduction.studies import two_point, two_point_alignments
+
+ROUNDING = 1e-12
+"""Of centered products, which are small beside the kernel where one of two points is rare."""
+
+
+def test_two_points_have_the_alignments_of_the_paper():
+    values = two_point(TwoPointStudy(kind="two-point", points=19)).values
+    assert values["A, largest deviation from the closed form"] < ROUNDING
+    assert values["rho, largest deviation from one"] < ROUNDING
+    assert values["A at alpha = 1/2"] == pytest.approx(np.sqrt(0.5), abs=ROUNDING)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3])
+def test_weights_stand_for_repeated_points(share: float):
+    """By the definition of both alignments on ten rows."""
+    x = np.repeat([-1.0, 1.0], [round(10 * share), round(10 * (1 - share))])
+    K, L, H = np.outer(x, x) + 1, np.outer(x, x), np.eye(10) - 0.1
+    uncentered = (K * L).sum() / np.linalg.norm(K) / np.linalg.norm(L)
+    Kc, Lc = H @ K @ H, H @ L @ H
+    centered = (Kc * Lc).sum() / np.linalg.norm(Kc) / np.linalg.norm(Lc)
+    np.testing.assert_allclose(two_point_alignments(share), (centered, uncentered), rtol=ROUNDING)
+
+
+def trials_of(accuracy: list[float], rho: list[float], uncentered: list[float], name: str = "made up") -> pd.DataFrame:
+    """Return two trials of some base kernels, whose mean is what is given."""
+    rows = []
+    for fold, move in enumerate((-0.01, 0.01)):
+        for k, (a, r, u) in enumerate(zip(accuracy, rho, uncentered, strict=True)):
+            rows.append((name, f"kernel {k}", 0, fold, a + move, r - move, u + move))
+    return pd.DataFrame(rows, columns=["dataset", "kernel", "repeat", "fold", "accuracy", "rho", "A"])
+
+
+def test_correlations_of_a_constructed_case():
+    accuracy = np.array([0.6, 0.7, 0.9])
+    measured = pd.concat(
+        [
+            trials_of(accuracy.tolist(), (accuracy / 2).tolist(), (-accuracy).tolist()),
+            trials_of(accuracy.tolist(), [0.1, 0.3, 0.2], [0.2, 0.2, 0.2], "another"),
+        ]
+    )
+    result = correlations(measured)
+    assert result.values["rho made up"] == pytest.approx(1)
+    assert result.values["A made up"] == pytest.approx(-1)
+    assert result.values["rho made up sd"] == pytest.approx(0)
+    assert result.values["rho another"] == pytest.approx(np.corrcoef(accuracy, [0.1, 0.3, 0.2])[0, 1])
+    assert result.values["rho - A, least"] == pytest.approx(result.values["rho another"] - result.values["A another"])
+    assert [row["data set"] for row in result.tables[0][1]] == ["made up", "another"]
+    assert set(result.figures) == {"base_kernels"}
+
+
+def test_the_correlation_with_a_constant_is_zero():
+    assert correlation([0.1, 0.2, 0.4], [1.0, 1.0, 1.0]) == 0
+
+
+def ionosphere() -> BaseKernelsStudy:
+    dataset = {"source": "file", "path": "ionosphere.parquet", "positive": "g", "task": "regression", "subsample": 100}
+    kernels = [{"family": "gaussian", "gammas": [0.125, 8.0]}]
+    return BaseKernelsStudy.model_validate(
+        {
+            "kind": "base-kernels",
+            "protocol": {"grid": [0.25, 4.0, 64.0]},
+            "parts": [{"datasets": [dataset], "kernels": kernels}],
+        }
+    )
+
+
+def test_base_kernels_alone_are_measured_in_every_trial(shared_data):
+    study = ionosphere()
+    part = study.parts[0]
+    dataset = load_source(part.datasets[0], str(shared_data), 0)
+    ref = store_dataset(dataset, "ionosphere", "file")
+    rows = pd.DataFrame(measure_base_kernels(RepeatJob(ref, part.kernels, study.protocol, 0)))
+    assert rows.groupby("kernel")["fold"].apply(list).tolist() == [[0, 1, 2, 3, 4]] * 2
+    of = rows.groupby("kernel", sort=False)[["accuracy", "rho", "A"]].mean()
+    assert of["accuracy"].iloc[0] > of["accuracy"].iloc[1]  # a bandwidth that is too narrow sees no neighbour
+    assert of["rho"].iloc[0] > of["rho"].iloc[1]
+    # By the definition, on the rows that the first trial trains on.
+    folds = assign_folds(dataset.target, 5, fold_seed(0, 0))
+    X, y = dataset.X[np.isin(folds, (2, 3, 4))], dataset.target.Y[np.isin(folds, (2, 3, 4)), 0]
+    K = np.exp(-0.125 * ((X[:, None] - X) ** 2).sum(axis=2))
+    H = np.eye(len(y)) - 1 / len(y)
+    expected = y @ H @ K @ H @ y / np.linalg.norm(H @ K @ H) / (y @ H @ y)
+    first = rows[(rows["kernel"] == rows["kernel"].iloc[0]) & (rows["fold"] == 0)].iloc[0]
+    assert first["rho"] == pytest.approx(expected, rel=1e-9)  # sums of some thousand products
+    assert first["A"] == pytest.approx(y @ K @ y / np.linalg.norm(K) / (y @ y), rel=1e-9)
+
+
+def two_features(m: int = 30) -> tuple[FeatureGrams, Dataset]:
+    rng = np.random.default_rng(5)
+    Z = rng.normal(size=(m, 2))
+    y = np.sign(Z[:, 0] * Z[:, 1] + 0.3 * rng.normal(size=m))
+    Z -= Z.mean(axis=0)
+    return FeatureGrams(Z), Dataset(Z, Target.of(y, "regression"), ("a", "b"))
+
+
+def test_bends_agree_with_finite_differences():
+    grams, dataset = two_features()
+    weights, h = np.linspace(0.2, 1.4, 4), 1e-3
+    found = studies._bends(grams, dataset, 10.0, weights)
+    objective = PolynomialRidge(grams, dataset.target, 0.1, degree=2)
+
+    def at(i: int, j: int, di: float, dj: float) -> float:
+        return objective.at(np.array([weights[i] + di * h, weights[j] + dj * h])).value
+
+    bent = np.empty((4, 4), dtype=bool)
+    for i in range(4):
+        for j in range(4):
+            middle = at(i, j, 0, 0)
+            first = (at(i, j, 1, 0) - 2 * middle + at(i, j, -1, 0)) / h**2
+            second = (at(i, j, 0, 1) - 2 * middle + at(i, j, 0, -1)) / h**2
+            mixed = (at(i, j, 1, 1) - at(i, j, 1, -1) - at(i, j, -1, 1) + at(i, j, -1, -1)) / (4 * h**2)
+            smallest = np.linalg.eigvalsh([[first, mixed], [mixed, second]])[0]
+            assert found["value"][i, j] == pytest.approx(middle)
+            if found["smallest"][i, j] < 0:
+                # Differences of h lose about h^2 of a fourth derivative, and the rounding of F over h^2.
+                assert found["smallest"][i, j] == pytest.approx(smallest, rel=1e-3, abs=1e-5)
+            bent[i, j] = smallest < 0
+    assert (bent == (found["smallest"] < 0)).all()
+    assert bent.any()
+    assert not bent.all()
+
+
+def test_a_larger_ridge_shows_the_same_surface_nearer_to_zero():
+    grams, dataset = two_features()
+    weights = np.linspace(0.0, 1.0, 5)
+    one = studies._bends(grams, dataset, 1.0, weights)
+    hundred = studies._bends(grams, dataset, 100.0, 10 * weights)
+    np.testing.assert_allclose(hundred["value"], one["value"] / 100, rtol=1e-9)
+    assert ((hundred["smallest"] < 0) == (one["smallest"] < 0)).all()
+
+
+@pytest.mark.parametrize(
+    ("study", "given", "sentence"),
+    [
+        (SurfaceStudy, {"columns": ["a"]}, "at least 2 items"),
+        (SurfaceStudy, {"columns": ["a", "b"], "upper": 0}, "greater than 0"),
+        (BaseKernelsStudy, {"protocol": {"split": {"train": 50, "validation": 20, "test": 20}}}, "give 'folds'"),
+        (BaseKernelsStudy, {"twice": True}, "wine appears more than once"),
+    ],
+)
+def test_what_a_study_cannot_be_is_named(study: type, given: dict, sentence: str):
+    wine = {"source": "sklearn", "name": "wine"}
+    if study is SurfaceStudy:
+        data = {"kind": "surface", "datasets": [wine], **given}
+    else:
+        datasets = [wine] * (2 if given.pop("twice", False) else 1)
+        part = {"datasets": datasets, "kernels": [{"family": "gaussian", "gammas": [1.0]}]}
+        data = {"kind": "base-kernels", "parts": [part], **given}
+    with pytest.raises(ValidationError, match=sentence):
+        study.model_validate(data)
