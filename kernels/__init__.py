@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         default_family,
     )
 
-NUMERICS_VERSION = 2
+NUMERICS_VERSION = 3
 """Raised whenever a weight or score may move by more than rounding; stored results of another version are not used."""
 
 __all__ = [

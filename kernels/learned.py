@@ -17,7 +17,7 @@ from kernels.learners import LEARNERS, Certificate, Learner, Solution
 from kernels.moments import gram_moments
 from kernels.moments_protocol import Moments
 from kernels.normalisation import NORMALISATIONS, Normalisation, NormalisedProducts, refuse_weights, require_informative
-from kernels.operators import gram_operator
+from kernels.operators import entrywise_power, gram_operator
 from kernels.passes import block_rows_for
 from kernels.targets import Target, Task
 from kernels.threads import blas_threads_for, one_blas_thread
@@ -178,7 +178,7 @@ class LearnedKernel:
 
     def _power(self, K: np.ndarray) -> np.ndarray:
         K += self.offset
-        return K if self.degree == 1 else K**self.degree
+        return K if self.degree == 1 else entrywise_power(K, self.degree)
 
     def _combine(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
         """Return the weighted sum of the shifted base kernels, shape (a, b), by tiles."""

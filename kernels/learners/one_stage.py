@@ -7,6 +7,7 @@ import numpy as np
 from kernels.learners.solution import Solution
 from kernels.operators import FeatureGrams, GramOperator
 from kernels.solvers.certificate import Certificate
+from kernels.solvers.feature_ridge import FeatureRidge
 from kernels.solvers.interior_point import weights_by_interior_point
 from kernels.solvers.minimax import WORKING_SET, Ball, Inner, InnerProblem, minimise
 from kernels.solvers.rank_one import machine_weights, ridge_weights
@@ -109,19 +110,16 @@ def solve_on_ball(
     """Return the solution of a one-stage learner over a ball, with a warning where its gap stays too wide.
 
     A ridge regression of one target on rank-one kernels with weights of bounded sum is solved as a lasso
-    (`kernels.solvers.rank_one`).
+    (`kernels.solvers.rank_one`), in a ball of another norm by Newton's method without a Hessian
+    (`kernels.solvers.feature_ridge`).
     """
     grams = problem.grams
-    if (
-        isinstance(problem, RidgeProblem)
-        and isinstance(grams, FeatureGrams)
-        and _is_simplex(outer)
-        and problem.Y.shape[1] == 1
-    ):
-        mu, certificate = ridge_weights(
-            grams, problem.Y[:, 0], problem.ridge, outer.radius, start, tolerance, max_iterations
-        )
-        return Solution(mu, certificate.warn_unless_converged(name, ADVICE))
+    if isinstance(problem, RidgeProblem) and isinstance(grams, FeatureGrams) and problem.Y.shape[1] == 1:
+        y = problem.Y[:, 0]
+        if _is_simplex(outer):
+            mu, certificate = ridge_weights(grams, y, problem.ridge, outer.radius, start, tolerance, max_iterations)
+            return Solution(mu, certificate.warn_unless_converged(name, ADVICE))
+        problem = FeatureRidge(grams, y, problem.ridge)
     begin = outer.start(grams.n_kernels) if start is None else start
     mu, certificate, _ = minimise(problem, outer, begin, tolerance, max_iterations)
     return Solution(mu, certificate.warn_unless_converged(name, ADVICE))

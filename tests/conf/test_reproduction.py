@@ -162,7 +162,7 @@ CLAIM = {"says": "So.", "better": "alignf", "than": "unif"}
         ({"study": study(parts=[study()["parts"][0]] * 2)}, "study.parts: unif on wine is in two parts"),
         (
             {"printed": [{"dataset": "wine", "learner": "unif"}]},
-            "printed.0: a cell needs one of: error, alignment, seconds",
+            "printed.0: a cell needs one of: error, alignment, test_alignment, seconds",
         ),
         ({"printed": [{"learner": "unif", "error": [1]}]}, "printed.0: a cell needs 'dataset' and 'learner'"),
         (

@@ -5,13 +5,17 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import sparse
 from scipy.optimize import LinearConstraint, minimize
+from scipy.special import comb
 from sklearn.exceptions import ConvergenceWarning
 
 from kernels import FeatureFamily, GaussianFamily, Target
 from kernels.learners import LEARNERS
+from kernels.learners.l1_krr import l1_krr
 from kernels.learners.nkrr import PolynomialRidge, convexity_margin, nkrr
 from kernels.operators import FeatureGrams, StackedGrams, TiledGrams, gram_operator
+from kernels.solvers.monomial_ridge import MonomialRidge, Monomials, has_few_monomials, monomial_count
 
 GAP = 1e-6
 DEGREES = [1, 2, 3, 4]
@@ -319,6 +323,108 @@ def test_matrices_tiles_and_features_give_the_same(degree, norm):
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)  # rounding, magnified by the steps
 
 
+# Few monomials -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+@pytest.mark.parametrize("offset", [0.0, 0.7])
+@pytest.mark.parametrize("q", [1, 3])
+@pytest.mark.parametrize("mu", [np.array([0.3, 1.2, 0.8, 0.1]), np.array([0.0, 2.0, 0.0, 0.5]), np.zeros(4)])
+def test_monomials_give_the_objective_and_the_gradient_of_the_power(degree, offset, q, mu):
+    Z = features(m=30, p=4)
+    rng = np.random.default_rng(q)
+    target = Target.of(rng.normal(size=30) if q == 1 else rng.normal(size=(30, q)))
+    power = PolynomialRidge(stacked(Z), target, 5.0, degree, offset)
+    expected = power.at(mu)
+    for rows in (Z, sparse.csr_matrix(Z + np.array([1.0, 0.0, -2.0, 0.5]))):  # sparse ones are centered on the way
+        monomials = MonomialRidge(FeatureGrams(rows), power.Y, power.ridge, degree, offset)
+        found = monomials.at(mu)
+        # Rounding, times the condition of the power: at most some 1e4.
+        assert found.value == pytest.approx(expected.value, rel=1e-11)
+        g = power.gradient(expected)
+        np.testing.assert_allclose(monomials.gradient(found), g, rtol=1e-9, atol=1e-10 * (np.abs(g).max() + 1))
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+@pytest.mark.parametrize("offset", [0.0, 0.7])
+def test_monomials_are_as_many_as_they_are_counted_and_make_up_the_power(degree, offset):
+    Z = features(m=30, p=3)
+    monomials, mu = Monomials(FeatureGrams(Z), degree, offset), np.array([0.3, 1.2, 0.8])
+    assert monomials.Phi.shape[1] == len(monomials.exponents) == monomial_count(3, degree, offset)
+    assert monomial_count(3, degree, offset) == comb(3 + degree - (offset == 0), degree, exact=True)
+    K = (offset + (Z * mu) @ Z.T) ** degree
+    found = (monomials.Phi * monomials.scales(mu)) @ monomials.Phi.T
+    np.testing.assert_allclose(found, K, rtol=0, atol=1e-13 * K.max())  # rounding
+    assert monomials.largest_entry(mu) == pytest.approx(np.abs(K).max(), rel=1e-12)
+
+
+@pytest.mark.parametrize("degree", DEGREES)
+@pytest.mark.parametrize("norm", [1, 2])
+def test_few_monomials_end_at_the_same_weights_with_the_same_certificate(degree, norm):
+    Z = features(m=160, p=4, seed=7)
+    target, params = labels(Z, 7), {"degree": degree, "norm": norm, "offset": 0.5}
+    assert has_few_monomials(FeatureGrams(Z), degree, 0.5)
+    found, expected = nkrr(FeatureGrams(Z), target, **params), nkrr(stacked(Z), target, **params)
+    np.testing.assert_allclose(found.weights, expected.weights, rtol=0, atol=1e-6)  # rounding, magnified by the steps
+    assert found.certificate.residual == pytest.approx(expected.certificate.residual, abs=1e-8)
+    assert found.certificate.objectives[-1] == pytest.approx(expected.certificate.objectives[-1], rel=1e-9)
+
+
+def test_few_monomials_take_a_small_ridge_and_refuse_one_below_their_rounding():
+    Z = features(m=60, p=4)
+    # The products of independent monomials are definite by themselves, those of a feature that is there twice are not.
+    assert nkrr(FeatureGrams(Z), labels(Z), regularisation=1e14).certificate.converged
+    with pytest.raises(ValueError, match="not positive definite up to rounding"):
+        nkrr(FeatureGrams(Z[:, [0, 1, 2, 2]]), labels(Z), regularisation=1e17)
+
+
+# Thousands of kernels ------------------------------------------------------------------------------------------------
+
+
+def many(m: int = 50, p: int = 300) -> tuple[FeatureGrams, Target]:
+    rng = np.random.default_rng(11)
+    Z = rng.poisson(0.15, size=(m, p)).astype(float)
+    Z[0] += 1  # no feature is constant
+    scale = np.sqrt(((Z - Z.mean(axis=0)) ** 2).mean())
+    y = Z[:, :6].sum(axis=1) - Z[:, 6:12].sum(axis=1) + 0.3 * rng.normal(size=m)
+    return FeatureGrams(sparse.csr_matrix(Z / scale)), Target.of(y)
+
+
+@pytest.mark.parametrize("center", [0.0, 1.0])
+@pytest.mark.parametrize("degree", [1, 2])
+def test_norm_one_on_many_kernels_reaches_its_tolerance(center, degree):
+    grams, target = many()
+    solution = nkrr(grams, target, norm=1, center=center, degree=degree, offset=1.0, starts=1)
+    mu_0 = centre(grams.n_kernels, 1, center)
+    assert solution.certificate.converged
+    assert solution.certificate.residual <= GAP
+    assert (solution.weights >= mu_0).all()
+    assert np.abs(solution.weights - mu_0).sum() == pytest.approx(1.0, rel=1e-12)
+    objective = PolynomialRidge(grams, target, 1.0, degree, 1.0)
+    at = objective.at(solution.weights)
+    g = objective.gradient(at)
+    assert (g @ (solution.weights - mu_0) - g.min()) / at.value == pytest.approx(
+        solution.certificate.residual, abs=1e-9
+    )
+
+
+def test_norm_one_on_many_kernels_has_the_value_of_the_lasso():
+    grams, target = many()
+    found = nkrr(grams, target, norm=1, center=0.0, degree=1, regularisation=3.0).certificate
+    exact = l1_krr(grams, target, regularisation=3.0).certificate
+    assert found.objectives[-1] == pytest.approx(exact.objectives[-1], rel=2 * GAP)
+
+
+# Nothing to learn ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("norm", "expected"), [(1, 2.0 / 5), (2, 2.0 / np.sqrt(5))])
+def test_radius_zero_is_the_uniform_polynomial(norm, expected):
+    solution = nkrr(*PROBLEMS["features"], norm=norm, center=2.0, radius=0.0, degree=3, offset=0.5)
+    np.testing.assert_array_equal(solution.weights, np.full(5, expected))
+    assert (solution.certificate, solution.degree, solution.offset) == (None, 3, 0.5)
+
+
 # Refusals ------------------------------------------------------------------------------------------------------------
 
 
@@ -340,7 +446,9 @@ def test_too_few_iterations_warn_and_name_the_gap():
         ({"degree": 1.5}, "degree must be a whole number"),
         ({"norm": 3}, "norm must be 1 or 2, got 3"),
         ({"center": -0.1}, "center must be zero or positive"),
-        ({"radius": 0.0}, "radius must be positive"),
+        ({"radius": -1.0}, "radius must be zero or positive"),
+        ({"radius": np.inf}, "radius must be zero or positive and finite"),
+        ({"radius": 0.0, "center": 0.0}, "radius and center must not both be zero"),
         ({"regularisation": 0.0}, "regularisation must be positive"),
         ({"regularisation": np.inf}, "regularisation must be positive and finite"),
         ({"starts": 0}, "starts must be at least 1, got 0"),

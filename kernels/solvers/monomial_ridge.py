@@ -1,0 +1,188 @@
+r"""Ridge regression on the monomials of a few features, in place of a power of their kernels.
+
+A power of a weighted sum of rank-one kernels is a sum of rank-one kernels itself, one a monomial of the features,
+
+.. math:: \Big( c + \sum_k \mu_k z_k z_k^\top \Big)^{\circ d} = \Phi \operatorname{diag}(s) \Phi^\top, \qquad
+          \Phi_{ia} = \prod_k z_{ik}^{a_k}, \quad s_a = \binom{d}{a} c^{a_0} \prod_k \mu_k^{a_k}, \quad |a| = d,
+
+so that with fewer monomials than rows matrices of their number do for those of the number of rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations_with_replacement
+from math import comb, factorial
+
+import numpy as np
+from scipy import sparse
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from kernels.operators import FeatureGrams
+
+FEW = 0.5
+"""Monomials, as a share of the rows, up to which they take less time than the power."""
+
+
+def not_definite(degree: int, ridge: float, largest: float) -> ValueError:
+    """Return the refusal of a power whose entries reach `largest`: plus lambda I it is not positive definite."""
+    return ValueError(
+        f"the learned kernel of degree {degree} plus lambda = {ridge:.1e} is not positive definite up to rounding "
+        f"(its entries reach {largest:.1e}); use a smaller regularisation, radius, center or degree."
+    )
+
+
+def monomial_count(p: int, degree: int, offset: float) -> int:
+    """Return the number of monomials of p features: of that degree, with an offset of lower ones too."""
+    return comb(p + degree - (0 if offset else 1), degree)
+
+
+def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
+    """Return whether the features have few monomials for the number of their rows."""
+    return monomial_count(grams.n_kernels, degree, offset) <= FEW * grams.n_rows
+
+
+class Monomials:
+    """The monomials of some features over the training rows, and what does not depend on the features' weights.
+
+    Attributes
+    ----------
+    exponents : ndarray of int of shape (D, p + 1)
+        a; the first column is that of the offset.
+    Phi : ndarray of shape (m, D)
+        Products of the features, in Fortran order.
+    products : ndarray of shape (D, D)
+        ``Phi' Phi``.
+    """
+
+    def __init__(self, grams: FeatureGrams, degree: int, offset: float) -> None:
+        """Take the features of an operator; O(m D^2)."""
+        Z = grams.Z.toarray() if sparse.issparse(grams.Z) else grams.Z
+        Z = Z - Z.mean(axis=0)
+        self._degree, self._offset = degree, offset
+        self._variables = np.hstack([np.ones((len(Z), 1)), Z])
+        first = 0 if offset else 1
+        choices = list(combinations_with_replacement(range(first, Z.shape[1] + 1), degree))
+        self.Phi = np.ones((len(Z), len(choices)), order="F")
+        for factor in np.array(choices, dtype=np.intp).reshape(-1, degree).T:
+            self.Phi *= self._variables[:, factor]
+        self.exponents, self._coefficients = _exponents(choices, Z.shape[1] + 1)
+        self.products = self.Phi.T @ self.Phi
+        # Each monomial of one degree less, times each feature, is one of these.
+        position = {choice: a for a, choice in enumerate(choices)}
+        lower = list(combinations_with_replacement(range(first, Z.shape[1] + 1), degree - 1))
+        self._lower_exponents, self._lower_coefficients = _exponents(lower, Z.shape[1] + 1)
+        self._raised = np.array(
+            [[position[tuple(sorted((*choice, k)))] for k in range(1, Z.shape[1] + 1)] for choice in lower],
+            dtype=np.intp,
+        )
+
+    def scales(self, mu: np.ndarray) -> np.ndarray:
+        """Return s at the features' weights, shape (D,)."""
+        return self._coefficients * _powers(self._with_offset(mu), self.exponents)
+
+    def slopes(self, mu: np.ndarray, squares: np.ndarray) -> np.ndarray:
+        r"""Return :math:`\sum_a v_a \, \partial_k s_a`, shape (p,), for v of shape (D,)."""
+        lower = self._lower_coefficients * _powers(self._with_offset(mu), self._lower_exponents)
+        return np.asarray(self._degree * (lower @ squares[self._raised]))
+
+    def largest_entry(self, mu: np.ndarray) -> float:
+        """Return the largest diagonal entry of the power, which no entry exceeds; O(m p)."""
+        return float(((self._variables**2) @ self._with_offset(mu)).max()) ** self._degree
+
+    def _with_offset(self, mu: np.ndarray) -> np.ndarray:
+        return np.concatenate([[self._offset], mu])
+
+
+def _exponents(choices: list[tuple[int, ...]], variables: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return how often each variable is chosen, and the number of orders to choose them in."""
+    counts = np.array([np.bincount(np.array(choice, dtype=np.intp), minlength=variables) for choice in choices])
+    orders = [factorial(int(row.sum())) / np.prod([factorial(n) for n in row]) for row in counts]
+    return counts, np.array(orders)
+
+
+def _powers(values: np.ndarray, exponents: np.ndarray) -> np.ndarray:
+    """Return the products of powers; of zero the power zero is one."""
+    return np.asarray(np.prod(values[None, :] ** exponents, axis=1))
+
+
+@dataclass(frozen=True)
+class MonomialFit:
+    """Ridge regression on weighted monomials.
+
+    Attributes
+    ----------
+    mu : ndarray of shape (p,)
+        Weights of the features.
+    value : float
+        F(mu), as `kernels.learners.nkrr.Fit` has it.
+    products : ndarray of shape (D, q)
+        ``Phi' alpha``.
+    """
+
+    mu: np.ndarray
+    value: float
+    products: np.ndarray
+
+
+class MonomialRidge:
+    r"""The objective of `nkrr` and its gradient on rank-one kernels of few monomials.
+
+    .. math:: F(\mu) = \operatorname{tr} Y^\top (\Phi S \Phi^\top + \lambda I)^{-1} Y
+              = \min_U \tfrac1\lambda \lVert Y - \Phi S^{1/2} U \rVert^2 + \lVert U \rVert^2
+
+    Attributes
+    ----------
+    degree : int
+    offset : float
+
+    Notes
+    -----
+    O(m D^2) once, then O(D^3 / 3 + m D q) an evaluation; memory O(m D + D^2). The value is that of the right side, with
+    an error of second order in that of U.
+    """
+
+    def __init__(self, grams: FeatureGrams, Y: np.ndarray, ridge: float, degree: int, offset: float) -> None:
+        """Take features, centered targets of shape (m, q), lambda, degree and offset."""
+        self._monomials = Monomials(grams, degree, offset)
+        self.Y, self.ridge, self.degree, self.offset = Y, ridge, degree, offset
+
+    @cached_property
+    def _right(self) -> np.ndarray:
+        return self._monomials.Phi.T @ self.Y
+
+    def at(self, mu: np.ndarray) -> MonomialFit:
+        """Return the fit at the weights mu, shape (p,).
+
+        Raises
+        ------
+        ValueError
+            The power of the weighted sum plus lambda I is not positive definite up to rounding.
+        """
+        monomials = self._monomials
+        roots = np.sqrt(monomials.scales(mu))
+        A = monomials.products * roots[:, None]
+        A *= roots
+        A.flat[:: len(A) + 1] += self.ridge
+        rounding = len(A) * np.finfo(np.float64).eps * float(A.diagonal().max())
+        try:
+            # The transpose of a symmetric matrix in C order is one in Fortran order, which LAPACK factors in place.
+            factor = cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)
+            # No pivot of the exact factor is below lambda.
+            definite = factor[0].diagonal().min() ** 2 > rounding
+        except LinAlgError:
+            definite = False
+        if not definite:
+            raise not_definite(self.degree, self.ridge, monomials.largest_entry(mu))
+        U = cho_solve(factor, roots[:, None] * self._right, check_finite=False)
+        residual = self.Y - monomials.Phi @ (roots[:, None] * U)
+        value = float(np.vdot(residual, residual)) / self.ridge + float(np.vdot(U, U))
+        return MonomialFit(mu, value, monomials.Phi.T @ residual / self.ridge)
+
+    def gradient(self, at: MonomialFit) -> np.ndarray:
+        r"""Return the gradient, shape (p,), never positive; O(D p).
+
+        .. math:: \partial_k F(\mu) = - \sum_a \partial_k s_a \, \lVert \Phi_a^\top \alpha \rVert^2
+        """
+        return -self._monomials.slopes(at.mu, (at.products**2).sum(axis=1))
