@@ -26,7 +26,7 @@ from tasks.naming import run_name
 from tasks.progress import RunProgress
 from tasks.report import new_run_id, read_folds
 from tasks.reproduction import StudyResult
-from tasks.reproduction.judge import derived, failing
+from tasks.reproduction.judge import failing
 from tasks.reproduction.report import Summary, not_holding, read_item, tracking_note, write_item, write_report
 from tasks.reproduction.studies import base_kernels, surface, two_point
 from tasks.tracking import log_run, tracked_run
@@ -158,7 +158,7 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
                 refs |= {ref.digest: ref for ref in one.refs}
                 results += measure(one, sweep, run_id, pools.of(config.dask), progress)
             folds = read_folds(results)
-            result = StudyResult(folds=folds, values=derived(item, folds))
+            result = StudyResult(folds=folds)
         else:
             progress.start(f"{item.where}: {item.title}")
             result = _studied(study, data_dir, pools, progress)
@@ -185,7 +185,7 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
         reason="",
         summary=summary,
         not_holding=not_holding(kept),
-        failing=[f"{item.name}: {sentence}" for sentence in failing(checks, result.folds, result.values)],
+        failing=[f"{item.name}: {sentence}" for sentence in failing(checks, result.folds, kept.values)],
     )
 
 

@@ -38,7 +38,17 @@ from tasks.report import (
     short_p,
     summarise,
 )
-from tasks.reproduction.judge import Cell, Evidence, Verdict, cells, claims, mean_shares, without_unknown, worth
+from tasks.reproduction.judge import (
+    Cell,
+    Evidence,
+    Verdict,
+    cells,
+    claims,
+    derived,
+    mean_shares,
+    without_unknown,
+    worth,
+)
 from tasks.reproduction.result import StudyResult
 from tasks.statistics import SIGNIFICANCE
 from tasks.store import atomic_path, digest
@@ -102,14 +112,20 @@ class Kept:
     facts: dict[str, Any]
     folder: Path
 
+    @property
+    def values(self) -> dict[str, float]:
+        """The named numbers: those of a study, and those that follow from trials."""
+        folds = self.result.folds if self.item.is_comparison else None
+        return self.result.values | ({} if folds is None else derived(self.item, folds))
+
     def cells(self) -> list[Cell]:
         """Return the paper's numbers beside ours; of a reduced form those that it has."""
-        found = cells(self.item, self.result.folds, self.result.values)
+        found = cells(self.item, self.result.folds, self.values)
         return [cell for cell in found if cell.here is not None or not self.facts["quick"]]
 
     def claims(self) -> list[Verdict]:
         """Return the verdict on each claim; of a reduced form on what it can judge."""
-        found = claims(self.item, self.result.folds, self.result.values)
+        found = claims(self.item, self.result.folds, self.values)
         return (
             [one for verdict in found if (one := without_unknown(verdict)) is not None]
             if self.facts["quick"]
@@ -383,10 +399,10 @@ def _alike(item: PaperItem, result: StudyResult) -> list[dict[str, Any]]:
     if result.folds is None or item.figure.kind != "weights":
         return []
     pairs = list(itertools.combinations(item.figure.learners, 2))
-    rows = []
+    rows, values = [], derived(item, result.folds)
     for dataset in result.folds["dataset"].unique():
         for one, other in pairs:
-            value = result.values.get(f"cosine of {one} and {other} on {dataset}")
+            value = values.get(f"cosine of {one} and {other} on {dataset}")
             if value is not None:
                 rows.append({"data set": dataset, "learners": f"{one}, {other}", "cosine": f"{value:.3f}"})
     return rows

@@ -15,6 +15,7 @@ from tasks.reproduction.judge import (
     cells,
     claims,
     cosines,
+    derived,
     deviations_found,
     failing,
     measured,
@@ -279,3 +280,10 @@ def test_found_parameters_are_compared_with_the_nearest_in_order():
     folds["parameters"] = [[[50.0], [4.4], [2.0]], [[2.1], [4.0], [9.0]], None, None]
     found = deviations_found(item(found=[4.0, 2.0]), folds)
     assert found == {"found by ca on d, apart": pytest.approx(0.1)}
+
+
+def test_claims_may_name_the_mean_error_of_a_learner_on_a_data_set():
+    numbers = derived(item(), FOLDS)
+    assert numbers["error of unif on d"] == pytest.approx(UNIF.mean())
+    rises = {"value": "error of unif on d", "above": "error of alignf on d"}
+    assert verdict(FOLDS, numbers, **rises).word == "holds"
