@@ -43,7 +43,7 @@ def test_the_report_in_docs_has_every_item_and_its_figures():
     report = REPORT.read_text(encoding="utf-8")
     for name in item_names():
         item = load_item(name)
-        assert f"`{name}`" in report
+        assert f"(#{name})" in report
         assert item.title in report
     assert "not run" not in report
     shown = {(REPORT.parent / path).resolve() for path in FIGURE.findall(report)}
