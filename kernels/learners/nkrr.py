@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
 from kernels.learners.solution import Solution
 from kernels.operators import FeatureGrams, GramOperator, entrywise_power
 from kernels.solvers.certificate import TOLERANCE, Certificate
+from kernels.solvers.factor import factored_with_ridge
 from kernels.solvers.monomial_ridge import MonomialRidge, has_few_monomials, not_definite
 from kernels.solvers.projections import minimise_linear, project
 from kernels.targets import Target
@@ -150,16 +151,8 @@ class PolynomialRidge:
         K = self.grams.combine(mu)
         K += self.offset
         A = entrywise_power(K, self.degree)
-        A.flat[:: len(A) + 1] += self.ridge
-        rounding = len(A) * np.finfo(np.float64).eps * float(A.diagonal().max())
-        try:
-            # The transpose of a symmetric matrix in C order is one in Fortran order, which LAPACK factors in place.
-            factor = cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)
-            # No pivot of the exact factor is below lambda.
-            definite = factor[0].diagonal().min() ** 2 > rounding
-        except LinAlgError:
-            definite = False
-        if not definite:
+        factor = factored_with_ridge(A, self.ridge)
+        if factor is None:
             raise not_definite(self.degree, self.ridge, float(np.abs(K).max()) ** self.degree)
         alpha = cho_solve(factor, self.Y, check_finite=False)
         return Fit(mu, float(np.vdot(alpha, self.Y)), K, alpha, factor)

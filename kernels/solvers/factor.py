@@ -45,3 +45,28 @@ def factored(A: np.ndarray, ridge: float = 0.0, size: float | None = None) -> tu
             if ridge > LARGEST_RIDGE:
                 raise ArithmeticError("a kernel is far from positive semi-definite; is it finite?") from None
             ridge = max(10 * ridge, SMALLEST_RIDGE)
+
+
+def factored_with_ridge(A: np.ndarray, ridge: float) -> tuple[np.ndarray, bool] | None:
+    """Return the Cholesky factor of ``A + ridge I``, or None where that is not positive definite up to rounding.
+
+    Parameters
+    ----------
+    A : ndarray of shape (n, n)
+        Positive semi-definite, in C order. Overwritten.
+    ridge : float
+        Positive; no pivot of the exact factor is below it.
+
+    Returns
+    -------
+    factor : tuple of ndarray and bool, or None
+        As `scipy.linalg.cho_solve` takes it.
+    """
+    A.flat[:: len(A) + 1] += ridge
+    rounding = len(A) * np.finfo(np.float64).eps * float(A.diagonal().max())
+    try:
+        # The transpose of a symmetric matrix in C order is one in Fortran order, which LAPACK factors in place.
+        factor: tuple[np.ndarray, bool] = cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        return None
+    return factor if factor[0].diagonal().min() ** 2 > rounding else None

@@ -17,9 +17,10 @@ from math import comb, factorial
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from kernels.operators import FeatureGrams
+from kernels.solvers.factor import factored_with_ridge
 
 FEW = 0.5
 """Monomials, as a share of the rows, up to which they take less time than the power."""
@@ -164,16 +165,8 @@ class MonomialRidge:
         roots = np.sqrt(monomials.scales(mu))
         A = monomials.products * roots[:, None]
         A *= roots
-        A.flat[:: len(A) + 1] += self.ridge
-        rounding = len(A) * np.finfo(np.float64).eps * float(A.diagonal().max())
-        try:
-            # The transpose of a symmetric matrix in C order is one in Fortran order, which LAPACK factors in place.
-            factor = cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)
-            # No pivot of the exact factor is below lambda.
-            definite = factor[0].diagonal().min() ** 2 > rounding
-        except LinAlgError:
-            definite = False
-        if not definite:
+        factor = factored_with_ridge(A, self.ridge)
+        if factor is None:
             raise not_definite(self.degree, self.ridge, monomials.largest_entry(mu))
         U = cho_solve(factor, roots[:, None] * self._right, check_finite=False)
         residual = self.Y - monomials.Phi @ (roots[:, None] * U)
