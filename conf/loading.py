@@ -110,21 +110,43 @@ def _location(loc: tuple[int | str, ...], data: Any, missing: bool) -> list[str]
 
 
 def _read(path: Path) -> dict[str, Any]:
+    return read_yaml(path, "keys such as name, datasets, kernels, learners;", "; give the path of a YAML configuration")
+
+
+def read_yaml(
+    path: Path, expected: str, advice: str = "", loader: type[yaml.SafeLoader] = yaml.SafeLoader
+) -> dict[str, Any]:
+    """Return the mapping of a YAML file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    expected : str
+        What it must hold, for a sentence.
+    advice : str
+        What to do about a file that cannot be read.
+    loader : type
+        How YAML is understood; a safe one.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, is not YAML, or holds no mapping.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(f"{path}: cannot be read ({reason}); give the path of a YAML configuration.") from None
+        raise InputError(f"{path}: cannot be read ({reason}){advice}.") from None
     try:
-        data = yaml.safe_load(text)
+        data = yaml.load(text, loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         raise InputError(f"{path}: is not valid YAML{where} ({getattr(error, 'problem', error)}).") from None
     if not isinstance(data, dict):
-        raise InputError(
-            f"{path}: must hold keys such as name, datasets, kernels, learners; got {type(data).__name__}."
-        )
+        raise InputError(f"{path}: must hold {expected} got {type(data).__name__}.")
     return data
 
 

@@ -14,7 +14,7 @@ import yaml
 from pydantic import BeforeValidator, Discriminator, Field, ValidationError, model_validator
 
 from conf.errors import InputError
-from conf.loading import describe
+from conf.loading import describe, read_yaml
 from conf.schema import CompareConfig, DatasetConfig, Parameter, Strict, TrackingConfig
 from conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
 
@@ -504,18 +504,7 @@ _Loader.yaml_implicit_resolvers = {
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise InputError(f"{path}: cannot be read ({reason}).") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InputError(f"{path}: is not valid YAML{where} ({getattr(error, 'problem', error)}).") from None
-    if not isinstance(data, dict):
-        raise InputError(f"{path}: must hold keys and values, got {type(data).__name__}.")
-    return data
+    return read_yaml(path, "keys and values,", loader=_Loader)
 
 
 def _merged(shared: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:

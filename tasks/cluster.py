@@ -152,6 +152,25 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             self._cluster.close()
 
 
+def run_all(
+    run: Callable[[Job], Result], jobs: Sequence[Job], advance: Callable[[float], None], pool: DaskPool | None
+) -> list[Result]:
+    """Return the results of independent jobs in their order: from a pool's workers of this machine, or from here.
+
+    Raises
+    ------
+    InputError
+        As `DaskPool.map`.
+    """
+    if pool is not None and pool.local and len(jobs) > 1:
+        return pool.map(run, jobs, advance)
+    results = []
+    for job in jobs:
+        results.append(run(job))
+        advance(1 / len(jobs))
+    return results
+
+
 def _with_warnings(run: Callable[[Job], Result], job: Job) -> tuple[Result, list[tuple[type[Warning], str]]]:
     """Return what a job returns, and its warnings, which nobody would see on a worker."""
     with warnings.catch_warnings(record=True) as caught:

@@ -16,7 +16,7 @@ from prefect.cache_policies import NO_CACHE
 from conf.errors import InputError
 from conf.schema import CompareConfig, LearnerConfig, grid_values
 from kernels import LEARNERS, NUMERICS_VERSION, resolve_predictor
-from tasks.cluster import DaskPool
+from tasks.cluster import DaskPool, run_all
 from tasks.data import DatasetRef
 from tasks.gram import Advance, MomentsRef, planned_trials
 from tasks.store import atomic_path, digest, store_path
@@ -197,13 +197,7 @@ def run_jobs(
         n_train = protocol.split.train
     else:
         n_train = ref.n_rows * (protocol.folds - 2) // protocol.folds  # type: ignore[operator]
-    if pool.local and n_train <= PARALLEL_ROWS and len(jobs) > 1:
-        return pool.map(run, jobs, advance)
-    rows = []
-    for job in jobs:
-        rows.append(run(job))
-        advance(1 / len(jobs))
-    return rows
+    return run_all(run, jobs, advance, pool if n_train <= PARALLEL_ROWS else None)
 
 
 def write_fold_table(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,10 +24,10 @@ from kernels.learners import Solution
 from kernels.normalisation import require_informative
 from kernels.predictors import DEFAULT_PREDICTOR
 from kernels.protocol import assign_folds, trials
-from tasks.cluster import DaskPool
+from tasks.cluster import DaskPool, run_all
 from tasks.data import Dataset, DatasetRef, ingest, load_dataset
 from tasks.families import build_family, require_varying
-from tasks.gram import fold_seed
+from tasks.gram import Advance, fold_seed
 from tasks.reproduction.result import StudyResult
 from tasks.store import atomic_path, digest, store_path
 
@@ -37,8 +37,6 @@ CENTERED, UNCENTERED = "rho", "A"
 COLORS = {CENTERED: "tab:blue", UNCENTERED: "tab:orange"}
 
 PANELS_A_ROW = 3
-
-Advance = Callable[[float], None]
 
 
 def quiet(_: float) -> None:
@@ -114,13 +112,7 @@ def base_kernels(
             jobs += [RepeatJob(ref, part.kernels, study.protocol, repeat) for repeat in range(study.protocol.repeats)]
     paths = [_trials_path(job) for job in jobs]
     missing = [(job, path) for job, path in zip(jobs, paths, strict=True) if not path.exists()]
-    if pool is not None and pool.local and len(missing) > 1:
-        tables = pool.map(measure_base_kernels, [job for job, _ in missing], advance)
-    else:
-        tables = []
-        for job, _ in missing:
-            tables.append(measure_base_kernels(job))
-            advance(1 / len(missing))
+    tables = run_all(measure_base_kernels, [job for job, _ in missing], advance, pool)
     for (_, path), rows in zip(missing, tables, strict=True):
         with atomic_path(path) as temporary:
             pq.write_table(pa.Table.from_pylist(rows, schema=_TRIALS), temporary)

@@ -323,7 +323,7 @@ def _tested(claim: ClaimConfig, folds: pd.DataFrame, dataset: str) -> Evidence:
     table = pd.concat(pair, axis=1, join="inner")
     if table.empty:
         return _unknown(dataset)
-    sign = -1.0 if claim.measure in ("alignment", "test_alignment") else 1.0
+    sign = _sign(claim)
     trials = sign * table.to_numpy()
     p = corrected_p(trials[:, 0], trials[:, 1], _share_of_test(folds, dataset))
     repeats = [sign * group.to_numpy() for _, group in table.groupby(level=0)]
@@ -336,6 +336,11 @@ def _tested(claim: ClaimConfig, folds: pd.DataFrame, dataset: str) -> Evidence:
     return Evidence(
         dataset, better, than, p, plain[0], sum(one < SIGNIFICANCE for one in known), len(known), word
     )  # fmt: skip
+
+
+def _sign(claim: ClaimConfig) -> float:
+    """Return what makes lower numbers better."""
+    return -1.0 if claim.measure in ("alignment", "test_alignment") else 1.0
 
 
 def _share_of_test(folds: pd.DataFrame, dataset: str) -> float:
@@ -355,7 +360,7 @@ def _across(claim: ClaimConfig, item: PaperItem, folds: pd.DataFrame, datasets: 
     table = of.loc[of.index.isin(datasets), [claim.better, claim.than]].dropna()
     if table.empty:
         return _unknown(f"{len(datasets)} data sets")
-    sign = -1.0 if claim.measure in ("alignment", "test_alignment") else 1.0
+    sign = _sign(claim)
     both = sign * table.to_numpy(dtype=float)
     p = signed_rank_p(both[:, 0], both[:, 1])
     middle = table.median() if claim.measure == "rank" else table.mean()

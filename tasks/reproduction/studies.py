@@ -13,7 +13,8 @@ from kernels import PolynomialFamily, gram_moments
 from kernels.learners.nkrr import PolynomialRidge, convexity_margin
 from kernels.operators import FeatureGrams
 from tasks.data import Dataset, ingest, load_dataset
-from tasks.reproduction.base_kernels import CENTERED, COLORS, Advance, base_kernels, panels, quiet
+from tasks.gram import Advance
+from tasks.reproduction.base_kernels import CENTERED, COLORS, base_kernels, panels, quiet
 from tasks.reproduction.result import StudyResult
 
 __all__ = ["base_kernels", "surface", "two_point", "two_point_alignments"]
