@@ -10,17 +10,16 @@ from typing import Any
 import numpy as np
 
 from kernels.centering import as_sample_weight, center_gram, mean_over, subtract_means, weighted_by_roots
+from kernels.combination import Combination
 from kernels.families.base import KernelFamily, Rows, as_rows, move
 from kernels.families.cosine import require_directions
-from kernels.families.feature import FeatureFamily
 from kernels.learners import LEARNERS, Certificate, Learner, Solution
 from kernels.moments import gram_moments
 from kernels.moments_protocol import Moments
 from kernels.normalisation import NORMALISATIONS, Normalisation, NormalisedProducts, refuse_weights, require_informative
 from kernels.operators import entrywise_power, gram_operator
-from kernels.passes import block_rows_for
 from kernels.targets import Target, Task
-from kernels.threads import blas_threads_for, one_blas_thread
+from kernels.threads import blas_threads_for
 
 
 @dataclass(frozen=True)
@@ -106,12 +105,11 @@ class LearnedKernel:
         return bool((self.weights < 0).any())
 
     @cached_property
-    def _active(self) -> np.ndarray:
-        return np.flatnonzero(self.weights)
-
-    @cached_property
-    def _coefficients(self) -> np.ndarray:
-        return self.weights[self._active] / self.scales[self._active]
+    def combination(self) -> Combination:
+        """The weighted sum of the base kernels less `shift`, of rows less `origin`, before it is centered."""
+        used = self.weights != 0  # a feature that is constant has scale zero
+        coefficients = np.divide(self.weights, self.scales, out=np.zeros(len(self.weights)), where=used)
+        return Combination(self.family, coefficients, self.shift)
 
     @property
     def _grand_mean(self) -> float:
@@ -182,21 +180,7 @@ class LearnedKernel:
 
     def _combine(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
         """Return the weighted sum of the shifted base kernels, shape (a, b), by tiles."""
-        active, shift = self.family.subset(self._active.tolist()), self.shift[self._active]
-        if isinstance(active, FeatureFamily):
-            return active.combine(self._coefficients, A, B)
-        step = block_rows_for(active.n_kernels)
-        K = np.empty((A.shape[0], B.shape[0]))
-        with one_blas_thread():
-            for i in range(0, A.shape[0], step):
-                A_i = A[i : i + step]
-                for j in range(i if symmetric else 0, B.shape[0], step):
-                    B_j = A_i if symmetric and i == j else B[j : j + step]
-                    tile = np.tensordot(self._coefficients, active.tile(A_i, B_j, shift), axes=1)
-                    K[i : i + step, j : j + step] = tile
-                    if symmetric and i != j:
-                        K[j : j + step, i : i + step] = tile.T
-        return K
+        return self.combination.matrix(A, B, symmetric)
 
 
 def _alignment(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:

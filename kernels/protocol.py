@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
 from kernels.families.base import Rows
 from kernels.learned import LearnedKernel
-from kernels.predictors import PREDICTORS, RegularisationPath
+from kernels.predictors import PREDICTORS, KernelOnRows, RegularisationPath
 from kernels.targets import Target
 from kernels.threads import blas_threads_for
+from kernels.workers import Threads, Workers
+
+CROSS_ENTRIES = 1 << 24
+"""Entries of the kernel between new rows and training rows that are held at once, 128 MiB."""
 
 EDGE_GAIN = 1e-3
 """Relative gain over the next value from which a choice at the edge of the grid asks for a wider one."""
@@ -139,9 +143,22 @@ class KernelPredictors:
         One for the whole grid, or one a value of it, as `learn_path` gives them.
     grid : sequence of float
         Values of Lambda.
+    notes : tuple of str
+        What a predictor that is fitted on rows says of its fit: landmarks, residuals.
     """
 
-    def __init__(self, kernels: Sequence[LearnedKernel], target: Target, predictor: str, grid: Sequence[float]) -> None:
+    def __init__(
+        self,
+        kernels: Sequence[LearnedKernel],
+        target: Target,
+        predictor: str,
+        grid: Sequence[float],
+        *,
+        X: Rows | None = None,
+        training: np.ndarray | None = None,
+        options: Mapping[str, Any] | None = None,
+        workers: Workers | None = None,
+    ) -> None:
         """Fit.
 
         Parameters
@@ -155,29 +172,49 @@ class KernelPredictors:
             A predictor of the table that serves the task.
         grid : sequence of float
             Values of Lambda, ascending.
+        X : ndarray or CSR matrix of shape (n, d), optional
+            All rows of the data set, which may be mapped from a file: needed where the kernels were learned on some of
+            the training rows. Not modified.
+        training : ndarray of int, optional
+            Positions of the training rows; by default those the kernels were learned on.
+        options : mapping, optional
+            Options of the predictor.
+        workers : Workers, optional
+            Who does the passes of a predictor that is fitted on rows; by default threads of this process.
 
         Notes
         -----
-        O(m^2) memory and, for kernel ridge regression, O(m^3) time in the number m of training rows, a kernel. A kernel
-        with negative weights is replaced by its projection onto the positive semi-definite ones, new rows alike.
+        Of exact predictors O(m^2) memory and, for kernel ridge regression, O(m^3) time in the number m of training
+        rows, a kernel; of those fitted on rows see their own cost. A kernel with negative weights is replaced by its
+        projection onto the positive semi-definite ones, new rows alike.
         """
         self.kernels, self.grid = kernels, grid
-        training = target.take(kernels[0].rows)
+        rows = kernels[0].rows if training is None else training
+        of_rows, row = target.take(rows), PREDICTORS[predictor]
         self._fitted: list[tuple[LearnedKernel, np.ndarray | float, RegularisationPath]] = []
-        with blas_threads_for(len(training)):
+        notes: list[str] = []
+        with blas_threads_for(len(rows)):
             for kernel in kernels:
-                K, new_rows = usable_gram(kernel)
                 values = grid if kernel.regularisation is None else [kernel.regularisation]
+                on = on_rows(kernel, X, rows, workers)
+                if row.by_rows:
+                    path = row.fit(on, of_rows, values, **(options or {}))
+                    self._fitted.append((path.kernel, 1.0, path))
+                    notes += path.notes
+                    continue
+                kernel = on.whole_kernel()
+                K, new_rows = usable_gram(kernel)
                 weighted = {} if kernel.sample_weight is None else {"sample_weight": kernel.sample_weight}
-                path = PREDICTORS[predictor].fit(K, training, values, **weighted)
+                path = row.fit(K, of_rows, values, **weighted, **(options or {}))
                 self._fitted.append((kernel, new_rows, path))
+        self.notes = tuple(dict.fromkeys(notes))
 
     def predict(self, X_new: Rows) -> np.ndarray:
         """Return predictions for new rows in the terms of the target, one row a regularisation."""
-        predictions = []
-        for kernel, new_rows, path in self._fitted:
-            K = kernel.cross_gram(X_new)
-            predictions.append(path.predict(K @ new_rows if isinstance(new_rows, np.ndarray) else K * new_rows))
+        predictions = [
+            np.concatenate([_predicted(one, X_new[rows]) for rows in _chunks(X_new.shape[0], one[0])], axis=1)
+            for one in self._fitted
+        ]
         return np.concatenate(predictions)
 
     def only(self, position: int) -> KernelPredictors:
@@ -186,7 +223,7 @@ class KernelPredictors:
             return self
         one = KernelPredictors.__new__(KernelPredictors)
         one.kernels, one.grid = self.kernels[position : position + 1], self.grid[position : position + 1]
-        one._fitted = self._fitted[position : position + 1]
+        one._fitted, one.notes = self._fitted[position : position + 1], self.notes
         return one
 
     def validation_alignment(self, X_new: Rows, target_new: Target) -> float:
@@ -215,6 +252,45 @@ class KernelPredictors:
                 "rows to validate, or choose by error."
             )
         return float(np.mean([kernel.alignment_with(X_new, target_new) for kernel in self.kernels]))
+
+
+def on_rows(kernel: LearnedKernel, X: Rows | None, rows: np.ndarray, workers: Workers | None = None) -> KernelOnRows:
+    """Return a kernel on the training rows of a predictor.
+
+    Parameters
+    ----------
+    kernel : LearnedKernel
+        Not modified.
+    X : ndarray or CSR matrix of shape (n, d) or None
+        The data set; None where the training rows are those that the kernel was learned on.
+    rows : ndarray of int of shape (m,)
+        Positions of the training rows in it.
+    workers : Workers, optional
+        By default threads of this process.
+
+    Raises
+    ------
+    ValueError
+        The kernel was learned on other rows, and there is no data set to take the training rows from.
+    """
+    own = len(rows) == len(kernel.rows) and bool((rows == kernel.rows).all())
+    if X is None and not own:
+        raise ValueError(
+            f"the kernel was learned on {len(kernel.rows)} rows, and {len(rows)} others train the predictor; give X."
+        )
+    return KernelOnRows(kernel, X, rows, own, workers or Threads())
+
+
+def _predicted(fitted: tuple[LearnedKernel, np.ndarray | float, RegularisationPath], X_new: Rows) -> np.ndarray:
+    kernel, new_rows, path = fitted
+    K = kernel.cross_gram(X_new)
+    return path.predict(K @ new_rows if isinstance(new_rows, np.ndarray) else K * new_rows)
+
+
+def _chunks(n_new: int, kernel: LearnedKernel) -> list[slice]:
+    """Return runs of new rows whose kernel with the training rows is held at once."""
+    step = max(1, CROSS_ENTRIES // kernel.X.shape[0])
+    return [slice(start, start + step) for start in range(0, n_new, step)] or [slice(0, 0)]
 
 
 def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:

@@ -102,6 +102,51 @@ def add_tile(  # noqa: C901  (one loop over rows, its body in four short loops)
 
 
 @numba.njit(fastmath=FAST, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+def combine_tile(
+    seeds: np.ndarray,
+    order: np.ndarray,
+    half: np.ndarray,
+    offset: np.ndarray,
+    coefficients: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Write the weighted sum of the kernels of one tile, row by row.
+
+    Parameters
+    ----------
+    seeds, order, half, offset
+        As in `add_tile`, float64.
+    coefficients : ndarray of shape (p,)
+        Weight of each kernel.
+    out : ndarray of shape (a, b)
+        Written to.
+    """
+    p, a, b = len(order), seeds.shape[1], seeds.shape[2]
+    S, total = np.empty((p, b)), np.empty(b)
+    constant = 0.0
+    for k in range(p):
+        constant += coefficients[k] * offset[k]
+    for i in range(a):
+        total[:] = constant
+        for step in range(p):
+            k, seed = order[step]
+            z, c = S[k], coefficients[k]
+            if seed >= 0:
+                given = seeds[seed, i]
+                for n in range(b):
+                    value = given[n]
+                    z[n] = value
+                    total[n] += c * value
+            else:
+                e = S[half[k]]
+                for n in range(b):
+                    value = e[n] * (e[n] + 2.0)
+                    z[n] = value
+                    total[n] += c * value
+        out[i, :] = total
+
+
+@numba.njit(fastmath=FAST, nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def _add_products_4(S: np.ndarray, k: int, l: int, b: int, G: np.ndarray) -> None:
     """Add the products of 4 rows from k with 4 rows from l: 16 sums that stay in registers."""
     zero = S.dtype.type(0)

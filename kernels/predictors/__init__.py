@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from kernels.learned import LearnedKernel
 from kernels.predictors.krr import KernelRidgePath
+from kernels.predictors.krr_cg import TOLERANCE as CONJUGATE_TOLERANCE
+from kernels.predictors.krr_cg import ConjugateRidgePath
+from kernels.predictors.landmarks import MEMORY
+from kernels.predictors.nystrom import FINE_TOLERANCE as NYSTROM_FINE
+from kernels.predictors.nystrom import TOLERANCE as NYSTROM_TOLERANCE
+from kernels.predictors.nystrom import NystromPath
+from kernels.predictors.rows import KernelOnRows
 from kernels.predictors.svm import FINE_TOLERANCE, SupportVectorPath
 from kernels.targets import Task
 
 
 class RegularisationPath(Protocol):
-    """Predictors fitted on one Gram matrix, one a regularisation."""
+    """Predictors fitted on one kernel, one a regularisation."""
 
     def predict(self, K_cross: np.ndarray) -> np.ndarray:
         """Return predictions in the terms of the target, one row a regularisation."""
@@ -28,6 +36,21 @@ class RegularisationPath(Protocol):
         ...
 
 
+class RowsPath(RegularisationPath, Protocol):
+    """Predictors fitted on rows and never on their Gram matrix.
+
+    Attributes
+    ----------
+    kernel : LearnedKernel
+        Whose `cross_gram` they take: over all training rows, or over a few that stand for them.
+    notes : tuple of str
+        What was done, for a log.
+    """
+
+    kernel: LearnedKernel
+    notes: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Predictor:
     """One row of the table of predictors.
@@ -36,24 +59,54 @@ class Predictor:
     ----------
     fit : callable
         ``fit(K, target, grid, sample_weight=None, **options) -> RegularisationPath`` on a centered Gram matrix of mean
-        diagonal one.
+        diagonal one; with `by_rows` it is ``fit(on, target, grid, **options) -> RowsPath`` on a `KernelOnRows`.
     summary : str
         What it is, for help pages.
     tasks : tuple of str
         The tasks it serves.
+    by_rows : bool
+        Whether it is fitted on rows, and the matrix of all of them is never formed.
+    options : mapping of str to value
+        Names and defaults of its options.
     fine : mapping of str to float
         Options of `fit` under which scores have all digits that are read; a comparison asks for errors alone.
     """
 
-    fit: Callable[..., RegularisationPath]
+    fit: Callable[..., Any]
     summary: str
     tasks: tuple[Task, ...]
+    by_rows: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
     fine: Mapping[str, float] = field(default_factory=dict)
 
 
 PREDICTORS: dict[str, Predictor] = {
     "krr": Predictor(KernelRidgePath, "kernel ridge regression", ("classification", "regression")),
-    "svm": Predictor(SupportVectorPath, "support vector machine", ("classification",), {"tolerance": FINE_TOLERANCE}),
+    "krr-cg": Predictor(
+        ConjugateRidgePath,
+        "kernel ridge regression by conjugate gradients",
+        ("classification", "regression"),
+        by_rows=True,
+        options={"tolerance": CONJUGATE_TOLERANCE, "seed": 0},
+    ),
+    "nystrom": Predictor(
+        NystromPath,
+        "kernel ridge regression, or a linear classifier, on landmarks",
+        ("classification", "regression"),
+        by_rows=True,
+        options={
+            "landmarks": None,
+            "memory": MEMORY,
+            "sampling": "uniform",
+            "loss": "squared",
+            "tolerance": NYSTROM_TOLERANCE,
+            "seed": 0,
+        },
+        fine={"tolerance": NYSTROM_FINE},
+    ),
+    "svm": Predictor(
+        SupportVectorPath, "support vector machine", ("classification",), fine={"tolerance": FINE_TOLERANCE}
+    ),
 }
 """The predictors by name, as configurations and estimators call them."""
 
@@ -94,9 +147,13 @@ def resolve_predictor(name: str, task: Task, own: str | None = None) -> str:
 __all__ = [
     "DEFAULT_PREDICTOR",
     "PREDICTORS",
+    "ConjugateRidgePath",
+    "KernelOnRows",
     "KernelRidgePath",
+    "NystromPath",
     "Predictor",
     "RegularisationPath",
+    "RowsPath",
     "SupportVectorPath",
     "resolve_predictor",
 ]

@@ -719,8 +719,9 @@ def test_all_components_give_the_gram_matrix(method, learner, params):
     model = LearnedKernelTransformer(family, learner, 50, method=method, learner_params=params)
     Z = model.fit_transform(X, numbers(X))
     K = model.kernel_.gram()
-    np.testing.assert_allclose(Z @ Z.T, K, rtol=0, atol=1e-10 * np.abs(K).max())
-    np.testing.assert_allclose(model.kernel_.cross_gram(X), K, rtol=0, atol=1e-10 * np.abs(K).max())
+    np.testing.assert_allclose(Z @ Z.T, K, rtol=0, atol=1e-9 * np.abs(K).max())
+    # A bandwidth that ca finds, of 2e5 in the unit of squared distances, multiplies the rounding of these.
+    np.testing.assert_allclose(model.kernel_.cross_gram(X), K, rtol=0, atol=1e-9 * np.abs(K).max())
     X_new = rows(9, seed=1)
     K_cross = model.kernel_.cross_gram(X_new)
     # New rows have parts along small eigenvalues, whose rounding their roots amplify.

@@ -1,0 +1,114 @@
+"""Which predictor suits so many rows: a factorisation, conjugate gradients, or landmarks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernels.predictors import resolve_predictor
+from kernels.predictors.landmarks import MEMORY, landmarks_for
+from kernels.targets import Task
+
+EXACT_ROWS = 10_000
+"""Most training rows of a predictor that forms their matrix: its eigenvectors take minutes."""
+
+EXACT_MATRICES = 4
+"""Matrices of all pairs of rows that an exact predictor holds at once."""
+
+SKETCH_COLUMNS = 1000
+"""Vectors of all rows that the preconditioner of conjugate gradients holds."""
+
+CONJUGATE_FLOPS = 1e13
+"""Most work of conjugate gradients over pairs of rows: some minutes on two cores."""
+
+STEPS = 30
+"""Steps of conjugate gradients that are reckoned with."""
+
+
+@dataclass(frozen=True)
+class PredictorChoice:
+    """A predictor, and why it was chosen.
+
+    Attributes
+    ----------
+    name : str
+        Of the table of predictors.
+    reason : str
+        One sentence; empty where a user named the predictor.
+    """
+
+    name: str
+    reason: str
+
+
+def choose_predictor(
+    name: str,
+    task: Task,
+    own: str | None = None,
+    *,
+    n_rows: int,
+    n_kernels: int,
+    n_features: int,
+    n_columns: int,
+    memory: int = MEMORY,
+) -> PredictorChoice:
+    """Return the predictor for so many training rows.
+
+    Parameters
+    ----------
+    name : str
+        A predictor of the table, which is taken, or ``auto``.
+    task : {"classification", "regression"}
+        What it is to serve.
+    own : str, optional
+        The predictor whose problem the learner solves.
+    n_rows, n_kernels, n_features : int
+        m, p and d.
+    n_columns : int
+        Columns that are solved for at once: outputs times regularisations.
+    memory : int
+        Bytes that a fit may take beside the data set.
+
+    Returns
+    -------
+    choice : PredictorChoice
+
+    Raises
+    ------
+    ValueError
+        As `resolve_predictor`.
+
+    Notes
+    -----
+    ``auto`` takes the first of these that fits. Exact, the learner's own predictor or else the task's: up to
+    `EXACT_ROWS` rows whose matrices fit the memory. Where that is kernel ridge regression, conjugate gradients on all
+    rows, which give the same numbers: while the preconditioner fits the memory and thirty passes over the pairs of rows
+    stay below `CONJUGATE_FLOPS`. Otherwise landmarks.
+    """
+    exact = resolve_predictor(name, task, own)
+    if name != "auto":
+        return PredictorChoice(exact, "")
+    matrices = EXACT_MATRICES * 8 * n_rows**2
+    rows, room = f"{n_rows:,} training rows", f"the {_size(memory)} there are"
+    if n_rows <= EXACT_ROWS and matrices <= memory:
+        return PredictorChoice(exact, f"{exact}, exact: the matrices of {rows} take {_size(matrices)} of {room}")
+    too_large = (
+        f"the matrices of {rows} would take {_size(matrices)}, with {room}"
+        if matrices > memory
+        else f"{rows} are more than the {EXACT_ROWS:,} whose matrix is factorised in minutes"
+    )
+    work = STEPS * n_rows**2 * (2.0 * n_features + 6.0 * n_kernels + 2.0 * n_columns)
+    held = 8 * n_rows * (2 * SKETCH_COLUMNS + 6 * n_columns)
+    if exact == "krr" and held <= memory and work <= CONJUGATE_FLOPS:
+        return PredictorChoice("krr-cg", f"krr-cg, conjugate gradients on all pairs of rows: {too_large}")
+    M = landmarks_for(n_rows, n_features, n_columns, memory)
+    pairs = f", and {STEPS} passes over all pairs of rows too long" if exact == "krr" and held <= memory else ""
+    return PredictorChoice("nystrom", f"nystrom, {M:,} landmarks: {too_large}{pairs}")
+
+
+def _size(n_bytes: float) -> str:
+    """Return a number of bytes for a sentence."""
+    for unit in ("B", "kB", "MB"):
+        if n_bytes < 1000:
+            return f"{n_bytes:.3g} {unit}"
+        n_bytes /= 1000
+    return f"{n_bytes:.3g} GB"

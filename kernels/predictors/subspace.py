@@ -1,0 +1,275 @@
+"""The features that landmarks give all rows, and sums of them over rows that are streamed through."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kernels.centering import subtract_means
+from kernels.combination import Combination
+from kernels.families.base import Rows
+from kernels.learned import LearnedKernel
+from kernels.predictors.rows import KernelOnRows
+from kernels.solvers.combined_gram import Pieces
+from kernels.workers import RowSource, spans
+
+BLOCK = 512
+"""Rows whose kernel with all landmarks is held at once, a thread."""
+
+PRODUCT_ROWS = 2048
+"""Rows whose features are multiplied at once."""
+
+TASKS = 16
+"""Tasks that a pass is cut into."""
+
+DEPENDENT = 10 * np.finfo(np.float64).eps
+"""Times M and the largest eigenvalue: directions of the landmarks below that are rounding, and dropped."""
+
+
+@dataclass(frozen=True)
+class Subspace:
+    r"""The span of M landmarks' features less their mean, in a basis in which rows have features phi.
+
+    .. math:: \varphi(x) = B^\top k_Z(x), \qquad B^\top K_{ZZ} B = I
+
+    where k_Z is the kernel between a row and the landmarks, centered on the landmarks.
+
+    Attributes
+    ----------
+    kernel : LearnedKernel
+        Over the landmarks, centered on them.
+    basis : ndarray of shape (M, r)
+        B; its columns sum to zero.
+    theta : ndarray of shape (r,)
+        Estimates of the eigenvalues of the products :math:`\Phi^\top \Phi` over all training rows, in this basis.
+
+    Notes
+    -----
+    Centering on the landmarks loses no digits of a nearly constant kernel, and needs no pass. Predictors then subtract
+    the mean feature of all training rows, which is the centering of the learned kernel as the subspace sees it.
+    Negative eigenvalues, of kernels with negative weights, are dropped: what is left is the projection onto the
+    positive semi-definite ones.
+    """
+
+    kernel: LearnedKernel
+    basis: np.ndarray
+    theta: np.ndarray
+
+    @classmethod
+    def of(cls, kernel: LearnedKernel, Z: Rows, rows: np.ndarray, counts: np.ndarray) -> Subspace:
+        """Return the subspace of landmarks.
+
+        Parameters
+        ----------
+        kernel : LearnedKernel
+            Its weights, scales and origin count.
+        Z : ndarray or CSR matrix of shape (M, d)
+            Landmarks, less the kernel's origin.
+        rows : ndarray of shape (M,)
+            Their positions in the data set.
+        counts : ndarray of shape (M,)
+            How many training rows each stands for.
+
+        Raises
+        ------
+        ValueError
+            All landmarks are the same to the kernel.
+        """
+        K = kernel.combination.matrix(Z, Z, symmetric=True)
+        row_means = K.mean(axis=1)
+        s, U = np.linalg.eigh(subtract_means(K, row_means, row_means, float(row_means.mean())))
+        used = s > DEPENDENT * len(s) * np.abs(s).max()
+        if not used.any():
+            raise ValueError(
+                f"the learned kernel does not tell the {len(s)} landmarks apart; take more, or other bandwidths."
+            )
+        s, U = s[used], U[:, used]
+        U -= U.mean(axis=0)
+        basis, theta = U / np.sqrt(s), s * (counts.sum() / len(counts))
+        if np.ptp(counts) > 0:
+            weighted = (U * np.sqrt(s)) * np.sqrt(counts)[:, None]
+            theta, Q = np.linalg.eigh(weighted.T @ weighted)
+            basis, theta = basis @ Q, np.maximum(theta, 0.0)
+        landmarks = replace(kernel, X=Z, rows=rows, row_means=row_means, sample_weight=None)
+        return cls(landmarks, basis, theta)
+
+    @property
+    def offset(self) -> np.ndarray:
+        """What the features of the kernel that is not centered have too much, shape (r,)."""
+        return np.asarray(self.kernel.row_means @ self.basis)
+
+
+@dataclass
+class KernelSums:
+    """Sums over rows, of weights w, of the kernel G between them and the landmarks, not centered.
+
+    Attributes
+    ----------
+    weight, own : float
+        ``sum w`` and ``sum w K(x, x)``.
+    kernel : ndarray of shape (M,)
+        ``G' w``.
+    targets : ndarray of shape (M, q)
+        ``G' D Y``.
+    products : ndarray of shape (r, r) or None
+        ``Phi' D Phi`` of the features, where it is asked for.
+    """
+
+    weight: float
+    own: float
+    kernel: np.ndarray
+    targets: np.ndarray
+    products: np.ndarray | None
+
+    def __add__(self, other: KernelSums) -> KernelSums:
+        self.weight += other.weight
+        self.own += other.own
+        self.kernel += other.kernel
+        self.targets += other.targets
+        if self.products is not None:
+            self.products += other.products
+        return self
+
+
+@dataclass(frozen=True)
+class RowPass:
+    """What the tasks of every pass need; it is sent to the workers once.
+
+    Attributes
+    ----------
+    combination : Combination
+    landmarks : ndarray or CSR matrix of shape (M, d)
+    source : RowSource of shape (m, d)
+    Y : ndarray of shape (m, q)
+        Targets, less their mean.
+    weights : ndarray of shape (m,) or None
+    subspace : Subspace
+    """
+
+    combination: Combination
+    landmarks: Rows
+    source: RowSource
+    Y: np.ndarray
+    weights: np.ndarray | None
+    subspace: Subspace
+
+    def weighted(self, values: np.ndarray, rows: slice) -> np.ndarray:
+        """Return values of some rows times their weights."""
+        if self.weights is None:
+            return values
+        w = self.weights[rows]
+        return values * (w if values.ndim == 1 else w[:, None])
+
+
+class SubspacePasses:
+    """Sums over the training rows that need one pass through them each.
+
+    Parameters
+    ----------
+    on : KernelOnRows
+        m training rows.
+    subspace : Subspace
+    Y : ndarray of shape (m, q)
+        Targets, less their weighted mean.
+    """
+
+    def __init__(self, on: KernelOnRows, subspace: Subspace, Y: np.ndarray) -> None:
+        self._workers, kernel = on.workers, subspace.kernel
+        self._shared = on.workers.share(RowPass(kernel.combination, kernel.X, on.source, Y, on.sample_weight, subspace))
+        self._tasks = list(enumerate(spans(on.n_rows, max(BLOCK, -(-on.n_rows // TASKS)))))
+
+    def sums(self, products: bool) -> KernelSums:
+        """Return the sums over all rows, with those of products of features or without."""
+        sums: KernelSums = self._workers.total(_sums, self._shared, products, self._tasks)
+        return sums
+
+    def normal(self, beta: np.ndarray, means: np.ndarray) -> np.ndarray:
+        """Return ``G' D (G beta - 1 means')``, shape (M, c), for beta of shape (M, c) and means of shape (c,)."""
+        return np.asarray(self._workers.total(_normal, self._shared, (beta, means), self._tasks))
+
+    def features(self) -> np.ndarray:
+        """Return the features of all rows, not centered, shape (m, r)."""
+        pieces: Pieces = self._workers.total(_features, self._shared, None, self._tasks)
+        return pieces.joined()
+
+    def scores(self, mean: np.ndarray, scale: np.ndarray, ridge: float) -> np.ndarray:
+        """Return ridge leverage scores of all rows, shape (m,); see `leverage_landmarks`."""
+        pieces: Pieces = self._workers.total(_scores, self._shared, (mean, scale, ridge), self._tasks)
+        return pieces.joined()
+
+
+def centered_products(subspace: Subspace, sums: KernelSums) -> tuple[np.ndarray, np.ndarray]:
+    """Return the mean feature, shape (r,), and the products of the features less it over all rows, shape (r, r)."""
+    assert sums.products is not None
+    mean = sums.kernel @ subspace.basis / sums.weight - subspace.offset
+    return mean, sums.products - sums.weight * np.outer(mean, mean)
+
+
+Task = tuple[int, tuple[int, int]]
+
+
+def _blocks(span: tuple[int, int], size: int) -> list[slice]:
+    return [slice(start, min(start + size, span[1])) for start in range(span[0], span[1], size)]
+
+
+def _sums(of: RowPass, products: bool, task: Task) -> KernelSums:
+    M, r = of.subspace.basis.shape
+    G, Phi = np.empty((BLOCK, M)), np.empty((PRODUCT_ROWS if products else 0, r))
+    part, held = np.empty((r, r) if products else (0, 0)), 0
+    sums = KernelSums(0.0, 0.0, np.zeros(M), np.zeros((M, of.Y.shape[1])), np.zeros((r, r)) if products else None)
+    for rows in _blocks(task[1], BLOCK):
+        A = of.source[rows]
+        block, ones = G[: A.shape[0]], np.ones(A.shape[0])
+        of.combination.fill(A, of.landmarks, block)
+        w = of.weighted(ones, rows)
+        sums.weight += float(w.sum())
+        sums.own += float(w @ of.combination.diagonal(A))
+        sums.kernel += w @ block
+        sums.targets += block.T @ of.weighted(of.Y[rows], rows)
+        if sums.products is not None:
+            features = Phi[held : held + len(block)]
+            np.matmul(block, of.subspace.basis, out=features)
+            features -= of.subspace.offset
+            features *= np.sqrt(w)[:, None]
+            held += len(block)
+            if held + BLOCK > PRODUCT_ROWS or rows.stop == task[1][1]:
+                np.matmul(Phi[:held].T, Phi[:held], out=part)
+                sums.products += part
+                held = 0
+    return sums
+
+
+def _normal(of: RowPass, argument: tuple[np.ndarray, np.ndarray], task: Task) -> np.ndarray:
+    beta, means = argument
+    G, total = np.empty((BLOCK, len(beta))), np.zeros_like(beta)
+    for rows in _blocks(task[1], BLOCK):
+        A = of.source[rows]
+        block = G[: A.shape[0]]
+        of.combination.fill(A, of.landmarks, block)
+        total += block.T @ of.weighted(block @ beta - means, rows)
+    return total
+
+
+def _features(of: RowPass, argument: None, task: Task) -> Pieces:
+    run, span = task
+    Phi = np.empty((span[1] - span[0], of.subspace.basis.shape[1]))
+    for rows in _blocks(span, BLOCK):
+        G = of.combination.matrix(of.source[rows], of.landmarks)
+        np.matmul(G, of.subspace.basis, out=Phi[rows.start - span[0] : rows.stop - span[0]])
+    Phi -= of.subspace.offset
+    return Pieces({run: Phi})
+
+
+def _scores(of: RowPass, argument: tuple[np.ndarray, np.ndarray, float], task: Task) -> Pieces:
+    (mean, scale, ridge), (run, span) = argument, task
+    scores = []
+    for rows in _blocks(span, BLOCK):
+        A = of.source[rows]
+        G = of.combination.matrix(A, of.landmarks)
+        Phi = G @ of.subspace.basis - of.subspace.offset
+        # The kernel of a row with itself, centered on the landmarks, and what of it the subspace leaves out.
+        own = of.combination.diagonal(A) - 2 * G.mean(axis=1) + of.subspace.kernel.row_means.mean()
+        left = np.maximum(own - np.einsum("ij,ij->i", Phi, Phi), 0.0)
+        scores.append((((Phi - mean) @ scale) ** 2).sum(axis=1) + left / ridge)
+    return Pieces({run: np.concatenate(scores)})

@@ -1,0 +1,459 @@
+"""Predictors that never form the matrix of all rows: against factorisations of it, and what they say of themselves."""
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import Ridge
+
+from kernels import FeatureFamily, GaussianFamily, KernelPredictors, LinearFamily, Target, center_gram, learn_kernel
+from kernels.combination import Combination
+from kernels.families import FamilyUnion, LaplacianFamily, PolynomialFamily
+from kernels.predictors.choice import choose_predictor
+from kernels.predictors.landmarks import landmarks_for, leverage_landmarks, uniform_landmarks
+from kernels.predictors.subspace import Subspace, SubspacePasses, centered_products
+from kernels.protocol import on_rows
+from kernels.solvers.combined_gram import CombinedGram
+from kernels.solvers.conjugate_gradients import solve_shifted
+from kernels.workers import SelectedRows, Threads, spans
+
+FAMILY = GaussianFamily([2.0**g for g in range(-5, 2)])
+GRID = [0.25, 4.0, 64.0, 1024.0]
+
+# Predictions against those of a factorisation, in units of the target's deviation of about one.
+ITERATED = 1e-6
+
+
+def problem(m=400, n=60, d=4, seed=0, task="regression"):
+    """Return a learned kernel, its rows with their target, and new rows."""
+    rng = np.random.default_rng(seed)
+    X, X_new = rng.normal(size=(m, d)), rng.normal(size=(n, d))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.1 * rng.normal(size=m)
+    if task != "regression":
+        y = np.digitize(y, [0.0] if task == "binary" else [-0.5, 0.5])
+    target = Target.of(y, "regression" if task == "regression" else "classification")
+    return learn_kernel("alignf", FAMILY, X, target.given, task=target.task), X, target, X_new
+
+
+def predictors(kernel, target, name, grid=GRID, **given):
+    return KernelPredictors((kernel,), target, name, grid, **given)
+
+
+# Conjugate gradients -------------------------------------------------------------------------------------------------
+
+
+def matrix(n=80, seed=0, decay=2.0):
+    rng = np.random.default_rng(seed)
+    Q, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    return (Q * np.arange(1, n + 1) ** -decay) @ Q.T, rng.normal(size=(n, 6))
+
+
+def identity(R, shifts):
+    return R
+
+
+def test_each_column_has_the_solution_of_its_own_shift():
+    A, B = matrix()
+    shifts = np.array([1e-6, 1e-4, 1e-2, 1.0, 1e2, 1e-3])
+    found = solve_shifted(lambda V: A @ V, B, shifts, identity, tolerance=1e-12, most=2000)
+    assert found.converged
+    for j, shift in enumerate(shifts):
+        exact = np.linalg.solve(A + shift * np.eye(len(A)), B[:, j])
+        # The residual over the smallest eigenvalue: 1e-12 / 1e-6 at worst.
+        np.testing.assert_allclose(found.solutions[:, j], exact, rtol=0, atol=1e-5 * np.abs(exact).max())
+
+
+def test_residuals_are_those_of_the_solutions_and_columns_do_not_depend_on_each_other():
+    A, B = matrix(seed=1)
+    shifts = np.array([1e-5, 1.0, 1e-3, 1e-2, 1e-1, 10.0])
+    found = solve_shifted(lambda V: A @ V, B, shifts, identity, tolerance=1e-8, most=500)
+    R = B - A @ found.solutions - found.solutions * shifts
+    np.testing.assert_allclose(
+        found.residuals, np.linalg.norm(R, axis=0) / np.linalg.norm(B, axis=0), rtol=0, atol=1e-14
+    )
+    alone = solve_shifted(lambda V: A @ V, B[:, :1], shifts[:1], identity, tolerance=1e-8, most=500)
+    np.testing.assert_allclose(alone.solutions[:, 0], found.solutions[:, 0], rtol=0, atol=1e-6)
+
+
+def test_what_is_not_reached_is_said_and_zero_right_hand_sides_are_solved_at_once():
+    A, B = matrix(n=200, seed=2, decay=4.0)
+    B[:, 1] = 0.0
+    steps = []
+    found = solve_shifted(
+        lambda V: A @ V, B, np.full(6, 1e-12), identity, tolerance=1e-13, most=7, progress=lambda *at: steps.append(at)
+    )
+    assert not found.converged
+    assert found.iterations == 7 == steps[-1][0]
+    assert found.residuals[1] == 0.0
+    assert not found.solutions[:, 1].any()
+    assert (found.residuals[[0, 2]] > 1e-13).all()
+
+
+def test_a_good_preconditioner_saves_steps():
+    A, B = matrix(seed=3, decay=3.0)
+    s, Q = np.linalg.eigh(A)
+
+    def precondition(R, shifts):
+        return Q @ ((Q.T @ R) / (s[:, None] + shifts))
+
+    shifts = np.full(6, 1e-7)
+    plain = solve_shifted(lambda V: A @ V, B, shifts, identity, tolerance=1e-9, most=1000)
+    found = solve_shifted(lambda V: A @ V, B, shifts, precondition, tolerance=1e-9, most=1000)
+    assert found.converged
+    assert found.iterations <= 3 < 20 < plain.iterations
+
+
+# Weighted sums of base kernels by tiles ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        GaussianFamily([0.5, 0.125, 0.25, 3.0]),
+        LaplacianFamily([0.25, 0.5]),
+        PolynomialFamily([1, 2, 3]),
+        FamilyUnion([GaussianFamily([0.5, 1.0]), LinearFamily()], [None, [0, 2]]),
+        FeatureFamily(3),
+    ],
+)
+@pytest.mark.parametrize("zeros", [[], [1], [0, 1]])
+def test_a_combination_is_the_weighted_sum_of_its_kernels(family, zeros):
+    rng = np.random.default_rng(0)
+    A, B = rng.normal(size=(37, 3)), rng.normal(size=(600, 3))
+    c, shift = rng.uniform(0.5, 2, family.n_kernels), rng.uniform(0, 1, family.n_kernels)
+    c[[k for k in zeros if k < family.n_kernels - 1]] = 0.0
+    if isinstance(family, FeatureFamily):
+        shift[:] = 0.0
+    combination = Combination(family, c, shift)
+    expected = np.tensordot(c, family.tile(A, B, shift), axes=1)
+    np.testing.assert_allclose(combination.matrix(A, B), expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+    K = combination.matrix(B, B, symmetric=True)
+    np.testing.assert_allclose(K, np.tensordot(c, family.tile(B, B, shift), axes=1), rtol=0, atol=1e-12 * K.max())
+    np.testing.assert_allclose(combination.diagonal(B), K.diagonal(), rtol=0, atol=1e-12 * K.max())
+    assert (K == K.T).all() or isinstance(family, FeatureFamily)
+
+
+def test_an_inactive_bandwidth_between_two_saves_an_exponential():
+    family = GaussianFamily([1.0, 2.0, 4.0, 8.0, 16.0])
+    evaluated, c, _ = Combination(family, np.array([0.0, 1.0, 0.0, 2.0, 0.0]), np.zeros(5))._evaluated
+    assert evaluated.n_seeds == 1
+    assert c.tolist() == [1.0, 0.0, 2.0]
+    evaluated, c, _ = Combination(family, np.array([0.0, 0.0, 0.0, 0.0, 3.0]), np.zeros(5))._evaluated
+    assert (evaluated.n_kernels, c.tolist()) == (1, [3.0])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_matrix_of_all_rows_is_applied_without_being_formed(monkeypatch, threads):
+    import kernels.solvers.combined_gram as module
+
+    monkeypatch.setattr(module, "SPAN", 90)
+    monkeypatch.setattr(module, "STRIP", 25)
+    kernel, X, _, X_new = problem(m=250)
+    gram = CombinedGram(kernel.combination, X, Threads(threads))
+    V = np.random.default_rng(1).normal(size=(250, 3))
+    K = kernel.combination.matrix(X, X, symmetric=True)
+    np.testing.assert_allclose(gram.matvec(V), K @ V, rtol=0, atol=1e-12 * np.abs(K).sum())
+    np.testing.assert_allclose(gram.columns(X_new), kernel.combination.matrix(X, X_new), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(gram.diagonal(), K.diagonal(), rtol=0, atol=1e-12)
+
+
+def test_rows_of_a_data_set_are_selected_and_moved_a_run_at_a_time():
+    X, rows, origin = np.arange(40.0).reshape(10, 4), np.array([7, 1, 5, 5]), np.ones(4)
+    held = Threads().hold(X, rows, origin)
+    assert isinstance(held, SelectedRows)
+    assert held.shape == (4, 4)
+    np.testing.assert_array_equal(held[1:3], X[[1, 5]] - 1)
+    assert Threads().hold(X, None, np.zeros(4)) is X
+    covered = [row for start, stop in spans(103, 10) for row in range(start, stop)]
+    assert covered == list(range(103))
+    assert max(stop - start for start, stop in spans(103, 10)) <= 10
+
+
+# Conjugate gradients on all rows -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["regression", "binary", "classes"])
+def test_conjugate_gradients_agree_with_the_factorisation(task):
+    kernel, _, target, X_new = problem(task=task)
+    exact = predictors(kernel, target, "krr")
+    found = predictors(kernel, target, "krr-cg", options={"tolerance": 1e-9})
+    (_, unit, direct), (_, _, iterated) = exact._fitted[0], found._fitted[0]
+    K = kernel.cross_gram(X_new)
+    for position in range(len(GRID)):
+        dual, intercept = direct.coefficients(position)
+        expected = (K * unit) @ dual + intercept
+        dual, intercept = iterated.coefficients(position)
+        np.testing.assert_allclose(K @ dual + intercept, expected, rtol=0, atol=ITERATED)
+    if task != "regression":
+        assert (found.predict(X_new) == exact.predict(X_new)).mean() > 0.99
+
+
+def test_one_stage_kernels_keep_their_own_scale():
+    _, X, target, X_new = problem()
+    kernel = learn_kernel("l2-krr", FAMILY, X, target.values, regularisation=16.0)
+    exact, found = (predictors(kernel, target, name, [16.0]).predict(X_new) for name in ("krr", "krr-cg"))
+    np.testing.assert_allclose(found, exact, rtol=0, atol=ITERATED)
+    every_row = predictors(kernel, target, "nystrom", [16.0], options={"landmarks": 400, "tolerance": 1e-9})
+    np.testing.assert_allclose(every_row.predict(X_new), exact, rtol=0, atol=ITERATED)
+
+
+@pytest.mark.parametrize("name", ["krr-cg", "nystrom"])
+def test_weights_of_rows_are_copies_of_rows(name):
+    _, X, target, X_new = problem(m=150)
+    w = np.random.default_rng(3).integers(1, 4, 150)
+    again = np.repeat(np.arange(150), w)
+    weighted = learn_kernel("align", FAMILY, X, target.values, sample_weight=w.astype(float))
+    repeated = learn_kernel("align", FAMILY, X[again], target.values[again])
+    options = {"tolerance": 1e-10} | ({"landmarks": 1000} if name == "nystrom" else {})
+    found = predictors(weighted, target, name, options=options).predict(X_new)
+    expected = predictors(repeated, target.take(again), "krr").predict(X_new)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=ITERATED)
+
+
+@pytest.mark.parametrize("name", ["krr-cg", "nystrom"])
+def test_a_kernel_learned_on_some_rows_serves_all(name):
+    _, X, target, X_new = problem(m=500)
+    some = np.sort(np.random.default_rng(4).choice(500, 120, replace=False))
+    learned = learn_kernel("alignf", FAMILY, X[some], target.values[some])
+    kernel = replace(learned, rows=some[learned.rows])
+    options = {"tolerance": 1e-10} | ({"landmarks": 500} if name == "nystrom" else {})
+    of_all = {"X": X, "training": np.arange(500)}
+    found = predictors(kernel, target, name, options=options, **of_all).predict(X_new)
+    # By hand: the same weighted sum of all rows, centered on them and of mean diagonal one.
+    rows = np.vstack([X, X_new]) - kernel.origin
+    K = kernel.combination.matrix(rows, rows, symmetric=True)
+    K_c = center_gram(K[:500, :500])
+    means = K[:500, :500].mean(axis=0)
+    K_new = K[500:, :500] - K[500:, :500].mean(axis=1, keepdims=True) - means + means.mean()
+    unit, y = K_c.trace() / 500, target.values
+    for Lambda, prediction in zip(GRID, found, strict=True):
+        dual = np.linalg.solve(K_c / unit + np.eye(500) / Lambda, y - y.mean())
+        np.testing.assert_allclose(prediction, K_new / unit @ dual + y.mean(), rtol=0, atol=ITERATED)
+    np.testing.assert_allclose(predictors(kernel, target, "krr", **of_all).predict(X_new), found, rtol=0, atol=ITERATED)
+    with pytest.raises(ValueError, match="was learned on 120 rows, and 500 others train the predictor; give X"):
+        predictors(kernel, target, name, training=np.arange(500))
+
+
+def test_kernels_that_are_no_positive_sums_are_refused():
+    _, X, target, _ = problem(m=100)
+    power = learn_kernel("nkrr", GaussianFamily([0.1, 1.0]), X, target.values, degree=2)
+    for name in ("krr-cg", "nystrom"):
+        with pytest.raises(ValueError, match=f"predictor {name} serves .*degree 2"):
+            predictors(power, target, name, [1.0])
+    kernel = learn_kernel("align", FAMILY, X, target.values)
+    negative = replace(kernel, weights=kernel.weights * np.array([1, 1, 1, 1, 1, 1, -0.1]))
+    with pytest.raises(ValueError, match="negative weights; use krr"):
+        predictors(negative, target, "krr-cg")
+
+
+@pytest.mark.parametrize("name", ["krr-cg", "nystrom"])
+def test_nearly_constant_kernels_converge_or_say_what_was_reached(name):
+    rng = np.random.default_rng(5)
+    X = rng.uniform(0, 3, size=(300, 3))
+    target = Target.of(np.sin(3 * X[:, 0]) + X[:, 1])
+    kernel = learn_kernel("unif", GaussianFamily([2.0**-12, 2.0**-11]), X, target.values)
+    grid = [1.0, 2.0**10, 2.0**30]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = predictors(kernel, target, name, grid)
+    solutions = found._fitted[0][2].solutions
+    said = [str(one.message) for one in caught if issubclass(one.category, ConvergenceWarning)]
+    assert bool(said) == (not solutions.converged)
+    assert all(f"{solutions.residuals.max():.1e}" in note for note in [*said, found.notes[-1]])
+    exact = predictors(kernel, target, "krr", grid).predict(X)
+    # With moderate ridges both are exact; the third is below the rounding of the matrix itself.
+    np.testing.assert_allclose(found.predict(X)[:2], exact[:2], rtol=0, atol=1e-4)
+    assert np.abs(found.predict(X)[2] - target.values).mean() < 0.3
+
+
+def test_a_tolerance_below_rounding_is_answered_with_the_residual():
+    kernel, _, target, _ = problem(m=120)
+    with pytest.warns(ConvergenceWarning, match=r"at a relative residual of .*above the tolerance of 1e-30"):
+        found = predictors(kernel, target, "krr-cg", [1e6], options={"tolerance": 1e-30})
+    assert "relative residual" in found.notes[0]
+
+
+# Landmarks -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", ["regression", "binary", "classes"])
+def test_all_rows_as_landmarks_give_the_ridge_regression_of_all_rows(task):
+    kernel, _, target, X_new = problem(m=200, task=task)
+    exact, found = predictors(kernel, target, "krr"), predictors(
+        kernel, target, "nystrom", options={"landmarks": 200, "tolerance": 1e-10}
+    )  # fmt: skip
+    np.testing.assert_allclose(found.predict(X_new), exact.predict(X_new), rtol=0, atol=ITERATED)
+    path = found._fitted[0][2]
+    assert path.unit == pytest.approx(1 / exact._fitted[0][1], rel=1e-9)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_landmarks_solve_the_regression_within_their_span(monkeypatch, held):
+    import kernels.predictors.nystrom as module
+
+    monkeypatch.setattr(module, "_products_cost_less", lambda *_: held)
+    kernel, X, target, X_new = problem(m=300)
+    found = predictors(kernel, target, "nystrom", options={"landmarks": 40, "seed": 2, "tolerance": 1e-11})
+    path = found._fitted[0][2]
+    Z = path.kernel.rows
+    np.testing.assert_array_equal(path.kernel.X, (X - kernel.origin)[Z])
+    K_nZ, K_ZZ = path.kernel.cross_gram(X), path.kernel.gram()
+    centered, y = K_nZ - K_nZ.mean(axis=0), target.values - target.values.mean()
+    for position, Lambda in enumerate(GRID):
+        A = centered.T @ centered + path.unit / Lambda * K_ZZ
+        beta = np.linalg.lstsq(A, centered.T @ y, rcond=1e-13)[0]
+        expected = target.values.mean() + (path.kernel.cross_gram(X_new) - K_nZ.mean(axis=0)) @ beta
+        np.testing.assert_allclose(found.predict(X_new)[position], expected, rtol=0, atol=ITERATED)
+
+
+def test_landmarks_agree_with_scikit_learn_on_the_same_ones():
+    rng = np.random.default_rng(6)
+    X, X_new = rng.normal(size=(600, 3)), rng.normal(size=(50, 3))
+    target = Target.of(np.sin(X[:, 0]) + X[:, 1] ** 2)
+    kernel = learn_kernel("unif", GaussianFamily([0.25]), X, target.values, normalise="none")
+    path = predictors(kernel, target, "nystrom", [64.0], options={"landmarks": 80})._fitted[0][2]
+    found = path.predict(path.kernel.cross_gram(X_new))[0]
+    features = Nystroem(gamma=0.25, n_components=80).fit(X[path.kernel.rows])
+    model = Ridge(alpha=path.unit / 64.0 / kernel.combination.coefficients[0]).fit(features.transform(X), target.values)
+    expected = model.predict(features.transform(X_new))
+    # Theirs spans the landmarks, ours their differences: one dimension of eighty.
+    assert np.sqrt(np.mean((found - expected) ** 2)) < 0.05 * expected.std()
+
+
+def test_negative_weights_are_projected_away():
+    kernel, _, target, X_new = problem(m=150)
+    negative = replace(kernel, weights=np.array([0, 0, 0.2, 0, 0.7, 0, -0.2]))
+    exact = predictors(negative, target, "krr").predict(X_new)
+    found = predictors(negative, target, "nystrom", options={"landmarks": 150, "tolerance": 1e-10}).predict(X_new)
+    # The projection of the training rows' matrix is the same; its extension to new rows is another.
+    assert np.sqrt(np.mean((found[1] - exact[1]) ** 2)) < 0.1
+    assert np.isfinite(found).all()
+
+
+def test_leverage_scores_are_those_of_the_matrix_and_draw_the_rows_that_stand_alone():
+    rng = np.random.default_rng(7)
+    X = np.vstack([rng.normal(0, 0.1, size=(380, 2)), rng.uniform(-8, 8, size=(20, 2))])
+    kernel = learn_kernel("unif", GaussianFamily([0.5]), X, X[:, 0] + rng.normal(size=400))
+    on = on_rows(kernel, X, np.arange(400))
+    all_rows = uniform_landmarks(400, 400, rng)
+    subspace = Subspace.of(kernel, *on.take(all_rows.positions), all_rows.counts)
+    passes = SubspacePasses(on, subspace, np.zeros((400, 0)))
+    mean, products = centered_products(subspace, passes.sums(products=True))
+    K_c, ridge = kernel.gram(), 2.0
+    theta, Q = np.linalg.eigh(products)
+    np.testing.assert_allclose(np.sort(theta)[-5:], np.linalg.eigvalsh(K_c)[-5:], rtol=1e-8)
+    scores = passes.scores(mean, Q / np.sqrt(np.maximum(theta, 0) + ridge), ridge)
+    np.testing.assert_allclose(scores, np.diag(K_c @ np.linalg.inv(K_c + ridge * np.eye(400))), rtol=0, atol=1e-6)
+    drawn = [leverage_landmarks(on, 40, np.random.default_rng(seed)).positions for seed in range(5)]
+    assert min((positions >= 380).sum() for positions in drawn) >= 15  # of the twenty; uniform draws have two
+    counts = leverage_landmarks(on, 40, rng).counts
+    assert counts.sum() == pytest.approx(400)
+
+
+def test_the_seed_draws_and_the_memory_counts_landmarks():
+    kernel, _, target, X_new = problem(m=300)
+    first, same, other = (
+        predictors(kernel, target, "nystrom", options={"landmarks": 30, "seed": seed}) for seed in (1, 1, 2)
+    )
+    np.testing.assert_array_equal(first.predict(X_new), same.predict(X_new))
+    assert (first.predict(X_new) != other.predict(X_new)).any()
+    assert first.notes[0] == "30 landmarks of 300 training rows, drawn uniformly"
+    assert landmarks_for(12, 20, 21) == 9 + 1
+    assert landmarks_for(5, 20, 21) == 5
+    assert landmarks_for(1_000_000, 20, 21, 1 << 40) == int(np.ceil(1000 * np.log(1e6)))
+    sizes = [landmarks_for(1_000_000, 20, 21, memory) for memory in (1 << 20, 1 << 28, 1 << 30, 4 << 30)]
+    assert sizes == sorted(sizes)
+    for memory, M in zip((1 << 28, 1 << 30, 4 << 30), sizes[1:], strict=True):
+        assert 0.5 * memory < 8 * 5 * M**2 < memory
+
+
+@pytest.mark.parametrize("loss", ["hinge", "logistic"])
+@pytest.mark.parametrize("task", ["binary", "classes"])
+def test_linear_classifiers_on_the_features_of_landmarks(loss, task):
+    kernel, _, target, X_new = problem(m=400, n=300, task=task)
+    truth = np.sin(2 * X_new[:, 0]) + X_new[:, 1] * X_new[:, 2]
+    truth = np.digitize(truth, [0.0] if task == "binary" else [-0.5, 0.5])
+    found = predictors(kernel, target, "nystrom", [4.0], options={"landmarks": 120, "loss": loss})
+    assert np.mean(found.predict(X_new)[0] != truth) < (
+        0.2 if task == "binary" else 0.3
+    )  # the best constant: 0.5 and 0.65
+    dual, intercept = found._fitted[0][2].coefficients(0)
+    columns = 1 if task == "binary" else 3
+    assert (dual.shape, intercept.shape) == ((120, columns), (columns,))
+
+
+def test_a_class_without_training_rows_is_never_predicted():
+    _, X, target, X_new = problem(m=200, task="classes")
+    rows = np.flatnonzero(target.values != 1)
+    for loss in ("hinge", "logistic", "squared"):
+        learned = learn_kernel("unif", FAMILY, X[rows], target.values[rows], task="classification")
+        two = predictors(
+            replace(learned, rows=rows[learned.rows]), target, "nystrom", [4.0], X=X, training=rows,
+            options={"landmarks": 60, "loss": loss},
+        )  # fmt: skip
+        assert set(np.unique(two.predict(X_new))) == {0, 2}
+
+
+def test_sparse_rows_and_rows_in_a_file_are_streamed_as_dense_ones(tmp_path):
+    rng = np.random.default_rng(8)
+    X = rng.normal(size=(200, 12)) * (rng.random((200, 12)) < 0.3)
+    target = Target.of(X[:, 0] + X[:, 1] ** 2)
+    options = {"landmarks": 50, "tolerance": 1e-10}
+    results = []
+    np.save(tmp_path / "X.npy", X)
+    for rows in (X, sparse.csr_matrix(X), np.load(tmp_path / "X.npy", mmap_mode="r")):
+        kernel = learn_kernel("align", FAMILY, rows, target.values)
+        results.append(predictors(kernel, target, "nystrom", options=options, X=rows).predict(rows[:20]))
+    np.testing.assert_allclose(results[1], results[0], rtol=0, atol=ITERATED)
+    np.testing.assert_allclose(results[2], results[0], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("nystrom", {"landmarks": 1}, "landmarks must be at least 2, got 1"),
+        ("nystrom", {"sampling": "greedy"}, "sampling must be one of uniform, leverage, got 'greedy'"),
+        ("nystrom", {"loss": "exponential"}, "loss must be one of squared, hinge, logistic"),
+        ("nystrom", {"loss": "hinge"}, "loss hinge serves classification, and this is a regression"),
+        ("nystrom", {"tolerance": 0.0}, "tolerance must be between 0 and 1, got 0.0"),
+        ("krr-cg", {"tolerance": 2.0}, "tolerance must be between 0 and 1, got 2.0"),
+    ],
+)
+def test_options_out_of_their_range_are_refused(name, options, sentence):
+    kernel, _, target, _ = problem(m=50)
+    with pytest.raises(ValueError, match=sentence):
+        predictors(kernel, target, name, options=options)
+
+
+# The choice ----------------------------------------------------------------------------------------------------------
+
+
+def choice(m, task="regression", own=None, name="auto", memory=4 << 30):
+    return choose_predictor(name, task, own, n_rows=m, n_kernels=10, n_features=20, n_columns=21, memory=memory)
+
+
+def test_auto_takes_the_exact_one_while_it_fits_then_conjugate_gradients_then_landmarks():
+    assert choice(800).name == "krr"
+    assert choice(800, "classification").name == "svm"
+    assert choice(800, "classification", "krr").name == "krr"
+    assert choice(15_000).name == "krr-cg"
+    assert choice(15_000, "classification").name == "nystrom"
+    assert choice(200_000).name == "nystrom"
+    assert choice(2_000, memory=1 << 26).name in ("krr-cg", "nystrom")
+    assert "800 training rows take 20.5 MB" in choice(800).reason
+    assert "landmarks" in choice(200_000).reason
+    for m in (100, 12_000, 10**6):
+        assert len(choice(m).reason) < 200
+
+
+def test_a_named_predictor_is_taken_at_any_size_and_says_nothing():
+    assert choice(10**6, name="krr") == choose_predictor(
+        "krr", "regression", n_rows=5, n_kernels=1, n_features=1, n_columns=1
+    )
+    assert choice(100, name="nystrom").reason == ""
+    with pytest.raises(ValueError, match="predictor svm does not serve regression"):
+        choice(100, name="svm")
