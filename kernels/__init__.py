@@ -32,6 +32,7 @@ from kernels.operators import GramOperator, gram_operator
 from kernels.passes import MomentsPart, RowBlocks, moments_part
 from kernels.predictors import PREDICTORS, KernelRidgePath, SupportVectorPath, resolve_predictor
 from kernels.protocol import FoldResult, Hypotheses, KernelPredictors, Trial, assign_folds, evaluate, trials
+from kernels.sampled_moments import SampledMoments, Sampling, sample_moments
 from kernels.serialisation import load_kernel, save_kernel
 from kernels.targets import Target
 
@@ -76,6 +77,8 @@ __all__ = [
     "PolynomialFamily",
     "PrecomputedFamily",
     "RowBlocks",
+    "SampledMoments",
+    "Sampling",
     "ScaledFamily",
     "SupportVectorPath",
     "Target",
@@ -97,6 +100,7 @@ __all__ = [
     "load_kernel",
     "moments_part",
     "resolve_predictor",
+    "sample_moments",
     "save_kernel",
     "single",
     "trials",

@@ -18,6 +18,7 @@ from kernels.moments import gram_moments
 from kernels.moments_protocol import Moments
 from kernels.normalisation import NORMALISATIONS, Normalisation, NormalisedProducts, refuse_weights, require_informative
 from kernels.operators import entrywise_power, gram_operator
+from kernels.sampled_moments import SampledMoments, Sampling
 from kernels.targets import Target, Task
 from kernels.threads import blas_threads_for
 
@@ -73,6 +74,9 @@ class LearnedKernel:
         The sigma that a continuous learner found for each base kernel.
     sample_weight : ndarray of shape (m,) or None
         Weight of each training row, one of weight w counting as w copies; None where each counts once.
+    sampling : Sampling or None
+        Where the training rows are a sample of more: error bars of `alignment`, `alignments` and `weights`. What a
+        two-stage learner tells are then estimates for all rows, and so are the scales; the centering is the sample's.
     """
 
     family: KernelFamily
@@ -93,6 +97,7 @@ class LearnedKernel:
     regularisation: float | None = None
     parameters: np.ndarray | None = None
     sample_weight: np.ndarray | None = None
+    sampling: Sampling | None = None
 
     @property
     def shares(self) -> np.ndarray:
@@ -211,9 +216,10 @@ def learn_from_moments(
         The base kernels of the moments.
     X : ndarray or CSR matrix of shape (n, d)
         The data set that ``moments.rows`` counts in. Not modified.
-    moments : GramMoments or FeatureMoments
+    moments : GramMoments, FeatureMoments or SampledMoments
         Statistics of the training rows, for example ``moments.restrict(training_folds)``. Where they are of weighted
-        rows, the kernel is: two-stage learners alone take them.
+        rows, the kernel is: two-stage learners alone take them. Of a sample they give the kernel error bars; other
+        learners learn from the sampled rows alone.
     target : Target, optional
         Of all n rows; one-stage learners need it.
     regularisation : float, default 1
@@ -284,6 +290,24 @@ def learn_path(
         raise ValueError(f"learner must be one of {', '.join(sorted(LEARNERS))}, got {name!r}.")
     if normalise not in NORMALISATIONS:
         raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
+    kernels = _learn_path(name, family, X, moments, target, grid, normalise, params)
+    if isinstance(moments, SampledMoments):
+        sampling = Sampling.of(moments, name, normalise, **params)
+        kernels = tuple(replace(kernel, sampling=sampling) for kernel in kernels)
+    return kernels
+
+
+def _learn_path(
+    name: str,
+    family: KernelFamily,
+    X: Rows,
+    moments: Moments,
+    target: Target | None,
+    grid: Sequence[float],
+    normalise: Normalisation,
+    params: dict[str, Any],
+) -> tuple[LearnedKernel, ...]:
+    """Return the kernels of `learn_path`, without the error bars of a sample."""
     learner = LEARNERS[name]
     if "moments" not in learner.needs:
         refuse_weights(name, moments.sample_weight)

@@ -29,6 +29,7 @@ from kernels.families import (
 from kernels.families.base import Rows
 from kernels.learned import LearnedKernel
 from kernels.normalisation import NORMALISATIONS, Normalisation
+from kernels.sampled_moments import Sampling
 from kernels.solvers.certificate import Certificate
 
 File: TypeAlias = Any
@@ -102,6 +103,7 @@ def kernel_to_arrays(kernel: LearnedKernel) -> dict[str, np.ndarray]:
             "certificate": None if kernel.certificate is None else _certificate_to_data(kernel.certificate),
             "storage": storage,
             **({} if kernel.sample_weight is None else {"weighted": True}),
+            **({} if kernel.sampling is None else {"sampling": _sampling_to_data(kernel.sampling)}),
             "family": family_to_data(kernel.family),
         },
         allow_nan=False,
@@ -154,6 +156,7 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
     if "sample_weight" in arrays and not weighted:
         _refuse("sample_weight must be there only where the description says weighted, got one that does not")
     certificate, regularisation = fields.data.get("certificate"), fields.data.get("regularisation")
+    sampling = fields.data.get("sampling")
     normalise: dict[str, Normalisation] = {name: name for name in NORMALISATIONS}
     kernel = LearnedKernel(
         family=family,
@@ -168,6 +171,7 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
         regularisation=None if regularisation is None else fields.number("regularisation", finite=False),
         parameters=_numeric(arrays, "parameters") if "parameters" in arrays else None,
         sample_weight=_numeric(arrays, "sample_weight") if weighted else None,
+        sampling=None if sampling is None else _sampling_from_data(sampling),
         **{name: _numeric(arrays, name) for name in VECTORS},
     )
     require_sound(kernel)
@@ -207,6 +211,8 @@ def require_sound(kernel: LearnedKernel) -> None:
             "scales must be positive wherever a weight is not zero, got others; learn and save the kernel again."
         )
     as_sample_weight(kernel.sample_weight, m)
+    if kernel.sampling is not None:
+        _require_error_bars(kernel.sampling, p)
     if kernel.degree < 1:
         raise ValueError(
             f"degree must be a whole number of at least 1, got {kernel.degree}; learn and save the kernel again."
@@ -218,6 +224,15 @@ def require_sound(kernel: LearnedKernel) -> None:
         raise ValueError(
             f"the family must fit training rows of {d} features, got {error}; learn and save the kernel again."
         ) from None
+
+
+def _require_error_bars(sampling: Sampling, p: int) -> None:
+    for name, widths in (("alignments", sampling.alignments), ("weights", sampling.weights)):
+        if widths is not None and widths.shape != (p,):
+            raise ValueError(
+                f"{name} of the sampling must have shape {(p,)}, one error bar a base kernel, got {widths.shape}; "
+                "learn and save the kernel again."
+            )
 
 
 def _description(arrays: Mapping[str, np.ndarray]) -> Fields:
@@ -550,6 +565,10 @@ class Fields:
         """Return a list of finite numbers."""
         return self.numbers_of(name, self.data.get(name))
 
+    def any_numbers(self, name: str) -> list[float]:
+        """Return a list of numbers that need not be finite."""
+        return [float(one) if one in NOT_FINITE else self.number_of(name, one) for one in self.items(name)]
+
     def wholes(self, name: str) -> list[int]:
         """Return a list of integers."""
         return self.wholes_of(name, self.data.get(name))
@@ -600,15 +619,39 @@ def _certificate_to_data(certificate: Certificate) -> dict[str, Any]:
 
 def _certificate_from_data(data: object) -> Certificate:
     fields = Fields(data, "the certificate")
-    objectives = fields.items("objectives")
+    objectives = fields.any_numbers("objectives")
     return Certificate(
         measure=fields.text("measure"),
         residual=fields.number("residual", finite=False),
         tolerance=fields.number("tolerance", finite=False),
         iterations=fields.whole("iterations"),
-        objectives=tuple(
-            float(one) if one in NOT_FINITE else fields.number_of("objectives", one) for one in objectives
-        ),
+        objectives=tuple(objectives),
+    )
+
+
+def _sampling_to_data(sampling: Sampling) -> dict[str, Any]:
+    numbers = {"alignment": sampling.alignment, "bound": sampling.bound}
+    lists = {"alignments": sampling.alignments, "weights": sampling.weights}
+    return {
+        "n_rows": int(sampling.n_rows),
+        "of_rows": int(sampling.of_rows),
+        "confidence": _plain(sampling.confidence),
+        **{name: _plain(value) for name, value in numbers.items() if value is not None},
+        **{name: [_plain(one) for one in value] for name, value in lists.items() if value is not None},
+    }
+
+
+def _sampling_from_data(data: object) -> Sampling:
+    fields = Fields(data, "the sampling")
+    given = fields.data
+    return Sampling(
+        n_rows=fields.whole("n_rows"),
+        of_rows=fields.whole("of_rows"),
+        confidence=fields.number("confidence"),
+        alignment=fields.number("alignment", finite=False) if "alignment" in given else None,
+        alignments=np.asarray(fields.any_numbers("alignments")) if "alignments" in given else None,
+        weights=np.asarray(fields.any_numbers("weights")) if "weights" in given else None,
+        bound=fields.number("bound", finite=False) if "bound" in given else None,
     )
 
 
