@@ -13,7 +13,7 @@ from kernels.learned import LearnedKernel
 from kernels.predictors import PREDICTORS, KernelOnRows, RegularisationPath
 from kernels.targets import Target
 from kernels.threads import blas_threads_for
-from kernels.workers import Threads, Workers
+from kernels.workers import Workers
 
 CROSS_ENTRIES = 1 << 24
 """Entries of the kernel between new rows and training rows that are held at once, 128 MiB."""
@@ -196,7 +196,7 @@ class KernelPredictors:
         with blas_threads_for(len(rows)):
             for kernel in kernels:
                 values = grid if kernel.regularisation is None else [kernel.regularisation]
-                on = on_rows(kernel, X, rows, workers)
+                on = KernelOnRows.of(kernel, X, rows, workers)
                 if row.by_rows:
                     path = row.fit(on, of_rows, values, **(options or {}))
                     self._fitted.append((path.kernel, 1.0, path))
@@ -254,31 +254,7 @@ class KernelPredictors:
         return float(np.mean([kernel.alignment_with(X_new, target_new) for kernel in self.kernels]))
 
 
-def on_rows(kernel: LearnedKernel, X: Rows | None, rows: np.ndarray, workers: Workers | None = None) -> KernelOnRows:
-    """Return a kernel on the training rows of a predictor.
-
-    Parameters
-    ----------
-    kernel : LearnedKernel
-        Not modified.
-    X : ndarray or CSR matrix of shape (n, d) or None
-        The data set; None where the training rows are those that the kernel was learned on.
-    rows : ndarray of int of shape (m,)
-        Positions of the training rows in it.
-    workers : Workers, optional
-        By default threads of this process.
-
-    Raises
-    ------
-    ValueError
-        The kernel was learned on other rows, and there is no data set to take the training rows from.
-    """
-    own = len(rows) == len(kernel.rows) and bool((rows == kernel.rows).all())
-    if X is None and not own:
-        raise ValueError(
-            f"the kernel was learned on {len(kernel.rows)} rows, and {len(rows)} others train the predictor; give X."
-        )
-    return KernelOnRows(kernel, X, rows, own, workers or Threads())
+on_rows = KernelOnRows.of
 
 
 def _predicted(fitted: tuple[LearnedKernel, np.ndarray | float, RegularisationPath], X_new: Rows) -> np.ndarray:

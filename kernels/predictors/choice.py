@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernels.predictors import resolve_predictor
-from kernels.predictors.landmarks import MEMORY, landmarks_for
+from kernels.predictors.landmarks import MEMORY
 from kernels.targets import Task
 
 EXACT_ROWS = 10_000
@@ -50,6 +50,8 @@ def choose_predictor(
     n_features: int,
     n_columns: int,
     memory: int = MEMORY,
+    power: bool = False,
+    indefinite: bool = False,
 ) -> PredictorChoice:
     """Return the predictor for so many training rows.
 
@@ -67,6 +69,9 @@ def choose_predictor(
         Columns that are solved for at once: outputs times regularisations.
     memory : int
         Bytes that a fit may take beside the data set.
+    power, indefinite : bool, default False
+        Whether the kernel is a power of a sum, which exact predictors alone serve, or has negative weights, which
+        conjugate gradients do not.
 
     Returns
     -------
@@ -91,6 +96,8 @@ def choose_predictor(
     rows, room = f"{n_rows:,} training rows", f"the {_size(memory)} there are"
     if n_rows <= EXACT_ROWS and matrices <= memory:
         return PredictorChoice(exact, f"{exact}, exact: the matrices of {rows} take {_size(matrices)} of {room}")
+    if power:
+        return PredictorChoice(exact, f"{exact}, exact: the kernel is a power, which landmarks do not serve")
     too_large = (
         f"the matrices of {rows} would take {_size(matrices)}, with {room}"
         if matrices > memory
@@ -98,11 +105,11 @@ def choose_predictor(
     )
     work = STEPS * n_rows**2 * (2.0 * n_features + 6.0 * n_kernels + 2.0 * n_columns)
     held = 8 * n_rows * (2 * SKETCH_COLUMNS + 6 * n_columns)
-    if exact == "krr" and held <= memory and work <= CONJUGATE_FLOPS:
+    conjugate = exact == "krr" and held <= memory and not indefinite
+    if conjugate and work <= CONJUGATE_FLOPS:
         return PredictorChoice("krr-cg", f"krr-cg, conjugate gradients on all pairs of rows: {too_large}")
-    M = landmarks_for(n_rows, n_features, n_columns, memory)
-    pairs = f", and {STEPS} passes over all pairs of rows too long" if exact == "krr" and held <= memory else ""
-    return PredictorChoice("nystrom", f"nystrom, {M:,} landmarks: {too_large}{pairs}")
+    pairs = f", and {STEPS} passes over all pairs of rows too long" if conjugate else ""
+    return PredictorChoice("nystrom", f"nystrom, landmarks in place of all rows: {too_large}{pairs}")
 
 
 def _size(n_bytes: float) -> str:

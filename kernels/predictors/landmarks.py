@@ -14,8 +14,8 @@ Sampling = Literal["uniform", "leverage"]
 
 SAMPLINGS: tuple[Sampling, ...] = ("uniform", "leverage")
 
-MEMORY = 2 << 30
-"""Bytes that the landmarks may take where nothing is said: those of a laptop."""
+MEMORY = 3 << 30
+"""Bytes that a fit may take where nothing is said: those of a laptop, and of the matrices of 10,000 rows."""
 
 PILOTS = 1000
 """Most landmarks that leverage scores are estimated from."""

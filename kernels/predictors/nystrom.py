@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,7 @@ from kernels.predictors.landmarks import (
     uniform_landmarks,
 )
 from kernels.predictors.rows import KernelOnRows
-from kernels.predictors.subspace import KernelSums, Subspace, SubspacePasses, centered_products
+from kernels.predictors.subspace import KernelSums, Subspace, SubspacePasses, centered_products, refined
 from kernels.solvers.conjugate_gradients import Progress, ShiftedSolutions, solve_shifted
 from kernels.targets import Target
 
@@ -36,8 +36,11 @@ FINE_TOLERANCE = 1e-9
 MOST_ITERATIONS = 400
 """Of conjugate gradients; well-conditioned problems take ten to sixty."""
 
-EXPECTED_ITERATIONS = 40
-"""By which the cost of streaming is compared with that of products formed once."""
+REFINING_ROWS = 10
+"""Rows a landmark whose products make the preconditioner, where that costs less than the steps it saves."""
+
+SAVED_ITERATIONS = 30
+"""Steps that these products save, or more."""
 
 ABSENT = -1e9
 """Score of a class that no training row has, where one class is told from the rest."""
@@ -125,9 +128,9 @@ class NystromPath:
         Notes
         -----
         O(m M (d + p)) time for a pass through the rows, one for sums, then one a step of conjugate gradients for all
-        regularisations and outputs; where products of features formed once cost less, m M^2 for these and no further
-        pass. O(M^3) for the eigenvectors that are the preconditioner. Memory O(M^2) and blocks of rows, and m M for the
-        losses of scikit-learn.
+        regularisations and outputs. O(M^3) for the eigenvectors that are the preconditioner, and as much again to make
+        it from ten rows a landmark, where that saves more steps than it costs. Memory O(M^2) and blocks of rows, and
+        m M for the losses of scikit-learn.
 
         References
         ----------
@@ -144,9 +147,10 @@ class NystromPath:
         drawn = _drawn(on, min(M, on.n_rows), sampling, rng)
         subspace = Subspace.of(on.kernel, *on.take(drawn.positions), drawn.counts)
         mean_target = np.average(Y, axis=0, weights=on.sample_weight)
+        if loss == "squared" and _refining_pays(on, subspace, q * len(grid)):
+            subspace = refined(on, subspace, REFINING_ROWS * len(drawn), rng)
         passes = SubspacePasses(on, subspace, Y - mean_target)
-        held = loss == "squared" and _products_cost_less(on, subspace, q * len(grid))
-        sums = passes.sums(products=held)
+        sums = passes.sums(products=on.kernel.indefinite)
         self.kernel, self.solutions = subspace.kernel, None
         mean = sums.kernel @ subspace.basis / sums.weight - subspace.offset
         self.unit = _unit(on.kernel, subspace, sums, mean)
@@ -212,20 +216,26 @@ def _drawn(on: KernelOnRows, n_landmarks: int, sampling: Sampling, rng: np.rando
     return uniform_landmarks(on.n_rows, n_landmarks, rng)
 
 
-def _products_cost_less(on: KernelOnRows, subspace: Subspace, n_columns: int) -> bool:
-    """Return whether products of features, formed in one pass, cost less than a pass a step; in flops a value of G.
+def _refining_pays(on: KernelOnRows, subspace: Subspace, n_columns: int) -> bool:
+    """Return whether a preconditioner from more rows costs less than the steps it saves, in flops of matrix products.
 
-    An exponential counts as forty, a product of base kernels in the first-level cache as ten.
+    An exponential counts as forty, a base kernel in the first-level cache as ten.
     """
-    r, d = subspace.basis.shape[1], on.n_features
+    (M, r), d = subspace.basis.shape, on.n_features
     value = 40 + 2 * d + 10 * subspace.kernel.family.n_kernels
-    return value + 3 * r < EXPECTED_ITERATIONS * (value + 4 * n_columns)
+    refining = min(on.n_rows, REFINING_ROWS * M) * (value + 3 * r) * M + 10 * r**3
+    return refining < SAVED_ITERATIONS * on.n_rows * M * (value + 4 * n_columns)
 
 
 def _unit(kernel: LearnedKernel, subspace: Subspace, sums: KernelSums, mean: np.ndarray) -> float:
-    """Return the mean diagonal of the centered kernel over the training rows; one for a kernel of its own scale."""
+    """Return the mean diagonal of the centered kernel over the training rows; one for a kernel of its own scale.
+
+    Of a kernel with negative weights, whose diagonal is not that of its positive part, the mean square of the features.
+    """
     if kernel.regularisation is not None:
         return 1.0
+    if kernel.indefinite:
+        return float(np.trace(centered_products(subspace, sums)[1])) / sums.weight
     around_landmarks = (sums.own - 2 * sums.kernel.mean()) / sums.weight + subspace.kernel.row_means.mean()
     return float(around_landmarks - mean @ mean)
 
@@ -243,18 +253,10 @@ def _solve(
     right = subspace.basis.T @ sums.targets
     B = np.tile(right, len(ridges))
     shifts = np.repeat(ridges, right.shape[1])
-    apply: Callable[[np.ndarray], np.ndarray]
-    if sums.products is not None:
-        _, products = centered_products(subspace, sums)
+    means = mean + subspace.offset
 
-        def apply(V: np.ndarray) -> np.ndarray:
-            return np.asarray(products @ V)
-
-    else:
-        means = mean + subspace.offset
-
-        def apply(V: np.ndarray) -> np.ndarray:
-            return np.asarray(subspace.basis.T @ passes.normal(subspace.basis @ V, means @ V))
+    def apply(V: np.ndarray) -> np.ndarray:
+        return np.asarray(subspace.basis.T @ passes.normal(subspace.basis @ V, means @ V))
 
     def precondition(R: np.ndarray, shifts: np.ndarray) -> np.ndarray:
         return R / (subspace.theta[:, None] + shifts)

@@ -10,7 +10,7 @@ import numpy as np
 from kernels.families.base import Rows, move
 from kernels.learned import LearnedKernel
 from kernels.solvers.combined_gram import CombinedGram
-from kernels.workers import RowSource, Workers
+from kernels.workers import RowSource, Threads, Workers
 
 
 @dataclass(frozen=True)
@@ -21,21 +21,64 @@ class KernelOnRows:
     ----------
     kernel : LearnedKernel
         Its weights and scales count; it may have been learned on some of the rows.
-    X : ndarray or CSR matrix of shape (n, d) or None
-        The data set, which may be mapped from a file; None where the kernel holds the training rows.
+    X : ndarray or CSR matrix of shape (n, d)
+        Rows among which the training rows are; may be mapped from a file.
+    positions : ndarray of int of shape (m,)
+        Of the training rows in `X`.
+    origin : ndarray of shape (d,)
+        What rows of `X` are to be moved by.
     rows : ndarray of int of shape (m,)
-        Positions of the training rows.
+        Positions of the training rows in the data set.
+    sample_weight : ndarray of shape (m,) or None
+        Their weights.
     own : bool
-        Whether the kernel was learned on these very rows.
+        Whether these are the rows that the kernel was learned on, in their order.
     workers : Workers
         Who does the passes.
     """
 
     kernel: LearnedKernel
-    X: Rows | None
+    X: Rows
+    positions: np.ndarray
+    origin: np.ndarray
     rows: np.ndarray
+    sample_weight: np.ndarray | None
     own: bool
     workers: Workers
+
+    @classmethod
+    def of(
+        cls, kernel: LearnedKernel, X: Rows | None, rows: np.ndarray, workers: Workers | None = None
+    ) -> KernelOnRows:
+        """Return a kernel on the training rows of a predictor.
+
+        Parameters
+        ----------
+        kernel : LearnedKernel
+            One with sample weights must have been learned on these rows.
+        X : ndarray or CSR matrix of shape (n, d) or None
+            The data set; None where the training rows are those that the kernel was learned on.
+        rows : ndarray of int of shape (m,)
+            Positions of the training rows in it.
+        workers : Workers, optional
+            By default threads of this process.
+
+        Raises
+        ------
+        ValueError
+            The kernel was learned on other rows, and there is no data set to take the training rows from.
+        """
+        own = len(rows) == len(kernel.rows) and bool((rows == kernel.rows).all())
+        workers, weights = workers or Threads(), kernel.sample_weight
+        if own:
+            still = np.zeros(kernel.X.shape[1])
+            return cls(kernel, kernel.X, np.arange(len(rows)), still, rows, weights, True, workers)
+        if X is None:
+            raise ValueError(
+                f"the kernel was learned on {len(kernel.rows)} rows, and {len(rows)} others train the predictor; give "
+                "X."
+            )
+        return cls(kernel, X, rows, kernel.origin, rows, None, False, workers)
 
     @property
     def n_rows(self) -> int:
@@ -45,33 +88,30 @@ class KernelOnRows:
     @property
     def n_features(self) -> int:
         """d, the number of features."""
-        return int(self.kernel.X.shape[1])
-
-    @property
-    def sample_weight(self) -> np.ndarray | None:
-        """Weights of the training rows, shape (m,); a kernel with weights is on its own rows."""
-        return self.kernel.sample_weight
+        return int(self.X.shape[1])
 
     @cached_property
     def source(self) -> RowSource:
-        """The training rows, less the kernel's origin, where the workers find them."""
-        if self.X is None or self.own:
-            return self.workers.hold(self.kernel.X, None, np.zeros(self.n_features))
-        return self.workers.hold(self.X, self.rows, self.kernel.origin)
+        """The training rows, moved, where the workers find them."""
+        return self.workers.hold(self.X, None if self.own else self.positions, self.origin)
 
-    def take(self, positions: np.ndarray) -> tuple[Rows, np.ndarray]:
-        """Return some training rows, less the kernel's origin, and their positions in the data set."""
-        rows = self.rows[positions]
-        if self.X is None or self.own:
-            return self.kernel.X[positions], rows
-        return move(self.X[rows], self.kernel.origin), rows
+    def take(self, some: np.ndarray) -> tuple[Rows, np.ndarray]:
+        """Return some training rows, moved, and their positions in the data set."""
+        return move(self.X[self.positions[some]], self.origin), self.rows[some]
+
+    def only(self, some: np.ndarray) -> KernelOnRows:
+        """Return the same of some training rows."""
+        weights = None if self.sample_weight is None else self.sample_weight[some]
+        return replace(
+            self, positions=self.positions[some], rows=self.rows[some], sample_weight=weights, own=False
+        )  # fmt: skip
 
     def over(self, row_means: np.ndarray) -> LearnedKernel:
         """Return the kernel over all training rows, given the means of its rows there, shape (m,), not centered."""
         if self.own:
             return self.kernel
         X, rows = self.take(np.arange(self.n_rows))
-        return replace(self.kernel, X=X, rows=rows, row_means=row_means)
+        return replace(self.kernel, X=X, rows=rows, row_means=row_means, sample_weight=self.sample_weight)
 
     def whole_kernel(self) -> LearnedKernel:
         """Return the kernel over all training rows; one pass over their pairs where it was learned on others."""

@@ -100,6 +100,39 @@ class Subspace:
         return np.asarray(self.kernel.row_means @ self.basis)
 
 
+def refined(on: KernelOnRows, subspace: Subspace, n_rows: int, rng: np.random.Generator) -> Subspace:
+    """Return a subspace whose `theta` are the eigenvalues of the products over more rows than the landmarks.
+
+    Parameters
+    ----------
+    on : KernelOnRows
+        m training rows.
+    subspace : Subspace
+        Of landmarks among them.
+    n_rows : int
+        How many rows are drawn; all where it is at least m.
+    rng : numpy.random.Generator
+        Draws them.
+
+    Returns
+    -------
+    subspace : Subspace
+        The same span, in the eigenvectors of those products.
+
+    Notes
+    -----
+    With R rows and r features a pass over R rows, 3 R r^2 flops and an eigendecomposition. The relative error of theta
+    falls like the root of r / R, and with it the steps of conjugate gradients: from 60 with the landmarks' own estimate
+    to a dozen with ten rows a landmark.
+    """
+    m = on.n_rows
+    some = np.arange(m) if n_rows >= m else np.sort(rng.choice(m, n_rows, replace=False))
+    passes = SubspacePasses(on if len(some) == m else on.only(some), subspace, np.zeros((len(some), 0)))
+    _, products = centered_products(subspace, passes.sums(products=True))
+    theta, Q = np.linalg.eigh(products * (m / len(some)))
+    return replace(subspace, basis=subspace.basis @ Q, theta=np.maximum(theta, 0.0))
+
+
 @dataclass
 class KernelSums:
     """Sums over rows, of weights w, of the kernel G between them and the landmarks, not centered.

@@ -1,0 +1,256 @@
+"""Measure the second stage at 10^5 rows and the sampled first stage at 10^6, in one run on one machine.
+
+Tables: `landmarks`, against scikit-learn's Nystroem and Ridge on the same landmarks, medians of REPEATS paired runs;
+`pipeline`, from rows to predictions, with the exact regression of a sub-sample beside it; `residuals`, steps and
+residual of conjugate gradients where kernels are nearly constant; `sampled`, weights of 10^6 rows from some thousands;
+and `coverage`, how often the intervals of a sample contain what all rows give.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_approximation import Nystroem
+from sklearn.linear_model import Ridge
+
+from benchmarks.moments import REPEATS, timed
+from kernels import GaussianFamily, KernelPredictors, LearnedKernel, Target, gram_moments, learn_kernel
+from kernels.learned import learn_from_moments
+from kernels.sampled_moments import sample_moments
+
+COLUMNS = ["table", "case", "m", "p", "landmarks", "seconds", "ratio", "error", "steps", "residual", "note"]
+
+D = 20
+GRID = [2.0**g for g in range(-2, 13, 2)]
+
+
+def row(table: str, case: str, m: int, p: int, **measured: Any) -> dict[str, Any]:
+    """Return a row with all columns."""
+    return dict.fromkeys(COLUMNS) | {"table": table, "case": case, "m": m, "p": p} | measured
+
+
+def friedman(m: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of which five of twenty features matter, and a target with noise of deviation one."""
+    rng = np.random.default_rng(seed)
+    X = rng.random((m, D))
+    signal = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
+    return X, signal + rng.normal(size=m)
+
+
+def bandwidths(p: int) -> list[float]:
+    """Return a power-of-two grid around one over the mean squared distance of such rows, D / 6."""
+    return [2.0**g for g in range(-p // 2 - 2, p - p // 2 - 2)]
+
+
+def rmse(predictions: np.ndarray, y: np.ndarray) -> float:
+    """Return the root mean squared error."""
+    return float(np.sqrt(np.mean((predictions - y) ** 2)))
+
+
+def peak() -> str:
+    """Return the most memory that this process has held."""
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20:.2f} GiB at most"
+
+
+def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
+    """Compare one bandwidth and one ridge with scikit-learn on the same landmarks, fit and prediction, in turns."""
+    X, y = friedman(m, 0)
+    X_new, y_new = friedman(m // 5, 1)
+    gamma, Lambda, target = 0.25, 1024.0, Target.of(y)
+    sample = np.arange(0, m, max(1, m // 2000))
+    learned = learn_kernel("unif", GaussianFamily([gamma]), X[sample], y[sample], normalise="none")
+    kernel = replace(learned, rows=sample[learned.rows])
+
+    def fit(seed: int = 0) -> KernelPredictors:
+        return KernelPredictors(
+            (kernel,), target, "nystrom", [Lambda], X=X, training=np.arange(m), options={"landmarks": M, "seed": seed}
+        )
+
+    path = fit()._fitted[0][2]
+    Z = path.kernel.rows  # type: ignore[attr-defined]
+    ridge = path.unit / Lambda / float(kernel.combination.coefficients[0])  # type: ignore[attr-defined]
+
+    def theirs() -> np.ndarray:
+        features = Nystroem(gamma=gamma, n_components=M).fit(X[Z])
+        model = Ridge(alpha=ridge).fit(features.transform(X), y)
+        return np.asarray(model.predict(features.transform(X_new)))
+
+    def ours() -> np.ndarray:
+        return np.asarray(fit().predict(X_new)[0])
+
+    times: dict[str, list[float]] = {"Nystroem + Ridge": [], "nystrom": []}
+    errors = {}
+    cases: dict[str, Callable[[], np.ndarray]] = {"Nystroem + Ridge": theirs, "nystrom": ours}
+    for _ in range(repeats):
+        for case, work in cases.items():
+            started = time.perf_counter()
+            errors[case] = rmse(work(), y_new)
+            times[case].append(time.perf_counter() - started)
+    ratio = statistics.median(b / a for a, b in zip(*times.values(), strict=True))
+    ratios = {"Nystroem + Ridge": 1.0, "nystrom": ratio}
+    return [
+        row(
+            "landmarks", case, m, 1, landmarks=M, error=errors[case], ratio=ratios[case],
+            seconds=statistics.median(times[case]),
+        )
+        for case in cases
+    ]  # fmt: skip
+
+
+def pipeline(m: int, M: int, p: int) -> list[dict[str, Any]]:
+    """Time weights of two learners, their predictors and predictions, and the exact regression of a sub-sample."""
+    X, y = friedman(m, 0)
+    (X_val, y_val), (X_new, y_new) = friedman(m // 10, 2), friedman(m // 5, 1)
+    family, target = GaussianFamily(bandwidths(p)), Target.of(y)
+    rows, started = [], time.perf_counter()
+    moments = gram_moments(family, X, y)
+    rows.append(row("pipeline", "alignment statistics", m, p, seconds=time.perf_counter() - started, note=peak()))
+    for name in ("align", "alignf"):
+        begun = time.perf_counter()
+        kernel = learn_from_moments(name, family, X, moments)
+        fitted = KernelPredictors((kernel,), target, "nystrom", GRID, options={"landmarks": M})
+        best = int(np.argmin([rmse(one, y_val) for one in fitted.predict(X_val)]))
+        error = rmse(fitted.predict(X_new)[best], y_new)
+        seconds = time.perf_counter() - begun
+        rows.append(row("pipeline", f"{name}, nystrom", m, p, landmarks=M, seconds=seconds, error=error, note=peak()))
+    total = time.perf_counter() - started
+    rows.append(row("pipeline", "all of the above", m, p, seconds=total, note=peak()))
+    some = np.random.default_rng(0).choice(m, m // 10, replace=False)
+    begun = time.perf_counter()
+    exact = KernelPredictors(
+        (learn_kernel("alignf", family, X[some], y[some]),), target.take(some), "krr", GRID
+    )  # fmt: skip
+    best = int(np.argmin([rmse(one, y_val) for one in exact.predict(X_val)]))
+    error, seconds = rmse(exact.predict(X_new)[best], y_new), time.perf_counter() - begun
+    rows.append(row("pipeline", "alignf, krr on a sub-sample", m // 10, p, seconds=seconds, error=error, note=peak()))
+    return rows
+
+
+def residuals(m: int, M: int) -> list[dict[str, Any]]:
+    """Say how conjugate gradients end on a kernel of bandwidth 2^-12, nearly constant, and on the pipeline's."""
+    X, y = friedman(m, 0)
+    rows = []
+    for case, gammas in (("gamma 2^-12", [2.0**-12]), ("grid", bandwidths(10))):
+        kernel, target = learn_kernel("unif", GaussianFamily(gammas), X, y), Target.of(y)
+        for name, options in (("krr-cg", {}), ("nystrom", {"landmarks": M})):
+            for Lambda in (1.0, 2.0**12, 2.0**24):
+                fitted, seconds = _fitted(kernel, target, name, Lambda, options)
+                ended = fitted._fitted[0][2].solutions  # type: ignore[attr-defined]
+                rows.append(
+                    row(
+                        "residuals", f"{name}, {case}, Lambda {Lambda:g}", m, len(gammas), seconds=seconds,
+                        landmarks=options.get("landmarks"), steps=ended.iterations,
+                        residual=float(ended.residuals.max()), note="" if ended.converged else "warned",
+                    )
+                )  # fmt: skip
+    return rows
+
+
+def _fitted(
+    kernel: LearnedKernel, target: Target, name: str, Lambda: float, options: dict[str, Any]
+) -> tuple[KernelPredictors, float]:
+    started = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted = KernelPredictors((kernel,), target, name, [Lambda], options=options)
+    return fitted, time.perf_counter() - started
+
+
+def sampled(m: int, p: int, tolerance: float) -> list[dict[str, Any]]:
+    """Time the weights of many rows to a tolerance of the alignments."""
+    X, y = friedman(m, 0)
+    family, told = GaussianFamily(bandwidths(p)), []
+    started = time.perf_counter()
+    moments = sample_moments(
+        family, X, y, None, unions=[(0,)], learners=[("align", {}), ("alignf", {})], tolerance=tolerance,
+        tell=told.append,
+    )  # fmt: skip
+    kernels = [learn_from_moments(name, family, X, moments) for name in ("align", "alignf")]
+    seconds = time.perf_counter() - started
+    widths = [float(kernel.sampling.alignment) for kernel in kernels if kernel.sampling is not None]
+    note = f"{moments.n_rows:,} rows; alignf {kernels[1].alignment:.4f} +- {widths[1]:.4f}; {peak()}"
+    return [row("sampled", "align, alignf", m, p, seconds=seconds, error=max(widths), note=note)]
+
+
+def coverage(m: int, p: int, trials: int, tolerance: float) -> list[dict[str, Any]]:
+    """Count how often the interval of a sample contains the alignment of all rows, over seeds."""
+    X, y = friedman(m, 0)
+    family = GaussianFamily(bandwidths(p))
+    exact = gram_moments(family, X, y)
+    best = {name: learn_from_moments(name, family, X, exact).alignment for name in ("align", "alignf")}
+    covered, sizes = np.zeros(p + 2), []
+    started = time.perf_counter()
+    for seed in range(trials):
+        moments = sample_moments(
+            family, X, y, None, unions=[(0,)], learners=[("align", {}), ("alignf", {})], tolerance=tolerance, seed=seed
+        )
+        kernels = [learn_from_moments(name, family, X, moments) for name in best]
+        values = np.array([*moments.alignments, *(kernel.alignment for kernel in kernels)])
+        samplings = [kernel.sampling for kernel in kernels]
+        widths = np.array([*samplings[0].alignments, *(one.alignment for one in samplings)])  # type: ignore[union-attr]
+        covered += np.abs(values - [*exact.alignments, *best.values()]) <= widths
+        sizes.append(moments.n_rows)
+    seconds = (time.perf_counter() - started) / trials
+    of = [*(f"alignment of {name}" for name in family.names), "align", "alignf"]
+    return [
+        row(
+            "coverage", case, m, p, seconds=seconds, ratio=count / trials,
+            note=f"{trials} seeds, {min(sizes):,} to {max(sizes):,} rows",
+        )
+        for case, count in zip(of, covered, strict=True)
+    ]  # fmt: skip
+
+
+TABLES = ("landmarks", "pipeline", "residuals", "sampled", "coverage")
+
+
+def main() -> None:
+    """Run the tables, print them, and write them to a file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tables", nargs="+", choices=TABLES, default=list(TABLES))
+    parser.add_argument("--fast", action="store_true", help="small sizes, to see that all runs")
+    parser.add_argument("--repeats", type=int, default=REPEATS)
+    parser.add_argument("--output", type=Path, default=Path("results/benchmarks/scale.parquet"))
+    options = parser.parse_args()
+    fast = options.fast
+    m, M = (2000, 60) if fast else (100_000, 2000)
+    work: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "landmarks": lambda: landmarks(m, M, 1 if fast else options.repeats),
+        "pipeline": lambda: pipeline(m, M, 10),
+        "residuals": lambda: residuals(*((400, 50) if fast else (8000, 1000))),
+        "sampled": lambda: sampled(5000 if fast else 1_000_000, 10, 0.05 if fast else 0.01),
+        "coverage": lambda: coverage(*((1500, 4, 3, 0.1) if fast else (5000, 10, 100, 0.01))),
+    }
+    timed(lambda: gram_moments(GaussianFamily([0.5]), np.eye(60), np.arange(60.0)), 1)  # loads and compiles
+    rows = []
+    for table in options.tables:
+        found = work[table]()
+        show(found)
+        rows += found
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(rows), options.output)
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print the columns that a table has."""
+    for one in rows:
+        held = {key: value for key, value in one.items() if value not in (None, "")}
+        cells = [f"{key} {value:.4g}" if isinstance(value, float) else str(value) for key, value in held.items()]
+        print(*cells, sep="  ", flush=True)  # noqa: T201
+    print()  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
