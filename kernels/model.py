@@ -38,7 +38,13 @@ FORMAT = "learnkernels model"
 """Name of the format, in every file."""
 
 VERSION = 1
-"""Raised whenever what is written changes; what another version wrote is refused."""
+"""Raised whenever what was written can no longer be read; what another version wrote is refused."""
+
+ADDED = {
+    "classification": {"predictor_params", "sample"},
+    "regression": {"predictor", "predictor_params", "sample"},
+}
+"""Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
 
 TEXT = "model"
 """Name of the array that holds the bytes of the JSON text."""
@@ -180,7 +186,7 @@ class Model:
 
         Notes
         -----
-        O(n m d) for m training rows; memory does not grow with n beyond the rows and the columns.
+        O(n m d) for m training rows, or landmarks; memory does not grow with n beyond the rows and the columns.
         """
         from kernels.estimators.calibration import probabilities
 
@@ -273,6 +279,7 @@ def _to_arrays(model: Model) -> dict[str, np.ndarray]:
         "task": model.task,
         "parameters": {name: parameter_to_data(value, name) for name, value in estimator.get_params(False).items()},
         "predictor": estimator.predictor_,
+        "predictor_reason": estimator.predictor_reason_,
         "names": None if names is None else names.tolist(),
         "features": list(model.features),
         "about": dict(model.about),
@@ -323,12 +330,13 @@ def _estimator_from(fields: Fields) -> Any:
     from kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 
     kinds = {"classification": KernelLearningClassifier, "regression": KernelLearningRegressor}
-    kind = kinds[fields.one_of("task", tuple(kinds))]
-    held = Fields(fields.data.get("parameters"), "the parameters").data
-    if (expected := set(kind().get_params(False))) != set(held):
+    task = fields.one_of("task", tuple(kinds))
+    kind, held = kinds[task], Fields(fields.data.get("parameters"), "the parameters").data
+    if (expected := set(kind().get_params(False))) != set(held) | ADDED[task]:
         fields.refuse("parameters", f"those of {kind.__name__}, {', '.join(sorted(expected))}", sorted(held))
     estimator = kind(**{name: parameter_from_data(value, name) for name, value in held.items()})
     estimator.predictor_ = fields.one_of("predictor", tuple(PREDICTORS))
+    estimator.predictor_reason_ = fields.text("predictor_reason") if "predictor_reason" in fields.data else ""
     if fields.data.get("names") is not None:
         estimator.feature_names_in_ = np.array(fields.texts("names"), dtype=object)
     if kind is KernelLearningClassifier:
@@ -420,7 +428,7 @@ def _shapes(model: Model) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {"low": (d,), "spread": (d,)}
     if model.task == "classification":
         n = len(estimator.classes_)
-        q = 1 if n == 2 else n if estimator.predictor_ == "krr" else n * (n - 1) // 2
+        q = 1 if n == 2 else n * (n - 1) // 2 if estimator.predictor_ == "svm" else n
         shapes["calibration"] = (2,)
     else:
         q = 1 if estimator._vector else max(estimator.intercept_.size, 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import cpu_count
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 from scipy import sparse
@@ -16,10 +16,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from kernels.estimators.defaults import chunk_rows_for, default_family
 from kernels.families import FamilyUnion, KernelFamily, PrecomputedFamily
 from kernels.families.base import Rows
-from kernels.learned import LearnedKernel, learn_kernel
+from kernels.families.cosine import require_directions
+from kernels.learned import LearnedKernel, learn_from_moments, learn_kernel
 from kernels.learners import LEARNERS
 from kernels.normalisation import NORMALISATIONS, Normalisation
-from kernels.targets import Task
+from kernels.sampled_moments import sample_moments
+from kernels.targets import Target, Task
 from kernels.threads import one_blas_thread
 
 MOST_THREADS = 4
@@ -32,13 +34,14 @@ READ_AS = (np.float64, np.float32)
 class KernelLearner(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: learns a kernel, and applies it to new rows by chunks.
 
-    A subclass has the parameters `family`, `learner`, `learner_params` and `normalise`.
+    A subclass has the parameters `family`, `learner`, `learner_params`, `normalise` and `sample`.
     """
 
     family: KernelFamily | None
     learner: str
     learner_params: Mapping[str, Any] | None
     normalise: Normalisation
+    sample: Literal["auto"] | int | None
 
     kernel_: LearnedKernel
     weights_: np.ndarray
@@ -64,11 +67,16 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     def _learned(
         self, X: Rows, values: np.ndarray, task: Task, regularisation: float, sample_weight: np.ndarray | None
     ) -> LearnedKernel:
-        """Return the kernel learned from rows and their target, positions of classes or numbers."""
+        """Return the kernel learned from rows or a sample of them and their target, positions of classes or numbers."""
         params = dict(self.learner_params or {})
         self._require_learner(task, params)
         continuous = LEARNERS[self.learner].needs == "continuous"
         family = None if continuous else self.family if self.family is not None else default_family(X)
+        if self.sample is not None:
+            if family is None or sample_weight is not None:
+                why = "rows have weights" if sample_weight is not None else f"{self.learner} finds its own base kernels"
+                raise ValueError(f"sample must be None where {why}, got {self.sample!r}; learn from all rows.")
+            return self._learned_from_sample(family, X, Target.of(values, task), regularisation, params)
         weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
         return learn_kernel(
             self.learner,
@@ -79,6 +87,30 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             regularisation=regularisation,
             normalise=self.normalise,
             **weighted,
+            **params,
+        )
+
+    def _learned_from_sample(
+        self, family: KernelFamily, X: Rows, target: Target, regularisation: float, params: dict[str, Any]
+    ) -> LearnedKernel:
+        require_directions(family, X)
+        moments = sample_moments(
+            family,
+            X,
+            target.Y,
+            learners=[(self.learner, params)],
+            sample=cast(Any, self.sample),
+            keep_origin=LEARNERS[self.learner].needs == "uncentered moments",
+            normalise=self.normalise,
+        )
+        return learn_from_moments(
+            self.learner,
+            family,
+            X,
+            moments,
+            target=target,
+            regularisation=regularisation,
+            normalise=self.normalise,
             **params,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -14,12 +14,15 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from kernels.estimators.base import checked_weights, positive
 from kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
-from kernels.estimators.supervised import SupervisedLearner, fitted_coefficients, without_zero_weights
+from kernels.estimators.supervised import (
+    SupervisedLearner,
+    fitted_coefficients,
+    linear_scores,
+    without_zero_weights,
+)
 from kernels.families import KernelFamily
-from kernels.learned import LearnedKernel
-from kernels.learners import LEARNERS
 from kernels.normalisation import Normalisation
-from kernels.predictors import resolve_predictor
+from kernels.predictors import KernelOnRows
 from kernels.targets import Target
 from kernels.threads import blas_threads_for
 
@@ -37,9 +40,11 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     C : float, default 1.0
         How much errors count against the size of the hypothesis, for a kernel of mean diagonal one; positive. The
         Lambda of comparisons. A one-stage learner uses it for its weights, too.
-    predictor : {"auto", "svm", "krr"}, default "auto"
-        Support vector machine or kernel ridge regression; auto is the predictor whose problem the learner solves, or a
-        support vector machine.
+    predictor : {"auto", "svm", "krr", "krr-cg", "nystrom"}, default "auto"
+        Support vector machine; kernel ridge regression, by a factorisation or by conjugate gradients; or a linear
+        classifier on landmarks, a few of the training rows. auto is, up to 10,000 rows, the predictor whose problem the
+        learner solves, or a support vector machine, and for more rows what suits them and the memory
+        (`kernels.predictors.choice`).
     learner_params : dict or None, default None
         Parameters of the learner.
     normalise : {"trace", "frobenius", "none"}, default "trace"
@@ -47,6 +52,13 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         scaled.
     probability : bool, default False
         Whether to fit probabilities, which takes five more predictors.
+    predictor_params : dict or None, default None
+        Options of the predictor: ``tolerance`` and ``seed`` of krr-cg and nystrom; of the latter also ``landmarks``,
+        their number, or ``memory``, the bytes that it follows from, ``sampling`` ("uniform" or "leverage") and ``loss``
+        ("squared", "hinge" or "logistic"). auto goes by ``memory``, and leaves aside what its choice has no use for.
+    sample : "auto", int or None, default None
+        Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
+        0.01 with a confidence of 95 %; None for all of them. The predictor is fitted on all training rows.
 
     Attributes
     ----------
@@ -60,11 +72,16 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Its centered alignment with the target on the training rows.
     family_ : KernelFamily
         The base kernels.
-    predictor_ : {"svm", "krr"}
+    predictor_ : {"svm", "krr", "krr-cg", "nystrom"}
         What `auto` stood for.
+    predictor_reason_ : str
+        Why it did; empty where the predictor was named.
+    landmarks_ : ndarray of int of shape (M,)
+        Positions of the landmarks among the training rows that have a weight; of nystrom alone. `kernel_` is then the
+        learned kernel over these M rows, in place of all m.
     dual_coef_ : ndarray of shape (m, q)
         ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the scores: for two classes one, above zero for the
-        second; for more, one a class (krr) or one a pair of classes i < j, above zero for j (svm). Rows are those of
+        second; for more, one a class, or one a pair of classes i < j, above zero for j (svm). Rows are those of
         ``kernel_.X``.
     intercept_ : ndarray of shape (q,)
         Their constant part.
@@ -77,15 +94,17 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
     Notes
     -----
-    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^2) to O(m^3) time for the
-    predictor. Prediction takes chunks of a fixed number of rows, a core each: O(m) time a row, and at most 64 MiB for
-    each of up to four matrices.
+    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^2) to O(m^3) time for an
+    exact predictor. krr-cg takes some tens of passes over pairs of rows and O(m) memory; nystrom O(m M) time a pass, or
+    O(m M^2) in all, and O(M^2) memory, with O(m M) for losses other than the squared one. Prediction takes chunks of a
+    fixed number of rows, a core each: O(m) or O(M) time a row, and at most 64 MiB for each of up to four matrices.
 
     A sample weight of w counts a row as w copies of it, for the kernel, its centering and the predictor; two-stage
     learners alone know weights.
 
     Probabilities are those of Platt's sigmoid, fitted on scores of rows that the predictor did not see; several classes
-    share one, so that the most probable of them is the one that `predict` says. The kernel has seen these rows, and
+    share one, so that the most probable of them is the one that `predict` says. Predictors that are fitted on rows
+    center the kernel, and draw landmarks, anew for each of the five. The kernel has seen these rows, and
     where it was fitted closely to the classes the probabilities are too sure of themselves:
     `sklearn.calibration.CalibratedClassifierCV` learns the kernel anew a fold instead, and takes five times as long.
     The only row of a class is scored by a predictor that has seen it.
@@ -125,6 +144,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         learner_params: Mapping[str, Any] | None = None,
         normalise: Normalisation = "trace",
         probability: bool = False,
+        predictor_params: Mapping[str, Any] | None = None,
+        sample: Literal["auto"] | int | None = None,
     ) -> None:
         self.family = family
         self.learner = learner
@@ -133,6 +154,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         self.learner_params = learner_params
         self.normalise = normalise
         self.probability = probability
+        self.predictor_params = predictor_params
+        self.sample = sample
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the kernel, then the predictor.
@@ -162,42 +185,45 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         X, y, weights = without_zero_weights(X, y, weights)
         classes, codes = np.unique(y, return_inverse=True)
         require_classes(classes)
-        resolve_predictor(self.predictor, "classification")
+        self._require_predictor("classification")
         kernel = self._learned(X, codes, "classification", C, weights)
-        return self._fit_predictor(kernel, y[kernel.rows])
+        return self._fit_predictor(KernelOnRows.of(kernel, X, np.arange(len(y))), y)
 
-    def _fit_predictor(self, kernel: LearnedKernel, y: np.ndarray) -> Self:
+    def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:
         C = positive("C", self.C)
         y = column_or_1d(y)
         classes, codes = np.unique(y, return_inverse=True)
         require_classes(classes)
         target = Target("classification", codes, tuple(str(label) for label in classes))
-        predictor = resolve_predictor(self.predictor, "classification", LEARNERS[kernel.learner].predictor)
         with blas_threads_for(len(target)):
-            K = self._solve(kernel, target, predictor, C)
+            K = self._solve(on, target, C)
             self.classes_ = classes
             if self.probability:
-                self.calibration_ = self._calibrated(K, target, C)
+                self.calibration_ = self._calibrated(on, K, target, C)
             elif hasattr(self, "calibration_"):
                 del self.calibration_
         return self
 
-    def _calibrated(self, K: np.ndarray, target: Target, C: float) -> np.ndarray:
+    def _calibrated(self, on: KernelOnRows, K: np.ndarray | None, target: Target, C: float) -> np.ndarray:
         """Return slope and offset fitted on the scores of rows that the predictor did not see."""
-        folds, weights = assign_calibration_folds(self.kernel_.X, target.values), self.kernel_.sample_weight
-        n_classes = len(self.classes_)
-        scores = np.empty((len(K), 1 if n_classes == 2 else n_classes))
+        X, weights, n_classes = on.take(np.arange(on.n_rows))[0], on.sample_weight, len(self.classes_)
+        folds = assign_calibration_folds(X, target.values)
+        scores = np.empty((on.n_rows, 1 if n_classes == 2 else n_classes))
         for fold in np.unique(folds):
             # Rows that no predictor can do without are scored by that of all rows.
             held_out, others = np.flatnonzero(folds == fold), np.flatnonzero((folds != fold) | (folds < 0))
-            dual, intercept = fitted_coefficients(
-                K[np.ix_(others, others)],
-                target.take(others),
-                self.predictor_,
-                C,
-                None if weights is None else weights[others],
-            )
-            linear = K[np.ix_(held_out, others)] @ dual + intercept
+            if K is None:
+                path = self._path(on.only(others), target.take(others), C)
+                linear = linear_scores(path, X, held_out)
+            else:
+                dual, intercept = fitted_coefficients(
+                    K[np.ix_(others, others)],
+                    target.take(others),
+                    self.predictor_,
+                    C,
+                    None if weights is None else weights[others],
+                )
+                linear = K[np.ix_(held_out, others)] @ dual + intercept
             scores[held_out] = class_scores(linear, n_classes, self.predictor_).reshape(len(held_out), -1)
         spoken_for = np.array([1]) if n_classes == 2 else np.arange(n_classes)
         positive = target.values[:, None] == spoken_for
@@ -217,7 +243,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         scores : ndarray of shape (n,) or (n, n_classes)
             For two classes above zero for the second; for more, one a class, of which `predict` takes the largest: from
             kernel ridge regression the fitted indicators, from support vector machines the number of pairs that the
-            class wins, plus less than a third for how clearly it does.
+            class wins, plus less than a third for how clearly it does, from other losses the class against the rest, or
+            logarithms of odds.
         """
         return class_scores(self._scores(X), len(self.classes_), self.predictor_)
 
@@ -273,8 +300,8 @@ def class_scores(linear: np.ndarray, n_classes: int, predictor: str) -> np.ndarr
         Scores that are linear in the kernel: one for two classes, one a class, or one a pair of classes (svm).
     n_classes : int
         At least two.
-    predictor : {"svm", "krr"}
-        What they come from.
+    predictor : str
+        What they come from, of the table of predictors.
 
     Returns
     -------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -11,8 +11,8 @@ from sklearn.base import RegressorMixin
 from kernels.estimators.base import checked_weights, positive
 from kernels.estimators.supervised import SupervisedLearner, without_zero_weights
 from kernels.families import KernelFamily
-from kernels.learned import LearnedKernel
 from kernels.normalisation import Normalisation
+from kernels.predictors import KernelOnRows
 from kernels.targets import Target
 from kernels.threads import blas_threads_for
 
@@ -36,6 +36,17 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
+    predictor : {"auto", "krr", "krr-cg", "nystrom"}, default "auto"
+        How the ridge regression is solved: by a factorisation, by conjugate gradients, or on landmarks, a few of the
+        training rows. auto is the first up to 10,000 rows, and for more what suits them and the memory
+        (`kernels.predictors.choice`).
+    predictor_params : dict or None, default None
+        Options of the predictor: ``tolerance`` and ``seed`` of krr-cg and nystrom; of the latter also ``landmarks``,
+        their number, or ``memory``, the bytes that it follows from, and ``sampling`` ("uniform" or "leverage"). auto
+        goes by ``memory``, and leaves aside what its choice has no use for.
+    sample : "auto", int or None, default None
+        Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
+        0.01 with a confidence of 95 %; None for all of them. The predictor is fitted on all training rows.
 
     Attributes
     ----------
@@ -47,13 +58,18 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Its centered alignment with the target on the training rows.
     family_ : KernelFamily
         The base kernels.
-    predictor_ : {"krr"}
-        The predictor.
+    predictor_ : {"krr", "krr-cg", "nystrom"}
+        What `auto` stood for.
+    predictor_reason_ : str
+        Why it did; empty where the predictor was named.
+    landmarks_ : ndarray of int of shape (M,)
+        Positions of the landmarks among the training rows that have a weight; of nystrom alone. `kernel_` is then the
+        learned kernel over these M rows, in place of all m.
     dual_coef_ : ndarray of shape (m, q)
         ``kernel_.cross_gram(X) @ dual_coef_ + intercept_`` are the predictions, one column an output. Rows are those of
         ``kernel_.X``.
     intercept_ : ndarray of shape (q,)
-        Mean of the training targets.
+        Their constant part: the mean of the training targets, but for landmarks, around which the kernel is centered.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (d,)
@@ -61,9 +77,10 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
     Notes
     -----
-    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^3) time for the ridge.
-    Prediction takes chunks of a fixed number of rows, a core each: O(m) time a row, and at most 64 MiB for each of up
-    to four matrices.
+    O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^3) time for krr. krr-cg
+    takes some tens of passes over pairs of rows and O(m) memory; nystrom O(m M) time a pass, or O(m M^2) in all, and
+    O(M^2) memory. Prediction takes chunks of a fixed number of rows, a core each: O(m) or O(M) time a row, and at most
+    64 MiB for each of up to four matrices.
 
     A sample weight of w counts a row as w copies of it, for the kernel, its centering and the ridge; two-stage learners
     alone know weights. Several outputs share one kernel, and weigh on it by their size: scale them to one unit.
@@ -93,12 +110,18 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         *,
         learner_params: Mapping[str, Any] | None = None,
         normalise: Normalisation = "trace",
+        predictor: str = "auto",
+        predictor_params: Mapping[str, Any] | None = None,
+        sample: Literal["auto"] | int | None = None,
     ) -> None:
         self.family = family
         self.learner = learner
         self.alpha = alpha
         self.learner_params = learner_params
         self.normalise = normalise
+        self.predictor = predictor
+        self.predictor_params = predictor_params
+        self.sample = sample
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -131,13 +154,14 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         y = np.asarray(y, dtype=np.float64)
         weights = checked_weights(sample_weight, len(y))
         X, y, weights = without_zero_weights(X, y, weights)
+        self._require_predictor("regression")
         kernel = self._learned(X, y, "regression", 1.0 / alpha, weights)
-        return self._fit_predictor(kernel, y[kernel.rows])
+        return self._fit_predictor(KernelOnRows.of(kernel, X, np.arange(len(y))), y)
 
-    def _fit_predictor(self, kernel: LearnedKernel, y: np.ndarray) -> Self:
+    def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:
         alpha, target = positive("alpha", self.alpha), Target.of(y, "regression")
         with blas_threads_for(len(target)):
-            self._solve(kernel, target, "krr", 1.0 / alpha)
+            self._solve(on, target, 1.0 / alpha)
         self._vector = y.ndim == 1
         return self
 

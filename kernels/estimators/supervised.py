@@ -2,26 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 
-from kernels.estimators.base import KernelLearner
+from kernels.estimators.base import KernelLearner, positive
+from kernels.estimators.defaults import chunk_rows_for
 from kernels.families.base import Rows
 from kernels.learned import LearnedKernel
-from kernels.predictors import PREDICTORS
+from kernels.learners import LEARNERS
+from kernels.predictors import PREDICTORS, KernelOnRows, RowsPath, resolve_predictor
+from kernels.predictors.choice import choose_predictor
+from kernels.predictors.landmarks import MEMORY
 from kernels.protocol import usable_gram
-from kernels.targets import Target
+from kernels.targets import Target, Task
+from kernels.workers import Workers
+
+LEAST = {"landmarks": 2, "seed": 0}
+"""Options of predictors that are whole numbers, and the least ones."""
 
 
 class SupervisedLearner(KernelLearner):
-    """Base of both: a predictor on the learned kernel, linear in the kernel between new rows and training rows."""
+    """Base of both: a predictor on the learned kernel, linear in the kernel between new rows and training rows.
+
+    A subclass has the parameters `predictor` and `predictor_params` as well.
+    """
+
+    predictor: str
+    predictor_params: Mapping[str, Any] | None
 
     dual_coef_: np.ndarray
     intercept_: np.ndarray
     predictor_: str
+    predictor_reason_: str
 
-    def fit_kernel(self, kernel: LearnedKernel, y: Any) -> Self:
+    @property
+    def landmarks_(self) -> np.ndarray:
+        """Positions of the landmarks among the training rows that have a weight, shape (M,), where there are some."""
+        if getattr(self, "predictor_", None) != "nystrom":
+            raise AttributeError(f"{type(self).__name__} has landmarks_ once it is fitted with predictor nystrom.")
+        return self.kernel_.rows
+
+    def fit_kernel(self, kernel: LearnedKernel, y: Any, X: Any = None, workers: Workers | None = None) -> Self:
         """Fit the predictor alone, on a kernel that was learned elsewhere.
 
         Parameters
@@ -29,7 +54,12 @@ class SupervisedLearner(KernelLearner):
         kernel : LearnedKernel
             Learned by this estimator's `learner`; its sample weights are those of the predictor.
         y : array-like of shape (m,) or (m, q)
-            Target of the kernel's training rows, in the order of ``kernel.X``.
+            Target of the training rows: those of `X`, or else of the kernel, in the order of ``kernel.X``.
+        X : ndarray or CSR matrix of shape (m, d), optional
+            The training rows, as they were given to what learned the kernel from all or some of them: ``kernel.rows``
+            are positions in it. Finite; may be mapped from a file. Not modified.
+        workers : Workers, optional
+            Who does the passes over rows of a predictor that takes such; by default threads of this process.
 
         Returns
         -------
@@ -38,14 +68,18 @@ class SupervisedLearner(KernelLearner):
         Raises
         ------
         ValueError
-            The kernel is of another learner or was learned for another regularisation, `y` has another length, or as
-            `fit`.
+            The kernel is of another learner or was learned for another regularisation, `y` or `X` has another shape,
+            `X` is given for a kernel of some rows with weights, or as `fit`.
         """
         y = np.asarray(y)
-        if y.ndim not in (1, 2) or len(y) != kernel.X.shape[0]:
+        if X is not None:
+            require_rows_of(kernel, X)
+        m = kernel.X.shape[0] if X is None else X.shape[0]
+        if y.ndim not in (1, 2) or len(y) != m:
+            of, take = ("of the kernel", "kernel.rows") if X is None else ("in X", "X")
             raise ValueError(
-                f"y must have one entry a training row of the kernel, {kernel.X.shape[0]}, got shape {y.shape}; take "
-                "those of kernel.rows, in that order."
+                f"y must have one entry a training row {of}, {m}, got shape {y.shape}; take those of {take}, in that "
+                "order."
             )
         if kernel.learner != self.learner:
             raise ValueError(
@@ -55,13 +89,20 @@ class SupervisedLearner(KernelLearner):
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         self.n_features_in_ = int(kernel.X.shape[1])
-        return self._fit_predictor(kernel, y)
+        return self._fit_predictor(KernelOnRows.of(kernel, X, kernel.rows if X is None else np.arange(m), workers), y)
 
-    def _fit_predictor(self, kernel: LearnedKernel, y: np.ndarray) -> Self:
+    def _require_predictor(self, task: Task) -> None:
+        """Raise ValueError for a predictor that is unknown or does not serve the task, or that lacks an option."""
+        resolve_predictor(self.predictor, task)
+        checked_options(self.predictor, self.predictor_params)
+
+    def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:
         raise NotImplementedError
 
-    def _solve(self, kernel: LearnedKernel, target: Target, predictor: str, regularisation: float) -> np.ndarray:
-        """Fit the predictor, and return the Gram matrix that it was fitted on."""
+    def _solve(self, on: KernelOnRows, target: Target, regularisation: float) -> np.ndarray | None:
+        """Choose and fit the predictor, and return the Gram matrix that it was fitted on, where it was."""
+        self._require_predictor(target.task)
+        kernel = on.kernel
         if kernel.regularisation is not None and not np.isclose(
             kernel.regularisation, regularisation, rtol=1e-9, atol=0
         ):
@@ -69,16 +110,99 @@ class SupervisedLearner(KernelLearner):
                 f"the kernel was learned for a regularisation of {kernel.regularisation:g}, and the estimator has "
                 f"{regularisation:g} (C, or 1 / alpha); give it that of the kernel."
             )
+        choice = choose_predictor(
+            self.predictor,
+            target.task,
+            LEARNERS[kernel.learner].predictor,
+            n_rows=on.n_rows,
+            n_kernels=kernel.family.n_kernels,
+            n_features=on.n_features,
+            n_columns=target.Y.shape[1],
+            memory=checked_options(self.predictor, self.predictor_params).get("memory", MEMORY),
+            power=kernel.degree != 1,
+            indefinite=kernel.indefinite,
+        )
+        self.predictor_, self.predictor_reason_ = choice.name, choice.reason
+        if PREDICTORS[choice.name].by_rows:
+            path = self._path(on, target, regularisation)
+            self._take_kernel(path.kernel)
+            self.dual_coef_, self.intercept_ = path.coefficients()
+            return None
+        kernel = on.whole_kernel()
         self._take_kernel(kernel)
         K, new_rows = usable_gram(kernel)
-        dual, intercept = fitted_coefficients(K, target, predictor, regularisation, kernel.sample_weight)
+        dual, self.intercept_ = fitted_coefficients(K, target, choice.name, regularisation, kernel.sample_weight)
         self.dual_coef_ = new_rows @ dual if isinstance(new_rows, np.ndarray) else new_rows * dual
-        self.intercept_, self.predictor_ = intercept, predictor
         return K
+
+    def _path(self, on: KernelOnRows, target: Target, regularisation: float) -> RowsPath:
+        """Return the predictor, one that is fitted on rows, with all digits that are read unless less was asked for."""
+        row, given = PREDICTORS[self.predictor_], checked_options(self.predictor, self.predictor_params)
+        known = {name: value for name, value in given.items() if name in row.options}
+        path: RowsPath = row.fit(on, target, [regularisation], **{**row.fine, **known})
+        return path
 
     def _scores(self, X: Any) -> np.ndarray:
         """Return ``cross_gram(X) @ dual_coef_ + intercept_``, shape (n, q), by chunks."""
         return self._by_chunks(X, lambda K_cross: K_cross @ self.dual_coef_ + self.intercept_)
+
+
+def checked_options(predictor: str, params: Any) -> dict[str, Any]:
+    """Return the options of a predictor of the table, or of all that ``auto`` may stand for.
+
+    Raises
+    ------
+    ValueError
+        They are no dictionary, one is unknown, or a number is out of its range.
+    """
+    if params is not None and not isinstance(params, Mapping):
+        raise ValueError(
+            f"predictor_params must be a dictionary or None, got {type(params).__name__}; give for example "
+            "{'landmarks': 1000}."
+        )
+    options = dict(params or {})
+    rows = PREDICTORS.values() if predictor == "auto" else [PREDICTORS[predictor]]
+    known = list(dict.fromkeys(name for row in rows for name in row.options))
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise ValueError(
+            f"{predictor} has no option {unknown[0]!r} in predictor_params; it has {', '.join(known) or 'none'}."
+        )
+    for name, least in LEAST.items():
+        value = options.get(name)
+        if value is None:
+            options.pop(name, None)
+        elif not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    options |= {name: positive(name, options[name]) for name in ("memory", "tolerance") if name in options}
+    return options | ({"memory": int(options["memory"])} if "memory" in options else {})
+
+
+def require_rows_of(kernel: LearnedKernel, X: Any) -> None:
+    """Raise ValueError if a kernel cannot have been learned on some of these rows, or cannot be moved to all of them.
+
+    Neither values nor memory of `X` are touched.
+    """
+    d = kernel.X.shape[1]
+    if len(np.shape(X)) != 2 or X.shape[1] != d or X.shape[0] <= kernel.rows.max():
+        raise ValueError(
+            f"X must be the rows that the kernel was learned from, more than {kernel.rows.max()} of {d} features, got "
+            f"shape {np.shape(X)}; give all of them, with the same columns."
+        )
+    if kernel.sample_weight is not None and len(kernel.rows) < X.shape[0]:
+        raise ValueError(
+            f"X must be left out for a kernel of {len(kernel.rows)} rows with weights, got {X.shape[0]} rows, whose "
+            "weights are not known."
+        )
+
+
+def linear_scores(path: RowsPath, X: Rows, rows: np.ndarray) -> np.ndarray:
+    """Return the scores of some rows of X, less the kernel's origin, that are linear in it, shape (n, q)."""
+    dual, intercept = path.coefficients()
+    kernel = replace(path.kernel, origin=np.zeros_like(path.kernel.origin))
+    step = chunk_rows_for(kernel.X.shape[0])
+    chunks = [X[rows[start : start + step]] for start in range(0, len(rows), step)]
+    return np.concatenate([kernel.cross_gram(chunk) @ dual + intercept for chunk in chunks])
 
 
 def fitted_coefficients(

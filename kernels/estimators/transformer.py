@@ -58,6 +58,9 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         scaled.
     random_state : int, RandomState or None, default None
         Draws the landmarks, where there are fewer than training rows.
+    sample : "auto", int or None, default None
+        Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
+        0.01 with a confidence of 95 %; None for all of them. Landmarks are drawn from the same rows.
 
     Attributes
     ----------
@@ -71,7 +74,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     family_ : KernelFamily
         The base kernels.
     landmarks_ : ndarray of int of shape (l,)
-        Positions among ``kernel_.X`` of the training rows that features are made from; all for ``eigen``.
+        Positions among ``kernel_.X`` of the training rows that features are made from; all of these for ``eigen``.
     components_ : ndarray of shape (l, q)
         ``kernel_.cross_gram(X)[:, landmarks_] @ components_`` are the features.
     n_features_in_ : int
@@ -123,6 +126,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         learner_params: Mapping[str, Any] | None = None,
         normalise: Normalisation = "trace",
         random_state: Any = None,
+        sample: Literal["auto"] | int | None = None,
     ) -> None:
         self.family = family
         self.learner = learner
@@ -133,6 +137,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.learner_params = learner_params
         self.normalise = normalise
         self.random_state = random_state
+        self.sample = sample
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn the kernel, then its features.

@@ -928,7 +928,7 @@ def test_a_copy_of_a_family_is_the_family():
         ),
         (KernelLearningRegressor(learner="best"), "learner must be one of align, .*, got 'best'"),
         (KernelLearningRegressor(learner="l1-svm"), "l1-svm does not serve regression; use one of align, "),
-        (KernelLearningClassifier(predictor="forest"), "predictor must be one of auto, krr, svm, got 'forest'"),
+        (KernelLearningClassifier(predictor="forest"), "predictor must be one of auto, krr, krr-cg, nystrom, "),
         (KernelLearningClassifier(C=0), "C must be a positive, finite number, got 0"),
         (KernelLearningClassifier(C=np.inf), "C must be a positive, finite number, got inf"),
         (KernelLearningClassifier(C="1"), "C must be a positive, finite number, got '1'"),

@@ -96,6 +96,16 @@ CASES = [
     Case("two-outputs", regressor(lambda X: np.column_stack([numbers(X), X[:, 1] ** 2]))),
     Case("searched", regressor(family=None, learner="ca", learner_params={"max_kernels": 3})),
     Case("power", regressor(learner="nkrr", learner_params={"starts": 1})),
+    Case(
+        "landmarks-probability",
+        classifier(["no", "yes"], predictor="nystrom", predictor_params={"landmarks": 12}, probability=True),
+    ),
+    Case(
+        "three-landmarks",
+        classifier(["a", "b", "c"], predictor="nystrom", predictor_params={"landmarks": 12, "loss": "logistic"}),
+    ),
+    Case("auto-landmarks", regressor(X=rows(60), predictor_params={"memory": 100_000})),
+    Case("three-conjugate-gradients", classifier(["a", "b", "c"], predictor="krr-cg")),
     Case("weighted", lambda: (Weighted(GAUSSIANS), rows(), numbers(rows()))),
 ]
 
@@ -168,7 +178,8 @@ def test_a_loaded_estimator_has_all_that_was_fitted_and_its_parameters(model_and
     assert type(ours) is type(theirs)
     assert set(vars(ours)) == set(vars(theirs))
     assert plain(ours.get_params()) == plain(theirs.get_params())
-    for name in ("weights_", "dual_coef_", "intercept_", "calibration_"):
+    assert (ours.predictor_, ours.predictor_reason_) == (theirs.predictor_, theirs.predictor_reason_)
+    for name in ("weights_", "dual_coef_", "intercept_", "calibration_", "landmarks_"):
         if hasattr(theirs, name):
             assert getattr(ours, name).tobytes() == getattr(theirs, name).tobytes()
     if model.task == "classification":
@@ -461,6 +472,40 @@ def with_text(model: Model, **changes) -> bytes:
     return pack({**arrays, TEXT: np.frombuffer(json.dumps(text).encode(), dtype=np.uint8)})
 
 
+def test_a_file_from_before_there_were_options_of_predictors_is_read():
+    for name in ("binary-krr-probability", "two-outputs"):
+        model, X = next(case for case in CASES if case.name == name).made
+        held = json.loads(unpack(saved(model))[TEXT].tobytes())["parameters"]
+        later = ("predictor_params", "sample", *(["predictor"] if model.task == "regression" else []))
+        then = {key: value for key, value in held.items() if key not in later}
+        assert len(then) == len(held) - len(later)
+        back = loaded(with_text(model, parameters=then, predictor_reason=...))
+        assert_same_columns(back, model, X)
+        assert plain(back.estimator.get_params()) == plain(model.estimator.get_params())
+        assert back.estimator.predictor_reason_ == ""
+        fewer = {key: value for key, value in then.items() if key != "normalise"}
+        assert "parameters" in refusal(loaded, with_text(model, parameters=fewer))
+
+
+def test_a_file_holds_landmarks_in_place_of_training_rows():
+    training, X = rows(600), rows(9, seed=6)
+    few = KernelLearningRegressor(GAUSSIANS, predictor="nystrom", predictor_params={"landmarks": 30})
+    few, all_rows = (
+        Model(estimator.fit(training, numbers(training)), ("a", "b", "c"), np.zeros(3), np.ones(3), {})
+        for estimator in (few, KernelLearningRegressor(GAUSSIANS))
+    )
+    content = saved(few)
+    arrays = unpack(content)
+    assert arrays["kernel.X"].shape == (30, 3)
+    assert max(len(array) for name, array in arrays.items() if array.dtype == np.float64) == 30
+    # What does not grow with the rows: the text, and headers.
+    assert len(content) < len(saved(all_rows)) - 8 * 570 * 3
+    assert few.batch_rows % chunk_rows_for(30) == 0
+    assert_same_columns(loaded(content), few, X)
+    # Thirty landmarks tell a smooth function of three features to a few tenths of its spread.
+    assert np.corrcoef(few.columns(X)["prediction"], all_rows.columns(X)["prediction"])[0, 1] > 0.8
+
+
 PARAMETERS = {
     "family": None,
     "learner": "alignf",
@@ -491,7 +536,9 @@ PARAMETERS = {
         ({"parameters": {**PARAMETERS, "C": []}}, "C"),
         ({"parameters": {**PARAMETERS, "C": {}}}, "C"),
         ({"parameters": {**PARAMETERS, "learner_params": {"dict": []}}}, "learner_params"),
+        ({"parameters": {**PARAMETERS, "predictor_params": None, "sample": None, "more": None}}, "parameters"),
         ({"predictor": "forest"}, "predictor"),
+        ({"predictor_reason": 3}, "predictor_reason"),
         ({"predictor": ["krr"]}, "predictor"),
         ({"names": "abc"}, "names"),
         ({"names": ["a", "b", "c"]}, "names that the estimator"),
