@@ -391,8 +391,8 @@ class TrainingRows:
     def of(
         cls, learner: str, family: KernelFamily, X: Rows, moments: Moments, normalise: Normalisation
     ) -> TrainingRows:
-        """Take the training rows out of a data set."""
-        X = move(as_rows(X)[moments.rows], moments.origin)
+        """Take the training rows out of a data set, which may be mapped from a file."""
+        X = move(as_rows(X[moments.rows]), moments.origin)
         return cls(
             learner,
             family,

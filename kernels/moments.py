@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from kernels.centering import as_sample_weight, mean_over
-from kernels.families.base import KernelFamily, Rows, as_rows, move
+from kernels.families.base import KernelFamily, Rows, as_rows
 from kernels.families.feature import FeatureFamily
 from kernels.feature_moments import FeatureMoments
 from kernels.moments_base import FoldMoments
@@ -398,7 +398,8 @@ def gram_moments(
     X_sorted, Y_sorted = X[blocks.order], (Y - target_mean)[blocks.order]
     moves = family.translates and not keep_origin and not sparse.issparse(X)
     origin = mean_over(X, w) if moves else np.zeros(X.shape[1])
-    X_sorted = move(X_sorted, origin)
+    if moves:
+        X_sorted -= origin
     shift = choose_shift(family, X_sorted)
     X_sorted = X_sorted.astype(dtype, copy=False)
     if mapper is None:

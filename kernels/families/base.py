@@ -54,6 +54,9 @@ class TilePlan:
         return cls(np.concatenate(orders), np.concatenate(halves), np.concatenate([plan.offset for plan in plans]))
 
 
+FINITE_BLOCK = 1 << 20
+"""Values that are checked at once."""
+
 SHOWN = 24
 """Most values of a family that `repr` shows; of more it tells the number."""
 
@@ -164,9 +167,15 @@ def as_rows(X: Rows) -> Rows:
     rows = X.tocsr().astype(np.float64, copy=False) if sparse.issparse(X) else np.asarray(X, dtype=np.float64)
     if rows.ndim != 2:
         raise ValueError(f"X must be two-dimensional, rows by features, got shape {rows.shape}; try X.reshape(-1, 1).")
-    if not np.isfinite(rows.data if sparse.issparse(rows) else rows).all():
+    if not all_finite(rows.data if sparse.issparse(rows) else rows):
         raise ValueError("X must be finite, got NaN or infinity; impute or drop those rows.")
     return rows
+
+
+def all_finite(values: Any) -> bool:
+    """Return whether all values are finite; a block at a time, so that nothing of the size of `values` is formed."""
+    step = max(1, FINITE_BLOCK // max(1, values[:1].size))
+    return all(np.isfinite(values[start : start + step]).all() for start in range(0, len(values), step))
 
 
 def move(X: Rows, origin: np.ndarray) -> Rows:
