@@ -254,9 +254,6 @@ class KernelPredictors:
         return float(np.mean([kernel.alignment_with(X_new, target_new) for kernel in self.kernels]))
 
 
-on_rows = KernelOnRows.of
-
-
 def _predicted(fitted: tuple[LearnedKernel, np.ndarray | float, RegularisationPath], X_new: Rows) -> np.ndarray:
     kernel, new_rows, path = fitted
     K = kernel.cross_gram(X_new)
@@ -378,7 +375,9 @@ def trials(n_folds: int) -> list[Trial]:
     ]
 
 
-def assign_split(target: Target, train: int, validation: int, test: int, seed: int) -> np.ndarray:
+def assign_split(
+    target: Target, train: int, validation: int, test: int | None, seed: int, held_out: np.ndarray | None = None
+) -> np.ndarray:
     """Return what each row is drawn for, at random without replacement; for classification with the classes' shares.
 
     Parameters
@@ -386,9 +385,12 @@ def assign_split(target: Target, train: int, validation: int, test: int, seed: i
     target : Target
         Of all m rows.
     train, validation, test : int
-        Rows to draw, each at least 2.
+        Rows to draw, each at least 2; `test` may be None with `held_out`, for all of these.
     seed : int
-        Of the draw. How many rows of each class are drawn does not depend on it.
+        Of the draw. How many rows of each class are drawn does not depend on it, but among rows that are held out.
+    held_out : ndarray of bool of shape (m,), optional
+        Rows that test and do nothing else, where the data set says which: those to test are drawn among them, the
+        others among the rest.
 
     Returns
     -------
@@ -405,7 +407,25 @@ def assign_split(target: Target, train: int, validation: int, test: int, seed: i
     The rows of each class, in random order, are spread evenly over the line that the parts are cut from: row r of n at
     ``(r + 1/2) / n``.
     """
-    return _drawn(target, {"train": train, "validation": validation, "test": test}, seed)
+    return _drawn_beside(target, {"train": train, "validation": validation}, test, seed, held_out)
+
+
+def _drawn_beside(
+    target: Target, sizes: Mapping[str, int], test: int | None, seed: int, held_out: np.ndarray | None
+) -> np.ndarray:
+    """Return which part each row is drawn for, test rows last, from all rows or from those that are held out."""
+    if held_out is None:
+        if test is None:
+            raise ValueError("test must be a number of rows where the data set does not say which rows test.")
+        return _drawn(target, {**sizes, "test": test}, seed)
+    free, held = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+    wanted = len(held) if test is None else test
+    if not 2 <= wanted <= len(held):
+        raise ValueError(f"test must be 2 to {len(held)}, the rows that the data set holds out, got {wanted}.")
+    parts = np.full(len(target), -1, dtype=np.intp)
+    parts[free] = _drawn(target.take(free), sizes, seed)
+    parts[np.random.default_rng(seed).permutation(held)[:wanted]] = len(sizes)
+    return parts
 
 
 def _drawn(target: Target, sizes: Mapping[str, int], seed: int) -> np.ndarray:
@@ -417,8 +437,8 @@ def _drawn(target: Target, sizes: Mapping[str, int], seed: int) -> np.ndarray:
     wanted, train = sum(sizes.values()), sizes["train"]
     if wanted > len(target):
         raise ValueError(
-            f"{', '.join(first)} and {last} must together be at most the {len(target)} rows there are, got "
-            f"{' + '.join(map(str, sizes.values()))} = {wanted}; draw fewer."
+            f"{' and '.join([', '.join(first), last] if first else [last])} must together be at most the "
+            f"{len(target)} rows there are, got {' + '.join(map(str, sizes.values()))} = {wanted}; draw fewer."
         )
     order = np.random.default_rng(seed).permutation(len(target))
     if target.task == "classification":
@@ -451,7 +471,9 @@ def split_trial() -> Trial:
     return Trial(index=0, training=(0,), validation=1, test=2)
 
 
-def assign_nested_split(target: Target, train: int, test: int, n_folds: int, seed: int) -> np.ndarray:
+def assign_nested_split(
+    target: Target, train: int, test: int | None, n_folds: int, seed: int, held_out: np.ndarray | None = None
+) -> np.ndarray:
     """Return what each row is drawn for, where a cross-validation of the training rows chooses.
 
     Parameters
@@ -459,11 +481,13 @@ def assign_nested_split(target: Target, train: int, test: int, n_folds: int, see
     target : Target
         Of all m rows.
     train, test : int
-        Rows to draw, each at least 2.
+        Rows to draw, each at least 2; `test` may be None with `held_out`.
     n_folds : int
         Folds of the training rows, at least 3.
     seed : int
         Of the draw and of the folds.
+    held_out : ndarray of bool of shape (m,), optional
+        As for `assign_split`.
 
     Returns
     -------
@@ -475,7 +499,7 @@ def assign_nested_split(target: Target, train: int, test: int, n_folds: int, see
     ValueError
         As `assign_split`, and as `assign_folds` for the training rows.
     """
-    drawn = _drawn(target, {"train": train, "test": test}, seed)
+    drawn = _drawn_beside(target, {"train": train}, test, seed, held_out)
     training = np.flatnonzero(drawn == 0)
     try:
         inner = assign_folds(target.take(training), n_folds, seed)

@@ -635,3 +635,28 @@ def test_a_trial_without_a_validation_fold_cannot_be_evaluated_by_one():
     kernel = learned(X, target, folds, trial)
     with pytest.raises(ValueError, match="a trial without a validation fold"):
         evaluate([KernelPredictors([kernel], target, "krr", GRID)], X, target, kernel.rows, folds, trial)
+
+
+@pytest.mark.parametrize("test", [None, 20])
+def test_rows_that_are_held_out_test_and_do_nothing_else(test):
+    target = Target.of(np.repeat(["a", "b", "c"], 50))
+    held_out = np.zeros(150, dtype=bool)
+    held_out[::4] = True
+    folds = assign_split(target, 60, 30, test, seed=3, held_out=held_out)
+    assert [(folds == part).sum() for part in (0, 1, 2)] == [60, 30, test or held_out.sum()]
+    assert held_out[folds == 2].all()
+    assert not held_out[(folds == 0) | (folds == 1)].any()
+    assert np.bincount(target.values[folds == 0]).tolist() == [20, 20, 20]
+    nested = assign_nested_split(target, 60, test, 4, seed=3, held_out=held_out)
+    np.testing.assert_array_equal(nested == 4, folds == 2)
+    assert not held_out[(nested >= 0) & (nested < 4)].any()
+
+
+def test_more_test_rows_than_are_held_out_are_refused():
+    target, held_out = Target.of(np.arange(50.0)), np.arange(50) < 8
+    with pytest.raises(ValueError, match="test must be 2 to 8, the rows that the data set holds out, got 9"):
+        assign_split(target, 20, 10, 9, seed=0, held_out=held_out)
+    with pytest.raises(ValueError, match="train and validation must together be at most the 42 rows there are"):
+        assign_split(target, 40, 10, None, seed=0, held_out=held_out)
+    with pytest.raises(ValueError, match="test must be a number of rows"):
+        assign_split(target, 20, 10, None, seed=0)
