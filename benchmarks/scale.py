@@ -29,6 +29,7 @@ from benchmarks.moments import REPEATS, timed
 from kernels import GaussianFamily, KernelPredictors, LearnedKernel, Target, gram_moments, learn_kernel
 from kernels.learned import learn_from_moments
 from kernels.sampled_moments import sample_moments
+from tasks.synthetic import friedman
 
 COLUMNS = ["table", "case", "m", "p", "landmarks", "seconds", "ratio", "error", "steps", "residual", "note"]
 
@@ -41,12 +42,9 @@ def row(table: str, case: str, m: int, p: int, **measured: Any) -> dict[str, Any
     return dict.fromkeys(COLUMNS) | {"table": table, "case": case, "m": m, "p": p} | measured
 
 
-def friedman(m: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def rows_and_target(m: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Return rows of which five of twenty features matter, and a target with noise of deviation one."""
-    rng = np.random.default_rng(seed)
-    X = rng.random((m, D))
-    signal = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
-    return X, signal + rng.normal(size=m)
+    return friedman(np.random.default_rng(seed), m, D - 5)
 
 
 def bandwidths(p: int) -> list[float]:
@@ -66,8 +64,8 @@ def peak() -> str:
 
 def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
     """Compare one bandwidth and one ridge with scikit-learn on the same landmarks, fit and prediction, in turns."""
-    X, y = friedman(m, 0)
-    X_new, y_new = friedman(m // 5, 1)
+    X, y = rows_and_target(m, 0)
+    X_new, y_new = rows_and_target(m // 5, 1)
     gamma, Lambda, target = 0.25, 1024.0, Target.of(y)
     sample = np.arange(0, m, max(1, m // 2000))
     learned = learn_kernel("unif", GaussianFamily([gamma]), X[sample], y[sample], normalise="none")
@@ -111,8 +109,8 @@ def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
 
 def pipeline(m: int, M: int, p: int) -> list[dict[str, Any]]:
     """Time weights of two learners, their predictors and predictions, and the exact regression of a sub-sample."""
-    X, y = friedman(m, 0)
-    (X_val, y_val), (X_new, y_new) = friedman(m // 10, 2), friedman(m // 5, 1)
+    X, y = rows_and_target(m, 0)
+    (X_val, y_val), (X_new, y_new) = rows_and_target(m // 10, 2), rows_and_target(m // 5, 1)
     family, target = GaussianFamily(bandwidths(p)), Target.of(y)
     rows, started = [], time.perf_counter()
     moments = gram_moments(family, X, y)
@@ -140,7 +138,7 @@ def pipeline(m: int, M: int, p: int) -> list[dict[str, Any]]:
 
 def residuals(m: int, M: int) -> list[dict[str, Any]]:
     """Say how conjugate gradients end on a kernel of bandwidth 2^-12, nearly constant, and on the pipeline's."""
-    X, y = friedman(m, 0)
+    X, y = rows_and_target(m, 0)
     rows = []
     for case, gammas in (("gamma 2^-12", [2.0**-12]), ("grid", bandwidths(10))):
         kernel, target = learn_kernel("unif", GaussianFamily(gammas), X, y), Target.of(y)
@@ -170,7 +168,7 @@ def _fitted(
 
 def sampled(m: int, p: int, tolerance: float) -> list[dict[str, Any]]:
     """Time the weights of many rows to a tolerance of the alignments."""
-    X, y = friedman(m, 0)
+    X, y = rows_and_target(m, 0)
     family, told = GaussianFamily(bandwidths(p)), []
     started = time.perf_counter()
     moments = sample_moments(
@@ -186,7 +184,7 @@ def sampled(m: int, p: int, tolerance: float) -> list[dict[str, Any]]:
 
 def coverage(m: int, p: int, trials: int, tolerance: float) -> list[dict[str, Any]]:
     """Count how often the interval of a sample contains the alignment of all rows, over seeds."""
-    X, y = friedman(m, 0)
+    X, y = rows_and_target(m, 0)
     family = GaussianFamily(bandwidths(p))
     exact = gram_moments(family, X, y)
     best = {name: learn_from_moments(name, family, X, exact).alignment for name in ("align", "alignf")}

@@ -8,7 +8,18 @@ from contextlib import suppress
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 LearnerName = Literal[
     "align",
@@ -32,9 +43,9 @@ LearnerName = Literal[
     "unif",
 ]
 PresetName = Literal["CA-1D", "CA-nD", "CR", "DA", "D1", "D2", "DU"]
-PredictorName = Literal["auto", "krr", "svm"]
+PredictorName = Literal["auto", "krr", "krr-cg", "nystrom", "svm"]
 SklearnName = Literal["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"]
-SyntheticName = Literal["three_sines", "relevance"]
+SyntheticName = Literal["three_sines", "relevance", "friedman"]
 
 
 class Strict(BaseModel):
@@ -227,7 +238,8 @@ class DatasetConfig(Strict):
     )
     params: dict[str, Parameter] = Field(
         default_factory=dict,
-        description="For `synthetic` only: rows; of relevance also gamma, how unequal the features are, and features.",
+        description="For `synthetic` only: rows; of relevance also gamma, how unequal the features are, and features; "
+        "of friedman also irrelevant, how many features do not matter.",
     )
     seed: int = Field(
         0, ge=0, description="For `synthetic` only: what the rows are drawn with, whatever the protocol's seed."
@@ -247,6 +259,11 @@ class DatasetConfig(Strict):
         default_factory=dict,
         description="Column to its value, or to a list of values: rows with another value are left out. Compared as "
         "text. These columns are no features.",
+    )
+    test: dict[str, Values] = Field(
+        default_factory=dict,
+        description="For `file` only. Column to its value, or to a list of values, as in `where`: rows that have them "
+        "test and do nothing else; `protocol.split` draws the others among the rest. These columns are no features.",
     )
     distinct: bool = Field(
         False, description="Keep the first of rows that are equal in every feature and in the target."
@@ -297,6 +314,7 @@ class DatasetConfig(Strict):
             "seed": ("synthetic",),
             "version": ("openml",),
             "where": ("file", "openml"),
+            "test": ("file",),
             "ngrams": ("file", "openml"),
             "bytes": ("file", "openml"),
         }
@@ -315,10 +333,19 @@ class DatasetConfig(Strict):
         else:
             key, wanted = "bytes", () if self.bytes is None else (self.bytes,)
         for column in wanted:
-            for other, columns in (("target", (self.target,)), ("where", self.where), ("drop", self.drop)):
+            taken = (("target", (self.target,)), ("where", self.where), ("test", self.test), ("drop", self.drop))
+            for other, columns in taken:
                 if column in columns:
                     raise ValueError(f"column {column!r} of {key!r} is in {other!r} as well; name it in one of them")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_empty_test(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `test` out where it is empty: what depends on a configuration is stored under its dump."""
+        data: dict[str, Any] = dump(self)
+        if not self.test:
+            data.pop("test", None)
+        return data
 
     @property
     def label(self) -> str:
@@ -541,7 +568,12 @@ class SplitConfig(Strict):
     validation: int | None = Field(
         None, ge=2, description="Rows that choose Lambda, and parameters that are tuned; null where `choose` is given."
     )
-    test: int = Field(ge=2, description="Rows that the error is measured on.")
+    test: int | None = Field(
+        None,
+        ge=2,
+        description="Rows that the error is measured on; needed but where data sets say with `test` which rows test: "
+        "then by default all of these.",
+    )
 
 
 class ChooseConfig(Strict):
@@ -612,6 +644,109 @@ class ProtocolConfig(Strict):
         return grid
 
 
+APPROXIMATE: tuple[str, ...] = ("auto", "nystrom")
+PREDICTOR_OPTIONS: dict[str, tuple[str, ...]] = {
+    "landmarks": APPROXIMATE,
+    "memory": APPROXIMATE,
+    "sampling": APPROXIMATE,
+    "loss": APPROXIMATE,
+    "tolerance": ("auto", "krr-cg", "nystrom"),
+}
+"""Which predictors take an option; with auto it counts where one of the others is what it takes."""
+
+
+def _size(value: Any) -> Any:
+    text = _as_text(value)
+    if (
+        not isinstance(text, str)
+        or not re.fullmatch(r"\d*\.?\d+\s*([kKMGTP]i?)?B?", text)
+        or not re.search("[1-9]", text)
+    ):
+        raise ValueError(f"must be a size such as 2GB or 512MiB, got {value!r}")
+    return text
+
+
+Size = Annotated[str, BeforeValidator(_size)]
+"""A number of bytes."""
+
+
+class PredictorConfig(Strict):
+    """The second stage, with options."""
+
+    name: PredictorName = Field(
+        "auto", description="svm, krr: exact. krr-cg: exact, without a matrix. nystrom: on landmarks. auto: by size."
+    )
+    landmarks: int | None = Field(
+        None, ge=10, description="Rows that nystrom expresses the predictor in; by default as many as 'memory' allows."
+    )
+    memory: Size | None = Field(
+        None,
+        description="What the predictor may take, such as 2GB: auto chooses by it, and the landmarks of nystrom follow "
+        "from it. Half of what is free, by default.",
+    )
+    sampling: Literal["uniform", "leverage"] | None = Field(
+        None, description="How nystrom draws landmarks: all rows alike (default), or by their ridge leverage scores."
+    )
+    loss: Literal["squared", "hinge", "logistic"] | None = Field(
+        None, description="What nystrom minimises: squared by default; hinge and logistic are for classification."
+    )
+    tolerance: float | None = Field(
+        None, gt=0, lt=1, description="Relative residual at which the iterations of krr-cg and nystrom stop."
+    )
+
+    @model_validator(mode="after")
+    def _options_of_the_predictor(self) -> PredictorConfig:
+        for key, owners in PREDICTOR_OPTIONS.items():
+            if getattr(self, key) is not None and self.name not in owners:
+                raise ValueError(f"{key!r} goes with predictor {' or '.join(owners)}, got {self.name}; leave it out")
+        if self.landmarks is not None and self.memory is not None and self.name == "nystrom":
+            raise ValueError(
+                "'landmarks' and 'memory', from which their number follows, exclude each other; give one of them"
+            )
+        return self
+
+    def options(self) -> dict[str, Any]:
+        """Return the options that are given."""
+        return {key: value for key in PREDICTOR_OPTIONS if (value := getattr(self, key)) is not None}
+
+
+def _kind_of_predictor(value: Any) -> str:
+    return "options" if isinstance(value, dict | PredictorConfig) else "plain"
+
+
+PredictorSetting = Annotated[
+    Annotated[PredictorName, Tag("plain")] | Annotated[PredictorConfig, Tag("options")],
+    Discriminator(_kind_of_predictor),
+]
+"""The name of a predictor, or its name with options."""
+
+
+SMALLEST_SAMPLE = 256
+"""Rows that say anything of an alignment and of its error."""
+
+
+class MomentsConfig(Strict):
+    """How many rows the statistics of the base kernels are taken over."""
+
+    sample: Literal["none", "auto"] | int = Field(
+        "none",
+        description="none: all rows, exactly. auto: a growing sample, until alignments are known to 'tolerance'. A "
+        "number: a sample of that many rows. Alignments and weights then have error bars.",
+    )
+    tolerance: float = Field(
+        0.01, gt=0, lt=1, description="Half width of the confidence interval of alignments at which auto stops."
+    )
+    confidence: float = Field(0.95, gt=0, lt=1, description="Of each interval, so that at 0.95 one in twenty may miss.")
+
+    @field_validator("sample", mode="before")
+    @classmethod
+    def _rows_or_a_word(cls, value: Any) -> Any:
+        number = isinstance(value, int) and not isinstance(value, bool)
+        if value not in ("none", "auto") and not (number and value >= SMALLEST_SAMPLE):
+            raise ValueError(f"must be none, auto, or a whole number of rows from {SMALLEST_SAMPLE}, got {value!r}")
+        return value
+
+
 class BaselineConfig(Strict):
     """What most would use instead: scikit-learn's GridSearchCV over one Gaussian kernel, on the same trials."""
 
@@ -671,8 +806,15 @@ class CompareConfig(Strict):
         description="Of a tile's values; sums are always float64. float32 takes 0.6 of the time and gives about five "
         "digits of an alignment, fewer where a kernel is nearly constant.",
     )
-    predictor: PredictorName = Field(
-        "auto", description="Second stage; auto is svm for classification and krr for regression."
+    predictor: PredictorSetting = Field(
+        "auto",
+        description="Second stage: a name, or {name, landmarks, memory, sampling, loss, tolerance}. auto is the "
+        "learner's own, or svm for classification and krr for regression, and one that needs no matrix of all pairs of "
+        "training rows where that has no room.",
+    )
+    moments: MomentsConfig = Field(
+        default_factory=lambda: MomentsConfig.model_validate({}),
+        description="First stage: {sample, tolerance, confidence}; all rows by default.",
     )
     baseline: BaselineConfig | None = Field(
         None,
@@ -688,6 +830,26 @@ class CompareConfig(Strict):
     tracking: TrackingConfig = Field(
         default_factory=lambda: TrackingConfig.model_validate({}), description="Where evidence is kept."
     )
+
+    @model_serializer(mode="wrap")
+    def _without_exact_moments(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `moments` out where it is the default: what depends on a configuration is stored under its dump."""
+        data: dict[str, Any] = dump(self)
+        if self.moments == MomentsConfig.model_validate({}):
+            data.pop("moments", None)
+        return data
+
+    @property
+    def second_stage(self) -> PredictorConfig:
+        """The predictor with its options."""
+        if isinstance(self.predictor, PredictorConfig):
+            return self.predictor
+        return PredictorConfig.model_validate({"name": self.predictor})
+
+    @field_validator("predictor")
+    @classmethod
+    def _plain_where_it_can_be(cls, predictor: PredictorName | PredictorConfig) -> PredictorName | PredictorConfig:
+        return predictor.name if isinstance(predictor, PredictorConfig) and not predictor.options() else predictor
 
     @field_validator("kernels")
     @classmethod
@@ -711,6 +873,22 @@ class CompareConfig(Strict):
             raise ValueError(
                 "a learner is labelled GridSearchCV, the name of the baseline in reports; label it otherwise"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _something_tests(self) -> CompareConfig:
+        split = self.protocol.split
+        for dataset in self.datasets:
+            if dataset.test and split is None:
+                raise ValueError(
+                    f"data set {dataset.label}: 'test' says which rows test, and goes with 'protocol.split'; give the "
+                    "rows that train and validate there"
+                )
+            if not dataset.test and split is not None and split.test is None:
+                raise ValueError(
+                    f"protocol.split needs 'test', a number of rows, for data set {dataset.label}, which does not say "
+                    "with 'test' which rows test; give it in one of them"
+                )
         return self
 
     @field_validator("datasets")

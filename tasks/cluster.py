@@ -2,26 +2,52 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
+import tempfile
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from pathlib import Path
 from typing import Any, TypeVar
 
 import dask
+import numpy as np
 import psutil
 from dask.utils import format_bytes, parse_bytes
-from distributed import Client, KilledWorker, LocalCluster, as_completed
+from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster, as_completed
+from scipy import sparse
 
 from conf.errors import InputError
 from conf.schema import DaskConfig
+from kernels.families.base import Rows
+from kernels.workers import RowSource, SelectedRows, Step, Threads, Workers
+from tasks.row_files import RowFile
+from tasks.store import store_path
 
-ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": 1 << 28, "MALLOC_MMAP_THRESHOLD_": 1 << 28}
-"""Workers keep what they have freed: by Dask's default they give it back after each tile, and pay in page faults."""
+KEPT_BYTES, KEPT_SHARE = 1 << 28, 16
+"""Workers keep what they have freed, up to so many bytes and to this part of their memory.
+
+By Dask's default they give it back after each tile, and pay in page faults. Single arrays of a quarter of that and more
+are given back.
+"""
 
 TASKS_PER_WORKER = 8
 """At least that many a worker, so that none waits long for the last one."""
+
+SUMS_PER_WORKER = 4
+"""Into so many sums a worker the tasks of a total are gathered: enough to share out evenly, few enough to hold."""
+
+FAN_IN = 8
+"""Parts added by one task of the reduction."""
+
+SPAN_SHARE = 16
+"""A worker holds the rows of the two spans of a super-tile: each takes at most this part of its memory."""
 
 LOOPBACK = "127.0.0.1"
 """A Dask scheduler runs whatever it is sent, so a local one listens here alone."""
@@ -44,6 +70,9 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         self.config = config
         self._client: Client | None = None
         self._cluster: LocalCluster | None = None
+        self._memory: int | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._files = itertools.count()
 
     @property
     def in_process(self) -> bool:
@@ -86,42 +115,94 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         Raises
         ------
         InputError
-            A job ended its worker three times, which is how too little memory looks.
+            A job ended its worker again and again, which is how too little memory looks.
         """
         futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False)
-        try:
+        with self._finishing(futures, "a trial"):
             for future in as_completed(futures, loop=self.client.loop):
                 if future.status == "error":
                     break
                 advance(1 / len(jobs))
             results = self.client.gather(futures)
-        except KilledWorker:
-            raise InputError(
-                "a trial ended its worker process three times, probably for want of memory; set dask.memory higher, or "
-                "dask.workers to 1."
-            ) from None
-        finally:
-            self.client.cancel(futures)
         for _, caught in results:
             for category, text in caught:
                 warnings.warn(text, category, stacklevel=2)
         return [result for result, _ in results]
 
-    def super_tile(self, n_rows: int) -> int:
-        """Return the rows of the square of pairs of one task: at least eight tasks a worker, none above the setting."""
-        workers = max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
-        spans = math.ceil(math.sqrt(TASKS_PER_WORKER * 2 * workers))
-        return max(1, min(self.config.super_tile, -(-n_rows // spans)))
+    @contextmanager
+    def _finishing(self, futures: list[Future], what: str) -> Iterator[None]:
+        """Let go of futures at the end, and say in a sentence that workers ended, or took what they held with them."""
+        try:
+            yield
+        except (KilledWorker, CancelledError):
+            if self.client.status != "running":  # it is the scheduler that went
+                raise
+            raise InputError(
+                f"{what} ended its worker process, probably for want of memory; set dask.memory higher, or "
+                "dask.workers to 1."
+            ) from None
+        finally:
+            self.client.cancel(futures)
+
+    @property
+    def workers(self) -> Workers:
+        """Who does passes over rows: the Dask workers, or threads of this process where there are none."""
+        return Threads() if self.in_process else DaskWorkers(self)
+
+    @property
+    def n_workers(self) -> int:
+        """Worker processes: those of the local cluster, even while one is started anew, or those connected now."""
+        if self.config.scheduler is None:
+            return self._local_workers
+        return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
+
+    @property
+    def _local_workers(self) -> int:
+        return os.cpu_count() or 1 if self.config.workers is None else self.config.workers
+
+    def super_tile(self, n_rows: int, row_bytes: int = 0) -> int:
+        """Return the rows of the square of pairs of one task.
+
+        At least eight tasks a worker, none above the setting; rows of so many bytes leave a local worker most of its
+        memory.
+        """
+        spans = math.ceil(math.sqrt(TASKS_PER_WORKER * 2 * self.n_workers))
+        rows = min(self.config.super_tile, -(-n_rows // spans))
+        if self._memory is not None and row_bytes:
+            rows = min(rows, self._memory // SPAN_SHARE // row_bytes)
+        return max(1, rows)
+
+    def write_rows(self, rows: RowSource) -> RowFile:
+        """Write dense rows to a file of this run, which goes when nobody here refers to it any more.
+
+        Raises
+        ------
+        InputError
+            The disk does not take it.
+        """
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(dir=store_path("rows", ""), prefix="run-")
+        path = Path(self._folder.name) / f"{next(self._files)}.arrow"
+        try:
+            file = RowFile.write(path, rows)
+        except OSError as error:
+            raise InputError(
+                f"{path.parent}: {rows.shape[0]} rows for the workers cannot be written "
+                f"({error.strerror or type(error).__name__}); make room, or set dask.workers to 0."
+            ) from None
+        weakref.finalize(file, path.unlink, missing_ok=True)
+        return file
 
     def _connect(self) -> Client:
         if self.config.scheduler is not None:
             return self._connect_to(self.config.scheduler)
-        workers = self.config.workers or os.cpu_count() or 1
-        with dask.config.set({"distributed.nanny.pre-spawn-environ": ALLOCATOR | _one_thread()}):
+        workers, memory = self._local_workers, worker_memory(self.config.memory, self._local_workers)
+        self._memory = parse_bytes(memory)
+        with dask.config.set({"distributed.nanny.pre-spawn-environ": _allocator(self._memory) | _one_thread()}):
             self._cluster = LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
-                memory_limit=worker_memory(self.config.memory, workers),
+                memory_limit=memory,
                 host=LOOPBACK,
                 dashboard_address=f"{LOOPBACK}:0",
             )
@@ -150,6 +231,103 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             self._client.close()
         if self._cluster is not None:
             self._cluster.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the workers were sent: the future of it, and the value, whose files stay as long as it is referred to."""
+
+    future: Future
+    value: Any
+
+
+class DaskWorkers:
+    """Passes over rows by the workers of a pool.
+
+    Parameters
+    ----------
+    pool : DaskPool
+        With workers.
+    """
+
+    def __init__(self, pool: DaskPool) -> None:
+        self._pool = pool
+
+    def hold(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
+        """Return the rows, dense ones in a file that local workers read in runs.
+
+        Workers elsewhere, which do not see our files, and those that are given sparse rows hold all rows in memory.
+
+        Raises
+        ------
+        InputError
+            The disk does not take the file.
+        """
+        source = SelectedRows(X, np.arange(X.shape[0]) if rows is None else rows, origin)
+        if sparse.issparse(X) or not self._pool.local:
+            held: RowSource = source[:]
+            return held
+        return self._pool.write_rows(source)
+
+    def share(self, value: Any) -> Shared:
+        """Return the handle of a value that every worker is sent once."""
+        (future,) = self._pool.client.scatter([value], broadcast=True, hash=False)
+        return Shared(future, value)
+
+    def total(self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any]) -> Any:
+        """Return the sum; each worker adds up some tasks as it goes, so that few results are held.
+
+        Raises
+        ------
+        InputError
+            A task ended its worker.
+        """
+        n = min(len(tasks), SUMS_PER_WORKER * self._pool.n_workers)
+        return self.sum_over(step, shared, argument, [tasks[first::n] for first in range(n)])
+
+    def sum_over(
+        self,
+        step: Step,
+        shared: Shared,
+        argument: Any,
+        shares: Sequence[Sequence[Any]],
+        advance: Callable[[float], None] | None = None,
+    ) -> Any:
+        """Return the sum over tasks that are shared out already; `advance` adds up to one.
+
+        Shares are added by a tree whose shape depends on their number alone.
+
+        Raises
+        ------
+        InputError
+            As `total`.
+        """
+        client = self._pool.client
+        if argument is not None:
+            (argument,) = client.scatter([argument], broadcast=True, hash=False)
+        futures = client.map(_sum_of, shares, step=step, shared=shared.future, argument=argument, pure=False)
+        leaves, tree = futures, list(futures)
+        while len(futures) > 1:
+            groups = [futures[i : i + FAN_IN] for i in range(0, len(futures), FAN_IN)]
+            futures = [client.submit(_joined, *group, pure=False) for group in groups]
+            tree += futures
+        with self._pool._finishing(tree, "a pass over rows"):
+            if advance is not None:
+                for future in as_completed(leaves, loop=client.loop):
+                    if future.status != "finished":
+                        break
+                    advance(1 / len(leaves))
+            return futures[0].result()
+
+
+def _sum_of(tasks: Sequence[Any], step: Step, shared: Any, argument: Any) -> Any:
+    return Threads(1).total(step, shared, argument, tasks)
+
+
+def _joined(*parts: Any) -> Any:
+    return reduce(add, parts)
 
 
 def run_all(
@@ -176,6 +354,12 @@ def _with_warnings(run: Callable[[Job], Result], job: Job) -> tuple[Result, list
     with warnings.catch_warnings(record=True) as caught:
         result = run(job)
     return result, [(of.category, str(of.message)) for of in caught]
+
+
+def _allocator(memory: int) -> dict[str, int]:
+    """Return the settings of the C library for a worker of so much memory."""
+    kept = min(KEPT_BYTES, memory // KEPT_SHARE)
+    return {"MALLOC_TRIM_THRESHOLD_": kept, "MALLOC_MMAP_THRESHOLD_": kept // 4}
 
 
 def _one_thread() -> dict[str, int]:

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,16 @@ from kernels.families.base import Rows
 from kernels.targets import Task
 from tasks.locations import Location, failed_in_transfer, locate
 from tasks.openml import read_openml
-from tasks.readers import READERS, read_bundled
+from tasks.readers import READERS, read_bundled, read_held_out
 from tasks.store import atomic_path, store_path
 from tasks.synthetic import read_synthetic
 from tasks.text import select_ngrams
 
 FEW_VALUES = 20
 """A target of at most this many distinct whole numbers is taken for class labels unless the task is given."""
+
+BLOCK_BYTES = 16 << 20
+"""Size of the blocks in which checks and statistics go through dense rows."""
 
 NAMED = 5
 """How many columns an error sentence names before it only counts."""
@@ -63,6 +66,8 @@ class Dataset:
     features : tuple of str
     low, spread : ndarray of shape (d,) or None
         How the features were scaled; None where they are raw.
+    held_out : ndarray of bool of shape (n,) or None
+        Rows that test and do nothing else; None where the data set does not say.
     """
 
     X: Rows
@@ -70,6 +75,7 @@ class Dataset:
     features: tuple[str, ...]
     low: np.ndarray | None = None
     spread: np.ndarray | None = None
+    held_out: np.ndarray | None = None
 
     @property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
@@ -164,6 +170,7 @@ def load_source(
     else:
         location = source_location(config, data_dir)
         X, y, features = READERS[location.suffix](location, config, where)
+    held_out = read_held_out(location, config, where) if config.test else None
     if config.missing == "drop":
         y = _column_values(y)
         complete = _complete_rows(X) & _present(y)
@@ -171,20 +178,21 @@ def load_source(
             raise InputError(
                 f"{where}: no row is complete, so 'missing: drop' leaves none; leave columns out with 'drop'."
             )
-        X, y = X[np.flatnonzero(complete)], y[complete]
+        X, y = (X, y) if complete.all() else (X[np.flatnonzero(complete)], y[complete])
+        held_out = None if held_out is None else held_out[complete]
     if config.distinct:
         y = _column_values(y)
         first = _first_of_equals(X, y)
-        X, y = X[first], y[first]
+        X, y, held_out = X[first], y[first], None if held_out is None else held_out[first]
     if config.ngrams is not None:
         X, features = select_ngrams(X, features, config.ngrams)
     target = _target(y, config, where)
     _require_finite(X, features, where)
     if config.subsample is not None and config.subsample < len(target):
         rows = np.sort(np.random.default_rng(seed).choice(len(target), config.subsample, replace=False))
-        X, target = X[rows], target.take(rows)
+        X, target, held_out = X[rows], target.take(rows), None if held_out is None else held_out[rows]
     low, spread = _scaling(X, config.scale, where)
-    return Dataset(_scaled(X, low, spread), target, features, low, spread)
+    return Dataset(_scaled(X, low, spread), target, features, low, spread, held_out)
 
 
 def store_dataset(dataset: Dataset, name: str, source: str) -> DatasetRef:
@@ -209,6 +217,8 @@ def store_dataset(dataset: Dataset, name: str, source: str) -> DatasetRef:
             else:
                 np.save(folder / "X.npy", dataset.X, allow_pickle=False)
             np.save(folder / "y.npy", dataset.target.values, allow_pickle=False)
+            if dataset.held_out is not None:
+                np.save(folder / "held_out.npy", dataset.held_out, allow_pickle=False)
             if dataset.spread is not None:
                 np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
             about = {**asdict(ref), "features": dataset.features, "labels": dataset.target.labels}
@@ -228,18 +238,24 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     scaling = folder / "scaling.npy"
     low, spread = np.load(scaling, allow_pickle=False) if scaling.exists() else (None, None)
     target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
-    return Dataset(X, target, tuple(about["features"]), low, spread)
+    testing = folder / "held_out.npy"
+    held_out = np.load(testing, allow_pickle=False) if testing.exists() else None
+    return Dataset(X, target, tuple(about["features"]), low, spread, held_out)
 
 
 def dataset_digest(dataset: Dataset) -> str:
-    """Return the digest of the content of a data set: rows, target, names, scaling and task; not where it came from."""
+    """Return the digest of the content of a data set; not of where it came from.
+
+    Rows, target, names, scaling and task, and which rows test where the data set says so.
+    """
     X = dataset.X
     # The width of a CSR matrix's index integers is not content; writing and reading changes it.
     arrays = [X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)] if sparse.issparse(X) else [X]
     target = dataset.target
     about = [target.task, target.classes, target.labels, dataset.features, X.shape, bool(sparse.issparse(X))]
     sha = hashlib.sha256(json.dumps(about).encode())
-    for array in (*arrays, *dataset.scaling, target.values):
+    testing = [] if dataset.held_out is None else [dataset.held_out]
+    for array in (*arrays, *dataset.scaling, target.values, *testing):
         sha.update(str(array.dtype).encode())
         sha.update(np.ascontiguousarray(array).data)
     return sha.hexdigest()[:20]
@@ -301,7 +317,15 @@ def _complete_rows(X: Any) -> np.ndarray:
     if sparse.issparse(X):
         incomplete = np.unique(X.tocoo().row[~np.isfinite(X.tocoo().data)])
         return ~np.isin(np.arange(X.shape[0]), incomplete)
-    return np.asarray(np.isfinite(X).all(axis=1))
+    complete = [np.isfinite(X[run]).all(axis=1) for run in _runs(len(X), X.shape[1])]
+    return np.concatenate([np.empty(0, dtype=bool), *complete])
+
+
+def _runs(length: int, width: int) -> Iterator[slice]:
+    """Give the runs, of nearly equal length, of as many rows or columns, of that many numbers each, as a block has."""
+    pieces = max(1, -(-length * width * 8 // BLOCK_BYTES))
+    for i in range(pieces):
+        yield slice(length * i // pieces, length * (i + 1) // pieces)
 
 
 def _first_of_equals(X: Any, y: np.ndarray) -> np.ndarray:
@@ -336,7 +360,7 @@ def _require_finite(X: Any, features: tuple[str, ...], where: str) -> None:
         bad_entry = ~np.isfinite(X.data)
         bad = np.bincount(X.indices[bad_entry], minlength=X.shape[1]) if bad_entry.any() else np.zeros(X.shape[1], int)
     else:
-        bad = (~np.isfinite(X)).sum(axis=0)
+        bad = sum((~np.isfinite(X[run])).sum(axis=0) for run in _runs(len(X), X.shape[1]))
     columns = np.flatnonzero(bad)
     if len(columns):
         named = ", ".join(f"{features[c]} ({bad[c]})" for c in columns[:NAMED])
@@ -361,16 +385,27 @@ def _scaling(X: Any, scale: str, where: str) -> tuple[np.ndarray | None, np.ndar
     elif scale == "unit":
         low, spread = X.min(axis=0), np.ptp(X, axis=0)
     else:
-        low, spread = X.mean(axis=0), X.std(axis=0)
+        low, spread = X.mean(axis=0), _deviations(X)
     # A constant column has no spread; it becomes zero.
     return low, np.where(spread > 0, spread, 1.0)
 
 
+def _deviations(X: np.ndarray) -> np.ndarray:
+    """Return ``X.std(axis=0)``, to the last bit, without a second matrix of its size."""
+    d = X.shape[1]
+    pieces = min(max(1, d // 2), -(-X.nbytes // BLOCK_BYTES))  # two columns at least: of one, NumPy adds in pairs
+    cuts = [d * i // pieces for i in range(pieces + 1)]
+    return np.concatenate([X[:, start:stop].std(axis=0) for start, stop in itertools.pairwise(cuts)])
+
+
 def _scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
+    """Return scaled features; dense ones are scaled where they are."""
     if low is None or spread is None:
         return X
     if not sparse.issparse(X):
-        return (X - low) / spread
+        X -= low
+        X /= spread
+        return X
     return sparse.csr_matrix((X.data / spread[X.indices], X.indices, X.indptr), shape=X.shape)
 
 

@@ -4,18 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
+from dask.utils import parse_bytes
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from conf.errors import InputError
-from conf.schema import CompareConfig, LearnerConfig, grid_values
+from conf.schema import (
+    PREDICTOR_OPTIONS,
+    CompareConfig,
+    DirichletConfig,
+    FamilyConfig,
+    FeatureConfig,
+    GaussianConfig,
+    LaplacianConfig,
+    LearnerConfig,
+    PolynomialConfig,
+    ProtocolConfig,
+    grid_values,
+)
 from kernels import LEARNERS, NUMERICS_VERSION, resolve_predictor
+from kernels.predictors import PREDICTORS
+from kernels.predictors.choice import PredictorChoice, choose_predictor
+from kernels.workers import Threads, Workers
 from tasks.cluster import DaskPool, run_all
 from tasks.data import DatasetRef
 from tasks.gram import Advance, MomentsRef, planned_trials
@@ -24,6 +42,9 @@ from tasks.trials import TrialJob, run_trial
 
 PARALLEL_ROWS = 4096
 """Training rows up to which trials run side by side; larger factorisations use all cores of one process."""
+
+SIGNED = ("alignf-linear",)
+"""Learners whose weights may be negative."""
 
 COLUMNS = pa.schema(
     [
@@ -58,6 +79,13 @@ COLUMNS = pa.schema(
         ("objectives", pa.list_(pa.float64())),
         ("parameters", pa.list_(pa.list_(pa.float64()))),
         ("test_alignment", pa.float64()),
+        ("n_sampled", pa.int32()),
+        ("confidence", pa.float64()),
+        ("alignment_error", pa.float64()),
+        ("weights_error", pa.list_(pa.float64())),
+        ("alignment_bound", pa.float64()),
+        ("predictor_reason", pa.string()),
+        ("notes", pa.list_(pa.string())),
     ]
 )
 """One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
@@ -67,8 +95,14 @@ reports and `algorithm` that of the table; `params` is JSON. `alignment` is that
 rows, `test_alignment` on the test rows, at most a thousand of them. `candidate_errors` are validation errors, a row a
 combination of `tune`, along the grid. `parameters` holds the sigma of each base kernel that a continuous learner found.
 `certificate` is the relative residual of the measure beside it, null where nothing is iterated; for a learner that is
-solved for each Lambda all belong to the chosen one.
+solved for each Lambda all belong to the chosen one. Where base kernels were measured on a sample, `n_sampled` are its
+rows among those that train, `alignment_error` and `weights_error` half widths of intervals at `confidence`, and
+`alignment_bound` what Theorem 12 of JMLR 2012 gives in place of the former; all null where every row counts.
+`predictor_reason` says why ``auto`` took that predictor, and `notes` what the predictor has to say of its solution.
 """
+
+LATER = ("n_sampled", "confidence", "alignment_error", "weights_error", "alignment_bound", "predictor_reason", "notes")
+"""Columns that tables in the store may lack: they are null there, and no part of the store's keys."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +142,27 @@ _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
 """Types that a parameter may have for that of its default, and what a user calls them."""
 
 
-def predictor_for(config: CompareConfig, learner: LearnerConfig, ref: DatasetRef) -> str:
-    """Return the predictor of a learner on a data set.
+def predictor_for(
+    config: CompareConfig, learner: LearnerConfig, ref: DatasetRef, n_rows: int | None = None
+) -> PredictorChoice:
+    """Return the predictor of a learner on a data set, and why it is that one where the configuration names none.
+
+    Parameters
+    ----------
+    config : CompareConfig
+        With the predictor that is asked for.
+    learner : LearnerConfig
+        Whose own predictor goes before the task's.
+    ref : DatasetRef
+        The data set.
+    n_rows : int, optional
+        Training rows; those of a trial by default.
 
     Raises
     ------
     InputError
-        The learner or the configured predictor does not serve the data set's task.
+        The learner, the configured predictor or its loss does not serve the data set's task, or the learner takes no
+        sample.
     """
     row = LEARNERS[learner.name]
     if ref.task not in row.tasks:
@@ -122,12 +170,84 @@ def predictor_for(config: CompareConfig, learner: LearnerConfig, ref: DatasetRef
             f"data set {ref.name}: learner {learner.title} serves {' and '.join(row.tasks)}, and this is a {ref.task}; "
             "leave it out, or set the data set's task."
         )
-    # One that learns hypotheses brings its own predictor, whatever the configuration names.
-    named = "auto" if row.needs == "rows" else config.predictor
+    if row.needs == "rows":
+        if config.moments.sample != "none":
+            raise InputError(
+                f"learners: {learner.title} learns from all rows and not from a sample; leave it out, or set "
+                "'moments.sample: none'."
+            )
+        # It learns hypotheses and brings its own predictor, whatever the configuration names.
+        return PredictorChoice(resolve_predictor("auto", ref.task, row.predictor), "")
+    stage, outputs = config.second_stage, len(ref.classes) if len(ref.classes) > 2 else 1
     try:
-        return resolve_predictor(named, ref.task, row.predictor)
+        choice = choose_predictor(
+            stage.name,
+            ref.task,
+            row.predictor,
+            n_rows=n_rows or training_rows(config.protocol, ref.n_rows),
+            n_kernels=_n_kernels(config.kernels, ref.n_features),
+            n_features=ref.n_features,
+            n_columns=outputs * (len(grid_values(config.protocol.grid)) if n_rows is None else 1),
+            memory=predictor_memory(stage.memory),
+            power=any(setting.get("degree", row.params.get("degree", 1)) != 1 for setting in learner.settings()),
+            indefinite=learner.name in SIGNED,
+        )
     except ValueError as error:
         raise InputError(f"data set {ref.name}: {error}") from None
+    if choice.name == "nystrom" and ref.task == "regression" and stage.loss not in (None, "squared"):
+        raise InputError(
+            f"data set {ref.name}: predictor.loss {stage.loss} is for classification, and this is a regression; leave "
+            "it out."
+        )
+    return choice
+
+
+def predictor_options(config: CompareConfig, predictor: str) -> dict[str, Any]:
+    """Return the options that the configuration has for a predictor, with the budget and the seed it needs."""
+    stage = config.second_stage
+    options = {key: value for key, value in stage.options().items() if predictor in PREDICTOR_OPTIONS[key]}
+    if "landmarks" in options:
+        options.pop("memory", None)
+    elif predictor == "nystrom":
+        options["memory"] = predictor_memory(stage.memory)
+    return options | ({"seed": config.protocol.seed} if PREDICTORS[predictor].by_rows else {})
+
+
+def _n_kernels(configs: Sequence[FamilyConfig], n_features: int) -> int:
+    """Return the number of base kernels; one for matrices on disk, which are looked up."""
+    n = 0
+    for config in configs:
+        if isinstance(config, GaussianConfig | LaplacianConfig):
+            n += len(config.bandwidths())
+        elif isinstance(config, PolynomialConfig):
+            n += len(config.degrees)
+        elif isinstance(config, DirichletConfig):
+            n += len(grid_values(config.frequencies))
+        elif isinstance(config, FeatureConfig):
+            n += n_features if config.columns is None else len(config.columns)
+        else:
+            n += 1
+    return n
+
+
+@cache
+def predictor_memory(setting: str | None) -> int:
+    """Return how many bytes a predictor may take: as set, or half of what is free, asked once a process.
+
+    Half of what is free is rounded down to a power of two, so that the same command mostly finds the same, and with it
+    results in the store.
+    """
+    if setting is None:
+        return 1 << int(psutil.virtual_memory().available // 2).bit_length() - 1
+    return int(parse_bytes(setting))
+
+
+def training_rows(protocol: ProtocolConfig, n_rows: int) -> int:
+    """Return how many rows train in a trial."""
+    if protocol.split is not None:
+        return protocol.split.train
+    assert protocol.folds is not None  # the schema has one of both
+    return n_rows * (protocol.folds - 2) // protocol.folds
 
 
 @task(task_run_name="evaluate {learner.title} on {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
@@ -141,35 +261,43 @@ def evaluate_learner(
 ) -> FoldsRef:
     """Learn weights and measure the test error in every trial, unless the store has the result.
 
-    Trials run side by side on the workers of this machine, where they are small enough to leave each one core.
+    Trials run side by side on the workers of this machine, where they are small enough to leave each one core. Larger
+    ones run here one after the other, and those of predictors that go over the rows again and again have the workers do
+    the passes.
     """
-    predictor, protocol = predictor_for(config, learner, ref), config.protocol
+    choice, protocol = predictor_for(config, learner, ref), config.protocol
+    predictor, options = choice.name, predictor_options(config, choice.name)
     grid = grid_values(protocol.grid)
     once = [protocol.choose.once] if protocol.choose is not None else []
     key = digest(
-        NUMERICS_VERSION, COLUMNS.names, ref.name, [m.key for m in moments], learner.model_dump_json(),
-        config.normalise, predictor, grid, *once,
+        NUMERICS_VERSION, [name for name in COLUMNS.names if name not in LATER], ref.name, [m.key for m in moments],
+        learner.model_dump_json(), config.normalise, predictor, grid, *once, *([options] if options else []),
     )  # fmt: skip
     path = store_path("folds", key, ".parquet")
     result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
     log = get_run_logger()
+    if choice.reason:
+        log.info("%s, %s: %s", ref.name, learner.title, choice.reason)
     if path.exists():
         log.info("%s, %s: fold results %s are in the store", ref.name, learner.title, key)
         advance(1.0)
         return result
     jobs = [
-        TrialJob(ref, of, trial, config.kernels, learner, config.normalise, predictor, tuple(grid))
+        TrialJob(ref, of, trial, config.kernels, learner, config.normalise, predictor, tuple(grid), options=options)
         for of in moments
         for trial in planned_trials(protocol)
     ]
+    run = partial(run_trial, workers=_workers_for(predictor, training_rows(protocol, ref.n_rows), pool))
     rows = []
     if any(once):
-        rows = run_jobs(run_trial, jobs[:1], ref, config, pool, lambda share: advance(share / len(jobs)))
+        rows = run_jobs(run, jobs[:1], ref, config, pool, lambda share: advance(share / len(jobs)))
         chosen = tuple(tuple(errors) for errors in rows[0]["candidate_errors"])
         jobs = [replace(job, chosen=chosen) for job in jobs]
     left = len(jobs) - len(rows)
-    rows += run_jobs(run_trial, jobs[len(rows) :], ref, config, pool, lambda share: advance(share * left / len(jobs)))
-    write_fold_table(path, rows)
+    rows += run_jobs(run, jobs[len(rows) :], ref, config, pool, lambda share: advance(share * left / len(jobs)))
+    write_fold_table(path, [row | {"predictor_reason": choice.reason or None} for row in rows])
+    for note in dict.fromkeys(note for row in rows for note in row["notes"] or ()):
+        log.info("%s, %s: %s", ref.name, learner.title, note)
     edges = sum(row["grid_edge"] for row in rows)
     log.info("%s, %s: %s %.4f", ref.name, learner.title, rows[0]["metric"], np.mean([row["error"] for row in rows]))
     if edges:
@@ -178,6 +306,15 @@ def evaluate_learner(
             ref.name, learner.title, edges, len(rows), "folds" if protocol.split is None else "repeats",
         )  # fmt: skip
     return result
+
+
+def _workers_for(predictor: str, n_train: int, pool: DaskPool) -> Workers | None:
+    """Return who does a predictor's passes over that many training rows; None for the threads of where it is fitted."""
+    if not PREDICTORS[predictor].by_rows:
+        return None
+    if n_train <= PARALLEL_ROWS:
+        return Threads(1) if pool.local else None
+    return pool.workers
 
 
 Job = TypeVar("Job")
@@ -192,11 +329,7 @@ def run_jobs(
     advance: Advance,
 ) -> list[dict[str, Any]]:
     """Return the rows of some trials of a data set, in their order; `advance` adds up to one."""
-    protocol = config.protocol
-    if protocol.split is not None:
-        n_train = protocol.split.train
-    else:
-        n_train = ref.n_rows * (protocol.folds - 2) // protocol.folds  # type: ignore[operator]
+    n_train = training_rows(config.protocol, ref.n_rows)
     return run_all(run, jobs, advance, pool if n_train <= PARALLEL_ROWS else None)
 
 

@@ -65,7 +65,7 @@ def track_model(
         "task": ref.task,
         "learner": choice.learner.title,
         "algorithm": choice.learner.name,
-        "predictor": choice.predictor,
+        "predictor": about["predictor"],
         "metric": about["metric"],
         "n_kernels": kernel.family.n_kernels,
         "n_rows": ref.n_rows,
@@ -74,7 +74,13 @@ def track_model(
         "seed": config.protocol.seed,
         **{f"param.{key}": value for key, value in choice.learner.params.items()},
     }
-    log_run(run, metrics, params, {"model": name}, [ref])
+    of_a_sample = about.get("sampling", {})
+    if of_a_sample:
+        params |= {"sampled_rows": of_a_sample["n_rows"], "confidence": of_a_sample["confidence"]}
+    if of_a_sample.get("alignment_error") is not None:
+        metrics["alignment_error"] = of_a_sample["alignment_error"]
+    reason = {"predictor_reason": about["predictor_reason"]} if "predictor_reason" in about else {}
+    log_run(run, metrics, params, {"model": name, **reason}, [ref])
     newest = newest_version(name)
     if newest is not None and newest.digest == file_digest(path):
         version = newest
@@ -98,7 +104,7 @@ def track_model(
 
 def _in_one_line(choice: Choice, about: dict[str, object]) -> str:
     return (
-        f"{choice.learner.title} with {choice.predictor}, Lambda = {choice.regularisation:g}, on "
+        f"{choice.learner.title} with {about['predictor']}, Lambda = {choice.regularisation:g}, on "
         f"{about['n_rows']:,} rows of {about['dataset']}: expected {about['metric']} {about['test_error']:.4g}, "
         f"alignment {about['alignment']:.3f}."
     )

@@ -125,6 +125,7 @@ def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, Compar
             "make them again with 'learnkernels gram', or correct 'path' or the data set."
         )
     positions = np.arange(ref.n_rows, dtype=np.float64)[:, None]
-    rows = Dataset(positions, load_dataset(ref).target, (f"row in store {store.spec.id}",))
+    given = load_dataset(ref)
+    rows = Dataset(positions, given.target, (f"row in store {store.spec.id}",), held_out=given.held_out)
     local = PrecomputedConfig(family="precomputed", path=str(store.path))
     return store_dataset(rows, ref.name, ref.source), config.model_copy(update={"kernels": (local,)})

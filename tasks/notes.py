@@ -28,9 +28,11 @@ the start page: the experiment, and the first link above. Colour = learner.
 | `test_error` | misclassified share, or root mean squared error, on rows that nothing was learned or chosen from |
 | `relative_error` | that over the error of the best constant: 1 has learned nothing; one axis for all data sets |
 | `alignment` | centered alignment of the learned kernel with the target on its training rows, from 0 to 1 |
+| `alignment_error` | where base kernels were measured on a sample: half the width of the interval of the alignment on \
+all training rows, at the `confidence` of the run |
 | `certificate` | how far a learner stopped from its optimum (KKT residual or duality gap, relative), the largest over \
 trials; none where there is a formula |
-| `weight/k000` ... | share of each base kernel |
+| `weight/k000` ... | share of each base kernel; `weight_error/k000` ... its half width, from a sample |
 | `fold/...` | the same, trial by trial |
 | `objective`, `found/...` | objective after each iteration; sigma and share of kernels that were searched |
 

@@ -22,7 +22,7 @@ from tasks.statistics import corrected_p, paired_p, share_of_test
 from tasks.store import atomic_path
 
 OF_THE_RECIPE = ("target", "positive", "task", "drop", "scale", "missing", "distinct", "ngrams", "bytes")
-"""What of a data set's configuration belongs to a recipe; the rest, `path` and `where`, says which rows there are."""
+"""What of a data set's configuration belongs to a recipe; `path`, `where` and `test` say which rows there are."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,8 @@ def recipe(config: CompareConfig) -> dict[str, Any]:
     data = config.datasets[0]
     return {
         "learner": config.learners[0].model_dump(mode="json", exclude={"label"}),
-        "predictor": config.predictor,
+        "predictor": config.second_stage.model_dump(mode="json"),
+        "moments": config.moments.model_dump(mode="json"),
         "normalise": config.normalise,
         "kernels": [family.model_dump(mode="json") for family in config.kernels],
         "data": data.model_dump(mode="json", include=set(OF_THE_RECIPE)),

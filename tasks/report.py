@@ -43,14 +43,35 @@ MLFLOW_HINT = (
     "links lead to `learnkernels ui`, or to the server of MLFLOW_TRACKING_URI."
 )
 
+OF_A_SAMPLE = ("n_sampled", "confidence", "alignment_error", "alignment_bound")
+"""Columns of a fold table that say how far numbers from a sample can be off."""
+
+BARS: dict[str, Any] = {"fmt": "none", "elinewidth": 1.2, "zorder": 1}
+"""How intervals are drawn: behind the dots."""
+
 PANELS_A_ROW = 3
 """Data sets side by side in a figure."""
 
 INLINE_BYTES = 400_000
 """Largest figure that is put into a Prefect artifact; a larger one is in MLflow and in the results folder alone."""
 
+SAMPLED = (
+    "Base kernels were measured on a sample of the training rows; predictors learn from all of these. *Sampling error* "
+    "is half the width of the interval in which the alignment on all training rows lies with that confidence, and "
+    "*largest of a share* that of a weight, over the sum of all: means over {trials}. The ± beside an alignment is "
+    "something else, its deviation over {trials}. *Theorem 12* is the bound of JMLR 2012 in place of the sampling "
+    "error, for any distribution; above one it says nothing. A learner without a sampling error has solved for its "
+    "weights on the rows of the sample alone."
+)
+
 SHOWN_FOUND = 6
 """Base kernels listed of those that a continuous learner found."""
+
+ROUNDING = 1e-9
+"""Half width that is none."""
+
+SHOWN_NOTES = 2
+"""Sentences of a predictor in the report: one that is fitted for each Lambda has some for each."""
 
 SHOWN_KERNELS = 24
 """Base kernels listed in the report; all are in `folds.parquet`."""
@@ -73,7 +94,9 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
 
     Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
     best constant, `p_better_than_unif` and `p_better_than_grid_search` of paired one-sided t-tests over folds, `best`
-    on its data set. With a split, a repeat takes the place of a fold.
+    on its data set. With a split, a repeat takes the place of a fold. Where base kernels were measured on a sample,
+    `alignment_error` and `shares_error` are mean half widths of the intervals at `confidence`, `alignment_bound` is the
+    mean of Theorem 12, and `n_sampled` and `n_train` are mean numbers of rows.
 
     References
     ----------
@@ -110,6 +133,10 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
                 "certificate_tolerance": first["certificate_tolerance"],
                 "iterations": group["iterations"].median(),
                 "weights": _mean_shares(group),
+                "n_train": group["n_train"].mean(),
+                **{key: group[key].mean() if key in group else np.nan for key in OF_A_SAMPLE},
+                "shares_error": _mean_share_errors(group),
+                "predictor_reason": _reason(group),
             }
         )
     summary = pd.DataFrame(rows)
@@ -123,6 +150,25 @@ def _mean_shares(group: pd.DataFrame) -> list[float]:
         return []
     weights = np.stack(group["weights"].to_list())
     return [float(share) for share in (weights / np.abs(weights).sum(axis=1, keepdims=True)).mean(axis=0)]
+
+
+def _mean_share_errors(group: pd.DataFrame) -> list[float]:
+    """Return the mean half width of each weight over the sum of their sizes; none where every row counts."""
+    if not _sampled(group) or group["weights_error"].isna().any():
+        return []
+    each = [errors / np.abs(w).sum() for w, errors in zip(group["weights"], group["weights_error"], strict=True)]
+    return [float(error) for error in np.minimum(np.mean(each, axis=0), 1.0)]
+
+
+def _sampled(table: pd.DataFrame) -> bool:
+    """Return whether a table of trials, or of results, has some whose base kernels were measured on a sample."""
+    return "n_sampled" in table and bool(table["n_sampled"].notna().any())
+
+
+def _reason(group: pd.DataFrame) -> str:
+    """Return why the predictor was taken; nothing where it was named."""
+    first = group["predictor_reason"].iloc[0] if "predictor_reason" in group else None
+    return "" if pd.isna(first) else str(first)
 
 
 def verdicts(summary: pd.DataFrame) -> list[str]:
@@ -172,6 +218,7 @@ def short_p(p: float) -> str:
 
 def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the table that people see in the terminal, in Prefect and in the report."""
+    of_a_sample = _sampled(summary)
     return [
         {
             "dataset": row.dataset,
@@ -179,12 +226,33 @@ def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
             "test error": mean_and_sd(row.error_mean, row.error_sd),
             "alignment": "" if _missing(row.alignment_mean) else f"{row.alignment_mean:.3f}"
             + ("" if _missing(row.alignment_sd) else f" ± {row.alignment_sd:.3f}"),
+            **({"sampling error": sampling_error(row)} if of_a_sample else {}),
             "p vs unif": "" if _missing(row.p_better_than_unif) or row.algorithm == BASELINE
             else short_p(row.p_better_than_unif),
             "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}",
         }
         for row in summary.itertuples()
     ]  # fmt: skip
+
+
+def sampling_error(row: Any) -> str:
+    """Return how far an alignment from a sample can be off, and what sample that is; nothing where every row counts."""
+    if _missing(row.n_sampled):
+        return ""
+    of = f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
+    if _missing(row.alignment_error):
+        return of
+    return f"{half_width(row.alignment_error)} ({100 * row.confidence:g} %, {of})"
+
+
+def half_width(value: float) -> str:
+    """Return half the width of an interval for people, rounded up: three decimals, or two digits where it is less."""
+    if not np.isfinite(value):
+        return "± unknown"
+    if value < ROUNDING:
+        return f"± {0:.3f}"
+    digits = 3 if value >= 0.001 else int(1 - np.floor(np.log10(value)))
+    return f"± {np.ceil(value * 10**digits - ROUNDING) / 10**digits:.{digits}f}"
 
 
 def _missing(value: float | None) -> bool:
@@ -225,8 +293,44 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
             mean = means.iloc[0]
             style: dict[str, Any] = {"color": color, "marker": markers[c % len(markers)]}
             axis.scatter(of["alignment"], of["error"], s=18, alpha=0.35, **style)
+            if _sampled(of):
+                axis.errorbar(of["alignment"], of["error"], xerr=of["alignment_error"], **BARS, color=color, alpha=0.35)
+                axis.errorbar(
+                    [mean.alignment_mean],
+                    [mean.error_mean],
+                    xerr=[mean.alignment_error],
+                    **BARS,
+                    color="black",
+                    capsize=4,
+                )
             axis.scatter(mean.alignment_mean, mean.error_mean, s=90, edgecolor="black", label=learner, **style)
             axis.set(xlabel="centered alignment (training rows)", ylabel=f"test error ({mean.metric})")
+    add_legend(figure, axes)
+    return figure
+
+
+def shares_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure | None:
+    """Return the figure of mean shares with their sampling errors, a panel a data set, a colour a learner.
+
+    None where nothing was sampled, or no learner weighs given base kernels.
+    """
+    shown = summary[[len(errors) > 0 for errors in summary["shares_error"]]]
+    if shown.empty:
+        return None
+    figure, axes = panels(list(shown["dataset"].unique()))
+    colors = colors_of(summary)
+    for axis, (dataset, group) in zip(axes, shown.groupby("dataset", sort=False), strict=True):
+        of = folds[(folds["dataset"] == dataset) & (folds["learner"] == group["learner"].iloc[0])]
+        names, places = of["kernels"].iloc[0], _largest_shares(group)
+        for i, row in enumerate(group.itertuples()):
+            beside = (i - (len(group) - 1) / 2) * 0.8 / len(group)
+            axis.errorbar(
+                np.arange(len(places)) + beside, np.asarray(row.weights)[places],
+                yerr=np.asarray(row.shares_error)[places], fmt="o", ms=4, capsize=2, color=colors[row.learner],
+                label=row.learner,
+            )  # fmt: skip
+        axis.set_xticks(np.arange(len(places)), [names[k] for k in places], rotation=60, ha="right", fontsize=8)
+        axis.set_ylabel("share of the weight")
     add_legend(figure, axes)
     return figure
 
@@ -292,6 +396,17 @@ def markdown_report(
             CERTIFICATES.format(trials=trials),
             "",
         ]
+    if sampled := _sampling_table(summary):
+        lines += ["## What the sample leaves open", "", *markdown_table(sampled), "", SAMPLED.format(trials=trials), ""]
+    if chosen := _predictor_lines(summary, folds):
+        lines += [
+            "## Predictors",
+            "",
+            "What they say of the first trial; all of it is in `folds.parquet`.",
+            "",
+            *chosen,
+            "",
+        ]
     if found := _found_table(folds):
         lines += ["## Base kernels found", "", *markdown_table(found), ""]
     for dataset, group in summary.groupby("dataset", sort=False):
@@ -316,9 +431,10 @@ def _reading(config: CompareConfig) -> str:
     alignment = " Alignment is that of the learned kernel on its training rows."
     if split is not None:
         times = "Means ± standard deviations over" if protocol.repeats > 1 else "Of"
+        test = "all that their data set holds out" if split.test is None else f"{split.test}"
         return (
             f"{times} {protocol.repeats} {'repeats' if protocol.repeats > 1 else 'draw'} (seed {protocol.seed}); each "
-            f"draws {split.train} rows to train, {_chosen_by(protocol)} and {split.test} to test. p: "
+            f"draws {split.train} rows to train, {_chosen_by(protocol)} and {test} to test. p: "
             "paired one-sided t-test over repeats; repeats draw from the same rows, so take it as a guide." + alignment
         )
     return (
@@ -351,6 +467,41 @@ def _certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
         for row in summary.itertuples()
         if not _missing(row.certificate)
     ]
+
+
+def _sampling_table(summary: pd.DataFrame) -> list[dict[str, str]]:
+    """Return one row a (data set, learner) whose base kernels were measured on a sample."""
+    return [
+        {
+            "dataset": row.dataset,
+            "learner": row.learner,
+            "rows": f"{row.n_sampled:,.0f} of {row.n_train:,.0f}",
+            "alignment": f"{row.alignment_mean:.3f}",
+            "sampling error": "" if _missing(row.alignment_error) else half_width(row.alignment_error),
+            "confidence": f"{100 * row.confidence:g} %",
+            "largest of a share": half_width(max(row.shares_error)) if len(row.shares_error) else "",
+            "Theorem 12": "" if _missing(row.alignment_bound) else f"± {row.alignment_bound:.2g}",
+        }
+        for row in summary.itertuples()
+        if not _missing(row.n_sampled)
+    ]
+
+
+def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
+    """Return a line a (data set, learner) whose predictor has something to say: why it was taken, how it was solved."""
+    lines = []
+    for row in summary.itertuples() if "notes" in folds else ():
+        of = folds[(folds["dataset"] == row.dataset) & (folds["learner"] == row.learner)]
+        notes = of["notes"].iloc[0]
+        if notes is not None and len(notes):
+            said = [*([row.predictor_reason] if row.predictor_reason else []), *notes[:SHOWN_NOTES]]
+            lines.append(f"- {row.dataset}, {row.learner}: {row.predictor}. {' '.join(map(as_sentence, said))}")
+    return lines
+
+
+def as_sentence(text: str) -> str:
+    """Return words as a sentence."""
+    return f"{text[0].upper()}{text[1:].rstrip('.')}."
 
 
 def _found(folds: pd.DataFrame) -> bool:
@@ -415,13 +566,21 @@ def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | Non
 
 def _share_table(group: pd.DataFrame, names: Sequence[str]) -> list[dict[str, str]]:
     """Return one row a base kernel, one column a learner; of many kernels those with the largest share."""
-    shares = np.stack(group["weights"].to_list(), axis=1)
-    shown = np.sort(np.argsort(-shares.max(axis=1), kind="stable")[:SHOWN_KERNELS])
     return [
         {"base kernel": names[k]}
-        | {learner: f"{share:.3f}" for learner, share in zip(group["learner"], row, strict=True)}
-        for k, row in zip(shown, shares[shown], strict=True)
+        | {
+            row.learner: f"{row.weights[k]:.3f}"
+            + (f" {half_width(row.shares_error[k])}" if len(row.shares_error) else "")
+            for row in group.itertuples()
+        }
+        for k in _largest_shares(group)
     ]
+
+
+def _largest_shares(group: pd.DataFrame) -> np.ndarray:
+    """Return the positions, ascending, of the base kernels that are shown."""
+    shares = np.stack(group["weights"].to_list(), axis=1)
+    return np.sort(np.argsort(-shares.max(axis=1), kind="stable")[:SHOWN_KERNELS])
 
 
 def markdown_table(rows: list[dict[str, str]]) -> list[str]:
@@ -457,6 +616,7 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
         figures = {
             "alignment_vs_error": alignment_figure(folds, summary),
             "convergence": convergence_figure(folds, colors_of(summary)),
+            "kernel_shares": shares_figure(folds, summary),
             "found_kernels": found_figure(folds, colors_of(summary)),
         }
         for name, figure in figures.items():
@@ -474,7 +634,8 @@ def _publish(config: CompareConfig, folds: pd.DataFrame, summary: pd.DataFrame, 
         display_table(summary),
         key="comparison",
         description=f"**{config.name}**: test error and alignment, mean ± standard deviation; `*` lowest error of the "
-        f"data set. Test error: {measures(summary)}.",
+        f"data set. Test error: {measures(summary)}."
+        + (" Sampling error: how far the alignment of a sample can be off." if _sampled(summary) else ""),
     )
     create_markdown_artifact(
         markdown_report(config, folds, summary, links, _inline(alignment_figure(folds, summary))),

@@ -19,7 +19,7 @@ DISTANCE = 1.75
 """Of the mean of each class of `relevance` from zero."""
 
 Drawn = tuple[np.ndarray, np.ndarray]
-"""X (m, d), labels of minus and plus one (m,)."""
+"""X (m, d), and labels of minus and plus one or numbers (m,)."""
 
 
 def three_sines(rng: np.random.Generator, rows: int = 2000) -> Drawn:
@@ -57,12 +57,31 @@ def relevances(gamma: float, features: int) -> np.ndarray:
     return (np.arange(1, features + 1) / features) ** gamma
 
 
-SYNTHETIC: dict[str, Callable[..., Drawn]] = {"three_sines": three_sines, "relevance": relevance}
+def friedman(rng: np.random.Generator, rows: int = 2000, irrelevant: int = 15) -> Drawn:
+    r"""Return rows of a unit cube, of whose features five matter, and numbers with noise of deviation one.
+
+    .. math:: y(x) = 10 \sin(\pi x_1 x_2) + 20 (x_3 - 1/2)^2 + 10 x_4 + 5 x_5 + N(0, 1)
+
+    References
+    ----------
+    Friedman (1991), Multivariate Adaptive Regression Splines, Annals of Statistics 19:1-67, section 4.3.
+    """
+    X = rng.random((rows, 5 + irrelevant))
+    y = 10 * np.sin(np.pi * X[:, 0] * X[:, 1]) + 20 * (X[:, 2] - 0.5) ** 2 + 10 * X[:, 3] + 5 * X[:, 4]
+    return X, y + rng.standard_normal(rows)
+
+
+SYNTHETIC: dict[str, Callable[..., Drawn]] = {
+    "three_sines": three_sines,
+    "relevance": relevance,
+    "friedman": friedman,
+}
 
 _LEAST: dict[str, tuple[bool, float, str]] = {
     "rows": (True, FEWEST_ROWS, f"a whole number of at least {FEWEST_ROWS}"),
     "features": (True, 1, "a whole number of at least 1"),
     "gamma": (False, 0.0, "a number of at least 0"),
+    "irrelevant": (True, 0, "a whole number of at least 0"),
 }
 """Whether a parameter is a whole number, its least value, and what a user calls that."""
 
@@ -70,7 +89,7 @@ _LEAST: dict[str, tuple[bool, float, str]] = {
 def read_synthetic(
     name: str, params: Mapping[str, Any], seed: int, drop: tuple[str, ...], where: str
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Return rows, labels of minus and plus one and the names of the features, x1 to xd, of a synthetic data set.
+    """Return rows, labels of minus and plus one or numbers, and the features' names, x1 to xd, of a synthetic data set.
 
     Raises
     ------

@@ -31,7 +31,7 @@ from conf.errors import InputError
 from conf.schema import CompareConfig, TrackingConfig, grid_values
 from tasks.data import DatasetRef
 from tasks.environment import without_passwords
-from tasks.evaluation import FoldsRef
+from tasks.evaluation import FoldsRef, predictor_options
 from tasks.gram import planned_trials
 from tasks.notes import experiment_note, result_note, run_note, sweep_note
 from tasks.report import display_table, read_folds, summarise, verdicts
@@ -204,6 +204,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     summary = summarise(table)
     row, (shown,) = summary.iloc[0], display_table(summary)
     aligned = f", alignment {shown['alignment']}" if shown["alignment"] else ""
+    aligned += f", sampling error {shown['sampling error']}" if shown.get("sampling error") else ""
     what = f"{folds.learner} with {folds.predictor} on {ref.name}: {row.metric} {shown['test error']}{aligned}."
     run = client.create_run(
         sweep.experiment_id,
@@ -215,6 +216,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
             "prefect.flow_run_id": sweep.flow_run_id,
             "dataset_digest": ref.digest,
             "mlflow.runColor": _colors(config)[folds.learner],
+            **({"predictor_reason": row.predictor_reason} if row.predictor_reason else {}),
             NOTE: result_note(sweep.experiment_id, what, sweep.run_id, f"sweep {run_id}", sweep.flow_run_url),
             **config.tracking.tags,
         },
@@ -266,8 +268,22 @@ def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: Folds
         **drawn,
         "repeats": protocol.repeats,
         "seed": protocol.seed,
+        **_sample_params(config, row),
+        **{f"predictor.{key}": value for key, value in predictor_options(config, row.predictor).items()},
         **tuned_by,
         **{f"param.{name}": value for name, value in settings.items()},
+    }
+
+
+def _sample_params(config: CompareConfig, row: pd.Series) -> dict[str, object]:
+    """Return what a result says of the sample that base kernels were measured on; nothing where every row counts."""
+    if np.isnan(row.n_sampled):
+        return {}
+    return {
+        "sampled_rows": round(row.n_sampled),
+        "sampled_of": round(row.n_train),
+        "sample": config.moments.sample,
+        "confidence": row.confidence,
     }
 
 
@@ -279,12 +295,15 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
         "relative_error": row.relative_error,
         "alignment": row.alignment_mean,
         "alignment_sd": row.alignment_sd,
+        "alignment_error": row.alignment_error,
+        "alignment_bound": row.alignment_bound,
         "test_alignment": row.test_alignment_mean,
         "seconds_weights": row.seconds_weights,
         "seconds_fit": row.seconds_fit,
         "certificate": row.certificate,
         "iterations": row.iterations,
         **{f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:100])},
+        **{f"weight_error/k{k:03d}": error for k, error in enumerate(row.shares_error[:100])},
     }
     metrics = [Metric(key, float(f"{value:.7g}"), now, 0) for key, value in once.items()]  # as many digits as a column
     for fold in table.itertuples():

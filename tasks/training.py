@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -14,15 +14,18 @@ from prefect.cache_policies import NO_CACHE
 
 from conf.errors import InputError
 from conf.schema import CompareConfig, LearnerConfig, PrecomputedConfig, grid_values
-from kernels import LEARNERS, NUMERICS_VERSION, LearnedKernel, Moments, gram_moments, learn_path
+from kernels import LEARNERS, NUMERICS_VERSION, LearnedKernel, Moments, learn_path
 from kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from kernels.model import Model, load_model, save_model
+from kernels.predictors import PREDICTORS
+from kernels.sampled_moments import Sampling
+from kernels.workers import Workers
 from tasks.cluster import DaskPool
 from tasks.data import Dataset, DatasetRef, load_dataset
-from tasks.evaluation import FoldsRef
+from tasks.evaluation import PARALLEL_ROWS, FoldsRef, predictor_for, predictor_options
 from tasks.families import build_family
-from tasks.gram import PRECISIONS, Advance, MomentsRef, dask_mapper, load_moments
-from tasks.report import link_list, read_folds, summarise
+from tasks.gram import Advance, MomentsRef, fold_seed, load_moments, measure_moments
+from tasks.report import as_sentence, half_width, link_list, read_folds, summarise
 from tasks.store import atomic_path, digest, store_path
 
 LIBRARIES = ("learnkernels", "numpy", "scipy", "scikit-learn")
@@ -182,8 +185,15 @@ def fit_on_all_rows(
     """Learn the chosen kernel and its predictor on every row, unless the store has that model.
 
     The statistics of all rows are those of all folds together, so a cross-validation leaves nothing more to compute.
+    Where the predictor is ``auto``, all rows may ask for another one than those of a trial.
     """
-    dataset = load_dataset(ref)
+    log, dataset = get_run_logger(), load_dataset(ref)
+    predictor = predictor_for(config, choice.learner, ref, ref.n_rows)
+    options = predictor_options(config, predictor.name)
+    if predictor.name != choice.predictor:
+        log.warning(
+            "%s: %s chose Lambda in the trials, and all rows take %s", ref.name, choice.predictor, predictor.reason
+        )
     recipe = config.model_copy(update={"learners": (choice.learner,)})
     about: dict[str, Any] = {
         "name": config.name,
@@ -191,9 +201,11 @@ def fit_on_all_rows(
         "digest": ref.digest,
         "task": ref.task,
         "target": config.datasets[0].target,
-        "drop": [*config.datasets[0].drop, *config.datasets[0].where],
+        "drop": [*config.datasets[0].drop, *config.datasets[0].where, *config.datasets[0].test],
         "n_rows": ref.n_rows,
-        "predictor": choice.predictor,
+        "predictor": predictor.name,
+        **({"predictor_options": options} if options else {}),
+        **({"predictor_reason": predictor.reason} if options and predictor.reason else {}),
         "regularisation": choice.regularisation,
         "validation_error": choice.validation_error,
         **choice.about,
@@ -202,11 +214,13 @@ def fit_on_all_rows(
     }
     path = store_path("models", digest(NUMERICS_VERSION, moments.key, about), ".npz")
     if path.exists():
-        get_run_logger().info("%s: the model is in the store", ref.name)
+        log.info("%s: the model is in the store", ref.name)
         advance(1.0)
         return ModelRef(str(path), dict(load_model(path).about))
-    statistics = _moments_of_all_rows(dataset, moments, config, pool)
     try:
+        statistics = _moments_of_all_rows(
+            dataset, moments, config, pool, lambda said: log.info("%s: %s", ref.name, said)
+        )
         (kernel,) = learn_path(
             choice.learner.name,
             build_family(config.kernels, dataset.features),
@@ -217,48 +231,81 @@ def fit_on_all_rows(
             normalise=config.normalise,
             **choice.learner.params,
         )
+    except InputError:
+        raise
     except ValueError as error:
         raise InputError(f"data set {ref.name}: learner {choice.learner.title}: {error}") from None
     low, spread = dataset.scaling
     about["alignment"] = kernel.alignment
-    model = Model(_fitted(kernel, dataset, choice, config), dataset.features, low, spread, about)
+    if (sampling := kernel.sampling) is not None and sampling.n_rows < sampling.of_rows:
+        about["sampling"] = _sampling_numbers(sampling)
+    workers = pool.workers if PREDICTORS[predictor.name].by_rows and ref.n_rows > PARALLEL_ROWS else None
+    estimator = _fitted(kernel, dataset, choice, config, predictor.name, options, workers)
+    model = Model(estimator, dataset.features, low, spread, about)
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         save_model(model, file)
     advance(1.0)
     return ModelRef(str(path), about)
 
 
-def _moments_of_all_rows(dataset: Dataset, ref: MomentsRef, config: CompareConfig, pool: DaskPool) -> Moments:
+def _moments_of_all_rows(
+    dataset: Dataset, ref: MomentsRef, config: CompareConfig, pool: DaskPool, tell: Callable[[str], object]
+) -> Moments:
     if config.protocol.split is None:
         return load_moments(ref)[0]
-    return gram_moments(
+    return measure_moments(
         build_family(config.kernels, dataset.features),
         dataset.X,
         dataset.target.Y,
-        dtype=PRECISIONS[config.precision],
-        keep_origin=any(LEARNERS[learner.name].needs == "uncentered moments" for learner in config.learners),
-        mapper=dask_mapper(pool, lambda share: None),
+        None,
+        config,
+        fold_seed(config.protocol.seed, ref.repeat),
+        pool,
+        lambda share: None,
+        tell,
     )
 
 
+def _sampling_numbers(sampling: Sampling) -> dict[str, Any]:
+    """Return what a model says of the sample that its kernel was learned on; None for what is not known."""
+    numbers = {
+        "n_rows": sampling.n_rows,
+        "of_rows": sampling.of_rows,
+        "confidence": sampling.confidence,
+        "alignment_error": sampling.alignment,
+        "weights_error": None if sampling.weights is None else sampling.weights.tolist(),
+        "alignment_bound": sampling.bound,
+    }
+    return {key: value if value is None or np.isfinite(value).all() else None for key, value in numbers.items()}
+
+
 def _fitted(
-    kernel: LearnedKernel, dataset: Dataset, choice: Choice, config: CompareConfig
+    kernel: LearnedKernel,
+    dataset: Dataset,
+    choice: Choice,
+    config: CompareConfig,
+    predictor: str,
+    options: dict[str, Any],
+    workers: Workers | None,
 ) -> KernelLearningClassifier | KernelLearningRegressor:
-    """Return the estimator of a learned kernel, with its predictor."""
-    y, learner, Lambda = dataset.target.given[kernel.rows], choice.learner, choice.regularisation
+    """Return the estimator of a learned kernel, with its predictor on all rows."""
+    learner, Lambda = choice.learner, choice.regularisation
     family = None if LEARNERS[learner.name].needs == "continuous" else kernel.family
+    estimator: KernelLearningClassifier | KernelLearningRegressor
+    shared: dict[str, Any] = {
+        "learner_params": learner.params,
+        "normalise": config.normalise,
+        "predictor": predictor,
+        "predictor_params": options or None,
+    }
     if dataset.target.task == "regression":
-        return KernelLearningRegressor(
-            family, learner.name, 1 / Lambda, learner_params=learner.params, normalise=config.normalise
-        ).fit_kernel(kernel, y)
-    return KernelLearningClassifier(
-        family,
-        learner.name,
-        Lambda,
-        predictor=choice.predictor,
-        learner_params=learner.params,
-        normalise=config.normalise,
-    ).fit_kernel(kernel, y)
+        estimator = KernelLearningRegressor(family, learner.name, 1 / Lambda, **shared)
+    else:
+        estimator = KernelLearningClassifier(family, learner.name, Lambda, **shared)
+    given = dataset.target.given
+    if len(kernel.rows) < len(given):
+        return estimator.fit_kernel(kernel, given, X=dataset.X, workers=workers)
+    return estimator.fit_kernel(kernel, given[kernel.rows], workers=workers)
 
 
 def recipe_of(model: Model, name: str) -> CompareConfig:
@@ -279,6 +326,17 @@ def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
     return pd.DataFrame(X * spread + low, columns=list(dataset.features))
 
 
+def _of_a_sample(about: Mapping[str, Any]) -> str:
+    """Return how far the alignment can be off and what sample says so, for a sentence; nothing where all rows count."""
+    if "sampling" not in about:
+        return ""
+    of = about["sampling"]
+    error = (
+        "" if of["alignment_error"] is None else f" {half_width(of['alignment_error'])} at {100 * of['confidence']:g} %"
+    )
+    return f"{error}, from {of['n_rows']:,} of {of['of_rows']:,} rows"
+
+
 def describe_training(choice: Choice, model: ModelRef, name: str, version: int, links: Mapping[str, str]) -> str:
     """Return the report of a training."""
     about = model.about
@@ -288,11 +346,12 @@ def describe_training(choice: Choice, model: ModelRef, name: str, version: int, 
     lines = [
         f"# {name} version {version}",
         "",
-        f"`{choice.learner.title}` with `{choice.predictor}`, Lambda = {choice.regularisation:g}, learned on all "
+        f"`{choice.learner.title}` with `{about['predictor']}`, Lambda = {choice.regularisation:g}, learned on all "
         f"{about['n_rows']:,} rows of {about['dataset']}. Expected {about['metric']} on new rows: "
         f"{about['test_error']:.4g}{sd}, the mean over the test folds of the protocol. Alignment with the target: "
-        f"{about['alignment']:.3f}.",
+        f"{about['alignment']:.3f}{_of_a_sample(about)}.",
         "",
+        *([as_sentence(about["predictor_reason"]), ""] if about.get("predictor_reason") else []),
         *(f"| {' | '.join(line)} |" for line in table),
         "",
         "`*` lowest mean validation error: this learner, its parameters and Lambda were taken.",

@@ -28,6 +28,8 @@ from kernels import (
 from kernels.families.base import Rows
 from kernels.normalisation import Normalisation
 from kernels.protocol import Hypotheses, Selection, inner_trials, outcome, select_by_cross_validation
+from kernels.sampled_moments import SampledMoments
+from kernels.workers import Workers
 from tasks.data import Dataset, DatasetRef, load_dataset
 from tasks.families import build_family
 from tasks.gram import MomentsRef, load_moments
@@ -54,6 +56,8 @@ class TrialJob:
         Values of Lambda.
     chosen : tuple of tuple of float or None
         Validation errors that have chosen already, in another repeat; a row a combination of `tune`, along the grid.
+    options : dict
+        Of the predictor.
     """
 
     ref: DatasetRef
@@ -65,6 +69,7 @@ class TrialJob:
     predictor: str
     grid: tuple[float, ...]
     chosen: tuple[tuple[float, ...], ...] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -80,8 +85,15 @@ class _Clock:
         return time.perf_counter() - self.started - self.weights
 
 
-def run_trial(job: TrialJob) -> dict[str, Any]:
+def run_trial(job: TrialJob, workers: Workers | None = None) -> dict[str, Any]:
     """Return the row of the fold table of one trial.
+
+    Parameters
+    ----------
+    job : TrialJob
+        The trial.
+    workers : Workers, optional
+        Who does the predictor's passes over the training rows; threads of this process by default.
 
     Raises
     ------
@@ -89,51 +101,52 @@ def run_trial(job: TrialJob) -> dict[str, Any]:
         The learner cannot be used on these rows, in the words of the data set and the learner.
     """
     try:
-        return _run_trial(job)
+        return _run_trial(job, workers)
     except InputError:
         raise
     except ValueError as error:
         raise InputError(f"data set {job.ref.name}: learner {job.learner.title}: {error}") from None
 
 
-def _run_trial(job: TrialJob) -> dict[str, Any]:
+def _run_trial(job: TrialJob, workers: Workers | None) -> dict[str, Any]:
     dataset = load_dataset(job.ref)
     family = build_family(job.kernels, dataset.features)
     moments, folds = load_moments(job.moments)
     settings, clock = job.learner.settings(), _Clock()
     X, target, trial = dataset.X, dataset.target, job.trial
-    training = moments.restrict(trial.training)
+    measured, training = _measured_on(moments, folds, trial)
+
+    def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
+        return KernelPredictors(
+            kernels, target, job.predictor, grid, X=X, training=rows, options=job.options, workers=workers
+        )
 
     def fitted(
-        of: Moments, settings: Sequence[dict[str, Any]], grid: Sequence[float]
+        of: Moments, rows: np.ndarray, settings: Sequence[dict[str, Any]], grid: Sequence[float]
     ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, Hypotheses]]:
         started = time.perf_counter()
         learned = [learn(job.learner.name, family, X, of, target, grid, job.normalise, setting) for setting in settings]
         clock.weights += time.perf_counter() - started
-        return [
-            (one, one if isinstance(one, KernelEnsemble) else KernelPredictors(one, target, job.predictor, grid))
-            for one in learned
-        ]
+        return [(one, one if isinstance(one, KernelEnsemble) else predictors(one, rows, grid)) for one in learned]
 
     if trial.validation is None:
 
         def fits() -> Iterator[tuple[Trial, list[Hypotheses]]]:
             for inner in inner_trials(trial):
-                yield inner, [of for _, of in fitted(moments.restrict(inner.training), settings, job.grid)]
+                yield inner, [of for _, of in fitted(*_measured_on(moments, folds, inner), settings, job.grid)]
 
         if job.chosen is None:
             selection = select_by_cross_validation(fits(), X, target, folds)
         else:
             selection = Selection.of(np.array(job.chosen), job.grid)
-        ((learned, hypotheses),) = fitted(training, [settings[selection.candidate]], [selection.regularisation])
-        result = outcome(hypotheses, 0, selection, X, target, training.rows, folds, trial)
+        chosen = [settings[selection.candidate]]
+        ((learned, hypotheses),) = fitted(measured, training, chosen, [selection.regularisation])
+        result = outcome(hypotheses, 0, selection, X, target, training, folds, trial)
         position = 0
     else:
-        candidates = fitted(training, settings, job.grid)
-        result = evaluate(
-            [of for _, of in candidates], X, target, training.rows, folds, trial, by=job.learner.tune_by
-        )  # fmt: skip
-        learned, position = candidates[result.candidate][0], result.position
+        candidates = fitted(measured, training, settings, job.grid)
+        result = evaluate([of for _, of in candidates], X, target, training, folds, trial, by=job.learner.tune_by)
+        (learned, hypotheses), position = candidates[result.candidate], result.position
     return {
         **trial_columns(job.ref, dataset, job.moments, trial, result),
         "learner": job.learner.title,
@@ -143,8 +156,17 @@ def _run_trial(job: TrialJob) -> dict[str, Any]:
         "seconds_weights": clock.weights,
         "seconds_fit": clock.others,
         **_learned_columns(learned, family, position),
+        "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
         "test_alignment": _test_alignment(learned, position, X, target, np.flatnonzero(folds == trial.test)),
     }
+
+
+def _measured_on(moments: Moments, folds: np.ndarray, trial: Trial) -> tuple[Moments, np.ndarray]:
+    """Return the moments of a trial's training folds, and the positions of all their rows."""
+    training = moments.restrict(trial.training)
+    if isinstance(training, SampledMoments):
+        return training, np.flatnonzero(np.isin(folds, trial.training))
+    return training, training.rows
 
 
 def _test_alignment(
@@ -220,5 +242,13 @@ def _learned_columns(
             "certificate_tolerance": kernel.certificate.tolerance,
             "iterations": kernel.certificate.iterations,
             "objectives": list(kernel.certificate.objectives),
+        }
+    if (sampling := kernel.sampling) is not None and sampling.n_rows < sampling.of_rows:
+        columns |= {
+            "n_sampled": sampling.n_rows,
+            "confidence": sampling.confidence,
+            "alignment_error": sampling.alignment,
+            "weights_error": None if sampling.weights is None else sampling.weights.tolist(),
+            "alignment_bound": sampling.bound,
         }
     return columns

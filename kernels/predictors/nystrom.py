@@ -223,7 +223,7 @@ def _refining_pays(on: KernelOnRows, subspace: Subspace, n_columns: int) -> bool
     """
     (M, r), d = subspace.basis.shape, on.n_features
     value = 40 + 2 * d + 10 * subspace.kernel.family.n_kernels
-    refining = min(on.n_rows, REFINING_ROWS * M) * (value + 3 * r) * M + 10 * r**3
+    refining = min(on.n_rows, REFINING_ROWS * M) * (value + 3 * r) * M + 15 * r**3
     return refining < SAVED_ITERATIONS * on.n_rows * M * (value + 4 * n_columns)
 
 

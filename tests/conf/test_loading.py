@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from pathlib import Path
 
@@ -169,6 +171,11 @@ def test_parameters_of_a_learner_are_numbers_where_they_look_like_some(conf: Pat
         "datasets.0={source: file, path: x.csv, where: {a: 1, b: [x, 2.5], c: true}, bytes: image}",
         "datasets.0={source: file, path: x.csv, ngrams: {column: t, counts: n, size: 2, most_frequent: 9}}",
         "datasets.0={source: file, path: x.csv, ngrams: {column: [t, u], size: [1, 2], constant: true}}",
+        "predictor={name: nystrom, memory: 2 GiB, sampling: leverage, loss: hinge}",
+        "predictor={memory: 1000000000, tolerance: 1e-6}",
+        "moments={sample: auto, tolerance: 0.005}",
+        "moments={sample: 4096, confidence: 0.99}",
+        "moments.confidence=0.9",
     ],
 )
 def test_a_configuration_survives_its_own_dump(conf: Path, change: str):
@@ -176,6 +183,22 @@ def test_a_configuration_survives_its_own_dump(conf: Path, change: str):
     assert CompareConfig.model_validate_json(config.model_dump_json()) == config
     for by_alias in (False, True):
         assert CompareConfig.model_validate(config.model_dump(mode="json", by_alias=by_alias)) == config
+
+
+def test_defaults_leave_dumps_and_the_digests_made_of_them_as_they_were(conf: Path):
+    """What is stored under them is found again: a plain predictor is its name, and exact moments are not mentioned."""
+    plain = load_config(conf, ["predictor=krr"])
+    assert load_config(conf, ["predictor={name: krr}", "moments={sample: none}"]) == plain
+    assert plain.model_dump(mode="json")["predictor"] == "krr"
+    assert "moments" not in plain.model_dump(mode="json", by_alias=True)
+    text = json.dumps(plain.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
+    assert hashlib.sha256(text.encode()).hexdigest()[:20] == "ded5adb580a0a9a7adca"
+
+
+def test_the_second_stage_has_the_options_that_are_given(conf: Path):
+    stage = load_config(conf, ["predictor={name: nystrom, landmarks: 500, loss: squared}"]).second_stage
+    assert (stage.name, stage.options()) == ("nystrom", {"landmarks": 500, "loss": "squared"})
+    assert load_config(conf).second_stage.options() == {}
 
 
 def test_configurations_are_frozen(conf: Path):
@@ -258,7 +281,15 @@ def test_every_key_is_described():
         ("protocol.folds=null", "protocol: 'folds' is null and there is no 'split'; give one of them"),
         ("protocol.split={train: 1, validation: 9, test: 9}", "protocol.split.train: .* than or equal to 2, got 1"),
         ("protocol.split={train: 2.5, validation: 9, test: 9}", "protocol.split.train: .* valid integer"),
-        ("protocol.split={train: 9, validation: 9}", "protocol.split.test: is required and missing"),
+        (
+            "datasets.0={source: file, path: a.csv, test: {part: x}}",
+            "data set a: 'test' says which rows test, and goes with 'protocol.split'",
+        ),
+        ("datasets.0.test={part: x}", "'test' goes with source 'file', got source 'sklearn'; leave it out"),
+        (
+            "protocol.split={train: 9, validation: 9}",
+            "protocol.split needs 'test', a number of rows, for data set diabetes",
+        ),
         (
             "datasets.0={source: synthetic, name: sines}",
             "source 'synthetic' needs 'name', one of: three_sines, relevance",
@@ -338,6 +369,29 @@ def test_every_key_is_described():
         ("kernels.0={family: polynomial}", "kernels.0.degrees: is required and missing"),
         ("kernels.0={gammas: [1]}", "kernels.0: needs 'family', one of"),
         ("predictor=svr", "predictor: 'svr' is not valid, did you mean 'svm'"),
+        ("predictor={name: nystorm}", "predictor.name: 'nystorm' is not valid, did you mean 'nystrom'"),
+        ("predictor={name: nystrom, landmark: 50}", "predictor: unknown key 'landmark'; did you mean 'landmarks'"),
+        ("predictor={name: nystrom, landmarks: 9}", "predictor.landmarks: .* greater than or equal to 10, got 9"),
+        ("predictor={name: nystrom, tolerance: 0}", "predictor.tolerance: .* greater than 0, got 0"),
+        (
+            "predictor={name: nystrom, memory: 2 GBX}",
+            "predictor.memory: must be a size such as 2GB or 512MiB, got '2 GBX'",
+        ),
+        ("predictor={memory: 0GB}", "predictor.memory: must be a size such as 2GB or 512MiB, got '0GB'"),
+        ("predictor={name: nystrom, landmarks: 50, memory: 2GB}", "predictor: 'landmarks' and 'memory'.* exclude each"),
+        (
+            "predictor={name: svm, loss: hinge}",
+            "predictor: 'loss' goes with predictor auto or nystrom, got svm; leave it",
+        ),
+        ("predictor={name: krr-cg, landmarks: 50}", "'landmarks' goes with predictor auto or nystrom, got krr-cg"),
+        (
+            "predictor={name: krr, tolerance: 1e-3}",
+            "'tolerance' goes with predictor auto or krr-cg or nystrom, got krr",
+        ),
+        ("moments.sample=some", "moments.sample: must be none, auto, or a whole number of rows from 256, got 'some'"),
+        ("moments.sample=255", "moments.sample: must be none, auto, or a whole number of rows from 256, got 255"),
+        ("moments.tolerance=1", "moments.tolerance: .* less than 1, got 1"),
+        ("moments={sampel: 300}", "moments: unknown key 'sampel'; did you mean 'sample'"),
         ("protocol.folds=2", "protocol.folds: Input should be greater than or equal to 3, got 2"),
         ("protocol.grid=[2, 1]", "the grid must ascend without repetition"),
         ("datasets.0.name=foo", "needs 'name', one of: breast_cancer, diabetes"),

@@ -1,18 +1,27 @@
-"""Independent jobs on the workers of a pool: order, warnings, errors."""
+"""Independent jobs and passes over rows on the workers of a pool: order, sums, memory, warnings, errors."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import dask
+import numpy as np
 import pytest
+from dask.utils import parse_bytes
+from scipy import sparse
 
 from conf.errors import InputError
 from conf.schema import DaskConfig
-from tasks.cluster import DaskPool
+from kernels import LinearFamily, RowBlocks
+from kernels.workers import Threads, Workers, spans
+from tasks.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
+from tasks.gram import dask_mapper
+from tasks.row_files import RowFile
 
 
 @pytest.fixture(scope="module")
@@ -61,13 +70,115 @@ def test_an_error_of_a_worker_is_raised_here_as_it_was(pool: DaskPool):
         pool.map(refuse, [1, 2, 3, 4], lambda share: None)
 
 
-def test_a_job_that_ends_its_worker_is_one_sentence():
+def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
+    sentence = r"ended its worker process, .* set dask\.memory higher"
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),  # three by default, and seconds each
         DaskPool(DaskConfig(workers=1)) as pool,
-        pytest.raises(InputError, match=r"ended its worker process .* set dask\.memory higher"),
     ):
-        pool.map(die, [0, 1], lambda share: None)
+        with pytest.raises(InputError, match=f"^a pass over rows {sentence}"):
+            pool.workers.total(die_at, pool.workers.share(None), 3, range(5))
+        assert pool.workers.total(die_at, pool.workers.share(None), 9, range(5)) == 10
+        with pytest.raises(InputError, match=f"^a trial {sentence}"):
+            pool.map(die, [0, 1], lambda share: None)
+
+
+# Passes over rows -----------------------------------------------------------------------------------------------------
+
+
+def products(shared: tuple[object, float], V: np.ndarray, rows: tuple[int, int]) -> np.ndarray:
+    """Scale X' X V, over some rows."""
+    X, scale = shared
+    run = X[slice(*rows)]
+    return np.asarray(run.T @ (run @ V)) * scale
+
+
+def die_at(shared: object, argument: int, task: int) -> int:
+    return die(1) if task == argument else task
+
+
+def rows_of(kind: str) -> object:
+    X = np.random.default_rng(0).normal(size=(90, 5))
+    return sparse.csr_matrix(np.where(X > 0.5, X, 0.0)) if kind == "sparse" else X.astype(kind)
+
+
+@pytest.mark.parametrize("kind", ["float64", "float32", "sparse"])
+@pytest.mark.parametrize("where", ["local", "elsewhere"])
+def test_totals_of_workers_are_those_of_threads(pool: DaskPool, kind: str, where: str):
+    X, V = rows_of(kind), np.random.default_rng(1).normal(size=(5, 2))
+    origin = np.zeros(5) if kind == "sparse" else np.full(5, 0.5)
+    rows = np.random.default_rng(2).permutation(90)[:70]
+
+    def totals(workers: Workers) -> list[np.ndarray]:
+        held = workers.hold(X, rows, origin)
+        assert held.shape == (70, 5)
+        shared = workers.share((held, 2.0))
+        return [workers.total(products, shared, V * factor, spans(70, 3)) for factor in (1.0, -3.0)]
+
+    with DaskPool(DaskConfig(scheduler=pool.client.scheduler.address)) as other:
+        there = totals((pool if where == "local" else other).workers)
+    here = totals(Threads(1))
+    # Sums of 70 rows in another order; rows of float32 are moved in float64 by threads and rounded in a file.
+    np.testing.assert_allclose(there, here, rtol=1e-5 if kind == "float32" else 1e-13)
+
+
+def test_a_pool_without_workers_has_threads():
+    with DaskPool(DaskConfig(workers=0)) as pool:
+        assert isinstance(pool.workers, Threads)
+
+
+def test_hundreds_of_totals_leave_nothing_behind_and_files_go_with_their_rows(pool: DaskPool):
+    workers = pool.workers
+    assert isinstance(workers, DaskWorkers)
+    held = workers.hold(rows_of("float64"), None, np.zeros(5))
+    assert isinstance(held, RowFile)
+    path = Path(held.path)
+    shared = workers.share((held, 1.0))
+    del held
+    many = [(row, row + 1) for row in range(90)]
+    assert len(many) > SUMS_PER_WORKER * pool.n_workers
+    first = workers.total(products, shared, np.eye(5), many)
+    for _ in range(30):
+        np.testing.assert_array_equal(workers.total(products, shared, np.eye(5), many), first)
+    gc.collect()
+    assert list(pool.client.futures) == [shared.future.key]
+    assert path.exists()
+    del shared
+    gc.collect()
+    assert not path.exists()
+
+
+def test_a_full_disk_is_one_sentence(pool: DaskPool, monkeypatch: pytest.MonkeyPatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RowFile, "write", full)
+    with pytest.raises(InputError, match=r"90 rows .* cannot be written \(No space left on device\); make"):
+        pool.workers.hold(rows_of("float64"), None, np.zeros(5))
+
+
+def test_a_pass_over_rows_of_more_than_the_memory_of_a_worker(tmp_path: Path):
+    limit, m, d = "400MiB", 400, 132_000
+    X = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float64, (m, d))
+    (tmp_path / "X.npy").unlink()  # pytest would keep it
+    for start, stop in spans(m, 50):
+        X[start:stop] = np.random.default_rng(start).random((stop - start, d)) - 0.5
+    assert X.nbytes > parse_bytes(limit)
+    Y, groups = np.random.default_rng(1).normal(size=(m, 1)), np.arange(m) * 2 // m
+    blocks = RowBlocks.of(groups, 16)
+    with DaskPool(DaskConfig(workers=2, memory=limit)) as pool:
+        before = pool.client.run(os.getpid)
+        mapper = dask_mapper(pool, lambda share: None)
+        assert mapper is not None
+        part = mapper(LinearFamily(), X, Y, blocks, np.zeros(1))
+        assert pool.client.run(os.getpid) == before  # none was ended for want of memory
+    K, of = X @ X.T, np.eye(2)[groups]
+    # Rounding of sums of m^2 terms, of which each is one of d.
+    np.testing.assert_allclose(part.products[:, :, 0, 0], of.T @ K**2 @ of, rtol=1e-12)
+    np.testing.assert_allclose(part.target_products[:, :, 0], of.T @ (K * (Y @ Y.T)) @ of, atol=1e-7)
+    np.testing.assert_allclose(part.traces[:, 0], np.diag(K) @ of, rtol=1e-12)
+    sums = [[part.row_sums[block, group][0] for block in range(len(blocks))] for group in range(2)]
+    np.testing.assert_allclose([np.concatenate(of_group) for of_group in sums], (K @ of).T, atol=1e-8)
 
 
 def test_which_pools_have_workers_that_see_our_files():

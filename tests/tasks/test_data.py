@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 
 from conf.errors import InputError
 from conf.schema import DatasetConfig
-from tasks.data import dataset_digest, load_dataset, load_source, store_dataset
+from tasks.data import _deviations, dataset_digest, load_dataset, load_source, store_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -287,6 +289,43 @@ def test_where_may_choose_among_the_classes_and_leaves_out_what_is_missing(frame
     np.testing.assert_array_equal(dataset.X, frame.loc[kept, ["a", "b", "c"]].to_numpy(float))
 
 
+@pytest.mark.parametrize("ending", [".parquet", ".csv"])
+def test_rows_that_test_are_marked_and_follow_the_others(frame: pd.DataFrame, tmp_path: Path, ending: str):
+    frame["part"] = np.where(np.arange(30) % 3 == 0, "test", "train")
+    frame.loc[[4, 9], "c"] = np.nan
+    frame.loc[20] = frame.loc[10]
+    write(frame, tmp_path / f"data{ending}")
+    given = config(f"data{ending}", test={"part": "test"}, where={"b": [0, 1, 2, 3]}, missing="drop", distinct=True)
+    dataset = load_source(given, str(tmp_path))
+    kept = frame[frame["b"] < 4].dropna().drop_duplicates()
+    assert dataset.features == ("a", "c")
+    assert dataset.held_out is not None
+    np.testing.assert_array_equal(dataset.held_out, kept["part"] == "test")
+    ref = store_dataset(dataset, "marked", "here")
+    np.testing.assert_array_equal(load_dataset(ref).held_out, dataset.held_out)  # type: ignore[arg-type]
+    assert dataset_digest(dataset) != dataset_digest(replace(dataset, held_out=None))
+    some = load_source(given.model_copy(update={"subsample": 12}), str(tmp_path))
+    where = [int(np.flatnonzero((row == dataset.X).all(axis=1))[0]) for row in some.X]
+    np.testing.assert_array_equal(some.held_out, dataset.held_out[where])
+
+
+@pytest.mark.parametrize(
+    ("test", "sentence"),
+    [
+        ({"part": "tset"}, "no row has 'tset' in column 'part' of 'test'; it holds 'test', 'train'"),
+        ({"part": ["test", "train"]}, "every row has the values of 'test', so none is left to learn from"),
+        ({"prat": "test"}, "test 'prat' is not a column of data.parquet"),
+    ],
+)
+def test_marks_that_no_split_could_use_are_refused(
+    frame: pd.DataFrame, tmp_path: Path, test: dict[str, object], sentence: str
+):
+    frame["part"] = np.where(np.arange(30) % 3 == 0, "test", "train")
+    write(frame, tmp_path / "data.parquet")
+    with pytest.raises(InputError, match=sentence):
+        load_source(config("data.parquet", test=test), str(tmp_path))
+
+
 def test_where_reads_dictionaries_as_what_they_hold(frame: pd.DataFrame, tmp_path: Path):
     names = [f"part {i}" for i in range(128)]  # as many as an int8 has codes for, and one more for what is missing
     frame["part"] = pd.Categorical.from_codes([-1, *range(99, 128)], names)
@@ -416,3 +455,53 @@ def test_real_ionosphere_file(shared_data: Path):
     dataset = load_source(config("ionosphere.parquet", positive="g", task="regression"), str(shared_data))
     assert dataset.X.shape == (351, 34)
     assert dataset.target.values.sum() == 225 - 126
+
+
+# Memory ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".csv"])
+def test_runs_of_rows_and_blocks_give_the_same_digest_as_all_at_once(
+    frame: pd.DataFrame, tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+):
+    frame.loc[[3, 17, 22], "a"] = np.nan
+    frame["part"] = ["one", "two", "three"] * 10
+    frame["raw"] = frame["b"].astype(str)
+    write(frame, tmp_path / f"data{ending}")
+    if ending == ".parquet":
+        frame.to_parquet(tmp_path / "data.parquet", row_group_size=11)
+    of = config(f"data{ending}", where={"part": ["one", "three"]}, drop=["raw"], missing="drop", scale="standard")
+    whole = load_source(of, str(tmp_path))
+    monkeypatch.setattr("tasks.readers.BATCH_BYTES", 7 * 6 * 8)
+    monkeypatch.setattr("tasks.data.BLOCK_BYTES", 64)
+    pieces = load_source(of, str(tmp_path))
+    kept = frame[frame["part"] != "two"].dropna()
+    expected = np.ascontiguousarray(kept[["a", "b", "c"]].to_numpy(float))
+    np.testing.assert_array_equal(pieces.X, (expected - expected.mean(axis=0)) / expected.std(axis=0))
+    assert dataset_digest(pieces) == dataset_digest(whole)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("d", [1, 2, 3, 17, 64])
+def test_deviations_by_blocks_are_those_of_numpy_to_the_last_bit(d: int, order: str, monkeypatch: pytest.MonkeyPatch):
+    X = np.random.default_rng(d).normal(size=(3000, d)) * np.logspace(-5, 5, d)
+    X = np.asarray(X + 3.0, order=order)
+    monkeypatch.setattr("tasks.data.BLOCK_BYTES", 1 << 10)
+    np.testing.assert_array_equal(_deviations(X), X.std(axis=0))
+
+
+@pytest.mark.parametrize("scale", ["unit", "standard"])
+def test_no_second_matrix_is_made_of_a_table(tmp_path: Path, scale: str, monkeypatch: pytest.MonkeyPatch):
+    X = np.random.default_rng(0).normal(size=(20_000, 50))
+    write(pd.DataFrame(X).rename(columns=str).assign(target=X[:, 0] > 0), tmp_path / "data.parquet")
+    monkeypatch.setattr("tasks.readers.BATCH_BYTES", 1 << 18)
+    monkeypatch.setattr("tasks.data.BLOCK_BYTES", 1 << 18)
+    of = config("data.parquet", scale=scale)
+    before = pa.total_allocated_bytes()
+    tracemalloc.start()
+    dataset = load_source(of, str(tmp_path))
+    store_dataset(dataset, "data", "here")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1.5 * X.nbytes
+    assert pa.total_allocated_bytes() - before < 0.1 * X.nbytes

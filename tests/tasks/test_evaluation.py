@@ -1,26 +1,37 @@
-"""Which predictor a learner is evaluated with."""
+"""Which predictor a learner is evaluated with, and under which name its results are stored."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import psutil
 import pytest
 
 from conf.errors import InputError
 from conf.schema import CompareConfig
 from tasks.data import DatasetRef
-from tasks.evaluation import predictor_for
+from tasks.evaluation import COLUMNS, LATER, predictor_for, predictor_memory, predictor_options
+from tasks.store import digest
 
 
-def chosen(learner: str, predictor: str, task: str = "classification") -> str:
-    config = CompareConfig.model_validate(
-        {
-            "name": "small",
-            "datasets": [{"source": "sklearn", "name": "wine"}],
-            "kernels": [{"family": "linear"}],
-            "learners": [learner],
-            "predictor": predictor,
-        }
-    )
-    return predictor_for(config, config.learners[0], DatasetRef("wine", "d", "p", task, "s", 178, 13))
+def config(learner: str = "alignf", predictor: Any = "auto", **keys: Any) -> CompareConfig:
+    data = {
+        "name": "small",
+        "datasets": [{"source": "sklearn", "name": "wine"}],
+        "kernels": [{"family": "linear"}],
+        "learners": [learner],
+        "predictor": predictor,
+    }
+    return CompareConfig.model_validate(data | keys)
+
+
+def rows(task: str = "classification", n_rows: int = 178) -> DatasetRef:
+    return DatasetRef("wine", "d", "p", task, "s", n_rows, 13)
+
+
+def chosen(learner: str, predictor: Any, task: str = "classification") -> str:
+    of = config(learner, predictor)
+    return predictor_for(of, of.learners[0], rows(task)).name
 
 
 @pytest.mark.parametrize(
@@ -44,3 +55,36 @@ def test_what_does_not_serve_the_task_is_refused():
         chosen("alignf", "svm", "regression")
     with pytest.raises(InputError, match="l1-svm serves classification"):
         chosen("l1-svm", "auto", "regression")
+    with pytest.raises(InputError, match="loss hinge is for classification"):
+        chosen("alignf", {"name": "nystrom", "loss": "hinge"}, "regression")
+    sampled = config("ensemble", moments={"sample": "auto"})
+    with pytest.raises(InputError, match="ensemble learns from all rows and not from a sample"):
+        predictor_for(sampled, sampled.learners[0], rows())
+
+
+def test_auto_takes_landmarks_where_a_matrix_has_no_room_and_says_so():
+    of = config(predictor={"memory": "1MB"})
+    small, large = (predictor_for(of, of.learners[0], rows(n_rows=n)) for n in (100, 100_000))
+    assert (small.name, large.name) == ("svm", "nystrom")
+    assert "60,000 training rows" in large.reason
+    named = config(predictor="nystrom")
+    assert predictor_for(named, named.learners[0], rows()).reason == ""
+    assert "100,000" in predictor_for(of, of.learners[0], rows(n_rows=100_000), 100_000).reason  # a model's
+
+
+def test_a_predictor_gets_the_options_that_are_its_own():
+    of = config(predictor={"landmarks": 50, "memory": "2GB", "tolerance": 1e-5}, protocol={"seed": 3})
+    assert predictor_options(of, "svm") == {}
+    assert predictor_options(of, "krr-cg") == {"tolerance": 1e-5, "seed": 3}
+    assert predictor_options(of, "nystrom") == {"landmarks": 50, "tolerance": 1e-5, "seed": 3}
+    memory = predictor_options(config(predictor="nystrom"), "nystrom")["memory"]
+    assert memory == predictor_memory(None)
+    assert memory & (memory - 1) == 0
+    assert memory < psutil.virtual_memory().total
+    assert predictor_options(config(predictor={"name": "nystrom", "memory": "2GB"}), "nystrom")["memory"] == 2 * 10**9
+
+
+def test_columns_that_came_later_are_no_part_of_the_names_of_stored_results():
+    kept = [name for name in COLUMNS.names if name not in LATER]
+    assert digest(kept) == "5e29d58a528e8ac3daf7"
+    assert set(LATER) <= set(COLUMNS.names)

@@ -172,7 +172,7 @@ def test_moments_of_a_split_are_those_of_its_training_rows_in_their_places(
     with DaskPool(DaskConfig(workers=0)) as in_process:
         done = moments_of(ref, config, 1, in_process if where == "here" else pool)
     moments, folds = load_moments(done)
-    np.testing.assert_array_equal(folds, draw_folds(dataset.target, config.protocol, fold_seed(0, 1)))
+    np.testing.assert_array_equal(folds, draw_folds(dataset, config.protocol, fold_seed(0, 1)))
     training = np.flatnonzero(folds == 0)
     assert len(training) == moments.n_rows == 60
     (trial,) = planned_trials(config.protocol)
@@ -205,7 +205,7 @@ def test_a_training_set_on_which_the_target_is_constant_gets_one_sentence(workin
     dataset = Dataset(np.random.default_rng(6).normal(size=(301, 2)), Target.of(y), ("a", "b"))
     ref = store_dataset(dataset, "rare", "here")
     config = split_config("linear")
-    repeat = next(r for r in range(9) if draw_folds(dataset.target, config.protocol, fold_seed(0, r))[-1] != 0)
+    repeat = next(r for r in range(9) if draw_folds(dataset, config.protocol, fold_seed(0, r))[-1] != 0)
     with (
         DaskPool(DaskConfig(workers=0)) as pool,
         pytest.raises(InputError, match="data set rare: Y must vary, got a co"),

@@ -18,7 +18,14 @@ from scipy import stats
 from conf.schema import CompareConfig
 from kernels import LEARNERS
 from tasks.notes import NOTE_CHARACTERS, experiment_note, run_note, sweep_note
-from tasks.report import alignment_figure, display_table, markdown_report, summarise, verdicts
+from tasks.report import (
+    alignment_figure,
+    display_table,
+    markdown_report,
+    shares_figure,
+    summarise,
+    verdicts,
+)
 from tasks.report import measures as describe_measures
 from tasks.saved_view import HISTORY, MODELS, NEWEST, View, learner_colors, view_path, view_tag
 
@@ -179,6 +186,58 @@ def test_a_report_shows_a_figure_only_where_it_has_an_address():
     assert "![alignment against error](data:image/png" in markdown_report(
         config(), table, summarise(table), links, "data:image/png;base64,AA"
     )
+
+
+def of_a_sample(**columns: object) -> pd.DataFrame:
+    """Three trials of two learners, measured on 900 of 6,000 training rows."""
+    table = folds({name: ERRORS[name] for name in ("unif", "alignf")}).assign(
+        n_train=6000, n_sampled=900, confidence=0.95, alignment_error=[0.010, 0.012, 0.014] * 2, alignment_bound=2.5,
+    )  # fmt: skip
+    table["weights_error"] = [np.array([1e-16, 0.07])] * len(table)
+    return table.assign(**columns)
+
+
+def test_a_sample_has_its_error_beside_the_deviation_over_folds():
+    summary = summarise(of_a_sample())
+    (row, _) = display_table(summary)
+    assert (row["alignment"], row["sampling error"]) == ("0.600 ± 0.100", "± 0.012 (95 %, 900 of 6,000 rows)")
+    report = markdown_report(config(), of_a_sample(), summary, {})
+    assert "| d | unif | 900 of 6,000 | 0.600 | ± 0.012 | 95 % | ± 0.050 | ± 2.5 |" in report
+    assert "| k1 | 0.429 ± 0.000 | 0.429 ± 0.000 |\n| k2 | 0.571 ± 0.050 | 0.571 ± 0.050 |" in report
+    exact = summarise(folds())
+    assert "sampling error" not in display_table(exact)[0]
+    assert "sample" not in markdown_report(config(), folds(), exact, {}).lower()
+
+
+def test_what_a_sample_cannot_tell_is_said_and_not_a_number():
+    unknown = of_a_sample(alignment_error=np.inf)
+    assert display_table(summarise(unknown))[0]["sampling error"] == "± unknown (95 %, 900 of 6,000 rows)"
+    none = of_a_sample(alignment_error=np.nan, alignment_bound=np.nan, weights_error=None)
+    summary = summarise(none)
+    assert display_table(summary)[0]["sampling error"] == "900 of 6,000 rows"
+    report = markdown_report(config(), none, summary, {})
+    assert "| d | unif | 900 of 6,000 | 0.600 |  | 95 % |  |  |" in report
+    assert "nan" not in report.lower()
+    assert shares_figure(none, summary) is None
+
+
+def test_figures_show_the_intervals_of_a_sample():
+    table, exact = of_a_sample(), folds()
+    (axis,) = alignment_figure(table, summarise(table)).axes
+    (plain,) = alignment_figure(exact, summarise(exact)).axes
+    assert len(axis.containers) == 4  # of two learners the trials, and the mean
+    assert len(plain.containers) == 0
+    (axis,) = shares_figure(table, summarise(table)).axes
+    assert [label.get_text() for label in axis.get_xticklabels()] == ["k1", "k2"]
+    assert shares_figure(exact, summarise(exact)) is None
+
+
+def test_predictors_say_why_they_were_taken_and_how_they_ended():
+    notes = [["50 landmarks", "conjugate gradients: 9 steps"]] * 9
+    table = folds().assign(notes=notes, predictor="nystrom", predictor_reason="nystrom: too many rows")
+    report = markdown_report(config(), table, summarise(table), {})
+    assert "- d, unif: nystrom. Nystrom: too many rows. 50 landmarks. Conjugate gradients: 9 steps." in report
+    assert "## Predictors" not in markdown_report(config(), folds(), summarise(folds()), {})
 
 
 def unpacked(tag: tuple[str, str]) -> dict[str, Any]:

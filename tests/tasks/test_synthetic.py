@@ -49,6 +49,18 @@ def test_three_sines_are_labelled_by_the_sign_of_their_sum():
         assert label == np.sign(np.sin(np.sqrt(2) * x) + np.sin(np.sqrt(12) * x) + np.sin(np.sqrt(60) * x))
 
 
+def test_five_features_of_friedman_tell_all_but_the_noise():
+    dataset = loaded("friedman", params={"rows": 4000, "irrelevant": 3})
+    assert (dataset.X.shape, dataset.target.task) == ((4000, 8), "regression")
+    assert ((dataset.X >= 0) & (dataset.X < 1)).all()
+    x = dataset.X.T
+    noise = dataset.target.values - (10 * np.sin(np.pi * x[0] * x[1]) + 20 * (x[2] - 0.5) ** 2 + 10 * x[3] + 5 * x[4])
+    # Four standard errors of a mean and of a deviation of 4,000 normal numbers.
+    assert abs(noise.mean()) < 4 / np.sqrt(4000)
+    assert abs(noise.std() - 1) < 4 / np.sqrt(8000)
+    assert np.abs(np.corrcoef(noise, dataset.X.T)[0, 1:]).max() < 0.08
+
+
 @pytest.mark.parametrize("gamma", [0, 1, 40])
 def test_the_best_rule_of_relevance_errs_as_often_as_theory_says(gamma: float):
     dataset = loaded("relevance", params={"gamma": gamma, "rows": 20000, "features": 12})

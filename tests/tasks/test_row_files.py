@@ -1,0 +1,69 @@
+"""Rows in Arrow files: what is read is what was written, in runs, by whoever knows the path."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pytest
+
+from kernels.workers import SelectedRows
+from tasks.row_files import BATCH_BYTES, RowFile
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("d", [1, 7, 400, BATCH_BYTES // 4 + 1])
+def test_every_run_of_rows_is_what_was_written(tmp_path: Path, dtype: str, d: int):
+    m = min(3 * BATCH_BYTES // (d * np.dtype(dtype).itemsize) + 5, 300_000)  # of several batches, the last one short
+    X = np.arange(m * d, dtype=dtype).reshape(m, d)
+    file = RowFile.write(tmp_path / "rows.arrow", X)
+    assert (file.shape, file.dtype) == (X.shape, X.dtype)
+    step = file._batch_rows
+    edges = sorted({0, 1, m // 2, m - 1, m} | {n for n in (step - 1, step, step + 1, 2 * step) if n <= m})
+    for start in edges:
+        for stop in edges:
+            run = file[start:stop]
+            np.testing.assert_array_equal(run, X[start:stop])
+            assert run.dtype == X.dtype
+            assert run.flags.writeable
+            assert run.flags.c_contiguous
+    np.testing.assert_array_equal(file[:], X)
+    np.testing.assert_array_equal(file[-2:], X[-2:])
+    with pytest.raises(IndexError, match="must be a run, got a step of 2"):
+        file[::2]
+
+
+def test_selected_rows_are_written_in_their_order_with_a_batch_of_them_in_memory(tmp_path: Path):
+    X, origin = np.random.default_rng(0).normal(size=(50_000, 9)), np.arange(9.0)
+    rows = np.random.default_rng(1).permutation(50_000)[:40_000]
+    asked: list[int] = []
+
+    class Watched(SelectedRows):
+        def __getitem__(self, run: slice, /) -> np.ndarray:
+            asked.append((run.stop - run.start) * 9 * 8)
+            return super().__getitem__(run)
+
+    file = RowFile.write(tmp_path / "rows.arrow", Watched(X, rows, origin))
+    np.testing.assert_array_equal(file[:], X[rows] - origin)
+    assert max(asked) <= BATCH_BYTES
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.arrow"]
+
+
+def test_a_file_travels_as_its_path_and_is_one_that_arrow_reads(tmp_path: Path):
+    X = np.random.default_rng(0).normal(size=(30_000, 5))
+    file = RowFile.write(tmp_path / "rows.arrow", X)
+    sent = pickle.dumps(file)
+    assert len(sent) < 1000
+    np.testing.assert_array_equal(pickle.loads(sent)[29_990:], X[29_990:])
+    with pa.ipc.open_file(tmp_path / "rows.arrow") as reader:
+        assert reader.num_record_batches > 1
+        (column,) = reader.read_all().columns
+    np.testing.assert_array_equal(np.stack(column.to_numpy()), X)
+
+
+def test_no_rows_are_a_file_too(tmp_path: Path):
+    file = RowFile.write(tmp_path / "rows.arrow", np.empty((0, 3)))
+    assert file[:].shape == (0, 3)
