@@ -32,9 +32,10 @@ lint: install-dev ## Ruff and mypy.
 ui: install ## Show the runs of this folder in Prefect and MLflow.
 	@$(BIN)/learnkernels ui
 
-bench: install ## Time the engine against NumPy, and one-stage learners against plain predictors.
+bench: install ## Time engine, one-stage learners and predictors of many rows against what else there is.
 	@$(BIN)/python -m benchmarks.moments
 	@$(BIN)/python -m benchmarks.learners
+	@$(BIN)/python -m benchmarks.scale
 
 docs: install-dev ## Build the API reference into build/api.
 	@$(BIN)/python docs/build_reference.py build/api

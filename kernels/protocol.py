@@ -11,6 +11,7 @@ import numpy as np
 from kernels.families.base import Rows
 from kernels.learned import LearnedKernel
 from kernels.predictors import PREDICTORS, KernelOnRows, RegularisationPath
+from kernels.solvers.conjugate_gradients import Progress
 from kernels.targets import Target
 from kernels.threads import blas_threads_for
 from kernels.workers import Workers
@@ -158,6 +159,7 @@ class KernelPredictors:
         training: np.ndarray | None = None,
         options: Mapping[str, Any] | None = None,
         workers: Workers | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """Fit.
 
@@ -181,6 +183,8 @@ class KernelPredictors:
             Options of the predictor.
         workers : Workers, optional
             Who does the passes of a predictor that is fitted on rows; by default threads of this process.
+        progress : callable, optional
+            Told, by a predictor that is fitted on rows, the steps of its iterations and the largest residual.
 
         Notes
         -----
@@ -198,7 +202,7 @@ class KernelPredictors:
                 values = grid if kernel.regularisation is None else [kernel.regularisation]
                 on = KernelOnRows.of(kernel, X, rows, workers)
                 if row.by_rows:
-                    path = row.fit(on, of_rows, values, **(options or {}))
+                    path = row.fit(on, of_rows, values, progress=progress, **(options or {}))
                     self._fitted.append((path.kernel, 1.0, path))
                     notes += path.notes
                     continue

@@ -57,6 +57,10 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 
+ROOM_SHARE = 8
+"""A trial on a worker may read this part of its memory: it holds rows twice, and libraries take 320 MiB."""
+
+
 class DaskPool(AbstractContextManager["DaskPool"]):
     """Workers for the tiles of one run.
 
@@ -171,6 +175,11 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         if self._memory is not None and row_bytes:
             rows = min(rows, self._memory // SPAN_SHARE // row_bytes)
         return max(1, rows)
+
+    def has_room_for(self, n_bytes: int) -> bool:
+        """Return whether each local worker can hold so many bytes twice beside all else that it does."""
+        limit = self._memory or parse_bytes(worker_memory(self.config.memory, max(1, self._local_workers)))
+        return n_bytes <= int(limit) // ROOM_SHARE
 
     def write_rows(self, rows: RowSource) -> RowFile:
         """Write dense rows to a file of this run, which goes when nobody here refers to it any more.

@@ -243,6 +243,11 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     return Dataset(X, target, tuple(about["features"]), low, spread, held_out)
 
 
+def stored_bytes(ref: DatasetRef) -> int:
+    """Return how many bytes the features of a stored data set take."""
+    return sum(file.stat().st_size for file in Path(ref.path).glob("X.*"))
+
+
 def dataset_digest(dataset: Dataset) -> str:
     """Return the digest of the content of a data set; not of where it came from.
 

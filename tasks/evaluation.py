@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -35,7 +36,7 @@ from kernels.predictors import PREDICTORS
 from kernels.predictors.choice import PredictorChoice, choose_predictor
 from kernels.workers import Threads, Workers
 from tasks.cluster import DaskPool, run_all
-from tasks.data import DatasetRef
+from tasks.data import DatasetRef, stored_bytes
 from tasks.gram import Advance, MomentsRef, planned_trials
 from tasks.store import atomic_path, digest, store_path
 from tasks.trials import TrialJob, run_trial
@@ -45,6 +46,9 @@ PARALLEL_ROWS = 4096
 
 SIGNED = ("alignf-linear",)
 """Learners whose weights may be negative."""
+
+STEPS_SECONDS = 10.0
+"""Least time between two lines of the log about one iteration."""
 
 COLUMNS = pa.schema(
     [
@@ -287,7 +291,10 @@ def evaluate_learner(
         for of in moments
         for trial in planned_trials(protocol)
     ]
-    run = partial(run_trial, workers=_workers_for(predictor, training_rows(protocol, ref.n_rows), pool))
+    run, n_train = run_trial, training_rows(protocol, ref.n_rows)
+    if PREDICTORS[predictor].by_rows:
+        tell = _Steps(f"{ref.name}, {learner.title}", log.info) if n_train > PARALLEL_ROWS else None
+        run = partial(run_trial, workers=_workers_for(n_train, pool), progress=tell)
     rows = []
     if any(once):
         rows = run_jobs(run, jobs[:1], ref, config, pool, lambda share: advance(share / len(jobs)))
@@ -308,13 +315,25 @@ def evaluate_learner(
     return result
 
 
-def _workers_for(predictor: str, n_train: int, pool: DaskPool) -> Workers | None:
-    """Return who does a predictor's passes over that many training rows; None for the threads of where it is fitted."""
-    if not PREDICTORS[predictor].by_rows:
-        return None
+def _workers_for(n_train: int, pool: DaskPool) -> Workers | None:
+    """Return who does passes over that many training rows; None for the threads of where the predictor is fitted."""
     if n_train <= PARALLEL_ROWS:
         return Threads(1) if pool.local else None
     return pool.workers
+
+
+@dataclass
+class _Steps:
+    """Says how far iterations are, every ten seconds."""
+
+    name: str
+    say: Callable[..., None]
+    said: float = field(default_factory=time.monotonic)
+
+    def __call__(self, steps: int, residual: float) -> None:
+        if time.monotonic() - self.said > STEPS_SECONDS:
+            self.said = time.monotonic()
+            self.say("%s: conjugate gradients, step %d, relative residual %.1e", self.name, steps, residual)
 
 
 Job = TypeVar("Job")
@@ -328,9 +347,12 @@ def run_jobs(
     pool: DaskPool,
     advance: Advance,
 ) -> list[dict[str, Any]]:
-    """Return the rows of some trials of a data set, in their order; `advance` adds up to one."""
-    n_train = training_rows(config.protocol, ref.n_rows)
-    return run_all(run, jobs, advance, pool if n_train <= PARALLEL_ROWS else None)
+    """Return the rows of some trials of a data set, in their order; `advance` adds up to one.
+
+    Small trials run side by side on the workers, if each of these has room for the rows that it validates and tests on.
+    """
+    small = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ROWS
+    return run_all(run, jobs, advance, pool if small and pool.has_room_for(stored_bytes(ref)) else None)
 
 
 def write_fold_table(path: Path, rows: list[dict[str, Any]]) -> None:

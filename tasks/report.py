@@ -494,8 +494,8 @@ def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
         of = folds[(folds["dataset"] == row.dataset) & (folds["learner"] == row.learner)]
         notes = of["notes"].iloc[0]
         if notes is not None and len(notes):
-            said = [*([row.predictor_reason] if row.predictor_reason else []), *notes[:SHOWN_NOTES]]
-            lines.append(f"- {row.dataset}, {row.learner}: {row.predictor}. {' '.join(map(as_sentence, said))}")
+            said = f"{row.predictor_reason or row.predictor}. {' '.join(map(as_sentence, notes[:SHOWN_NOTES]))}"
+            lines.append(f"- {row.dataset}, {row.learner}: {said}")
     return lines
 
 

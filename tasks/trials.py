@@ -29,6 +29,7 @@ from kernels.families.base import Rows
 from kernels.normalisation import Normalisation
 from kernels.protocol import Hypotheses, Selection, inner_trials, outcome, select_by_cross_validation
 from kernels.sampled_moments import SampledMoments
+from kernels.solvers.conjugate_gradients import Progress
 from kernels.workers import Workers
 from tasks.data import Dataset, DatasetRef, load_dataset
 from tasks.families import build_family
@@ -85,7 +86,7 @@ class _Clock:
         return time.perf_counter() - self.started - self.weights
 
 
-def run_trial(job: TrialJob, workers: Workers | None = None) -> dict[str, Any]:
+def run_trial(job: TrialJob, workers: Workers | None = None, progress: Progress | None = None) -> dict[str, Any]:
     """Return the row of the fold table of one trial.
 
     Parameters
@@ -94,6 +95,8 @@ def run_trial(job: TrialJob, workers: Workers | None = None) -> dict[str, Any]:
         The trial.
     workers : Workers, optional
         Who does the predictor's passes over the training rows; threads of this process by default.
+    progress : callable, optional
+        Told the steps of a predictor's iterations and the largest residual.
 
     Raises
     ------
@@ -101,14 +104,14 @@ def run_trial(job: TrialJob, workers: Workers | None = None) -> dict[str, Any]:
         The learner cannot be used on these rows, in the words of the data set and the learner.
     """
     try:
-        return _run_trial(job, workers)
+        return _run_trial(job, workers, progress)
     except InputError:
         raise
     except ValueError as error:
         raise InputError(f"data set {job.ref.name}: learner {job.learner.title}: {error}") from None
 
 
-def _run_trial(job: TrialJob, workers: Workers | None) -> dict[str, Any]:
+def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None) -> dict[str, Any]:
     dataset = load_dataset(job.ref)
     family = build_family(job.kernels, dataset.features)
     moments, folds = load_moments(job.moments)
@@ -118,7 +121,15 @@ def _run_trial(job: TrialJob, workers: Workers | None) -> dict[str, Any]:
 
     def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
         return KernelPredictors(
-            kernels, target, job.predictor, grid, X=X, training=rows, options=job.options, workers=workers
+            kernels,
+            target,
+            job.predictor,
+            grid,
+            X=X,
+            training=rows,
+            options=job.options,
+            workers=workers,
+            progress=progress,
         )
 
     def fitted(

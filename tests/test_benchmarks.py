@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from benchmarks import learners
+from benchmarks import learners, scale
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.moments import COLUMNS
 
@@ -50,3 +50,18 @@ def test_the_benchmark_of_learners_completes(tmp_path: Path):
         assert 0 <= row["residual"] < 1e-6, row  # what every solver is asked for
         assert row["iterations"] >= 1
     assert all(row["seconds"] > 0 and row["ratio"] > 0 for row in rows if row["table"] == "speed")
+
+
+def test_the_benchmark_of_many_rows_completes(tmp_path: Path):
+    output = tmp_path / "scale.parquet"
+    command = [sys.executable, "-m", "benchmarks.scale", "--fast", "--output", str(output)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    rows = pq.read_table(output).to_pylist()
+    assert list(rows[0]) == scale.COLUMNS
+    assert {row["table"] for row in rows} == set(scale.TABLES)
+    theirs, ours = (row["error"] for row in rows if row["table"] == "landmarks")
+    # The same landmarks and ridge; theirs span the landmarks, ours their differences.
+    assert abs(ours - theirs) < 0.01 * theirs
+    solved = [row for row in rows if row["table"] == "residuals"]
+    assert all(row["residual"] <= 1e-6 or row["note"] == "warned" for row in solved)
+    assert all(0 <= row["ratio"] <= 1 for row in rows if row["table"] == "coverage")

@@ -38,7 +38,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         scaled.
     predictor : {"auto", "krr", "krr-cg", "nystrom"}, default "auto"
         How the ridge regression is solved: by a factorisation, by conjugate gradients, or on landmarks, a few of the
-        training rows. auto is the first up to 10,000 rows, and for more what suits them and the memory
+        training rows. auto is the first up to 5,000 rows, and for more what suits them and the memory
         (`kernels.predictors.choice`).
     predictor_params : dict or None, default None
         Options of the predictor: ``tolerance`` and ``seed`` of krr-cg and nystrom; of the latter also ``landmarks``,

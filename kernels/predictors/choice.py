@@ -9,7 +9,11 @@ from kernels.predictors.landmarks import MEMORY
 from kernels.targets import Task
 
 EXACT_ROWS = 10_000
-"""Most training rows of a predictor that forms their matrix: its eigenvectors take minutes."""
+"""Most training rows of a predictor that forms their matrix: beyond, it takes minutes."""
+
+RIDGE_ROWS = 5000
+"""Most of them for kernel ridge regression, which conjugate gradients take over: at twice as many, in an eighth of the
+time of the matrix's eigenvectors."""
 
 EXACT_MATRICES = 4
 """Matrices of all pairs of rows that an exact predictor holds at once."""
@@ -85,27 +89,28 @@ def choose_predictor(
     Notes
     -----
     ``auto`` takes the first of these that fits. Exact, the learner's own predictor or else the task's: up to
-    `EXACT_ROWS` rows whose matrices fit the memory. Where that is kernel ridge regression, conjugate gradients on all
-    rows, which give the same numbers: while the preconditioner fits the memory and thirty passes over the pairs of rows
-    stay below `CONJUGATE_FLOPS`. Otherwise landmarks.
+    `EXACT_ROWS` rows, of kernel ridge regression `RIDGE_ROWS`, whose matrices fit the memory. For kernel ridge
+    regression conjugate gradients on all rows, which give the same numbers: while the preconditioner fits the memory
+    and thirty passes over the pairs of rows stay below `CONJUGATE_FLOPS`. Otherwise landmarks.
     """
     exact = resolve_predictor(name, task, own)
     if name != "auto":
         return PredictorChoice(exact, "")
     matrices = EXACT_MATRICES * 8 * n_rows**2
     rows, room = f"{n_rows:,} training rows", f"the {_size(memory)} there are"
-    if n_rows <= EXACT_ROWS and matrices <= memory:
+    held = 8 * n_rows * (2 * SKETCH_COLUMNS + 6 * n_columns)
+    conjugate = exact == "krr" and held <= memory and not (indefinite or power)
+    most = RIDGE_ROWS if conjugate else EXACT_ROWS
+    if n_rows <= most and matrices <= memory:
         return PredictorChoice(exact, f"{exact}, exact: the matrices of {rows} take {_size(matrices)} of {room}")
     if power:
         return PredictorChoice(exact, f"{exact}, exact: the kernel is a power, which landmarks do not serve")
     too_large = (
         f"the matrices of {rows} would take {_size(matrices)}, with {room}"
         if matrices > memory
-        else f"{rows} are more than the {EXACT_ROWS:,} whose matrix is factorised in minutes"
+        else f"{rows} are more than the {most:,} up to which their matrix is factorised"
     )
     work = STEPS * n_rows**2 * (2.0 * n_features + 6.0 * n_kernels + 2.0 * n_columns)
-    held = 8 * n_rows * (2 * SKETCH_COLUMNS + 6 * n_columns)
-    conjugate = exact == "krr" and held <= memory and not indefinite
     if conjugate and work <= CONJUGATE_FLOPS:
         return PredictorChoice("krr-cg", f"krr-cg, conjugate gradients on all pairs of rows: {too_large}")
     pairs = f", and {STEPS} passes over all pairs of rows too long" if conjugate else ""

@@ -181,6 +181,12 @@ def test_a_pass_over_rows_of_more_than_the_memory_of_a_worker(tmp_path: Path):
     np.testing.assert_allclose([np.concatenate(of_group) for of_group in sums], (K @ of).T, atol=1e-8)
 
 
+def test_trials_go_to_workers_that_have_room_for_their_rows():
+    with DaskPool(DaskConfig(workers=2, memory="800MB")) as pool:
+        assert pool.has_room_for(100_000_000)
+        assert not pool.has_room_for(100_000_001)
+
+
 def test_which_pools_have_workers_that_see_our_files():
     assert DaskPool(DaskConfig()).local
     assert not DaskPool(DaskConfig(workers=0)).local

@@ -236,7 +236,7 @@ def test_predictors_say_why_they_were_taken_and_how_they_ended():
     notes = [["50 landmarks", "conjugate gradients: 9 steps"]] * 9
     table = folds().assign(notes=notes, predictor="nystrom", predictor_reason="nystrom: too many rows")
     report = markdown_report(config(), table, summarise(table), {})
-    assert "- d, unif: nystrom. Nystrom: too many rows. 50 landmarks. Conjugate gradients: 9 steps." in report
+    assert "- d, unif: nystrom: too many rows. 50 landmarks. Conjugate gradients: 9 steps." in report
     assert "## Predictors" not in markdown_report(config(), folds(), summarise(folds()), {})
 
 
