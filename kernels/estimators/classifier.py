@@ -42,8 +42,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Lambda of comparisons. A one-stage learner uses it for its weights, too.
     predictor : {"auto", "svm", "krr", "krr-cg", "nystrom"}, default "auto"
         Support vector machine; kernel ridge regression, by a factorisation or by conjugate gradients; or a linear
-        classifier on landmarks, a few of the training rows. auto is, up to 10,000 rows (krr: 5,000), the one whose problem the
-        learner solves, or a support vector machine, and for more rows what suits them and the memory
+        classifier on landmarks, a few of the training rows. auto is, up to 10,000 rows (krr: 5,000), the predictor
+        whose problem the learner solves, or a support vector machine, and for more rows what suits them and the memory
         (`kernels.predictors.choice`).
     learner_params : dict or None, default None
         Parameters of the learner.
