@@ -305,6 +305,7 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
                 )
             axis.scatter(mean.alignment_mean, mean.error_mean, s=90, edgecolor="black", label=learner, **style)
             axis.set(xlabel="centered alignment (training rows)", ylabel=f"test error ({mean.metric})")
+            axis.locator_params(axis="x", nbins=6)
     add_legend(figure, axes)
     return figure
 
@@ -312,7 +313,8 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
 def shares_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure | None:
     """Return the figure of mean shares with their sampling errors, a panel a data set, a colour a learner.
 
-    None where nothing was sampled, or no learner weighs given base kernels.
+    Error bars end where a share of that sign can be no larger. None where nothing was sampled, or no learner weighs
+    given base kernels.
     """
     shown = summary[[len(errors) > 0 for errors in summary["shares_error"]]]
     if shown.empty:
@@ -324,10 +326,12 @@ def shares_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure | None:
         names, places = of["kernels"].iloc[0], _largest_shares(group)
         for i, row in enumerate(group.itertuples()):
             beside = (i - (len(group) - 1) / 2) * 0.8 / len(group)
+            shares, errors = np.asarray(row.weights)[places], np.asarray(row.shares_error)[places]
+            least = 0.0 if (np.asarray(row.weights) >= 0).all() else -1.0
             axis.errorbar(
-                np.arange(len(places)) + beside, np.asarray(row.weights)[places],
-                yerr=np.asarray(row.shares_error)[places], fmt="o", ms=4, capsize=2, color=colors[row.learner],
-                label=row.learner,
+                np.arange(len(places)) + beside, shares,
+                yerr=[np.minimum(errors, shares - least), np.minimum(errors, 1.0 - shares)],
+                fmt="o", ms=4, capsize=2, color=colors[row.learner], label=row.learner,
             )  # fmt: skip
         axis.set_xticks(np.arange(len(places)), [names[k] for k in places], rotation=60, ha="right", fontsize=8)
         axis.set_ylabel("share of the weight")

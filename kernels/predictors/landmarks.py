@@ -20,8 +20,8 @@ MEMORY = 3 << 30
 PILOTS = 1000
 """Most landmarks that leverage scores are estimated from."""
 
-SQUARES = 5
-"""Matrices of all pairs of landmarks that are held at once: kernel, eigenvectors and their work, basis, products."""
+SQUARES = 8
+"""Matrices of all pairs of landmarks that are held at once: kernel, eigenvectors and their work, basis, products of each thread."""
 
 FEATURE_BYTES = 32
 """Bytes a feature of a row takes where features are held: its value, and the copy that liblinear makes."""

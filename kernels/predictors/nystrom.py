@@ -179,7 +179,8 @@ def tell_of(solutions: ShiftedSolutions, grid: Sequence[float], n_outputs: int) 
     worst = int(solutions.residuals.argmax())
     reached = float(solutions.residuals[worst])
     if solutions.converged:
-        return (f"conjugate gradients: {solutions.iterations} steps to a relative residual of {reached:.1e}",)
+        steps = "1 step" if solutions.iterations == 1 else f"{solutions.iterations} steps"
+        return (f"conjugate gradients: {steps} to a relative residual of {reached:.1e}",)
     from sklearn.exceptions import ConvergenceWarning  # here, because it brings pandas along
 
     text = (

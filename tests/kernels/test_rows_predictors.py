@@ -369,7 +369,7 @@ def test_the_seed_draws_and_the_memory_counts_landmarks():
     sizes = [landmarks_for(1_000_000, 20, 21, memory) for memory in (1 << 20, 1 << 28, 1 << 30, 4 << 30)]
     assert sizes == sorted(sizes)
     for memory, M in zip((1 << 28, 1 << 30, 4 << 30), sizes[1:], strict=True):
-        assert 0.5 * memory < 8 * 5 * M**2 < memory
+        assert 0.5 * memory < 8 * 8 * M**2 < memory
 
 
 def test_products_of_more_rows_save_steps_and_change_nothing(monkeypatch):
