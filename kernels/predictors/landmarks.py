@@ -21,7 +21,7 @@ PILOTS = 1000
 """Most landmarks that leverage scores are estimated from."""
 
 SQUARES = 8
-"""Matrices of all pairs of landmarks that are held at once: kernel, eigenvectors and their work, basis, products of each thread."""
+"""Matrices of all pairs of landmarks that are held at once: eigenvectors and their work, basis, products a thread."""
 
 FEATURE_BYTES = 32
 """Bytes a feature of a row takes where features are held: its value, and the copy that liblinear makes."""
