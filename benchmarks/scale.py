@@ -13,7 +13,7 @@ import resource
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -177,7 +177,7 @@ def _fitted(
 def sampled(m: int, p: int, tolerance: float) -> list[dict[str, Any]]:
     """Time the weights of many rows to a tolerance of the alignments."""
     X, y = rows_and_target(m, 0)
-    family, told = GaussianFamily(bandwidths(p)), []
+    family, told = GaussianFamily(bandwidths(p, 2)), []
     started = time.perf_counter()
     moments = sample_moments(
         family, X, y, None, unions=[(0,)], learners=[("align", {}), ("alignf", {})], tolerance=tolerance,
@@ -191,32 +191,33 @@ def sampled(m: int, p: int, tolerance: float) -> list[dict[str, Any]]:
 
 
 def coverage(m: int, p: int, trials: int, tolerance: float) -> list[dict[str, Any]]:
-    """Count how often the interval of a sample contains the alignment of all rows, over seeds."""
+    """Count how often the interval of a sample contains what all rows give, over seeds; narrow kernels among them."""
     X, y = rows_and_target(m, 0)
-    family = GaussianFamily(bandwidths(p))
-    exact = gram_moments(family, X, y)
-    best = {name: learn_from_moments(name, family, X, exact).alignment for name in ("align", "alignf")}
-    covered, sizes = np.zeros(p + 2), []
-    started = time.perf_counter()
+    family, learners = GaussianFamily(bandwidths(p, 2)), ("align", "alignf")
+    moments = gram_moments(family, X, y)
+    exact = _told(moments.alignments, [learn_from_moments(name, family, X, moments) for name in learners])
+    covered, sizes, started = np.zeros(len(exact)), [], time.perf_counter()
     for seed in range(trials):
-        moments = sample_moments(
-            family, X, y, None, unions=[(0,)], learners=[("align", {}), ("alignf", {})], tolerance=tolerance, seed=seed
-        )
-        kernels = [learn_from_moments(name, family, X, moments) for name in best]
-        values = np.array([*moments.alignments, *(kernel.alignment for kernel in kernels)])
-        samplings = [kernel.sampling for kernel in kernels]
-        widths = np.array([*samplings[0].alignments, *(one.alignment for one in samplings)])  # type: ignore[union-attr]
-        covered += np.abs(values - [*exact.alignments, *best.values()]) <= widths
-        sizes.append(moments.n_rows)
-    seconds = (time.perf_counter() - started) / trials
-    of = [*(f"alignment of {name}" for name in family.names), "align", "alignf"]
-    return [
-        row(
-            "coverage", case, m, p, seconds=seconds, ratio=count / trials,
-            note=f"{trials} seeds, {min(sizes):,} to {max(sizes):,} rows",
-        )
-        for case, count in zip(of, covered, strict=True)
-    ]  # fmt: skip
+        judged = [(name, {}) for name in learners]
+        sample = sample_moments(family, X, y, unions=[(0,)], learners=judged, tolerance=tolerance, seed=seed)
+        kernels = [learn_from_moments(name, family, X, sample) for name in learners]
+        bars = [kernel.sampling for kernel in kernels if kernel.sampling is not None]
+        widths = _told(bars[0].alignments, bars)
+        covered += np.abs(_told(sample.alignments, kernels) - exact) <= widths + 1e-12
+        sizes.append(sample.n_rows)
+    shares, seconds = covered / trials, (time.perf_counter() - started) / trials
+    of = {f"alignment of {name}": shares[k] for k, name in enumerate(family.names)}
+    for i, name in enumerate(learners):
+        of[f"alignment of {name}"] = shares[p + i]
+        weights = shares[p + 2 + i * p : p + 2 + (i + 1) * p]
+        of |= {f"weights of {name}, least": weights.min(), f"weights of {name}, mean": weights.mean()}
+    note = f"{trials} seeds, {min(sizes):,} to {max(sizes):,} rows"
+    return [row("coverage", case, m, p, seconds=seconds, ratio=float(share), note=note) for case, share in of.items()]
+
+
+def _told(alignments: Any, learned: Sequence[Any]) -> np.ndarray:
+    """Return alignments of base kernels, then the alignment of each learned kernel, then its weights; or their bars."""
+    return np.concatenate([alignments, [one.alignment for one in learned], *(one.weights for one in learned)])
 
 
 TABLES = ("landmarks", "pipeline", "residuals", "sampled", "coverage")
