@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import shutil
 import tempfile
 import warnings
 import weakref
@@ -190,7 +191,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             The disk does not take it.
         """
         if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(dir=store_path("rows", ""), prefix="run-")
+            self._folder = _folder_of_run(store_path("rows", ""))
         path = Path(self._folder.name) / f"{next(self._files)}.arrow"
         try:
             file = RowFile.write(path, rows)
@@ -242,6 +243,15 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             self._cluster.close()
         if self._folder is not None:
             self._folder.cleanup()
+
+
+def _folder_of_run(parent: Path) -> tempfile.TemporaryDirectory[str]:
+    """Return a folder that goes with this process, and remove those of processes that were killed."""
+    for folder in parent.glob("run-*-*"):
+        number = folder.name.split("-")[1]
+        if number.isdigit() and not psutil.pid_exists(int(number)):
+            shutil.rmtree(folder, ignore_errors=True)
+    return tempfile.TemporaryDirectory(dir=parent, prefix=f"run-{os.getpid()}-")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,6 +148,19 @@ def test_hundreds_of_totals_leave_nothing_behind_and_files_go_with_their_rows(po
     del shared
     gc.collect()
     assert not path.exists()
+
+
+def test_rows_of_a_run_that_was_killed_go_with_the_next_run(pool: DaskPool):
+    ours = Path(pool.write_rows(rows_of("float64")).path).parent
+    assert ours.name.startswith(f"run-{os.getpid()}-")
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    left = ours.parent / f"run-{gone.pid}-x"
+    left.mkdir()
+    with DaskPool(DaskConfig(workers=1)) as other:
+        theirs = Path(other.write_rows(rows_of("float64")).path).parent
+        assert (ours.is_dir(), theirs.is_dir(), left.exists()) == (True, True, False)
+    assert not theirs.exists()
 
 
 def test_a_full_disk_is_one_sentence(pool: DaskPool, monkeypatch: pytest.MonkeyPatch):
