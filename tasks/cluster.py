@@ -41,6 +41,10 @@ are given back.
 TASKS_PER_WORKER = 8
 """At least that many a worker, so that none waits long for the last one."""
 
+NEVER_PAUSED = {"distributed.worker.memory.pause": False}
+"""A worker that Dask pauses, at 80 % of its memory, waits for that to fall; what libraries and the C library keep does
+not, and the run would wait for ever. At 95 % it is ended, and a sentence says so."""
+
 SUMS_PER_WORKER = 4
 """Into so many sums a worker the tasks of a total are gathered: enough to share out evenly, few enough to hold."""
 
@@ -208,7 +212,8 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             return self._connect_to(self.config.scheduler)
         workers, memory = self._local_workers, worker_memory(self.config.memory, self._local_workers)
         self._memory = parse_bytes(memory)
-        with dask.config.set({"distributed.nanny.pre-spawn-environ": _allocator(self._memory) | _one_thread()}):
+        environment = {"distributed.nanny.pre-spawn-environ": _allocator(self._memory) | _one_thread()}
+        with dask.config.set(NEVER_PAUSED | environment):
             self._cluster = LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,

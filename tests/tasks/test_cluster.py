@@ -173,7 +173,7 @@ def test_a_full_disk_is_one_sentence(pool: DaskPool, monkeypatch: pytest.MonkeyP
 
 
 def test_a_pass_over_rows_of_more_than_the_memory_of_a_worker(tmp_path: Path):
-    limit, m, d = "400MiB", 400, 132_000
+    limit, m, d = "450MiB", 400, 150_000
     X = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float64, (m, d))
     (tmp_path / "X.npy").unlink()  # pytest would keep it
     for start, stop in spans(m, 50):
@@ -183,6 +183,8 @@ def test_a_pass_over_rows_of_more_than_the_memory_of_a_worker(tmp_path: Path):
     blocks = RowBlocks.of(groups, 16)
     with DaskPool(DaskConfig(workers=2, memory=limit)) as pool:
         before = pool.client.run(os.getpid)
+        paused_at = pool.client.run(dask.config.get, "distributed.worker.memory.pause")
+        assert set(paused_at.values()) == {False}  # a worker that is paused seldom goes on
         mapper = dask_mapper(pool, lambda share: None)
         assert mapper is not None
         part = mapper(LinearFamily(), X, Y, blocks, np.zeros(1))
