@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernels.predictors import resolve_predictor
+from kernels.predictors.krr_cg import SKETCH
 from kernels.predictors.landmarks import MEMORY
 from kernels.targets import Task
 
@@ -17,9 +18,6 @@ time of the matrix's eigenvectors."""
 
 EXACT_MATRICES = 4
 """Matrices of all pairs of rows that an exact predictor holds at once."""
-
-SKETCH_COLUMNS = 1000
-"""Vectors of all rows that the preconditioner of conjugate gradients holds."""
 
 CONJUGATE_FLOPS = 1e13
 """Most work of conjugate gradients over pairs of rows: some minutes on two cores."""
@@ -98,7 +96,7 @@ def choose_predictor(
         return PredictorChoice(exact, "")
     matrices = EXACT_MATRICES * 8 * n_rows**2
     rows, room = f"{n_rows:,} training rows", f"the {_size(memory)} there are"
-    held = 8 * n_rows * (2 * SKETCH_COLUMNS + 6 * n_columns)
+    held = 8 * n_rows * (2 * SKETCH + 6 * n_columns)
     conjugate = exact == "krr" and held <= memory and not (indefinite or power)
     most = RIDGE_ROWS if conjugate else EXACT_ROWS
     if n_rows <= most and matrices <= memory:

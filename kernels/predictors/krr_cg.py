@@ -105,14 +105,13 @@ class ConjugateRidgePath:
             raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
         self._target, w = target, on.sample_weight
         gram = CombinedGram(kernel.combination, on.source, on.workers)
-        uniform = np.full(on.n_rows, 1.0 / on.n_rows) if w is None else w / w.sum()
-        row_means = gram.matvec(uniform[:, None])[:, 0]
-        self.kernel = on.over(row_means)
+        self.kernel = on.whole_kernel()
+        row_means = self.kernel.row_means
         self.unit = 1.0
         if kernel.regularisation is None:
             self.unit = float(mean_over(gram.diagonal(), w) - mean_over(row_means, w))
         self.intercept = np.average(target.Y, axis=0, weights=w)
-        centered = _CenteredGram(gram, row_means, uniform, None if w is None else np.sqrt(w)[:, None])
+        centered = _CenteredGram(gram, row_means, on.shares, None if w is None else np.sqrt(w)[:, None])
         right = centered.rooted(target.Y - self.intercept)
         U, theta = _sketch(centered, on, seed)
 

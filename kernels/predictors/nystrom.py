@@ -19,7 +19,14 @@ from kernels.predictors.landmarks import (
     uniform_landmarks,
 )
 from kernels.predictors.rows import KernelOnRows
-from kernels.predictors.subspace import KernelSums, Subspace, SubspacePasses, centered_products, refined
+from kernels.predictors.subspace import (
+    KernelSums,
+    Subspace,
+    SubspacePasses,
+    centered_products,
+    mean_feature,
+    refined,
+)
 from kernels.solvers.conjugate_gradients import Progress, ShiftedSolutions, solve_shifted
 from kernels.targets import Target
 
@@ -152,7 +159,7 @@ class NystromPath:
         passes = SubspacePasses(on, subspace, Y - mean_target)
         sums = passes.sums(products=on.kernel.indefinite)
         self.kernel, self.solutions = subspace.kernel, None
-        mean = sums.kernel @ subspace.basis / sums.weight - subspace.offset
+        mean = mean_feature(subspace, sums)
         self.unit = _unit(on.kernel, subspace, sums, mean)
         if loss == "squared":
             self.solutions = _solve(passes, subspace, sums, mean, self.unit / np.asarray(grid), tolerance, progress)

@@ -106,16 +106,17 @@ class KernelOnRows:
             self, positions=self.positions[some], rows=self.rows[some], sample_weight=weights, own=False
         )  # fmt: skip
 
-    def over(self, row_means: np.ndarray) -> LearnedKernel:
-        """Return the kernel over all training rows, given the means of its rows there, shape (m,), not centered."""
-        if self.own:
-            return self.kernel
-        X, rows = self.take(np.arange(self.n_rows))
-        return replace(self.kernel, X=X, rows=rows, row_means=row_means, sample_weight=self.sample_weight)
+    @property
+    def shares(self) -> np.ndarray:
+        """What each training row counts in a mean over them, shape (m,)."""
+        w = self.sample_weight
+        return np.full(self.n_rows, 1.0 / self.n_rows) if w is None else w / w.sum()
 
     def whole_kernel(self) -> LearnedKernel:
         """Return the kernel over all training rows; one pass over their pairs where it was learned on others."""
         if self.own:
             return self.kernel
         gram = CombinedGram(self.kernel.combination, self.source, self.workers)
-        return self.over(gram.matvec(np.full((self.n_rows, 1), 1.0 / self.n_rows))[:, 0])
+        row_means = gram.matvec(self.shares[:, None])[:, 0]
+        X, rows = self.take(np.arange(self.n_rows))
+        return replace(self.kernel, X=X, rows=rows, row_means=row_means, sample_weight=self.sample_weight)

@@ -232,10 +232,15 @@ class SubspacePasses:
         return pieces.joined()
 
 
+def mean_feature(subspace: Subspace, sums: KernelSums) -> np.ndarray:
+    """Return the mean feature over all rows, shape (r,)."""
+    return np.asarray(sums.kernel @ subspace.basis / sums.weight - subspace.offset)
+
+
 def centered_products(subspace: Subspace, sums: KernelSums) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean feature, shape (r,), and the products of the features less it over all rows, shape (r, r)."""
     assert sums.products is not None
-    mean = sums.kernel @ subspace.basis / sums.weight - subspace.offset
+    mean = mean_feature(subspace, sums)
     return mean, sums.products - sums.weight * np.outer(mean, mean)
 
 
