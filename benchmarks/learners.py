@@ -25,11 +25,11 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
 from benchmarks.moments import REPEATS, problem, timed
-from kernels import LEARNERS, FeatureFamily, GaussianFamily, Target, gram_moments, gram_operator
-from kernels.families.base import move
-from kernels.operators import GramOperator
-from kernels.predictors import KernelRidgePath
-from kernels.threads import blas_threads_for
+from learnkernels.kernels import LEARNERS, FeatureFamily, GaussianFamily, Target, gram_moments, gram_operator
+from learnkernels.kernels.families.base import move
+from learnkernels.kernels.operators import GramOperator
+from learnkernels.kernels.predictors import KernelRidgePath
+from learnkernels.kernels.threads import blas_threads_for
 
 COLUMNS = [
     "table",
@@ -208,8 +208,8 @@ def _sets(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarray, Target, 
     if data_dir is None:
         X, y, gammas = problem(m, 8, 8)
         return {"generated": (X, Target.of(y, "classification"), gammas)}
-    from conf.schema import DatasetConfig
-    from tasks.data import load_source
+    from learnkernels.conf.schema import DatasetConfig
+    from learnkernels.tasks.data import load_source
 
     sets = {}
     for name, (path, _, positive, scale, (first, last)) in TABLE_2.items():

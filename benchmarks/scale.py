@@ -26,10 +26,10 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
 from benchmarks.moments import REPEATS, timed
-from kernels import GaussianFamily, KernelPredictors, LearnedKernel, Target, gram_moments, learn_kernel
-from kernels.learned import learn_from_moments
-from kernels.sampled_moments import sample_moments
-from tasks.synthetic import friedman
+from learnkernels.kernels import GaussianFamily, KernelPredictors, LearnedKernel, Target, gram_moments, learn_kernel
+from learnkernels.kernels.learned import learn_from_moments
+from learnkernels.kernels.sampled_moments import sample_moments
+from learnkernels.tasks.synthetic import friedman
 
 COLUMNS = ["table", "case", "m", "p", "landmarks", "seconds", "ratio", "error", "steps", "residual", "note"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from conf.errors import InputError
-from conf.schema import CompareConfig, DatasetConfig
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig, DatasetConfig
 
 
 def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:

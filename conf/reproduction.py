@@ -13,10 +13,10 @@ from typing import Annotated, Any, Literal, get_args
 import yaml
 from pydantic import BeforeValidator, Discriminator, Field, ValidationError, model_validator
 
-from conf.errors import InputError
-from conf.loading import describe, read_yaml
-from conf.schema import CompareConfig, DatasetConfig, Parameter, Strict, TrackingConfig
-from conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.loading import describe, read_yaml
+from learnkernels.conf.schema import CompareConfig, DatasetConfig, Parameter, Strict, TrackingConfig
+from learnkernels.conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
 
 PAPERS = Path(__file__).resolve().parent / "papers"
 """Where the items lie."""

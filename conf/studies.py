@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from conf.schema import DatasetConfig, FamilyConfig, Positive, ProtocolConfig, Strict
+from learnkernels.conf.schema import DatasetConfig, FamilyConfig, Positive, ProtocolConfig, Strict
 
 
 class TwoPointStudy(Strict):

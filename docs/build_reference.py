@@ -24,10 +24,10 @@ from latex2mathml.converter import convert
 from pdoc import doc_ast
 
 PAGES = {
-    "kernels": None,
-    "kernels.learners": None,
-    "kernels.model": ("Model", "load_model", "save_model"),
-    "kernels.bounds": None,
+    "learnkernels.kernels": None,
+    "learnkernels.kernels.learners": None,
+    "learnkernels.kernels.model": ("Model", "load_model", "save_model"),
+    "learnkernels.kernels.bounds": None,
 }
 """Modules that get a page, and the names on it; by default those of `__all__`, or all that are not private."""
 
@@ -110,7 +110,7 @@ def documented(namespace: pdoc.doc.Namespace) -> Iterator[pdoc.doc.Doc]:
 def variable_docstring(name: str, exporter: ModuleType) -> str:
     """Return the string below the definition of a variable, in whichever module of the package that is."""
     for loaded, module in list(sys.modules.items()):
-        if loaded.startswith("kernels.") and getattr(module, name, None) is getattr(exporter, name):
+        if loaded.startswith("learnkernels.") and getattr(module, name, None) is getattr(exporter, name):
             found = doc_ast.walk_tree(module).var_docstrings.get(name)
             if found:
                 return found

@@ -279,7 +279,7 @@ def dashboards(folder: Path, commands: Sequence[Sequence[str]] = COMMANDS) -> It
     load_breast_cancer(as_frame=True).data.to_parquet(folder / "new.parquet")
     ours = ("PREFECT_", "MLFLOW_", "LEARNKERNELS_")
     env = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    command = [sys.executable, "-m", "flows.cli"]
+    command = [sys.executable, "-m", "learnkernels.flows.cli"]
     ports = _free_ports(2)
     options = ["--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1])]
     with (folder / "up.log").open("wb") as log:

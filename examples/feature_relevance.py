@@ -26,7 +26,7 @@ from sklearn.inspection import permutation_importance
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
-from kernels import FamilyUnion, GaussianFamily, KernelLearningRegressor
+from learnkernels import FamilyUnion, GaussianFamily, KernelLearningRegressor
 
 OF_WEIGHTS, OF_BANDWIDTHS = "weights shuffled", "bandwidths shuffled"
 METHODS = ["weights", OF_WEIGHTS, "bandwidths", OF_BANDWIDTHS, "coarse bandwidths"]

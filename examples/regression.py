@@ -25,7 +25,7 @@ from sklearn.model_selection import GridSearchCV, KFold, ParameterGrid, cross_va
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from kernels import GaussianFamily, KernelLearningRegressor
+from learnkernels import GaussianFamily, KernelLearningRegressor
 
 ALPHAS = np.logspace(-3, 3, 7)
 GAMMAS = [2.0**exponent for exponent in range(-8, -1)]

@@ -27,7 +27,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.svm import LinearSVC
 
-from kernels import FeatureFamily, KernelLearningClassifier
+from learnkernels import FeatureFamily, KernelLearningClassifier
 
 STATISTICS = ["stats"]
 OTHERS = ["signal", "optimize", "integrate", "interpolate"]

@@ -14,13 +14,13 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from conf.errors import InputError
-from tasks.environment import prepare_environment
+from learnkernels.conf.errors import InputError
+from learnkernels.tasks.environment import prepare_environment
 
 if TYPE_CHECKING:
-    from conf.reproduction import PaperItem
-    from conf.schema import CompareConfig
-    from flows.papers import Outcome, Reproduction
+    from learnkernels.conf.reproduction import PaperItem
+    from learnkernels.conf.schema import CompareConfig
+    from learnkernels.flows.papers import Outcome, Reproduction
 
 PIPED_WIDTH = 120
 """Columns of a table that is not printed on a terminal."""
@@ -70,7 +70,7 @@ def compare(
         err.print(f"{conf}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
         from prefect import tags
 
-        from flows.compare import compare as flow
+        from learnkernels.flows.compare import compare as flow
 
         with tags("learnkernels", config.name):
             result = flow(config)
@@ -92,7 +92,7 @@ def _user_errors(kept: str) -> Iterator[None]:
 
 def _prepare(conf: Path, changes: list[str] | None, verbose: bool) -> CompareConfig:
     """Return the configuration, checked as far as can be at once, and set up what a flow run needs."""
-    from conf.loading import load_config
+    from learnkernels.conf.loading import load_config
 
     config = load_config(conf, changes or [])
     _require_files(config)
@@ -117,7 +117,7 @@ def _say(*lines: str) -> None:
 
 def _require_files(config: CompareConfig) -> None:
     """Refuse missing files before anything heavy is imported."""
-    from conf.loading import existing_file
+    from learnkernels.conf.loading import existing_file
 
     for dataset in config.datasets:
         if dataset.source == "file":
@@ -132,7 +132,7 @@ def _require_files(config: CompareConfig) -> None:
 
 def _connect_to_ui() -> None:
     """Send the run to the Prefect server of `learnkernels ui`, where one runs in this folder and no other is named."""
-    from tasks.servers import running_prefect_api
+    from learnkernels.tasks.servers import running_prefect_api
 
     if "PREFECT_API_URL" not in os.environ:
         address = running_prefect_api()
@@ -144,7 +144,7 @@ def _show(config: CompareConfig, results: Path, chart: str) -> None:
     """Print the table, the verdicts and where everything lies; the results folder comes last."""
     import pandas as pd
 
-    from tasks.report import display_table, measures, verdicts
+    from learnkernels.tasks.report import display_table, measures, verdicts
 
     summary = pd.read_parquet(results / "summary.parquet")
     rows = display_table(summary)
@@ -190,7 +190,7 @@ def gram(
         err.print(f"{conf}: matrices of {', '.join(data.label for data in config.datasets)}", markup=False)
         from prefect import tags
 
-        from flows.gram import gram as flow
+        from learnkernels.flows.gram import gram as flow
 
         with tags("learnkernels", config.name):
             result = flow(config, str(output), dtype)
@@ -212,13 +212,13 @@ def train(
     """
     with _user_errors("what was computed is kept"):
         config = _prepare(conf, changes, verbose)
-        from tasks.training import training_config
+        from learnkernels.tasks.training import training_config
 
         considered = ", ".join(one.title for one in training_config(config, dataset, learner).learners)
         err.print(f"{conf}: {register} from {considered}", markup=False)
         from prefect import tags
 
-        from flows.train import train as flow
+        from learnkernels.flows.train import train as flow
 
         with tags("learnkernels", register):
             result = flow(config, register, dataset, learner)
@@ -255,7 +255,7 @@ def predict(
         _set_up(verbose)
         from prefect import tags
 
-        from flows.predict import predict as flow
+        from learnkernels.flows.predict import predict as flow
 
         with tags("learnkernels", model):
             result = flow(model, input, output, id or [], missing)
@@ -280,7 +280,7 @@ def promote(
         _set_up(verbose)
         from prefect import tags
 
-        from flows.promote import promote as flow
+        from learnkernels.flows.promote import promote as flow
 
         with tags("learnkernels", model):
             result = flow(model, challenger, level, refresh)
@@ -315,7 +315,7 @@ def papers(
     Writes results/papers/ITEM and the report of all items; with --quick results/papers-quick. Exits with 1 where an
     item fails or a check does.
     """
-    from conf.reproduction import PAPERS, choose_items, data_folder
+    from learnkernels.conf.reproduction import PAPERS, choose_items, data_folder
 
     folder = items or PAPERS
     with _user_errors("what was computed is kept"):
@@ -329,8 +329,8 @@ def papers(
         _set_up(verbose)
         from prefect import tags
 
-        from flows.papers import papers as flow
-        from flows.papers import report_papers
+        from learnkernels.flows.papers import papers as flow
+        from learnkernels.flows.papers import report_papers
 
         with tags("learnkernels", "papers"):
             if only_report:
@@ -344,7 +344,7 @@ def papers(
 
 def _show_papers(result: Reproduction, items: Mapping[str, PaperItem]) -> None:
     """Print what became of each item, what does not hold, and what failed; the report comes last."""
-    from tasks.reproduction.report import minutes, total
+    from learnkernels.tasks.reproduction.report import minutes, total
 
     def row(one: Outcome) -> dict[str, str]:
         item, of = items[one["item"]], one["summary"] or total([])
@@ -389,7 +389,7 @@ def learners(
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the table as Markdown.")] = False,
 ) -> None:
     """List the learners: what each does, needs and takes, and where it comes from."""
-    from kernels.learners import COLUMNS, table
+    from learnkernels.kernels.learners import COLUMNS, table
 
     rows = table()
     if markdown:
@@ -410,7 +410,7 @@ def ui(
 ) -> None:
     """Show the runs of this folder: start Prefect and MLflow on loopback, print their addresses, stop with Ctrl-C."""
     prepare_environment()
-    from tasks.servers import serve_ui
+    from learnkernels.tasks.servers import serve_ui
 
     with _user_errors("the runs are kept"):
         serve_ui(prefect_port, mlflow_port, lambda line: err.print(line, markup=False, soft_wrap=True))
@@ -426,8 +426,8 @@ def up(
     A server that PREFECT_API_URL or MLFLOW_TRACKING_URI (http) already names is not started.
     """
     prepare_environment()
-    from tasks.recovery import WorkerWatch
-    from tasks.servers import serve_up
+    from learnkernels.tasks.recovery import WorkerWatch
+    from learnkernels.tasks.servers import serve_up
 
     with _user_errors("the runs are kept, schedules go on with the next start;"):
         say = lambda line: err.print(line, markup=False, soft_wrap=True)  # noqa: E731
@@ -466,12 +466,12 @@ def deploy(
     """
     with _user_errors("what was deployed is kept"):
         config = _prepare(conf, changes, verbose=False)
-        from flows.compare import compare as compare_flow
-        from flows.predict import predict as predict_flow
-        from flows.promote import promote as promote_flow
-        from flows.train import train as train_flow
-        from tasks.deployments import Plan
-        from tasks.deployments import deploy as apply
+        from learnkernels.flows.compare import compare as compare_flow
+        from learnkernels.flows.predict import predict as predict_flow
+        from learnkernels.flows.promote import promote as promote_flow
+        from learnkernels.flows.train import train as train_flow
+        from learnkernels.tasks.deployments import Plan
+        from learnkernels.tasks.deployments import deploy as apply
 
         plan = Plan(
             model=register,

@@ -6,13 +6,13 @@ from typing import TypedDict
 
 from prefect import flow, runtime
 
-from conf.schema import CompareConfig
-from tasks.cluster import DaskPool
-from tasks.comparison import measure, prepare, steps
-from tasks.naming import run_name
-from tasks.progress import RunProgress
-from tasks.report import new_run_id, write_results
-from tasks.tracking import track_sweep, tracked_run
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks.cluster import DaskPool
+from learnkernels.tasks.comparison import measure, prepare, steps
+from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.progress import RunProgress
+from learnkernels.tasks.report import new_run_id, write_results
+from learnkernels.tasks.tracking import track_sweep, tracked_run
 
 
 class Comparison(TypedDict):

@@ -7,13 +7,13 @@ from typing import Literal, TypedDict
 from dask.utils import format_bytes
 from prefect import flow
 
-from conf.schema import CompareConfig
-from tasks.cluster import DaskPool
-from tasks.data import ingest
-from tasks.matrices import materialise, plan_matrices
-from tasks.naming import run_name
-from tasks.progress import RunProgress
-from tasks.tilestore import SHARD_BYTES, require_space
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks.cluster import DaskPool
+from learnkernels.tasks.data import ingest
+from learnkernels.tasks.matrices import materialise, plan_matrices
+from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.progress import RunProgress
+from learnkernels.tasks.tilestore import SHARD_BYTES, require_space
 
 
 class Matrices(TypedDict):

@@ -13,23 +13,30 @@ from typing import Annotated, TypedDict
 
 from prefect import flow, get_run_logger, runtime
 
-from conf.errors import InputError
-from conf.forms import shown
-from conf.reproduction import NotOnOpenML, PaperItem, StudyConfig, choose_items
-from conf.schema import CompareConfig, DaskConfig, TrackingConfig
-from conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
-from tasks.cluster import DaskPool
-from tasks.comparison import measure, prepare, steps
-from tasks.data import DatasetRef
-from tasks.evaluation import FoldsRef
-from tasks.naming import run_name
-from tasks.progress import RunProgress
-from tasks.report import new_run_id, read_folds
-from tasks.reproduction import StudyResult
-from tasks.reproduction.judge import failing
-from tasks.reproduction.report import Summary, not_holding, read_item, tracking_note, write_item, write_report
-from tasks.reproduction.studies import base_kernels, surface, two_point
-from tasks.tracking import log_run, tracked_run
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.forms import shown
+from learnkernels.conf.reproduction import NotOnOpenML, PaperItem, StudyConfig, choose_items
+from learnkernels.conf.schema import CompareConfig, DaskConfig, TrackingConfig
+from learnkernels.conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
+from learnkernels.tasks.cluster import DaskPool
+from learnkernels.tasks.comparison import measure, prepare, steps
+from learnkernels.tasks.data import DatasetRef
+from learnkernels.tasks.evaluation import FoldsRef
+from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.progress import RunProgress
+from learnkernels.tasks.report import new_run_id, read_folds
+from learnkernels.tasks.reproduction import StudyResult
+from learnkernels.tasks.reproduction.judge import failing
+from learnkernels.tasks.reproduction.report import (
+    Summary,
+    not_holding,
+    read_item,
+    tracking_note,
+    write_item,
+    write_report,
+)
+from learnkernels.tasks.reproduction.studies import base_kernels, surface, two_point
+from learnkernels.tasks.tracking import log_run, tracked_run
 
 
 class Outcome(TypedDict):

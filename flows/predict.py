@@ -6,12 +6,12 @@ from typing import Annotated, Literal, TypedDict
 
 from prefect import flow
 
-from conf.forms import shown
-from tasks.naming import run_name
-from tasks.progress import RunProgress
-from tasks.registry import find_version
-from tasks.scores import ProgressLines, publish_scores
-from tasks.scoring import score_table
+from learnkernels.conf.forms import shown
+from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.progress import RunProgress
+from learnkernels.tasks.registry import find_version
+from learnkernels.tasks.scores import ProgressLines, publish_scores
+from learnkernels.tasks.scoring import score_table
 
 
 class Scored(TypedDict):

@@ -6,17 +6,17 @@ from typing import Annotated, TypedDict
 
 from prefect import flow, runtime
 
-from conf.forms import shown
-from conf.schema import CompareConfig
-from tasks.cluster import DaskPool
-from tasks.data import DatasetRef, ingest
-from tasks.deployments import start_following
-from tasks.evaluation import FoldsRef, evaluate_learner, predictor_for
-from tasks.gram import compute_moments, require_feasible
-from tasks.lifecycle import load_registered, require_model_name, rivals, track_decision
-from tasks.naming import run_name
-from tasks.progress import RunProgress
-from tasks.promotion import (
+from learnkernels.conf.forms import shown
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks.cluster import DaskPool
+from learnkernels.tasks.data import DatasetRef, ingest
+from learnkernels.tasks.deployments import start_following
+from learnkernels.tasks.evaluation import FoldsRef, evaluate_learner, predictor_for
+from learnkernels.tasks.gram import compute_moments, require_feasible
+from learnkernels.tasks.lifecycle import load_registered, require_model_name, rivals, track_decision
+from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.progress import RunProgress
+from learnkernels.tasks.promotion import (
     Contender,
     decide,
     no_contest,
@@ -27,10 +27,10 @@ from tasks.promotion import (
     unopposed,
     write_decision,
 )
-from tasks.report import new_run_id
-from tasks.statistics import SIGNIFICANCE
-from tasks.tracking import tracked_run
-from tasks.training import recipe_of
+from learnkernels.tasks.report import new_run_id
+from learnkernels.tasks.statistics import SIGNIFICANCE
+from learnkernels.tasks.tracking import tracked_run
+from learnkernels.tasks.training import recipe_of
 
 
 class Promotion(TypedDict):

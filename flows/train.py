@@ -6,19 +6,19 @@ from typing import Annotated, TypedDict
 
 from prefect import flow, runtime
 
-from conf.forms import shown
-from conf.schema import CompareConfig
-from tasks.cluster import DaskPool
-from tasks.data import ingest
-from tasks.deployments import start_following
-from tasks.evaluation import evaluate_learner, predictor_for, require_params
-from tasks.gram import compute_moments, require_feasible
-from tasks.lifecycle import require_model_name, track_model, write_training
-from tasks.naming import run_name
-from tasks.progress import RunProgress
-from tasks.report import new_run_id
-from tasks.tracking import tracked_run
-from tasks.training import choose, fit_on_all_rows, training_config
+from learnkernels.conf.forms import shown
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks.cluster import DaskPool
+from learnkernels.tasks.data import ingest
+from learnkernels.tasks.deployments import start_following
+from learnkernels.tasks.evaluation import evaluate_learner, predictor_for, require_params
+from learnkernels.tasks.gram import compute_moments, require_feasible
+from learnkernels.tasks.lifecycle import require_model_name, track_model, write_training
+from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.progress import RunProgress
+from learnkernels.tasks.report import new_run_id
+from learnkernels.tasks.tracking import tracked_run
+from learnkernels.tasks.training import choose, fit_on_all_rows, training_config
 
 
 class Trained(TypedDict):

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernels.centering import center_cross_gram, center_gram, centered_alignment
-from kernels.ensemble import KernelEnsemble
-from kernels.families import (
+from learnkernels.kernels.centering import center_cross_gram, center_gram, centered_alignment
+from learnkernels.kernels.ensemble import KernelEnsemble
+from learnkernels.kernels.families import (
     CosineFamily,
     DirichletFamily,
     FamilyUnion,
@@ -23,21 +23,29 @@ from kernels.families import (
     PrecomputedFamily,
     ScaledFamily,
 )
-from kernels.feature_moments import FeatureMoments
-from kernels.learned import LearnedKernel, learn_from_moments, learn_kernel, learn_path
-from kernels.learners import LEARNERS, Certificate, align, alignf, kkt_certificate, single, unif
-from kernels.moments import GramMoments, gram_moments
-from kernels.moments_protocol import Moments
-from kernels.operators import GramOperator, gram_operator
-from kernels.passes import MomentsPart, RowBlocks, moments_part
-from kernels.predictors import PREDICTORS, KernelRidgePath, SupportVectorPath, resolve_predictor
-from kernels.protocol import FoldResult, Hypotheses, KernelPredictors, Trial, assign_folds, evaluate, trials
-from kernels.sampled_moments import SampledMoments, Sampling, sample_moments
-from kernels.serialisation import load_kernel, save_kernel
-from kernels.targets import Target
+from learnkernels.kernels.feature_moments import FeatureMoments
+from learnkernels.kernels.learned import LearnedKernel, learn_from_moments, learn_kernel, learn_path
+from learnkernels.kernels.learners import LEARNERS, Certificate, align, alignf, kkt_certificate, single, unif
+from learnkernels.kernels.moments import GramMoments, gram_moments
+from learnkernels.kernels.moments_protocol import Moments
+from learnkernels.kernels.operators import GramOperator, gram_operator
+from learnkernels.kernels.passes import MomentsPart, RowBlocks, moments_part
+from learnkernels.kernels.predictors import PREDICTORS, KernelRidgePath, SupportVectorPath, resolve_predictor
+from learnkernels.kernels.protocol import (
+    FoldResult,
+    Hypotheses,
+    KernelPredictors,
+    Trial,
+    assign_folds,
+    evaluate,
+    trials,
+)
+from learnkernels.kernels.sampled_moments import SampledMoments, Sampling, sample_moments
+from learnkernels.kernels.serialisation import load_kernel, save_kernel
+from learnkernels.kernels.targets import Target
 
 if TYPE_CHECKING:
-    from kernels.estimators import (
+    from learnkernels.kernels.estimators import (
         KernelLearningClassifier,
         KernelLearningRegressor,
         LearnedKernelTransformer,
@@ -108,10 +116,10 @@ __all__ = [
 ]
 
 LATE = {
-    "KernelLearningClassifier": "kernels.estimators",
-    "KernelLearningRegressor": "kernels.estimators",
-    "LearnedKernelTransformer": "kernels.estimators",
-    "default_family": "kernels.estimators",
+    "KernelLearningClassifier": "learnkernels.kernels.estimators",
+    "KernelLearningRegressor": "learnkernels.kernels.estimators",
+    "LearnedKernelTransformer": "learnkernels.kernels.estimators",
+    "default_family": "learnkernels.kernels.estimators",
 }
 """Exported names that are imported with their first use: they bring scikit-learn along, and that pandas."""
 

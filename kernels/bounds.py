@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.centering import center_cross_gram, center_gram, subtract_means
-from kernels.learners.alignf import TOLERANCE, kkt_certificate
+from learnkernels.kernels.centering import center_cross_gram, center_gram, subtract_means
+from learnkernels.kernels.learners.alignf import TOLERANCE, kkt_certificate
 
 ROUNDING = 1e-9
 """Relative deviation that is put down to rounding when an assumption is checked."""

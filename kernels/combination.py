@@ -7,11 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows, TilePlan
-from kernels.families.feature import FeatureFamily
-from kernels.operators import mirror
-from kernels.passes import block_rows_for
-from kernels.threads import one_blas_thread
+from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
+from learnkernels.kernels.families.feature import FeatureFamily
+from learnkernels.kernels.operators import mirror
+from learnkernels.kernels.passes import block_rows_for
+from learnkernels.kernels.threads import one_blas_thread
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Combination:
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
             return
-        from kernels.tiles import combine_tile  # here, because it loads the compiler
+        from learnkernels.kernels.tiles import combine_tile  # here, because it loads the compiler
 
         plan, (a, b), step = self._plan, out.shape, block_rows_for(family.n_seeds)
         buffer = np.empty(family.n_seeds * min(step, a) * min(step, b))

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from kernels.families.base import KernelFamily, Rows, as_rows, move
-from kernels.families.feature import FeatureFamily
-from kernels.moments_protocol import Moments
-from kernels.normalisation import NORMALISATIONS, Normalisation, refuse_weights, require_informative
-from kernels.operators import TiledGrams
-from kernels.passes import block_rows_for
-from kernels.targets import Target
+from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
+from learnkernels.kernels.families.feature import FeatureFamily
+from learnkernels.kernels.moments_protocol import Moments
+from learnkernels.kernels.normalisation import NORMALISATIONS, Normalisation, refuse_weights, require_informative
+from learnkernels.kernels.operators import TiledGrams
+from learnkernels.kernels.passes import block_rows_for
+from learnkernels.kernels.targets import Target
 
 DEPENDENT = 1e-8
 """Combinations of hypotheses whose left-out predictions are below this share of the largest get no weight."""

@@ -9,10 +9,10 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
-from kernels.centering import mean_over
-from kernels.families.base import Rows
-from kernels.families.feature import FeatureFamily
-from kernels.moments_base import FoldMoments
+from learnkernels.kernels.centering import mean_over
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.families.feature import FeatureFamily
+from learnkernels.kernels.moments_base import FoldMoments
 
 BLOCK = 512
 """Columns or rows of a product of sparse features that are formed at once."""

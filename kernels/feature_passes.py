@@ -12,7 +12,7 @@ import math
 import numba
 import numpy as np
 
-from kernels.tiles import FAST
+from learnkernels.kernels.tiles import FAST
 
 COLUMNS = 128
 """Rows that are paired with one row at a time."""

@@ -9,18 +9,24 @@ from typing import Any
 
 import numpy as np
 
-from kernels.centering import as_sample_weight, center_gram, mean_over, subtract_means, weighted_by_roots
-from kernels.combination import Combination
-from kernels.families.base import KernelFamily, Rows, as_rows, move
-from kernels.families.cosine import require_directions
-from kernels.learners import LEARNERS, Certificate, Learner, Solution
-from kernels.moments import gram_moments
-from kernels.moments_protocol import Moments
-from kernels.normalisation import NORMALISATIONS, Normalisation, NormalisedProducts, refuse_weights, require_informative
-from kernels.operators import entrywise_power, gram_operator
-from kernels.sampled_moments import SampledMoments, Sampling
-from kernels.targets import Target, Task
-from kernels.threads import blas_threads_for
+from learnkernels.kernels.centering import as_sample_weight, center_gram, mean_over, subtract_means, weighted_by_roots
+from learnkernels.kernels.combination import Combination
+from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
+from learnkernels.kernels.families.cosine import require_directions
+from learnkernels.kernels.learners import LEARNERS, Certificate, Learner, Solution
+from learnkernels.kernels.moments import gram_moments
+from learnkernels.kernels.moments_protocol import Moments
+from learnkernels.kernels.normalisation import (
+    NORMALISATIONS,
+    Normalisation,
+    NormalisedProducts,
+    refuse_weights,
+    require_informative,
+)
+from learnkernels.kernels.operators import entrywise_power, gram_operator
+from learnkernels.kernels.sampled_moments import SampledMoments, Sampling
+from learnkernels.kernels.targets import Target, Task
+from learnkernels.kernels.threads import blas_threads_for
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from kernels.families.base import Rows
-from kernels.model_files import (
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.model_files import (
     ADVICE,
     labels_from_data,
     labels_to_data,
@@ -26,11 +26,11 @@ from kernels.model_files import (
     unpack,
     write_content,
 )
-from kernels.predictors import PREDICTORS
-from kernels.serialisation import Fields, File, kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.predictors import PREDICTORS
+from learnkernels.kernels.serialisation import Fields, File, kernel_from_arrays, kernel_to_arrays
 
 if TYPE_CHECKING:
-    from kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+    from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 
     Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
 
@@ -97,7 +97,7 @@ class Model:
     @property
     def batch_rows(self) -> int:
         """Return how many rows a batch should hold: batches of that many rows give the bits of all rows at once."""
-        from kernels.estimators import chunk_rows_for
+        from learnkernels.kernels.estimators import chunk_rows_for
 
         chunk = chunk_rows_for(self.estimator.kernel_.X.shape[0])
         return chunk * -(-BATCH // chunk)
@@ -188,7 +188,7 @@ class Model:
         -----
         O(n m d) for m training rows, or landmarks; memory does not grow with n beyond the rows and the columns.
         """
-        from kernels.estimators.calibration import probabilities
+        from learnkernels.kernels.estimators.calibration import probabilities
 
         types = self.column_types
         X = self.scaled(X_raw)
@@ -327,7 +327,7 @@ def _from_arrays(arrays: Mapping[str, np.ndarray]) -> Model:
 
 def _estimator_from(fields: Fields) -> Any:
     """Return the estimator that a text describes, its parameters set and all of its state that is not an array."""
-    from kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+    from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 
     kinds = {"classification": KernelLearningClassifier, "regression": KernelLearningRegressor}
     task = fields.one_of("task", tuple(kinds))

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from kernels.families import KernelFamily
-from kernels.serialisation import NOT_FINITE, Fields, File, family_from_data, family_to_data, members
+from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.serialisation import NOT_FINITE, Fields, File, family_from_data, family_to_data, members
 
 SEAL = b"sha256 "
 """What the comment of the archive begins with; 64 hexadecimal digits of all bytes before the comment follow."""

@@ -13,12 +13,12 @@ from typing import Any, overload
 import numpy as np
 from scipy import sparse
 
-from kernels.centering import as_sample_weight, mean_over
-from kernels.families.base import KernelFamily, Rows, as_rows
-from kernels.families.feature import FeatureFamily
-from kernels.feature_moments import FeatureMoments
-from kernels.moments_base import FoldMoments
-from kernels.passes import MomentsPart, RowBlocks, block_rows_for, choose_shift, moments_part
+from learnkernels.kernels.centering import as_sample_weight, mean_over
+from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
+from learnkernels.kernels.families.feature import FeatureFamily
+from learnkernels.kernels.feature_moments import FeatureMoments
+from learnkernels.kernels.moments_base import FoldMoments
+from learnkernels.kernels.passes import MomentsPart, RowBlocks, block_rows_for, choose_shift, moments_part
 
 SUPER_TILE = 1024
 """Rows of the square of pairs that one thread takes at a time."""

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from kernels.centering import mean_over
-from kernels.families.base import Rows
+from learnkernels.kernels.centering import mean_over
+from learnkernels.kernels.families.base import Rows
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernels.centering import mean_over
-from kernels.moments_protocol import Moments
+from learnkernels.kernels.centering import mean_over
+from learnkernels.kernels.moments_protocol import Moments
 
 Normalisation = Literal["trace", "frobenius", "none"]
 

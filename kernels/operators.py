@@ -14,12 +14,12 @@ from typing import Protocol
 import numpy as np
 from scipy import sparse
 
-from kernels.centering import center_gram, center_in_place
-from kernels.families.base import KernelFamily, Rows
-from kernels.families.feature import FeatureFamily
-from kernels.passes import block_rows_for
-from kernels.sparse_passes import add_outer_products, forms
-from kernels.threads import one_blas_thread
+from learnkernels.kernels.centering import center_gram, center_in_place
+from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.families.feature import FeatureFamily
+from learnkernels.kernels.passes import block_rows_for
+from learnkernels.kernels.sparse_passes import add_outer_products, forms
+from learnkernels.kernels.threads import one_blas_thread
 
 IN_MEMORY = 2**30
 """Bytes that the p base-kernel matrices may take to be held; beyond that they are computed anew, tile by tile."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows
-from kernels.threads import one_blas_thread
+from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.threads import one_blas_thread
 
 TILE_BYTES = 4 << 20
 """Target size of one tile of all p kernels: small enough for a core's cache, large enough for BLAS."""
@@ -271,7 +271,7 @@ def _numpy_sums(family: KernelFamily, shift: np.ndarray) -> SumsOf:
 
 
 def _compiled_sums(family: KernelFamily, shift: np.ndarray, dtype: np.dtype, largest: int) -> SumsOf:
-    from kernels.tiles import add_tile, register_block  # here, because it loads the compiler
+    from learnkernels.kernels.tiles import add_tile, register_block  # here, because it loads the compiler
 
     plan, p = family.plan(shift), family.n_kernels
     block, n_seeds = register_block(p), family.n_seeds

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernels.bounds import alignment_concentration
-from kernels.families.base import KernelFamily, Rows, move
-from kernels.families.feature import FeatureFamily
-from kernels.learners import LEARNERS
-from kernels.moments import GramMoments, Mapper, gram_moments
-from kernels.moments_base import FoldMoments
-from kernels.normalisation import NORMALISATIONS, Normalisation, NormalisedProducts
+from learnkernels.kernels.bounds import alignment_concentration
+from learnkernels.kernels.families.base import KernelFamily, Rows, move
+from learnkernels.kernels.families.feature import FeatureFamily
+from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.moments import GramMoments, Mapper, gram_moments
+from learnkernels.kernels.moments_base import FoldMoments
+from learnkernels.kernels.normalisation import NORMALISATIONS, Normalisation, NormalisedProducts
 
 START = 2048
 """Rows of the first sample of ``sample="auto"``."""

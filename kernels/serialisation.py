@@ -12,8 +12,8 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from kernels.centering import as_sample_weight
-from kernels.families import (
+from learnkernels.kernels.centering import as_sample_weight
+from learnkernels.kernels.families import (
     CosineFamily,
     DirichletFamily,
     FamilyUnion,
@@ -26,11 +26,11 @@ from kernels.families import (
     PrecomputedFamily,
     ScaledFamily,
 )
-from kernels.families.base import Rows
-from kernels.learned import LearnedKernel
-from kernels.normalisation import NORMALISATIONS, Normalisation
-from kernels.sampled_moments import Sampling
-from kernels.solvers.certificate import Certificate
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.normalisation import NORMALISATIONS, Normalisation
+from learnkernels.kernels.sampled_moments import Sampling
+from learnkernels.kernels.solvers.certificate import Certificate
 
 File: TypeAlias = Any
 """A binary file object that can seek, or a path, as `numpy.savez` takes them; they share no type to name here."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from kernels.tiles import FAST
+from learnkernels.kernels.tiles import FAST
 
 
 @numba.njit(fastmath=FAST, nogil=True, cache=True)  # type: ignore[untyped-decorator]

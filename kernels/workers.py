@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.families.base import Rows, move
-from kernels.threads import one_blas_thread
+from learnkernels.kernels.families.base import Rows, move
+from learnkernels.kernels.threads import one_blas_thread
 
 Step = Callable[[Any, Any, Any], Any]
 """``step(shared, argument, task)`` is what one task adds to a total."""

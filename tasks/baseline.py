@@ -18,18 +18,18 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from conf.schema import BaselineConfig, CompareConfig, grid_values
-from kernels import NUMERICS_VERSION, FoldResult, Target, Trial
-from kernels.families.base import Rows
-from kernels.targets import Task
-from kernels.threads import blas_threads_for
-from tasks.cluster import DaskPool
-from tasks.data import DatasetRef, load_dataset
-from tasks.evaluation import FoldsRef, run_jobs, write_fold_table
-from tasks.gram import Advance, MomentsRef, load_folds, planned_trials
-from tasks.saved_view import GRID_SEARCH, GRID_SEARCH_TITLE
-from tasks.store import digest, store_path
-from tasks.trials import trial_columns
+from learnkernels.conf.schema import BaselineConfig, CompareConfig, grid_values
+from learnkernels.kernels import NUMERICS_VERSION, FoldResult, Target, Trial
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.targets import Task
+from learnkernels.kernels.threads import blas_threads_for
+from learnkernels.tasks.cluster import DaskPool
+from learnkernels.tasks.data import DatasetRef, load_dataset
+from learnkernels.tasks.evaluation import FoldsRef, run_jobs, write_fold_table
+from learnkernels.tasks.gram import Advance, MomentsRef, load_folds, planned_trials
+from learnkernels.tasks.saved_view import GRID_SEARCH, GRID_SEARCH_TITLE
+from learnkernels.tasks.store import digest, store_path
+from learnkernels.tasks.trials import trial_columns
 
 
 @dataclass(frozen=True)

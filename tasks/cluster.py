@@ -24,12 +24,12 @@ from dask.utils import format_bytes, parse_bytes
 from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster, as_completed
 from scipy import sparse
 
-from conf.errors import InputError
-from conf.schema import DaskConfig
-from kernels.families.base import Rows
-from kernels.workers import RowSource, SelectedRows, Step, Threads, Workers
-from tasks.row_files import RowFile
-from tasks.store import store_path
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import DaskConfig
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.workers import RowSource, SelectedRows, Step, Threads, Workers
+from learnkernels.tasks.row_files import RowFile
+from learnkernels.tasks.store import store_path
 
 KEPT_BYTES, KEPT_SHARE = 1 << 28, 16
 """Workers keep what they have freed, up to so many bytes and to this part of their memory.

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from conf.schema import CompareConfig
-from tasks.baseline import evaluate_baseline
-from tasks.cluster import DaskPool
-from tasks.data import DatasetRef, ingest
-from tasks.evaluation import FoldsRef, evaluate_learner, predictor_for, require_params
-from tasks.gram import compute_moments, require_feasible
-from tasks.matrices import rows_for
-from tasks.progress import RunProgress
-from tasks.saved_view import GRID_SEARCH_TITLE
-from tasks.tracking import TrackedRun, track_result
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks.baseline import evaluate_baseline
+from learnkernels.tasks.cluster import DaskPool
+from learnkernels.tasks.data import DatasetRef, ingest
+from learnkernels.tasks.evaluation import FoldsRef, evaluate_learner, predictor_for, require_params
+from learnkernels.tasks.gram import compute_moments, require_feasible
+from learnkernels.tasks.matrices import rows_for
+from learnkernels.tasks.progress import RunProgress
+from learnkernels.tasks.saved_view import GRID_SEARCH_TITLE
+from learnkernels.tasks.tracking import TrackedRun, track_result
 
 
 @dataclass(frozen=True)

@@ -17,18 +17,18 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from scipy import sparse
 
-from conf.errors import InputError
-from conf.loading import existing_file
-from conf.schema import DatasetConfig
-from kernels import Target
-from kernels.families.base import Rows
-from kernels.targets import Task
-from tasks.locations import Location, failed_in_transfer, locate
-from tasks.openml import read_openml
-from tasks.readers import READERS, read_bundled, read_held_out
-from tasks.store import atomic_path, store_path
-from tasks.synthetic import read_synthetic
-from tasks.text import select_ngrams
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.loading import existing_file
+from learnkernels.conf.schema import DatasetConfig
+from learnkernels.kernels import Target
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.targets import Task
+from learnkernels.tasks.locations import Location, failed_in_transfer, locate
+from learnkernels.tasks.openml import read_openml
+from learnkernels.tasks.readers import READERS, read_bundled, read_held_out
+from learnkernels.tasks.store import atomic_path, store_path
+from learnkernels.tasks.synthetic import read_synthetic
+from learnkernels.tasks.text import select_ngrams
 
 FEW_VALUES = 20
 """A target of at most this many distinct whole numbers is taken for class labels unless the task is given."""

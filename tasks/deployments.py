@@ -33,10 +33,10 @@ from prefect.settings import PREFECT_API_URL
 from prefect.utilities.callables import parameter_schema
 from pydantic import ValidationError
 
-from conf.errors import InputError
-from conf.schema import CompareConfig
-from tasks.environment import scheduled_settings
-from tasks.servers import POOL
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks.environment import scheduled_settings
+from learnkernels.tasks.servers import POOL
 
 TAG = "learnkernels"
 
@@ -108,7 +108,9 @@ def check_plan(plan: Plan) -> None:
     InputError
         The name, cron expression, time zone, data set or learner is not valid, or half of input and output is missing.
     """
-    from tasks.lifecycle import require_model_name  # brings MLflow along, which a worker's watch can do without
+    from learnkernels.tasks.lifecycle import (
+        require_model_name,  # brings MLflow along, which a worker's watch can do without
+    )
 
     require_model_name(plan.model)
     if plan.timezone not in available_timezones():

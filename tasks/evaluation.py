@@ -17,8 +17,8 @@ from dask.utils import parse_bytes
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from conf.errors import InputError
-from conf.schema import (
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import (
     PREDICTOR_OPTIONS,
     CompareConfig,
     DirichletConfig,
@@ -31,15 +31,15 @@ from conf.schema import (
     ProtocolConfig,
     grid_values,
 )
-from kernels import LEARNERS, NUMERICS_VERSION, resolve_predictor
-from kernels.predictors import PREDICTORS
-from kernels.predictors.choice import PredictorChoice, choose_predictor
-from kernels.workers import Threads, Workers
-from tasks.cluster import DaskPool, run_all
-from tasks.data import DatasetRef, stored_bytes
-from tasks.gram import Advance, MomentsRef, planned_trials
-from tasks.store import atomic_path, digest, store_path
-from tasks.trials import TrialJob, run_trial
+from learnkernels.kernels import LEARNERS, NUMERICS_VERSION, resolve_predictor
+from learnkernels.kernels.predictors import PREDICTORS
+from learnkernels.kernels.predictors.choice import PredictorChoice, choose_predictor
+from learnkernels.kernels.workers import Threads, Workers
+from learnkernels.tasks.cluster import DaskPool, run_all
+from learnkernels.tasks.data import DatasetRef, stored_bytes
+from learnkernels.tasks.gram import Advance, MomentsRef, planned_trials
+from learnkernels.tasks.store import atomic_path, digest, store_path
+from learnkernels.tasks.trials import TrialJob, run_trial
 
 PARALLEL_ROWS = 4096
 """Training rows up to which trials run side by side; larger factorisations use all cores of one process."""

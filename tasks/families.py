@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from conf.errors import InputError
-from conf.schema import (
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import (
     CosineConfig,
     DirichletConfig,
     FamilyConfig,
@@ -19,7 +19,7 @@ from conf.schema import (
     PrecomputedConfig,
     grid_values,
 )
-from kernels import (
+from learnkernels.kernels import (
     CosineFamily,
     DirichletFamily,
     FamilyUnion,
@@ -30,9 +30,9 @@ from kernels import (
     LinearFamily,
     PolynomialFamily,
 )
-from kernels.families.base import Rows
-from kernels.families.cosine import require_directions
-from tasks.tilestore import open_store
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.families.cosine import require_directions
+from learnkernels.tasks.tilestore import open_store
 
 MOST_FEATURES_BY_TILES = 1000
 """Rank-one kernels beside other families, whose statistics come from tiles and hold a matrix a pair of folds."""

@@ -13,9 +13,9 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from scipy import sparse
 
-from conf.errors import InputError
-from conf.schema import CompareConfig, FamilyConfig, FeatureConfig, ProtocolConfig
-from kernels import (
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig, FamilyConfig, FeatureConfig, ProtocolConfig
+from learnkernels.kernels import (
     LEARNERS,
     NUMERICS_VERSION,
     FeatureMoments,
@@ -29,16 +29,22 @@ from kernels import (
     gram_moments,
     trials,
 )
-from kernels.families.base import Rows
-from kernels.normalisation import require_informative
-from kernels.protocol import assign_nested_split, assign_split, inner_trials, nested_split_trial, split_trial
-from kernels.sampled_moments import SampledMoments, sample_moments
-from kernels.tiles import compile_tiles
-from tasks.cluster import DaskPool, DaskWorkers
-from tasks.data import Dataset, DatasetRef, load_dataset
-from tasks.families import build_family, require_varying
-from tasks.row_files import super_tile_part
-from tasks.store import atomic_path, digest, store_path
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.normalisation import require_informative
+from learnkernels.kernels.protocol import (
+    assign_nested_split,
+    assign_split,
+    inner_trials,
+    nested_split_trial,
+    split_trial,
+)
+from learnkernels.kernels.sampled_moments import SampledMoments, sample_moments
+from learnkernels.kernels.tiles import compile_tiles
+from learnkernels.tasks.cluster import DaskPool, DaskWorkers
+from learnkernels.tasks.data import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.families import build_family, require_varying
+from learnkernels.tasks.row_files import super_tile_part
+from learnkernels.tasks.store import atomic_path, digest, store_path
 
 PRECISIONS: dict[str, type[np.float64] | type[np.float32]] = {"float64": np.float64, "float32": np.float32}
 

@@ -13,13 +13,13 @@ from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from conf.errors import InputError
-from conf.schema import CompareConfig
-from kernels.model import Model, load_model
-from tasks.data import DatasetRef
-from tasks.evaluation import FoldsRef
-from tasks.promotion import Decision, describe_decision, shown_p
-from tasks.registry import (
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.kernels.model import Model, load_model
+from learnkernels.tasks.data import DatasetRef
+from learnkernels.tasks.evaluation import FoldsRef
+from learnkernels.tasks.promotion import Decision, describe_decision, shown_p
+from learnkernels.tasks.registry import (
     CHALLENGER,
     CHAMPION,
     ModelVersion,
@@ -32,11 +32,11 @@ from tasks.registry import (
     set_alias,
     tag_version,
 )
-from tasks.report import read_folds
-from tasks.saved_view import learner_colors
-from tasks.store import atomic_path, file_digest
-from tasks.tracking import TrackedRun, log_run
-from tasks.training import Choice, ModelRef, describe_training, raw_example
+from learnkernels.tasks.report import read_folds
+from learnkernels.tasks.saved_view import learner_colors
+from learnkernels.tasks.store import atomic_path, file_digest
+from learnkernels.tasks.tracking import TrackedRun, log_run
+from learnkernels.tasks.training import Choice, ModelRef, describe_training, raw_example
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.fs
 from prefect.client.schemas.objects import State
 
-from conf.errors import InputError
-from conf.loading import is_remote
-from tasks.environment import without_passwords
-from tasks.store import atomic_path
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.loading import is_remote
+from learnkernels.tasks.environment import without_passwords
+from learnkernels.tasks.store import atomic_path
 
 CONNECT_SECONDS = 3
 REQUEST_SECONDS = 10

@@ -10,13 +10,13 @@ import numpy as np
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from conf.errors import InputError
-from conf.schema import CompareConfig, FamilyConfig, PrecomputedConfig
-from tasks.cluster import DaskPool
-from tasks.data import Dataset, DatasetRef, load_dataset, store_dataset
-from tasks.families import build_family
-from tasks.tileformat import Dtype, StoreSpec
-from tasks.tilestore import SHARD_BYTES, StorePlan, open_store, plan_store, write_store
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig, FamilyConfig, PrecomputedConfig
+from learnkernels.tasks.cluster import DaskPool
+from learnkernels.tasks.data import Dataset, DatasetRef, load_dataset, store_dataset
+from learnkernels.tasks.families import build_family
+from learnkernels.tasks.tileformat import Dtype, StoreSpec
+from learnkernels.tasks.tilestore import SHARD_BYTES, StorePlan, open_store, plan_store, write_store
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tasks.saved_view import HISTORY, MODELS, NEWEST, View, run_path, view_path
+from learnkernels.tasks.saved_view import HISTORY, MODELS, NEWEST, View, run_path, view_path
 
 NOTE_CHARACTERS = 8_000
 """MLflow cuts a tag, and so a note, after as many."""

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 from sklearn.datasets import fetch_openml
 
-from conf.errors import InputError
-from conf.schema import DatasetConfig
-from tasks.locations import TransferError
-from tasks.readers import Columns, table_columns
-from tasks.store import atomic_path, file_digest, store_path
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import DatasetConfig
+from learnkernels.tasks.locations import TransferError
+from learnkernels.tasks.readers import Columns, table_columns
+from learnkernels.tasks.store import atomic_path, file_digest, store_path
 
 DEFAULT_TARGET = DatasetConfig.model_fields["target"].default
 """A configuration that leaves the target at this takes the one that OpenML names."""

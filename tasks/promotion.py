@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from conf.errors import InputError
-from conf.schema import CompareConfig
-from tasks.data import DatasetRef, load_dataset
-from tasks.evaluation import FoldsRef
-from tasks.report import link_list, read_folds
-from tasks.statistics import corrected_p, paired_p, share_of_test
-from tasks.store import atomic_path
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks.data import DatasetRef, load_dataset
+from learnkernels.tasks.evaluation import FoldsRef
+from learnkernels.tasks.report import link_list, read_folds
+from learnkernels.tasks.statistics import corrected_p, paired_p, share_of_test
+from learnkernels.tasks.store import atomic_path
 
 OF_THE_RECIPE = ("target", "positive", "task", "drop", "scale", "missing", "distinct", "ngrams", "bytes")
 """What of a data set's configuration belongs to a recipe; `path`, `where` and `test` say which rows there are."""

@@ -15,10 +15,10 @@ import pyarrow.feather
 import pyarrow.parquet
 from sklearn import datasets as bundled
 
-from conf.errors import InputError
-from conf.schema import DatasetConfig
-from tasks.locations import Location
-from tasks.text import count_ngrams
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import DatasetConfig
+from learnkernels.tasks.locations import Location
+from learnkernels.tasks.text import count_ngrams
 
 Columns = tuple[Any, Any, tuple[str, ...]]
 """X (n, d) dense or CSR float64, y (an Arrow column or an array), feature names."""

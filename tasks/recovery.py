@@ -15,9 +15,9 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Crashed
 
-from conf.errors import InputError
-from tasks.deployments import connected, ensure_pool, in_state
-from tasks.servers import POOL, RUN_ID
+from learnkernels.conf.errors import InputError
+from learnkernels.tasks.deployments import connected, ensure_pool, in_state
+from learnkernels.tasks.servers import POOL, RUN_ID
 
 STOPPED = "The worker was stopped during this run; start the deployment again and it goes on from what is stored."
 ABANDONED = "The process of this run ended without a word, as in a power cut; start the deployment again."

@@ -25,11 +25,11 @@ from mlflow.models import ModelSignature
 from mlflow.types import ColSpec, DataType, Schema
 from sqlalchemy.exc import SQLAlchemyError
 
-import kernels
-from conf.errors import InputError
-from kernels.model import Model, listed, load_model
-from tasks.environment import without_passwords
-from tasks.store import atomic_path, file_digest, store_path
+import learnkernels
+from learnkernels.conf.errors import InputError
+from learnkernels.kernels.model import Model, listed, load_model
+from learnkernels.tasks.environment import without_passwords
+from learnkernels.tasks.store import atomic_path, file_digest, store_path
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 """The alias of the version in use, and of the one that is to take its place."""
@@ -164,12 +164,21 @@ def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame,
             path=str(folder / "model"),
             python_model=str(SCRIPT),
             artifacts={"model": str(folder / Path(ARTIFACT).name)},
-            code_paths=[str(Path(kernels.__file__).parent)],
+            code_paths=[str(_copied_code(folder))],
             signature=signature_of(model),
             input_example=example[list(model.features)].astype(np.float64),
             pip_requirements=[f"{package}=={installed(package)}" for package in PACKAGES],
             mlflow_model=about,
         )
+
+
+def _copied_code(folder: Path) -> Path:
+    """Write the part of this package that a model needs, its mathematics, as a package of the same name."""
+    package = Path(learnkernels.__file__).parent
+    code = folder / package.name
+    shutil.copytree(package / "kernels", code / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copyfile(package / "__init__.py", code / "__init__.py")
+    return code
 
 
 def signature_of(model: Model) -> ModelSignature:

@@ -24,12 +24,12 @@ from prefect import get_run_logger, task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from conf.schema import CompareConfig, ProtocolConfig
-from kernels import NUMERICS_VERSION
-from tasks.evaluation import COLUMNS, FoldsRef
-from tasks.saved_view import GRID_SEARCH, learner_colors
-from tasks.statistics import SIGNIFICANCE, paired_p
-from tasks.store import atomic_path
+from learnkernels.conf.schema import CompareConfig, ProtocolConfig
+from learnkernels.kernels import NUMERICS_VERSION
+from learnkernels.tasks.evaluation import COLUMNS, FoldsRef
+from learnkernels.tasks.saved_view import GRID_SEARCH, learner_colors
+from learnkernels.tasks.statistics import SIGNIFICANCE, paired_p
+from learnkernels.tasks.store import atomic_path
 
 BASELINE = "unif"
 

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
-from kernels import KernelFamily, MomentsPart, RowBlocks, moments_part
-from kernels.families.base import Rows
-from kernels.passes import Pair
-from kernels.workers import RowSource
-from tasks.store import atomic_path
+from learnkernels.kernels import KernelFamily, MomentsPart, RowBlocks, moments_part
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.passes import Pair
+from learnkernels.kernels.workers import RowSource
+from learnkernels.tasks.store import atomic_path
 
 BATCH_BYTES = 1 << 20
 """Size of a record batch: of what is read, at most so much at either end was not asked for."""

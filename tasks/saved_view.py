@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from kernels.learners import LEARNERS
+from learnkernels.kernels.learners import LEARNERS
 
 PREFIX = "mlflow.sharedViewState."
 """What the tags of shared views begin with."""

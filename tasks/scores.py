@@ -10,9 +10,9 @@ from urllib.parse import quote
 import numpy as np
 from prefect.artifacts import create_markdown_artifact
 
-from tasks.progress import RunProgress
-from tasks.registry import ModelVersion
-from tasks.tracking import mlflow_ui
+from learnkernels.tasks.progress import RunProgress
+from learnkernels.tasks.registry import ModelVersion
+from learnkernels.tasks.tracking import mlflow_ui
 
 LINE_SECONDS = 5.0
 """Least time between two lines of progress where there is no terminal."""

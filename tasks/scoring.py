@@ -15,13 +15,13 @@ import pyarrow as pa
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from conf.errors import InputError
-from kernels.model import Model, load_model
-from tasks.locations import Location, failed_in_transfer, locate, written
-from tasks.readers import is_number, to_numbers
-from tasks.registry import ModelVersion, fetch
-from tasks.scores import Distribution, Scores
-from tasks.streams import INPUTS, TableInput, TableOutput
+from learnkernels.conf.errors import InputError
+from learnkernels.kernels.model import Model, load_model
+from learnkernels.tasks.locations import Location, failed_in_transfer, locate, written
+from learnkernels.tasks.readers import is_number, to_numbers
+from learnkernels.tasks.registry import ModelVersion, fetch
+from learnkernels.tasks.scores import Distribution, Scores
+from learnkernels.tasks.streams import INPUTS, TableInput, TableOutput
 
 Missing = Literal["refuse", "null"]
 

@@ -15,7 +15,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
-from kernels.model import listed, load_model
+from learnkernels.kernels.model import listed, load_model
 
 
 class ServedModel(PythonModel):

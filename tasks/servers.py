@@ -19,8 +19,8 @@ from urllib.error import URLError
 
 import psutil
 
-from conf.errors import InputError
-from tasks.environment import state_dir, without_passwords
+from learnkernels.conf.errors import InputError
+from learnkernels.tasks.environment import state_dir, without_passwords
 
 LOOPBACK = "127.0.0.1"
 POOL = "learnkernels"
@@ -224,7 +224,7 @@ def _noted(prefect: Service | None, mlflow: Service | None) -> Iterator[None]:
 
 def newest_chart(mlflow_url: str) -> str | None:
     """Return the address of the chart of the experiment that changed last, if the server answers and has one."""
-    from tasks.saved_view import NEWEST, PREFIX, view_path  # here: brings matplotlib along
+    from learnkernels.tasks.saved_view import NEWEST, PREFIX, view_path  # here: brings matplotlib along
 
     wanted = {
         "max_results": 1,

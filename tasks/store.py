@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tasks.environment import state_dir
+from learnkernels.tasks.environment import state_dir
 
 
 def store_path(kind: str, key: str, suffix: str = "") -> Path:

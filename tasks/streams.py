@@ -16,8 +16,8 @@ import pyarrow.dataset
 import pyarrow.ipc
 import pyarrow.parquet
 
-from conf.errors import InputError
-from tasks.locations import Location, transferring
+from learnkernels.conf.errors import InputError
+from learnkernels.tasks.locations import Location, transferring
 
 READ_BYTES = 2**20
 """What is asked of a Parquet file or a CSV at a time."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from conf.errors import InputError
+from learnkernels.conf.errors import InputError
 
 FEWEST_ROWS = 10
 

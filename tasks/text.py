@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer
 
-from conf.errors import InputError
-from conf.schema import NgramsConfig
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import NgramsConfig
 
 JOIN = "_"
 """What joins the words of a token."""

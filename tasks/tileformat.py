@@ -15,11 +15,11 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from conf.errors import InputError
-from conf.schema import FamilyConfig
-from kernels import NUMERICS_VERSION, KernelFamily
-from tasks.data import DatasetRef
-from tasks.store import atomic_path, digest
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import FamilyConfig
+from learnkernels.kernels import NUMERICS_VERSION, KernelFamily
+from learnkernels.tasks.data import DatasetRef
+from learnkernels.tasks.store import atomic_path, digest
 
 FORMAT = "learnkernels-tiles"
 VERSION = 1

@@ -19,13 +19,13 @@ import pyarrow as pa
 from dask.utils import format_bytes
 from distributed import as_completed
 
-from conf.errors import InputError
-from kernels import KernelFamily, PrecomputedFamily
-from kernels.families.base import Rows
-from kernels.threads import one_blas_thread
-from tasks.cluster import DaskPool
-from tasks.store import atomic_path
-from tasks.tileformat import (
+from learnkernels.conf.errors import InputError
+from learnkernels.kernels import KernelFamily, PrecomputedFamily
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.threads import one_blas_thread
+from learnkernels.tasks.cluster import DaskPool
+from learnkernels.tasks.store import atomic_path
+from learnkernels.tasks.tileformat import (
     MANIFEST,
     Manifest,
     Shard,

@@ -27,15 +27,15 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_UI_URL
 from prefect.states import Crashed
 
-from conf.errors import InputError
-from conf.schema import CompareConfig, TrackingConfig, grid_values
-from tasks.data import DatasetRef
-from tasks.environment import without_passwords
-from tasks.evaluation import FoldsRef, predictor_options
-from tasks.gram import planned_trials
-from tasks.notes import experiment_note, result_note, run_note, sweep_note
-from tasks.report import display_table, read_folds, summarise, verdicts
-from tasks.saved_view import (
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig, TrackingConfig, grid_values
+from learnkernels.tasks.data import DatasetRef
+from learnkernels.tasks.environment import without_passwords
+from learnkernels.tasks.evaluation import FoldsRef, predictor_options
+from learnkernels.tasks.gram import planned_trials
+from learnkernels.tasks.notes import experiment_note, result_note, run_note, sweep_note
+from learnkernels.tasks.report import display_table, read_folds, summarise, verdicts
+from learnkernels.tasks.saved_view import (
     GRID_SEARCH,
     GRID_SEARCH_TITLE,
     HISTORY,
@@ -48,7 +48,7 @@ from tasks.saved_view import (
     view_path,
     view_tag,
 )
-from tasks.servers import running_mlflow
+from learnkernels.tasks.servers import running_mlflow
 
 NOTE = "mlflow.note.content"
 PARAM_CHARACTERS = 6_000

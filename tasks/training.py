@@ -12,21 +12,21 @@ import pandas as pd
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from conf.errors import InputError
-from conf.schema import CompareConfig, LearnerConfig, PrecomputedConfig, grid_values
-from kernels import LEARNERS, NUMERICS_VERSION, LearnedKernel, Moments, learn_path
-from kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
-from kernels.model import Model, load_model, save_model
-from kernels.predictors import PREDICTORS
-from kernels.sampled_moments import Sampling
-from kernels.workers import Workers
-from tasks.cluster import DaskPool
-from tasks.data import Dataset, DatasetRef, load_dataset
-from tasks.evaluation import PARALLEL_ROWS, FoldsRef, predictor_for, predictor_options
-from tasks.families import build_family
-from tasks.gram import Advance, MomentsRef, fold_seed, load_moments, measure_moments
-from tasks.report import as_sentence, half_width, link_list, read_folds, summarise
-from tasks.store import atomic_path, digest, store_path
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig, LearnerConfig, PrecomputedConfig, grid_values
+from learnkernels.kernels import LEARNERS, NUMERICS_VERSION, LearnedKernel, Moments, learn_path
+from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.model import Model, load_model, save_model
+from learnkernels.kernels.predictors import PREDICTORS
+from learnkernels.kernels.sampled_moments import Sampling
+from learnkernels.kernels.workers import Workers
+from learnkernels.tasks.cluster import DaskPool
+from learnkernels.tasks.data import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.evaluation import PARALLEL_ROWS, FoldsRef, predictor_for, predictor_options
+from learnkernels.tasks.families import build_family
+from learnkernels.tasks.gram import Advance, MomentsRef, fold_seed, load_moments, measure_moments
+from learnkernels.tasks.report import as_sentence, half_width, link_list, read_folds, summarise
+from learnkernels.tasks.store import atomic_path, digest, store_path
 
 LIBRARIES = ("learnkernels", "numpy", "scipy", "scikit-learn")
 """Whose versions a model's numbers depend on."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from conf.errors import InputError
-from conf.schema import FamilyConfig, LearnerConfig
-from kernels import (
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import FamilyConfig, LearnerConfig
+from learnkernels.kernels import (
     LEARNERS,
     FoldResult,
     KernelEnsemble,
@@ -25,15 +25,15 @@ from kernels import (
     evaluate,
     learn_path,
 )
-from kernels.families.base import Rows
-from kernels.normalisation import Normalisation
-from kernels.protocol import Hypotheses, Selection, inner_trials, outcome, select_by_cross_validation
-from kernels.sampled_moments import SampledMoments
-from kernels.solvers.conjugate_gradients import Progress
-from kernels.workers import Workers
-from tasks.data import Dataset, DatasetRef, load_dataset
-from tasks.families import build_family
-from tasks.gram import MomentsRef, load_moments
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.normalisation import Normalisation
+from learnkernels.kernels.protocol import Hypotheses, Selection, inner_trials, outcome, select_by_cross_validation
+from learnkernels.kernels.sampled_moments import SampledMoments
+from learnkernels.kernels.solvers.conjugate_gradients import Progress
+from learnkernels.kernels.workers import Workers
+from learnkernels.tasks.data import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.families import build_family
+from learnkernels.tasks.gram import MomentsRef, load_moments
 
 HELD_OUT = 1000
 """Most test rows that an alignment is measured on; their matrix is formed."""

@@ -25,7 +25,7 @@ os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).resolve().parents[1]
 os.environ.pop("PREFECT_API_URL", None)
 os.environ.pop("PREFECT_HOME", None)
 
-from tasks.environment import prepare_environment  # noqa: E402  (prefect and mlflow read it on import)
+from learnkernels.tasks.environment import prepare_environment  # noqa: E402  (prefect and mlflow read it on import)
 
 prepare_environment()
 

@@ -12,8 +12,8 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
-import kernels
 from docs.build_reference import PAGES, Formulas, build
+from learnkernels import kernels
 
 ROOT = Path(__file__).resolve().parents[1]
 VOID = {"meta", "link", "input", "br", "img", "wbr", "hr"}
@@ -66,18 +66,18 @@ def pages(reference: Path) -> dict[str, Page]:
 
 @pytest.mark.parametrize("name", kernels.__all__)
 def test_every_public_name_has_a_documented_entry(name: str, pages: dict[str, Page]):
-    assert pages["kernels"].ids.count(name) == 1
-    assert re.search(r"\w+ \w+", pages["kernels"].docstrings[name])
+    assert pages["learnkernels.kernels"].ids.count(name) == 1
+    assert re.search(r"\w+ \w+", pages["learnkernels.kernels"].docstrings[name])
 
 
 def test_every_learner_and_what_makes_a_model_are_documented(pages: dict[str, Page]):
     for name, learner in kernels.LEARNERS.items():
         if learner.needs != "rows":
             function = learner.solve.__name__
-            assert pages["kernels.learners"].docstrings[function], name
-    assert "KernelEnsemble.fit" in pages["kernels"].ids
+            assert pages["learnkernels.kernels.learners"].docstrings[function], name
+    assert "KernelEnsemble.fit" in pages["learnkernels.kernels"].ids
     for name in ("Model", "load_model", "save_model"):
-        assert pages["kernels.model"].docstrings[name], name
+        assert pages["learnkernels.kernels.model"].docstrings[name], name
 
 
 def public_docstrings() -> list[tuple[str, str | None]]:
@@ -110,9 +110,9 @@ def test_no_docstring_of_a_public_name_is_empty():
 
 def test_methods_are_shown_with_their_docstrings(pages: dict[str, Page]):
     for name in ("KernelLearningClassifier.fit", "KernelLearningRegressor.predict", "LearnedKernel.cross_gram"):
-        assert "Parameters" in pages["kernels"].docstrings[name]
+        assert "Parameters" in pages["learnkernels.kernels"].docstrings[name]
     # What scikit-learn adds to every estimator is left out.
-    assert [name for name in pages["kernels"].ids if re.search(r"set_\w+_request", name)] == []
+    assert [name for name in pages["learnkernels.kernels"].ids if re.search(r"set_\w+_request", name)] == []
 
 
 def test_formulas_are_shown_as_such(reference: Path, pages: dict[str, Page]):
@@ -120,7 +120,7 @@ def test_formulas_are_shown_as_such(reference: Path, pages: dict[str, Page]):
         inspect.getdoc(getattr(kernels, name)) or "" for name in kernels.__all__ if callable(getattr(kernels, name))
     ]
     expected = sum(len(re.findall(r"\.\. math::|:math:`", text)) for text in written)
-    assert pages["kernels"].formulas >= expected > 20
+    assert pages["learnkernels.kernels"].formulas >= expected > 20
     for file in reference.rglob("*"):
         if file.is_file():
             text = file.read_text(encoding="utf-8")

@@ -37,10 +37,10 @@ def imports(path: Path) -> Iterator[str]:
     """Every imported module of a file, also inside functions."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from (alias.name.removeprefix("learnkernels.") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            yield str(node.module)
+            yield str(node.module).removeprefix("learnkernels.")
 
 
 ALL_MODULES = [(package, path) for package in PACKAGES for path in modules(package)]
@@ -78,7 +78,7 @@ def test_what_mlflow_runs_to_serve_a_model_imports_nothing_but_kernels():
     assert names - set(PACKAGES) <= {"mlflow", "numpy", "pandas"} | set(sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize("package", ["kernels", "conf.loading"])
+@pytest.mark.parametrize("package", ["learnkernels.kernels", "learnkernels.conf.loading"])
 def test_a_fresh_import_loads_nothing_heavy(package: str):
     heavy = ["prefect", "mlflow", "dask", "distributed", "pyarrow"]
     code = f"import {package}, sys; print([name for name in {heavy} if name in sys.modules])"
@@ -87,7 +87,7 @@ def test_a_fresh_import_loads_nothing_heavy(package: str):
 
 
 def test_importing_the_flows_does_nothing(tmp_path: Path):
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import flows.compare"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import learnkernels.flows.compare"
     run = subprocess.run([sys.executable, "-c", code, str(ROOT)], cwd=tmp_path, capture_output=True, text=True)
     assert (run.returncode, run.stdout) == (0, "")
     assert list(tmp_path.iterdir()) == []
@@ -96,7 +96,7 @@ def test_importing_the_flows_does_nothing(tmp_path: Path):
 def test_every_package_of_the_tree_is_installed():
     listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
     found = {".".join(path.parent.relative_to(ROOT).parts) for package in PACKAGES for path in modules(package)}
-    assert set(listed) == found
+    assert set(listed) == {"learnkernels", *(f"learnkernels.{name}" for name in found)}
 
 
 def test_the_version_has_its_entry_in_the_changelog():
@@ -123,8 +123,8 @@ def test_constraints_pin_versions_without_addresses():
 
 
 def test_the_readme_names_every_command_learner_and_configuration():
-    from flows.cli import app
-    from kernels import LEARNERS
+    from learnkernels.flows.cli import app
+    from learnkernels.kernels import LEARNERS
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     for command in app.registered_commands:
@@ -136,7 +136,7 @@ def test_the_readme_names_every_command_learner_and_configuration():
 
 
 def test_the_table_of_learners_in_the_documents_is_what_the_command_prints():
-    from kernels.learners import COLUMNS, table
+    from learnkernels.kernels.learners import COLUMNS, table
 
     text = (ROOT / "docs" / "learners.md").read_text(encoding="utf-8")
     shown = re.search(r"<!-- table: learnkernels learners --markdown -->\n(.*?)<!-- end -->", text, re.DOTALL)

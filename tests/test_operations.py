@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from sqlalchemy import create_engine
 
-from flows.train import train
+from learnkernels.flows.train import train
 from tests.commands import by_section, commands, not_covered
 from tests.flows.test_cli import ROOT, answers, environment, home  # noqa: F401
 from tests.flows.test_deployments import processes_in, write_inputs
@@ -129,7 +129,7 @@ class Operator:
         (found,) = [
             one
             for one in httpx.post(f"{api}/deployments/filter", json={}).json()
-            if one["entrypoint"] == "flows.train.train"
+            if one["entrypoint"] == "learnkernels.flows.train.train"
         ]
         replies: list[httpx.Response] = []
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from conf.loading import load_config
-from flows.compare import compare
-from kernels import LEARNERS
+from learnkernels.conf.loading import load_config
+from learnkernels.flows.compare import compare
+from learnkernels.kernels import LEARNERS
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "working_folder")
 

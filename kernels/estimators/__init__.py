@@ -1,9 +1,9 @@
 """Learned kernels behind scikit-learn's interface: a classifier, a regressor and a transformer."""
 
-from kernels.estimators.classifier import KernelLearningClassifier
-from kernels.estimators.defaults import chunk_rows_for, default_family
-from kernels.estimators.regressor import KernelLearningRegressor
-from kernels.estimators.transformer import LearnedKernelTransformer
+from learnkernels.kernels.estimators.classifier import KernelLearningClassifier
+from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family
+from learnkernels.kernels.estimators.regressor import KernelLearningRegressor
+from learnkernels.kernels.estimators.transformer import LearnedKernelTransformer
 
 __all__ = [
     "KernelLearningClassifier",

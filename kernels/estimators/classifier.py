@@ -12,19 +12,19 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from kernels.estimators.base import checked_weights, positive
-from kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
-from kernels.estimators.supervised import (
+from learnkernels.kernels.estimators.base import checked_weights, positive
+from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
+from learnkernels.kernels.estimators.supervised import (
     SupervisedLearner,
     fitted_coefficients,
     linear_scores,
     without_zero_weights,
 )
-from kernels.families import KernelFamily
-from kernels.normalisation import Normalisation
-from kernels.predictors import KernelOnRows
-from kernels.targets import Target
-from kernels.threads import blas_threads_for
+from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.normalisation import Normalisation
+from learnkernels.kernels.predictors import KernelOnRows
+from learnkernels.kernels.targets import Target
+from learnkernels.kernels.threads import blas_threads_for
 
 
 class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ignore[misc]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
-from kernels.families.base import Rows, as_rows, squared_distances
-from kernels.families.gaussian import GaussianFamily
+from learnkernels.kernels.families.base import Rows, as_rows, squared_distances
+from learnkernels.kernels.families.gaussian import GaussianFamily
 
 CHUNK_BYTES = 1 << 26
 """Most bytes of a matrix between new rows and training rows."""

@@ -8,13 +8,13 @@ from typing import Any, Literal, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from kernels.estimators.base import checked_weights, positive
-from kernels.estimators.supervised import SupervisedLearner, without_zero_weights
-from kernels.families import KernelFamily
-from kernels.normalisation import Normalisation
-from kernels.predictors import KernelOnRows
-from kernels.targets import Target
-from kernels.threads import blas_threads_for
+from learnkernels.kernels.estimators.base import checked_weights, positive
+from learnkernels.kernels.estimators.supervised import SupervisedLearner, without_zero_weights
+from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.normalisation import Normalisation
+from learnkernels.kernels.predictors import KernelOnRows
+from learnkernels.kernels.targets import Target
+from learnkernels.kernels.threads import blas_threads_for
 
 
 class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignore[misc]

@@ -9,17 +9,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from kernels.estimators.base import KernelLearner, positive
-from kernels.estimators.defaults import chunk_rows_for
-from kernels.families.base import Rows
-from kernels.learned import LearnedKernel
-from kernels.learners import LEARNERS
-from kernels.predictors import PREDICTORS, KernelOnRows, RowsPath, resolve_predictor
-from kernels.predictors.choice import choose_predictor
-from kernels.predictors.landmarks import MEMORY
-from kernels.protocol import usable_gram
-from kernels.targets import Target, Task
-from kernels.workers import Workers
+from learnkernels.kernels.estimators.base import KernelLearner, positive
+from learnkernels.kernels.estimators.defaults import chunk_rows_for
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.predictors import PREDICTORS, KernelOnRows, RowsPath, resolve_predictor
+from learnkernels.kernels.predictors.choice import choose_predictor
+from learnkernels.kernels.predictors.landmarks import MEMORY
+from learnkernels.kernels.protocol import usable_gram
+from learnkernels.kernels.targets import Target, Task
+from learnkernels.kernels.workers import Workers
 
 LEAST = {"landmarks": 2, "seed": 0}
 """Options of predictors that are whole numbers, and the least ones."""

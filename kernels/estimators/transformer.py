@@ -13,12 +13,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
-from kernels.estimators.base import KernelLearner, positive
-from kernels.families import KernelFamily
-from kernels.learned import LearnedKernel
-from kernels.normalisation import Normalisation
-from kernels.targets import Task
-from kernels.threads import blas_threads_for
+from learnkernels.kernels.estimators.base import KernelLearner, positive
+from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.normalisation import Normalisation
+from learnkernels.kernels.targets import Task
+from learnkernels.kernels.threads import blas_threads_for
 
 Method = Literal["nystroem", "eigen"]
 

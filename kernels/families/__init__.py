@@ -1,16 +1,16 @@
 """Families of base kernels, one file a family."""
 
-from kernels.families.base import KernelFamily
-from kernels.families.cosine import CosineFamily
-from kernels.families.dirichlet import DirichletFamily
-from kernels.families.feature import FeatureFamily
-from kernels.families.gaussian import GaussianFamily
-from kernels.families.laplacian import LaplacianFamily
-from kernels.families.linear import LinearFamily
-from kernels.families.polynomial import PolynomialFamily
-from kernels.families.precomputed import PrecomputedFamily
-from kernels.families.scaled import ScaledFamily
-from kernels.families.union import FamilyUnion
+from learnkernels.kernels.families.base import KernelFamily
+from learnkernels.kernels.families.cosine import CosineFamily
+from learnkernels.kernels.families.dirichlet import DirichletFamily
+from learnkernels.kernels.families.feature import FeatureFamily
+from learnkernels.kernels.families.gaussian import GaussianFamily
+from learnkernels.kernels.families.laplacian import LaplacianFamily
+from learnkernels.kernels.families.linear import LinearFamily
+from learnkernels.kernels.families.polynomial import PolynomialFamily
+from learnkernels.kernels.families.precomputed import PrecomputedFamily
+from learnkernels.kernels.families.scaled import ScaledFamily
+from learnkernels.kernels.families.union import FamilyUnion
 
 __all__ = [
     "CosineFamily",

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.families.base import KernelFamily, Rows
 
 Kind = Literal["gaussian", "laplacian", "dirichlet"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
-from kernels.families.union import FamilyUnion
+from learnkernels.kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
+from learnkernels.kernels.families.union import FamilyUnion
 
 
 class CosineFamily(KernelFamily):

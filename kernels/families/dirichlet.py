@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from kernels.families.base import KernelFamily, Rows, listed
-from kernels.families.exponential import as_power
+from learnkernels.kernels.families.base import KernelFamily, Rows, listed
+from learnkernels.kernels.families.exponential import as_power
 
 LARGEST_EXPONENT = 700.0
 """Natural logarithm of the largest kernel value; that of the largest double is 709."""

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows, TilePlan, listed
+from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, listed
 
 Steps = tuple[tuple[int, int | None], ...]
 """Pairs (kernel, kernel of half its bandwidth or None), each half before its double."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from kernels.families.base import KernelFamily, Rows, listed
+from learnkernels.kernels.families.base import KernelFamily, Rows, listed
 
 COMBINED_ROWS = 512
 """Rows of the result that `combine` forms at once from sparse rows."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.families.base import Rows, scaled_distances, squared_distances
-from kernels.families.exponential import ExponentialFamily
+from learnkernels.kernels.families.base import Rows, scaled_distances, squared_distances
+from learnkernels.kernels.families.exponential import ExponentialFamily
 
 
 class GaussianFamily(ExponentialFamily):

@@ -6,8 +6,8 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial.distance import cdist
 
-from kernels.families.base import Rows
-from kernels.families.exponential import ExponentialFamily
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.families.exponential import ExponentialFamily
 
 
 class LaplacianFamily(ExponentialFamily):

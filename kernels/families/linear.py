@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
+from learnkernels.kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
 
 
 class LinearFamily(KernelFamily):

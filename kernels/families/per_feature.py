@@ -9,12 +9,12 @@ import numpy as np
 from scipy import sparse
 from scipy.spatial.distance import pdist, squareform
 
-from kernels.families.base import KernelFamily, Rows
-from kernels.families.continuous import ContinuousFamily, Kind, PairObjective
-from kernels.families.dirichlet import DirichletFamily
-from kernels.families.gaussian import GaussianFamily
-from kernels.families.laplacian import LaplacianFamily
-from kernels.families.scaled import ScaledFamily, readable_range
+from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.families.continuous import ContinuousFamily, Kind, PairObjective
+from learnkernels.kernels.families.dirichlet import DirichletFamily
+from learnkernels.kernels.families.gaussian import GaussianFamily
+from learnkernels.kernels.families.laplacian import LaplacianFamily
+from learnkernels.kernels.families.scaled import ScaledFamily, readable_range
 
 BLOCK_ROWS = 64
 """Rows whose pairs with all later rows are formed at once."""
@@ -323,7 +323,7 @@ class LaplacianPairs(FeaturePairs):
         return K
 
     def _above(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
-        from kernels.feature_passes import laplacian_pass  # here, because it brings Numba along
+        from learnkernels.kernels.feature_passes import laplacian_pass  # here, because it brings Numba along
 
         gradient = np.zeros(len(u))
         return laplacian_pass(np.ascontiguousarray((self.X * np.exp(-u)).T), P, gradient), gradient
@@ -354,7 +354,7 @@ class DirichletPairs(FeaturePairs):
         return K
 
     def _above(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
-        from kernels.feature_passes import dirichlet_pass
+        from learnkernels.kernels.feature_passes import dirichlet_pass
 
         angles = np.ascontiguousarray((self.X * np.exp(u)).T)
         gradient = np.zeros(len(u))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows, inner_products, listed, squared_norms
-from kernels.families.exponential import as_power
+from learnkernels.kernels.families.base import KernelFamily, Rows, inner_products, listed, squared_norms
+from learnkernels.kernels.families.exponential import as_power
 
 
 class PolynomialFamily(KernelFamily):

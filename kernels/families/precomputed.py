@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.families.base import KernelFamily, Rows
 
 SAMPLE = 32
 """Rows of the sample on which the matrices must be symmetric."""

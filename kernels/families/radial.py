@@ -11,11 +11,11 @@ from scipy import sparse
 from scipy.optimize import minimize_scalar
 from scipy.spatial.distance import pdist
 
-from kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
-from kernels.families.continuous import ContinuousFamily, Kind, PairObjective
-from kernels.families.dirichlet import DirichletFamily
-from kernels.families.gaussian import GaussianFamily
-from kernels.families.laplacian import LaplacianFamily
+from learnkernels.kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
+from learnkernels.kernels.families.continuous import ContinuousFamily, Kind, PairObjective
+from learnkernels.kernels.families.dirichlet import DirichletFamily
+from learnkernels.kernels.families.gaussian import GaussianFamily
+from learnkernels.kernels.families.laplacian import LaplacianFamily
 
 BINS = 1024
 """Bins of distances that candidates are compared on; their second-order error is below 1e-4 of a kernel's value."""
@@ -64,7 +64,7 @@ class RadialFamily(ContinuousFamily):
         if self.kind == "gaussian":
             if not sparse.issparse(X):
                 X = X - X.mean(axis=0)  # moves no distance, and shortens the rows
-            from kernels.pair_passes import squared_distances_pass  # here, because it brings Numba along
+            from learnkernels.kernels.pair_passes import squared_distances_pass  # here, because it brings Numba along
 
             D = np.empty(m * (m - 1) // 2)
             squared_distances_pass(inner_products(X, X), squared_norms(X), D)
@@ -132,7 +132,7 @@ class RadialPairs(PairObjective):
 
     def __init__(self, kind: Kind, D: np.ndarray, m: int) -> None:
         """Sort the distances into bins: of equal ratio, of equal width for frequencies."""
-        from kernels.pair_passes import bin_pass  # here, because it brings Numba along
+        from learnkernels.kernels.pair_passes import bin_pass  # here, because it brings Numba along
 
         self.kind, self.D, self.m = kind, D, m
         largest = max(float(D.max(initial=0.0)), np.finfo(float).tiny) * (1 + 1e-12)
@@ -186,7 +186,10 @@ class RadialPairs(PairObjective):
 
     def sums(self, u: float, p: np.ndarray, work: np.ndarray) -> tuple[float, float]:
         """Return the sums over pairs of p times the kernel and times its derivative by u; `work` is written over."""
-        from kernels.pair_passes import scaled_value_pass, value_pass  # here, because they bring Numba along
+        from learnkernels.kernels.pair_passes import (  # here, because they bring Numba along
+            scaled_value_pass,
+            value_pass,
+        )
 
         rate = float(self.rate(u))
         self.fill(u, work)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from kernels.families.base import SHOWN, KernelFamily, Rows, TilePlan, listed
+from learnkernels.kernels.families.base import SHOWN, KernelFamily, Rows, TilePlan, listed
 
 
 class ScaledFamily(KernelFamily):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernels.families.base import KernelFamily, Rows, TilePlan, listed
+from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, listed
 
 
 class FamilyUnion(KernelFamily):

@@ -7,26 +7,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kernels.ensemble import KernelEnsemble
-from kernels.learners.align import align
-from kernels.learners.alignf import alignf, kkt_certificate
-from kernels.learners.alignf_linear import alignf_linear
-from kernels.learners.ca import ca
-from kernels.learners.cr import cr
-from kernels.learners.easymkl import easymkl
-from kernels.learners.l1_krr import l1_krr
-from kernels.learners.l1_svm import l1_svm
-from kernels.learners.l2_krr import l2_krr
-from kernels.learners.lp_krr import lp_krr
-from kernels.learners.lp_svm import lp_svm
-from kernels.learners.lq import lq
-from kernels.learners.nkrr import nkrr
-from kernels.learners.single import single
-from kernels.learners.single_stage import single_stage
-from kernels.learners.solution import Products, Solution
-from kernels.learners.unif import unif
-from kernels.solvers.certificate import Certificate
-from kernels.targets import Task
+from learnkernels.kernels.ensemble import KernelEnsemble
+from learnkernels.kernels.learners.align import align
+from learnkernels.kernels.learners.alignf import alignf, kkt_certificate
+from learnkernels.kernels.learners.alignf_linear import alignf_linear
+from learnkernels.kernels.learners.ca import ca
+from learnkernels.kernels.learners.cr import cr
+from learnkernels.kernels.learners.easymkl import easymkl
+from learnkernels.kernels.learners.l1_krr import l1_krr
+from learnkernels.kernels.learners.l1_svm import l1_svm
+from learnkernels.kernels.learners.l2_krr import l2_krr
+from learnkernels.kernels.learners.lp_krr import lp_krr
+from learnkernels.kernels.learners.lp_svm import lp_svm
+from learnkernels.kernels.learners.lq import lq
+from learnkernels.kernels.learners.nkrr import nkrr
+from learnkernels.kernels.learners.single import single
+from learnkernels.kernels.learners.single_stage import single_stage
+from learnkernels.kernels.learners.solution import Products, Solution
+from learnkernels.kernels.learners.unif import unif
+from learnkernels.kernels.solvers.certificate import Certificate
+from learnkernels.kernels.targets import Task
 
 Needs = Literal["moments", "uncentered moments", "grams", "rows", "continuous"]
 """What a learner is given: ``(M, a)`` of the centered kernels, the same of the kernels as they are, or the kernels."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.learners.solution import Products, Solution
-from kernels.solvers.active_set import minimise_nonnegative
-from kernels.solvers.certificate import Certificate
+from learnkernels.kernels.learners.solution import Products, Solution
+from learnkernels.kernels.solvers.active_set import minimise_nonnegative
+from learnkernels.kernels.solvers.certificate import Certificate
 
 TOLERANCE = 1e-8
 """KKT residual that a solution must reach; active sets leave rounding."""

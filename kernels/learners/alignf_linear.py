@@ -8,8 +8,8 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.linalg.lapack import dpstrf
 
-from kernels.learners.solution import Products, Solution
-from kernels.solvers.certificate import Certificate
+from learnkernels.kernels.learners.solution import Products, Solution
+from learnkernels.kernels.solvers.certificate import Certificate
 
 TOLERANCE = 1e-8
 """Residual that a solution must reach; a Cholesky factor leaves rounding, times the size of the weights."""

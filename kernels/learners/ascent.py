@@ -7,9 +7,9 @@ from typing import Protocol
 import numpy as np
 from scipy.optimize import minimize
 
-from kernels.centering import center_in_place
-from kernels.families.continuous import PairObjective
-from kernels.families.radial import RadialPairs, peaks, settle
+from learnkernels.kernels.centering import center_in_place
+from learnkernels.kernels.families.continuous import PairObjective
+from learnkernels.kernels.families.radial import RadialPairs, peaks, settle
 
 NEWTON_STEPS = 8
 """Of the search for one bandwidth; two or three are usual from the best point on bins."""
@@ -167,7 +167,7 @@ class RadialAscent:
 
     def __init__(self, pairs: RadialPairs, starts: np.ndarray, Y: np.ndarray, eps: float) -> None:
         """Start from epsilon I; `Y` is centered, shape (m, q)."""
-        from kernels import pair_passes  # here, because it brings Numba along
+        from learnkernels.kernels import pair_passes  # here, because it brings Numba along
 
         self._passes = pair_passes
         self.pairs, self.starts, m = pairs, starts[:, 0], len(Y)

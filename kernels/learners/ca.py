@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from kernels.families.base import Rows
-from kernels.families.continuous import ContinuousFamily, Kind
-from kernels.families.radial import RadialFamily
-from kernels.learners.alignf import alignf
-from kernels.learners.ascent import Ascent, DenseAscent, RadialAscent, best_step
-from kernels.learners.found import FoundKernels, continuous_family
-from kernels.moments import gram_moments
-from kernels.targets import Target
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.families.continuous import ContinuousFamily, Kind
+from learnkernels.kernels.families.radial import RadialFamily
+from learnkernels.kernels.learners.alignf import alignf
+from learnkernels.kernels.learners.ascent import Ascent, DenseAscent, RadialAscent, best_step
+from learnkernels.kernels.learners.found import FoundKernels, continuous_family
+from learnkernels.kernels.moments import gram_moments
+from learnkernels.kernels.targets import Target
 
 SEARCH_ROWS = 2000
 """Rows that parameters are searched on where there are more; weights and alignments always use all."""

@@ -10,15 +10,15 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
 
-from kernels.centering import center_gram, center_in_place
-from kernels.families.base import Rows
-from kernels.families.continuous import Kind
-from kernels.families.radial import RadialFamily, RadialPairs, settle
-from kernels.learners.found import FoundKernels, continuous_family
-from kernels.learners.l1_krr import l1_krr
-from kernels.operators import StackedGrams
-from kernels.solvers.certificate import Certificate
-from kernels.targets import Target
+from learnkernels.kernels.centering import center_gram, center_in_place
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.families.continuous import Kind
+from learnkernels.kernels.families.radial import RadialFamily, RadialPairs, settle
+from learnkernels.kernels.learners.found import FoundKernels, continuous_family
+from learnkernels.kernels.learners.l1_krr import l1_krr
+from learnkernels.kernels.operators import StackedGrams
+from learnkernels.kernels.solvers.certificate import Certificate
+from learnkernels.kernels.targets import Target
 
 NEWTON_STEPS = 20
 """Of the search for one bandwidth, from the best point on bins."""

@@ -6,11 +6,11 @@ from itertools import combinations
 
 import numpy as np
 
-from kernels.learners.solution import Solution
-from kernels.operators import GramOperator
-from kernels.solvers.certificate import TOLERANCE, Certificate
-from kernels.solvers.svm import solve_machine
-from kernels.targets import Target
+from learnkernels.kernels.learners.solution import Solution
+from learnkernels.kernels.operators import GramOperator
+from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
+from learnkernels.kernels.solvers.svm import solve_machine
+from learnkernels.kernels.targets import Target
 
 LEAST_RIDGE = 1e-8
 """Least ridge, as a share of the mean diagonal of the kernel: with a tradeoff of zero the solution is unique too."""

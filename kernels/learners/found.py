@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.families.base import KernelFamily
-from kernels.families.continuous import ContinuousFamily, Kind
-from kernels.families.per_feature import PerFeatureFamily
-from kernels.families.radial import RadialFamily
-from kernels.solvers.certificate import Certificate
+from learnkernels.kernels.families.base import KernelFamily
+from learnkernels.kernels.families.continuous import ContinuousFamily, Kind
+from learnkernels.kernels.families.per_feature import PerFeatureFamily
+from learnkernels.kernels.families.radial import RadialFamily
+from learnkernels.kernels.solvers.certificate import Certificate
 
 
 @dataclass(frozen=True)

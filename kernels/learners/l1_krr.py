@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.learners.one_stage import MOST_ITERATIONS, ball, solve_on_ball
-from kernels.learners.solution import Solution
-from kernels.operators import GramOperator
-from kernels.solvers.certificate import TOLERANCE
-from kernels.solvers.ridge import RidgeProblem
-from kernels.targets import Target
+from learnkernels.kernels.learners.one_stage import MOST_ITERATIONS, ball, solve_on_ball
+from learnkernels.kernels.learners.solution import Solution
+from learnkernels.kernels.operators import GramOperator
+from learnkernels.kernels.solvers.certificate import TOLERANCE
+from learnkernels.kernels.solvers.ridge import RidgeProblem
+from learnkernels.kernels.targets import Target
 
 
 def l1_krr(

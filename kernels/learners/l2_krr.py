@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.learners.one_stage import ADVICE, MOST_ITERATIONS, ball, solve_on_ball
-from kernels.learners.solution import Solution
-from kernels.operators import GramOperator
-from kernels.solvers.certificate import TOLERANCE, Certificate
-from kernels.solvers.minimax import Ball
-from kernels.solvers.ridge import RidgeProblem
-from kernels.targets import Target
+from learnkernels.kernels.learners.one_stage import ADVICE, MOST_ITERATIONS, ball, solve_on_ball
+from learnkernels.kernels.learners.solution import Solution
+from learnkernels.kernels.operators import GramOperator
+from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
+from learnkernels.kernels.solvers.minimax import Ball
+from learnkernels.kernels.solvers.ridge import RidgeProblem
+from learnkernels.kernels.targets import Target
 
 
 def l2_krr(

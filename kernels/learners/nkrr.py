@@ -10,13 +10,13 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
-from kernels.learners.solution import Solution
-from kernels.operators import FeatureGrams, GramOperator, entrywise_power
-from kernels.solvers.certificate import TOLERANCE, Certificate
-from kernels.solvers.factor import factored_with_ridge
-from kernels.solvers.monomial_ridge import MonomialRidge, has_few_monomials, not_definite
-from kernels.solvers.projections import minimise_linear, project
-from kernels.targets import Target
+from learnkernels.kernels.learners.solution import Solution
+from learnkernels.kernels.operators import FeatureGrams, GramOperator, entrywise_power
+from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
+from learnkernels.kernels.solvers.factor import factored_with_ridge
+from learnkernels.kernels.solvers.monomial_ridge import MonomialRidge, has_few_monomials, not_definite
+from learnkernels.kernels.solvers.projections import minimise_linear, project
+from learnkernels.kernels.targets import Target
 
 HIGHEST_DEGREE = 4
 """Of the paper's experiments; entries beyond that power leave the ridge below the rounding of the largest of them."""

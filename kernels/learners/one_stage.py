@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.learners.solution import Solution
-from kernels.operators import FeatureGrams, GramOperator
-from kernels.solvers.certificate import Certificate
-from kernels.solvers.feature_ridge import FeatureRidge
-from kernels.solvers.interior_point import weights_by_interior_point
-from kernels.solvers.minimax import WORKING_SET, Ball, Inner, InnerProblem, minimise
-from kernels.solvers.rank_one import machine_weights, ridge_weights
-from kernels.solvers.ridge import RidgeProblem
-from kernels.solvers.svm import SupportVectorProblem
+from learnkernels.kernels.learners.solution import Solution
+from learnkernels.kernels.operators import FeatureGrams, GramOperator
+from learnkernels.kernels.solvers.certificate import Certificate
+from learnkernels.kernels.solvers.feature_ridge import FeatureRidge
+from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
+from learnkernels.kernels.solvers.minimax import WORKING_SET, Ball, Inner, InnerProblem, minimise
+from learnkernels.kernels.solvers.rank_one import machine_weights, ridge_weights
+from learnkernels.kernels.solvers.ridge import RidgeProblem
+from learnkernels.kernels.solvers.svm import SupportVectorProblem
 
 MOST_ITERATIONS = 200
 """Solutions of the inner problem; Newton's method needs three to ten."""

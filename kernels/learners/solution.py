@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.solvers.certificate import Certificate
+from learnkernels.kernels.solvers.certificate import Certificate
 
 
 class Products(Protocol):

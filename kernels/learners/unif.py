@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernels.learners.solution import Products, Solution
+from learnkernels.kernels.learners.solution import Products, Solution
 
 
 def unif(M: Products, a: np.ndarray) -> Solution:

@@ -8,17 +8,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kernels.learned import LearnedKernel
-from kernels.predictors.krr import KernelRidgePath
-from kernels.predictors.krr_cg import TOLERANCE as CONJUGATE_TOLERANCE
-from kernels.predictors.krr_cg import ConjugateRidgePath
-from kernels.predictors.landmarks import MEMORY
-from kernels.predictors.nystrom import FINE_TOLERANCE as NYSTROM_FINE
-from kernels.predictors.nystrom import TOLERANCE as NYSTROM_TOLERANCE
-from kernels.predictors.nystrom import NystromPath
-from kernels.predictors.rows import KernelOnRows
-from kernels.predictors.svm import FINE_TOLERANCE, SupportVectorPath
-from kernels.targets import Task
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.predictors.krr import KernelRidgePath
+from learnkernels.kernels.predictors.krr_cg import TOLERANCE as CONJUGATE_TOLERANCE
+from learnkernels.kernels.predictors.krr_cg import ConjugateRidgePath
+from learnkernels.kernels.predictors.landmarks import MEMORY
+from learnkernels.kernels.predictors.nystrom import FINE_TOLERANCE as NYSTROM_FINE
+from learnkernels.kernels.predictors.nystrom import TOLERANCE as NYSTROM_TOLERANCE
+from learnkernels.kernels.predictors.nystrom import NystromPath
+from learnkernels.kernels.predictors.rows import KernelOnRows
+from learnkernels.kernels.predictors.svm import FINE_TOLERANCE, SupportVectorPath
+from learnkernels.kernels.targets import Task
 
 
 class RegularisationPath(Protocol):

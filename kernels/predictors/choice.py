@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernels.predictors import resolve_predictor
-from kernels.predictors.krr_cg import SKETCH
-from kernels.predictors.landmarks import MEMORY
-from kernels.targets import Task
+from learnkernels.kernels.predictors import resolve_predictor
+from learnkernels.kernels.predictors.krr_cg import SKETCH
+from learnkernels.kernels.predictors.landmarks import MEMORY
+from learnkernels.kernels.targets import Task
 
 EXACT_ROWS = 10_000
 """Most training rows of a predictor that forms their matrix: beyond, it takes minutes."""

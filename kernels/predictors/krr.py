@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from kernels.targets import Target
+from learnkernels.kernels.targets import Target
 
 
 class KernelRidgePath:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernels.centering import mean_over
-from kernels.predictors.landmarks import uniform_landmarks
-from kernels.predictors.nystrom import tell_of
-from kernels.predictors.rows import KernelOnRows
-from kernels.predictors.subspace import DEPENDENT
-from kernels.solvers.combined_gram import CombinedGram
-from kernels.solvers.conjugate_gradients import Progress, solve_shifted
-from kernels.targets import Target
+from learnkernels.kernels.centering import mean_over
+from learnkernels.kernels.predictors.landmarks import uniform_landmarks
+from learnkernels.kernels.predictors.nystrom import tell_of
+from learnkernels.kernels.predictors.rows import KernelOnRows
+from learnkernels.kernels.predictors.subspace import DEPENDENT
+from learnkernels.kernels.solvers.combined_gram import CombinedGram
+from learnkernels.kernels.solvers.conjugate_gradients import Progress, solve_shifted
+from learnkernels.kernels.targets import Target
 
 TOLERANCE = 1e-8
 """Relative residual at which predictions agree with those of a factorisation to six digits."""

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from kernels.predictors.rows import KernelOnRows
-from kernels.predictors.subspace import BLOCK, Subspace, SubspacePasses, centered_products
+from learnkernels.kernels.predictors.rows import KernelOnRows
+from learnkernels.kernels.predictors.subspace import BLOCK, Subspace, SubspacePasses, centered_products
 
 Sampling = Literal["uniform", "leverage"]
 

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernels.learned import LearnedKernel
-from kernels.predictors.landmarks import (
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.predictors.landmarks import (
     MEMORY,
     SAMPLINGS,
     Landmarks,
@@ -18,8 +18,8 @@ from kernels.predictors.landmarks import (
     leverage_landmarks,
     uniform_landmarks,
 )
-from kernels.predictors.rows import KernelOnRows
-from kernels.predictors.subspace import (
+from learnkernels.kernels.predictors.rows import KernelOnRows
+from learnkernels.kernels.predictors.subspace import (
     KernelSums,
     Subspace,
     SubspacePasses,
@@ -27,8 +27,8 @@ from kernels.predictors.subspace import (
     mean_feature,
     refined,
 )
-from kernels.solvers.conjugate_gradients import Progress, ShiftedSolutions, solve_shifted
-from kernels.targets import Target
+from learnkernels.kernels.solvers.conjugate_gradients import Progress, ShiftedSolutions, solve_shifted
+from learnkernels.kernels.targets import Target
 
 Loss = Literal["squared", "hinge", "logistic"]
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kernels.solvers.svm import solve_machine
-from kernels.targets import Target
+from learnkernels.kernels.solvers.svm import solve_machine
+from learnkernels.kernels.targets import Target
 
 if TYPE_CHECKING:
     from sklearn.svm import SVC

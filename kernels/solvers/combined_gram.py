@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernels.combination import Combination
-from kernels.families.base import Rows
-from kernels.workers import RowSource, Workers, spans
+from learnkernels.kernels.combination import Combination
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.workers import RowSource, Workers, spans
 
 SPAN = 2048
 """Rows of the square of pairs that one task takes."""

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from kernels.operators import FeatureGrams
-from kernels.solvers.minimax import Curvature, Inner
-from kernels.solvers.rank_one_path import Features
+from learnkernels.kernels.operators import FeatureGrams
+from learnkernels.kernels.solvers.minimax import Curvature, Inner
+from learnkernels.kernels.solvers.rank_one_path import Features
 
 
 class FeatureRidge:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_solve
 
-from kernels.operators import GramOperator
-from kernels.solvers.factor import factored
+from learnkernels.kernels.operators import GramOperator
+from learnkernels.kernels.solvers.factor import factored
 
 MOST_STEPS = 120
 """Newton steps; twenty to forty are usual."""

@@ -17,9 +17,9 @@ from typing import Protocol
 
 import numpy as np
 
-from kernels.operators import GramOperator
-from kernels.solvers.active_set import minimise_nonnegative, minimise_on_simplex
-from kernels.solvers.certificate import Certificate
+from learnkernels.kernels.operators import GramOperator
+from learnkernels.kernels.solvers.active_set import minimise_nonnegative, minimise_on_simplex
+from learnkernels.kernels.solvers.certificate import Certificate
 
 WORKING_SET = 256
 """Base kernels of the largest forms whose Hessian is formed, beside those that carry weight."""

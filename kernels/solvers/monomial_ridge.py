@@ -19,8 +19,8 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve
 
-from kernels.operators import FeatureGrams
-from kernels.solvers.factor import factored_with_ridge
+from learnkernels.kernels.operators import FeatureGrams
+from learnkernels.kernels.solvers.factor import factored_with_ridge
 
 FEW = 0.5
 """Monomials, as a share of the rows, up to which they take less time than the power."""

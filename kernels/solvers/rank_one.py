@@ -33,11 +33,11 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from kernels.operators import FeatureGrams
-from kernels.solvers.certificate import TOLERANCE, Certificate
-from kernels.solvers.factor import factored
-from kernels.solvers.rank_one_path import CentralPath, Features
-from kernels.solvers.svm import best_intercept
+from learnkernels.kernels.operators import FeatureGrams
+from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
+from learnkernels.kernels.solvers.factor import factored
+from learnkernels.kernels.solvers.rank_one_path import CentralPath, Features
+from learnkernels.kernels.solvers.svm import best_intercept
 
 FEW_PASSES = 20
 """Passes of active sets before the central path takes over; from a neighbouring solution some ten are enough."""

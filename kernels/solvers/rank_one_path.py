@@ -8,9 +8,9 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve
 
-from kernels.operators import FeatureGrams
-from kernels.solvers.factor import factored
-from kernels.solvers.interior_point import SHORTEST_STEP, TO_BOUNDARY, Block, longest_step
+from learnkernels.kernels.operators import FeatureGrams
+from learnkernels.kernels.solvers.factor import factored
+from learnkernels.kernels.solvers.interior_point import SHORTEST_STEP, TO_BOUNDARY, Block, longest_step
 
 SMALLEST_START = 1e-3
 """Of the bound s at the start, relative to the longest feature, where no feature is correlated with the start."""

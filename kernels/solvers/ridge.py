@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from kernels.operators import GramOperator
-from kernels.solvers.minimax import Inner
-from kernels.targets import Target
+from learnkernels.kernels.operators import GramOperator
+from learnkernels.kernels.solvers.minimax import Inner
+from learnkernels.kernels.targets import Target
 
 NEAR = 0.03
 """Largest change of a weight, relative to the largest weight, after which the last factor is tried again."""

@@ -9,11 +9,11 @@ from itertools import combinations
 import numpy as np
 from scipy.linalg import cho_solve
 
-from kernels.operators import GramOperator
-from kernels.solvers.factor import factored
-from kernels.solvers.interior_point import machine_by_interior_point
-from kernels.solvers.minimax import Inner
-from kernels.targets import Target
+from learnkernels.kernels.operators import GramOperator
+from learnkernels.kernels.solvers.factor import factored
+from learnkernels.kernels.solvers.interior_point import machine_by_interior_point
+from learnkernels.kernels.solvers.minimax import Inner
+from learnkernels.kernels.targets import Target
 
 FEASIBLE = 1e-9
 """How far, in units of the margin, a point may lie on the wrong side of its condition."""

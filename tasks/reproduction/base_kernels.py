@@ -14,22 +14,22 @@ import pyarrow.parquet as pq
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from conf.errors import InputError
-from conf.schema import FamilyConfig, ProtocolConfig, grid_values
-from conf.studies import BaseKernelsStudy
-from kernels import NUMERICS_VERSION, GramMoments, KernelPredictors, Trial, evaluate, gram_moments
-from kernels.families.base import KernelFamily
-from kernels.learned import TrainingRows
-from kernels.learners import Solution
-from kernels.normalisation import require_informative
-from kernels.predictors import DEFAULT_PREDICTOR
-from kernels.protocol import assign_folds, trials
-from tasks.cluster import DaskPool, run_all
-from tasks.data import Dataset, DatasetRef, ingest, load_dataset
-from tasks.families import build_family, require_varying
-from tasks.gram import Advance, fold_seed
-from tasks.reproduction.result import StudyResult
-from tasks.store import atomic_path, digest, store_path
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import FamilyConfig, ProtocolConfig, grid_values
+from learnkernels.conf.studies import BaseKernelsStudy
+from learnkernels.kernels import NUMERICS_VERSION, GramMoments, KernelPredictors, Trial, evaluate, gram_moments
+from learnkernels.kernels.families.base import KernelFamily
+from learnkernels.kernels.learned import TrainingRows
+from learnkernels.kernels.learners import Solution
+from learnkernels.kernels.normalisation import require_informative
+from learnkernels.kernels.predictors import DEFAULT_PREDICTOR
+from learnkernels.kernels.protocol import assign_folds, trials
+from learnkernels.tasks.cluster import DaskPool, run_all
+from learnkernels.tasks.data import Dataset, DatasetRef, ingest, load_dataset
+from learnkernels.tasks.families import build_family, require_varying
+from learnkernels.tasks.gram import Advance, fold_seed
+from learnkernels.tasks.reproduction.result import StudyResult
+from learnkernels.tasks.store import atomic_path, digest, store_path
 
 CENTERED, UNCENTERED = "rho", "A"
 """The papers' letters for alignment with and without centering."""

@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from conf.reproduction import BASELINE, CheckConfig, ClaimConfig, PaperItem, panel
-from tasks.statistics import SIGNIFICANCE, corrected_p, paired_p, share_of_test
+from learnkernels.conf.reproduction import BASELINE, CheckConfig, ClaimConfig, PaperItem, panel
+from learnkernels.tasks.statistics import SIGNIFICANCE, corrected_p, paired_p, share_of_test
 
 NEAR = 2.0
 """Standard deviations within which a number counts as that of the paper."""

@@ -24,10 +24,10 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from conf.reproduction import BASELINE, FigureConfig, PaperItem, panel
-from kernels import NUMERICS_VERSION
-from tasks.evaluation import COLUMNS
-from tasks.report import (
+from learnkernels.conf.reproduction import BASELINE, FigureConfig, PaperItem, panel
+from learnkernels.kernels import NUMERICS_VERSION
+from learnkernels.tasks.evaluation import COLUMNS
+from learnkernels.tasks.report import (
     add_legend,
     alignment_figure,
     colors_of,
@@ -38,7 +38,7 @@ from tasks.report import (
     short_p,
     summarise,
 )
-from tasks.reproduction.judge import (
+from learnkernels.tasks.reproduction.judge import (
     Cell,
     Evidence,
     Verdict,
@@ -49,9 +49,9 @@ from tasks.reproduction.judge import (
     without_unknown,
     worth,
 )
-from tasks.reproduction.result import StudyResult
-from tasks.statistics import SIGNIFICANCE
-from tasks.store import atomic_path, digest
+from learnkernels.tasks.reproduction.result import StudyResult
+from learnkernels.tasks.statistics import SIGNIFICANCE
+from learnkernels.tasks.store import atomic_path, digest
 
 RESULTS, QUICK_RESULTS = Path("results/papers"), Path("results/papers-quick")
 """Where the folders of the items lie, of their full and of their reduced forms."""

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from conf.errors import InputError
-from conf.studies import SurfaceStudy, TwoPointStudy
-from kernels import PolynomialFamily, gram_moments
-from kernels.learners.nkrr import PolynomialRidge, convexity_margin
-from kernels.operators import FeatureGrams
-from tasks.data import Dataset, ingest, load_dataset
-from tasks.gram import Advance
-from tasks.reproduction.base_kernels import CENTERED, COLORS, base_kernels, panels, quiet
-from tasks.reproduction.result import StudyResult
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.studies import SurfaceStudy, TwoPointStudy
+from learnkernels.kernels import PolynomialFamily, gram_moments
+from learnkernels.kernels.learners.nkrr import PolynomialRidge, convexity_margin
+from learnkernels.kernels.operators import FeatureGrams
+from learnkernels.tasks.data import Dataset, ingest, load_dataset
+from learnkernels.tasks.gram import Advance
+from learnkernels.tasks.reproduction.base_kernels import CENTERED, COLORS, base_kernels, panels, quiet
+from learnkernels.tasks.reproduction.result import StudyResult
 
 __all__ = ["base_kernels", "surface", "two_point", "two_point_alignments"]
 

@@ -11,9 +11,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from conf.errors import InputError
-from conf.loading import load_config
-from conf.schema import (
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.loading import load_config
+from learnkernels.conf.schema import (
     PRESETS,
     CompareConfig,
     DatasetConfig,
@@ -23,7 +23,7 @@ from conf.schema import (
     PresetName,
     grid_values,
 )
-from kernels import LEARNERS, PREDICTORS
+from learnkernels.kernels import LEARNERS, PREDICTORS
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from conf.errors import InputError
-from conf.reproduction import (
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.reproduction import (
     PAPERS,
     NotOnOpenML,
     choose_items,

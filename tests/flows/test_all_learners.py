@@ -13,10 +13,10 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from sklearn.datasets import load_wine
 
-from conf.loading import load_config
-from conf.schema import CompareConfig
-from flows.compare import Comparison, compare
-from kernels import (
+from learnkernels.conf.loading import load_config
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.flows.compare import Comparison, compare
+from learnkernels.kernels import (
     LEARNERS,
     FamilyUnion,
     GaussianFamily,
@@ -29,8 +29,8 @@ from kernels import (
     learn_path,
     trials,
 )
-from tasks.gram import fold_seed
-from tasks.tracking import LEVEL
+from learnkernels.tasks.gram import fold_seed
+from learnkernels.tasks.tracking import LEVEL
 
 GAMMAS = [2.0**-6, 2.0**-4, 2.0**-2]
 GRID = [0.25, 1.0, 4.0]

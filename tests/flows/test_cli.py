@@ -18,14 +18,14 @@ import pandas as pd
 import pytest
 from prefect.settings import PREFECT_API_URL
 
-from conf.loading import load_config
-from flows.cli import _show
-from kernels.learners import COLUMNS, LEARNERS
-from tasks.report import display_table, summarise
+from learnkernels.conf.loading import load_config
+from learnkernels.flows.cli import _show
+from learnkernels.kernels.learners import COLUMNS, LEARNERS
+from learnkernels.tasks.report import display_table, summarise
 from tests.tasks.test_report import folds
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-m", "flows.cli"]
+COMMAND = [sys.executable, "-m", "learnkernels.flows.cli"]
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_help_is_quick_to_import_and_names_the_commands(home: Path):
     assert "compare" in shown.stdout
     assert "ui" in shown.stdout
     heavy = ["prefect", "mlflow", "distributed", "sklearn", "pandas", "pyarrow", "numpy"]
-    code = f"import flows.cli, sys; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import learnkernels.flows.cli, sys; print([name for name in {heavy} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], env=environment(home), capture_output=True, text=True)
     assert loaded.stdout.strip() == "[]"
 

@@ -20,11 +20,11 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import Running
 from sklearn.datasets import load_diabetes, load_wine
 
-from conf.errors import InputError
-from conf.loading import load_config
-from conf.schema import CompareConfig
-from flows.compare import compare
-from kernels import (
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.loading import load_config
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.flows.compare import compare
+from learnkernels.kernels import (
     FamilyUnion,
     GaussianFamily,
     KernelPredictors,
@@ -37,9 +37,9 @@ from kernels import (
     learn_kernel,
     trials,
 )
-from kernels.protocol import assign_split, split_trial
-from tasks.gram import fold_seed
-from tasks.tracking import LEVEL, OWNER
+from learnkernels.kernels.protocol import assign_split, split_trial
+from learnkernels.tasks.gram import fold_seed
+from learnkernels.tasks.tracking import LEVEL, OWNER
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 alone = pytest.mark.usefixtures("working_folder")

@@ -10,10 +10,10 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
-from conf.schema import CompareConfig
-from flows.compare import compare
-from kernels import FeatureFamily, Target, assign_folds, learn_kernel, trials
-from tasks.gram import fold_seed
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.flows.compare import compare
+from learnkernels.kernels import FeatureFamily, Target, assign_folds, learn_kernel, trials
+from learnkernels.tasks.gram import fold_seed
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "working_folder")
 

@@ -25,17 +25,17 @@ from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterNam
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Completed, Pending, Running
 
-from conf.errors import InputError
-from conf.loading import load_config
-from conf.schema import CompareConfig
-from flows.compare import compare
-from flows.predict import predict
-from flows.promote import promote
-from flows.train import train
-from tasks import deployments
-from tasks.deployments import Plan, deploy, start_following
-from tasks.recovery import cancel_missed, close_abandoned
-from tasks.servers import POOL, RUN_ID
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.loading import load_config
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.flows.compare import compare
+from learnkernels.flows.predict import predict
+from learnkernels.flows.promote import promote
+from learnkernels.flows.train import train
+from learnkernels.tasks import deployments
+from learnkernels.tasks.deployments import Plan, deploy, start_following
+from learnkernels.tasks.recovery import cancel_missed, close_abandoned
+from learnkernels.tasks.servers import POOL, RUN_ID
 from tests.flows.test_cli import COMMAND, ROOT, environment, home, learnkernels, ports  # noqa: F401
 from tests.waiting import within
 
@@ -351,9 +351,9 @@ def test_from_the_clock_to_the_predictions(home: Path, ports: tuple[int, int]): 
         assert within(lambda: bool(completed(api, compare.name, auto_scheduled=False)), 300), "no run by hand"
         left = httpx.post(f"{api}/deployments/filter", json={}).json()
         assert sorted(one["entrypoint"] for one in left) == [
-            "flows.compare.compare",
-            "flows.promote.promote",
-            "flows.train.train",
+            "learnkernels.flows.compare.compare",
+            "learnkernels.flows.promote.promote",
+            "learnkernels.flows.train.train",
         ]
 
         trained = result_of(work, completed(api, train.name, auto_scheduled=True)[-1])
@@ -386,7 +386,7 @@ def test_a_run_in_progress_is_crashed_and_not_left_running(home: Path, ports: tu
         (deployment,) = [
             one
             for one in httpx.post(f"{api}/deployments/filter", json={}).json()
-            if one["entrypoint"] == "flows.train.train"
+            if one["entrypoint"] == "learnkernels.flows.train.train"
         ]
         run = httpx.post(f"{api}/deployments/{deployment['id']}/create_flow_run", json={}).json()
 

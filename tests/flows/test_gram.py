@@ -16,15 +16,15 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL
 from pydantic import ValidationError
 
-from conf.errors import InputError
-from conf.schema import CompareConfig, DaskConfig
-from flows.compare import compare
-from flows.gram import gram
-from tasks.cluster import DaskPool
-from tasks.data import DatasetRef, ingest, load_source
-from tasks.families import build_family
-from tasks.matrices import plan_matrices, rows_for
-from tasks.tilestore import StorePlan, open_store
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig, DaskConfig
+from learnkernels.flows.compare import compare
+from learnkernels.flows.gram import gram
+from learnkernels.tasks.cluster import DaskPool
+from learnkernels.tasks.data import DatasetRef, ingest, load_source
+from learnkernels.tasks.families import build_family
+from learnkernels.tasks.matrices import plan_matrices, rows_for
+from learnkernels.tasks.tilestore import StorePlan, open_store
 from tests.flows.test_cli import ROOT, home, learnkernels  # noqa: F401
 
 in_process = pytest.mark.usefixtures("prefect_server", "working_folder")

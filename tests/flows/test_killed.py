@@ -14,8 +14,8 @@ import pytest
 from mlflow import MlflowClient
 from prefect.settings import PREFECT_API_URL
 
-from flows.compare import compare
-from flows.train import train
+from learnkernels.flows.compare import compare
+from learnkernels.flows.train import train
 from tests.flows.test_cli import COMMAND, environment
 from tests.flows.test_train import small
 

@@ -14,9 +14,9 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from typer.testing import CliRunner, Result
 
-from flows.cli import app
-from flows.papers import Reproduction, papers
-from tasks.saved_view import LEVEL
+from learnkernels.flows.cli import app
+from learnkernels.flows.papers import Reproduction, papers
+from learnkernels.tasks.saved_view import LEVEL
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

@@ -12,13 +12,13 @@ import pytest
 from mlflow import MlflowClient
 from sklearn.datasets import load_diabetes
 
-from conf.schema import CompareConfig
-from flows.compare import compare
-from flows.predict import predict
-from flows.promote import promote
-from flows.train import train
-from kernels.model import load_model
-from tasks.tracking import LEVEL
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.flows.compare import compare
+from learnkernels.flows.predict import predict
+from learnkernels.flows.promote import promote
+from learnkernels.flows.train import train
+from learnkernels.kernels.model import load_model
+from learnkernels.tasks.tracking import LEVEL
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "module_folder")
 
@@ -82,7 +82,8 @@ def test_landmarks_are_taken_as_configured_and_stand_in_the_report():
 def test_workers_change_no_error(monkeypatch: pytest.MonkeyPatch):
     both = [*DIABETES, {"source": "sklearn", "name": "breast_cancer", "scale": "standard"}]
     here, _, _ = compared(predictor=NYSTROM, learners=["align"], datasets=both)
-    monkeypatch.setattr("tasks.evaluation.PARALLEL_ROWS", 300)  # 265 training rows go side by side, 341 do not
+    # 265 training rows go side by side, 341 do not.
+    monkeypatch.setattr("learnkernels.tasks.evaluation.PARALLEL_ROWS", 300)
     label = {"name": "align", "label": "on workers"}  # so that the store has no result of it
     there, _, _ = compared(predictor=NYSTROM, learners=[label], datasets=both, dask={"workers": 2})
     # Sums over rows are added in another order.

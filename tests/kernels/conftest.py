@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from kernels import (
+from learnkernels.kernels import (
     CosineFamily,
     DirichletFamily,
     FamilyUnion,

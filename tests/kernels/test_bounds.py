@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import alignf, center_gram, centered_alignment
-from kernels.bounds import (
+from learnkernels.kernels import alignf, center_gram, centered_alignment
+from learnkernels.kernels.bounds import (
     alignment_concentration,
     alignment_failure_probability,
     alignment_sample_size,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernels import center_cross_gram, center_gram, centered_alignment
+from learnkernels.kernels import center_cross_gram, center_gram, centered_alignment
 from tests.reference import (
     alignment,
     centered,

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
 
-from kernels import (
+from learnkernels.kernels import (
     GaussianFamily,
     Target,
     center_gram,
@@ -15,13 +15,13 @@ from kernels import (
     learn_kernel,
     learn_path,
 )
-from kernels.families.per_feature import PerFeatureFamily
-from kernels.families.radial import RadialFamily
-from kernels.learners import l1_krr
-from kernels.learners.ascent import DenseAscent, RadialAscent, best_step
-from kernels.learners.ca import ca
-from kernels.learners.cr import cr, global_maximum
-from kernels.operators import StackedGrams
+from learnkernels.kernels.families.per_feature import PerFeatureFamily
+from learnkernels.kernels.families.radial import RadialFamily
+from learnkernels.kernels.learners import l1_krr
+from learnkernels.kernels.learners.ascent import DenseAscent, RadialAscent, best_step
+from learnkernels.kernels.learners.ca import ca
+from learnkernels.kernels.learners.cr import cr, global_maximum
+from learnkernels.kernels.operators import StackedGrams
 
 KINDS = ["gaussian", "laplacian", "dirichlet"]
 

@@ -5,9 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import FamilyUnion, GaussianFamily, GramMoments, LinearFamily, PolynomialFamily, gram_moments, learn_kernel
-from kernels.families.base import TilePlan
-from kernels.tiles import register_block
+from learnkernels.kernels import (
+    FamilyUnion,
+    GaussianFamily,
+    GramMoments,
+    LinearFamily,
+    PolynomialFamily,
+    gram_moments,
+    learn_kernel,
+)
+from learnkernels.kernels.families.base import TilePlan
+from learnkernels.kernels.tiles import register_block
 
 FAMILIES = {
     "grid": GaussianFamily([2.0**g for g in (-1, 1, -3, 0, -2)]),

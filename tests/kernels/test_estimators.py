@@ -25,12 +25,12 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import kernels.estimators.classifier
-import kernels.estimators.defaults
-import kernels.estimators.regressor
-import kernels.estimators.transformer
-import kernels.predictors.svm
-from kernels import (
+import learnkernels.kernels.estimators.classifier
+import learnkernels.kernels.estimators.defaults
+import learnkernels.kernels.estimators.regressor
+import learnkernels.kernels.estimators.transformer
+import learnkernels.kernels.predictors.svm
+from learnkernels.kernels import (
     PREDICTORS,
     CosineFamily,
     DirichletFamily,
@@ -53,10 +53,10 @@ from kernels import (
     learn_kernel,
     learn_path,
 )
-from kernels.estimators import chunk_rows_for
-from kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
-from kernels.estimators.defaults import distinct_rows
-from kernels.predictors.svm import ExactMachine, SupportVectorPath
+from learnkernels.kernels.estimators import chunk_rows_for
+from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
+from learnkernels.kernels.estimators.defaults import distinct_rows
+from learnkernels.kernels.predictors.svm import ExactMachine, SupportVectorPath
 from tests.reference import ridge_predictions
 
 FAMILY = GaussianFamily([0.1, 0.4, 1.6])
@@ -213,7 +213,7 @@ def test_a_machine_that_interior_points_solve_scores_alike(names, monkeypatch):
     X = rows()
     y = labels(X, names)
     usual = KernelLearningClassifier(FAMILY, C=10.0).fit(X, y)
-    monkeypatch.setattr(kernels.predictors.svm, "MAX_ITERATIONS", 3)
+    monkeypatch.setattr(learnkernels.kernels.predictors.svm, "MAX_ITERATIONS", 3)
     K, _ = unit_gram(usual.kernel_)
     path = SupportVectorPath(K, Target.of(y), [10.0])
     assert isinstance(path.machines[0], ExactMachine)
@@ -275,15 +275,15 @@ def test_the_predictor_of_a_one_stage_learner_is_its_own():
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(kernels.estimators.defaults, "MOST_CHUNK_ROWS", 16)
+    monkeypatch.setattr(learnkernels.kernels.estimators.defaults, "MOST_CHUNK_ROWS", 16)
     return 16
 
 
 def test_a_chunk_stays_below_its_bytes_and_depends_on_the_training_rows_alone():
     for m in (1, 2, 999, 1024, 1025, 50_000, 10**7):
         n = chunk_rows_for(m)
-        assert n == 1 or 8 * n * m <= kernels.estimators.defaults.CHUNK_BYTES
-        assert 1 <= n <= kernels.estimators.defaults.MOST_CHUNK_ROWS
+        assert n == 1 or 8 * n * m <= learnkernels.kernels.estimators.defaults.CHUNK_BYTES
+        assert 1 <= n <= learnkernels.kernels.estimators.defaults.MOST_CHUNK_ROWS
         assert n & (n - 1) == 0
     assert chunk_rows_for(50_000) == 128
 
@@ -316,7 +316,7 @@ def test_memory_of_a_prediction_does_not_grow_with_its_rows(monkeypatch):
     model = KernelLearningRegressor(FAMILY).fit(X, numbers(X))
     X_new = rows(16_000, seed=1)
     model.predict(X_new[:64])
-    monkeypatch.setattr(kernels.estimators.defaults, "CHUNK_BYTES", 1 << 18)
+    monkeypatch.setattr(learnkernels.kernels.estimators.defaults, "CHUNK_BYTES", 1 << 18)
     tracemalloc.start()
     try:
         model.predict(X_new)
@@ -393,7 +393,7 @@ def test_weighted_ridge_regressions_of_a_path_are_those_of_copies():
 
 
 def test_a_weighted_machine_that_ends_early_says_so(monkeypatch):
-    monkeypatch.setattr(kernels.predictors.svm, "MAX_WEIGHTED_ITERATIONS", 3)
+    monkeypatch.setattr(learnkernels.kernels.predictors.svm, "MAX_WEIGHTED_ITERATIONS", 3)
     X = rows()
     with pytest.warns(ConvergenceWarning, match="ended after 3 iterations, before its tolerance of 1e-09; use a small"):
         KernelLearningClassifier(FAMILY).fit(X, labels(X), sample_weight=np.arange(1, 61))
@@ -1027,17 +1027,17 @@ def test_estimators_are_imported_with_their_first_use():
 
 
 def test_the_package_has_no_other_names():
-    with pytest.raises(AttributeError, match="module 'kernels' has no attribute 'KernelLearningClustering'"):
-        kernels.KernelLearningClustering  # noqa: B018
+    with pytest.raises(AttributeError, match="module 'learnkernels' has no attribute 'KernelLearningClustering'"):
+        learnkernels.KernelLearningClustering  # noqa: B018
 
 
 @pytest.mark.parametrize(
     "module",
     [
-        kernels.estimators.classifier,
-        kernels.estimators.regressor,
-        kernels.estimators.transformer,
-        kernels.estimators.defaults,
+        learnkernels.kernels.estimators.classifier,
+        learnkernels.kernels.estimators.regressor,
+        learnkernels.kernels.estimators.transformer,
+        learnkernels.kernels.estimators.defaults,
     ],
     ids=lambda module: module.__name__,
 )

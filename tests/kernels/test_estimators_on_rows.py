@@ -13,8 +13,8 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 
-import kernels.estimators.defaults
-from kernels import (
+import learnkernels.kernels.estimators.defaults
+from learnkernels.kernels import (
     FamilyUnion,
     FeatureFamily,
     GaussianFamily,
@@ -29,7 +29,7 @@ from kernels import (
     learn_from_moments,
     learn_kernel,
 )
-from kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid
+from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid
 from tests.reference import ridge_predictions
 
 FAMILY = GaussianFamily([0.1, 0.4, 1.6])
@@ -182,7 +182,7 @@ def test_each_loss_tells_classes_from_few_landmarks(loss, names):
 
 
 def test_batches_of_whole_chunks_have_the_bits_of_all_rows_at_once(monkeypatch):
-    monkeypatch.setattr(kernels.estimators.defaults, "MOST_CHUNK_ROWS", 16)
+    monkeypatch.setattr(learnkernels.kernels.estimators.defaults, "MOST_CHUNK_ROWS", 16)
     X, X_new = rows(), rows(83, seed=1)
     params = {"landmarks": 20}
     model = KernelLearningClassifier(FAMILY, predictor="nystrom", predictor_params=params).fit(X, labels(X))

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 
-from kernels import (
+from learnkernels.kernels import (
     CosineFamily,
     DirichletFamily,
     FamilyUnion,

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from kernels import Target
-from kernels.learners import l2_krr, lp_krr
-from kernels.operators import FeatureGrams, StackedGrams
-from kernels.solvers.feature_ridge import FeatureRidge
-from kernels.solvers.ridge import RidgeProblem
+from learnkernels.kernels import Target
+from learnkernels.kernels.learners import l2_krr, lp_krr
+from learnkernels.kernels.operators import FeatureGrams, StackedGrams
+from learnkernels.kernels.solvers.feature_ridge import FeatureRidge
+from learnkernels.kernels.solvers.ridge import RidgeProblem
 
 
 def sparse_counts(m: int, p: int, seed: int = 0) -> np.ndarray:

@@ -12,7 +12,7 @@ import pyarrow.parquet
 import pytest
 from scipy import sparse
 
-from kernels import (
+from learnkernels.kernels import (
     FamilyUnion,
     FeatureFamily,
     FeatureMoments,
@@ -26,8 +26,8 @@ from kernels import (
     learn_from_moments,
     learn_kernel,
 )
-from kernels.normalisation import NORMALISATIONS
-from kernels.solvers.active_set import coordinate_descent, minimise_nonnegative
+from learnkernels.kernels.normalisation import NORMALISATIONS
+from learnkernels.kernels.solvers.active_set import coordinate_descent, minimise_nonnegative
 from tests import reference
 from tests.kernels.test_learners import PROBLEMS, TWO_STAGE
 
@@ -413,7 +413,7 @@ def test_a_target_that_is_constant_on_the_training_rows_is_refused_for_features_
 @pytest.fixture
 def warm(monkeypatch) -> None:
     """Let every problem, however small, start warm; the module's name is taken by the function."""
-    monkeypatch.setattr(sys.modules["kernels.solvers.active_set"], "WARM_START", 1)
+    monkeypatch.setattr(sys.modules["learnkernels.kernels.solvers.active_set"], "WARM_START", 1)
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -439,7 +439,7 @@ def random_problem(seed: int, p: int, rank: int, copies: int = 0) -> tuple[np.nd
 @pytest.mark.parametrize("seed", range(3))
 def test_warm_and_cold_starts_end_at_the_same_optimum(seed, p, rank, copies, monkeypatch):
     M, a = random_problem(seed, p, rank, copies)
-    module, values = sys.modules["kernels.solvers.active_set"], []
+    module, values = sys.modules["learnkernels.kernels.solvers.active_set"], []
     for start in (1, 10**9):
         monkeypatch.setattr(module, "WARM_START", start)
         v = minimise_nonnegative(M, a)

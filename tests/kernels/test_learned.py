@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from kernels import (
+from learnkernels.kernels import (
     LEARNERS,
     CosineFamily,
     FamilyUnion,
@@ -20,7 +20,7 @@ from kernels import (
     learn_from_moments,
     learn_kernel,
 )
-from kernels.normalisation import NORMALISATIONS
+from learnkernels.kernels.normalisation import NORMALISATIONS
 from tests.reference import combined, combined_cross, gaussian, grams, kkt_residual, normalisers, target_kernel
 
 # Centering with means accumulated over tiles, against explicit matrices, relative to the largest entry.

@@ -7,8 +7,18 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize, nnls
 from sklearn.datasets import load_breast_cancer
 
-from kernels import LEARNERS, GaussianFamily, GramMoments, align, alignf, gram_moments, kkt_certificate, single, unif
-from kernels.learners import alignf_linear, lq
+from learnkernels.kernels import (
+    LEARNERS,
+    GaussianFamily,
+    GramMoments,
+    align,
+    alignf,
+    gram_moments,
+    kkt_certificate,
+    single,
+    unif,
+)
+from learnkernels.kernels.learners import alignf_linear, lq
 from tests.reference import alignment_of_weights, kkt_residual
 
 # Optimality, relative to the problem's own size; a solver of the wrong problem misses it by orders of magnitude.

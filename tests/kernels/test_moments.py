@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from kernels import (
+from learnkernels.kernels import (
     FamilyUnion,
     GaussianFamily,
     GramMoments,
@@ -20,7 +20,7 @@ from kernels import (
     gram_moments,
     moments_part,
 )
-from kernels.passes import choose_shift
+from learnkernels.kernels.passes import choose_shift
 from tests.reference import (
     centered,
     frobenius_product,

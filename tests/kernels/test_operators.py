@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from kernels import FamilyUnion, FeatureFamily, GaussianFamily, Moments, PrecomputedFamily, gram_moments
-from kernels import operators as operators_module
-from kernels.families.base import Rows, as_rows, move
-from kernels.operators import FeatureGrams, GramOperator, StackedGrams, TiledGrams, gram_operator, mirror
+from learnkernels.kernels import FamilyUnion, FeatureFamily, GaussianFamily, Moments, PrecomputedFamily, gram_moments
+from learnkernels.kernels import operators as operators_module
+from learnkernels.kernels.families.base import Rows, as_rows, move
+from learnkernels.kernels.operators import FeatureGrams, GramOperator, StackedGrams, TiledGrams, gram_operator, mirror
 from tests import reference
 from tests.kernels.conftest import CASES, Case, dense_rows, features, sparse_rows
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernels import (
+from learnkernels.kernels import (
     PREDICTORS,
     FamilyUnion,
     GaussianFamily,
@@ -20,7 +20,7 @@ from kernels import (
     learn_path,
     trials,
 )
-from kernels.protocol import (
+from learnkernels.kernels.protocol import (
     assign_nested_split,
     assign_split,
     inner_trials,

@@ -11,15 +11,15 @@ from scipy.optimize import linprog, minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
-from kernels import FeatureFamily, Target, learn_kernel
-from kernels.learners import l1_krr, l1_svm, lp_krr, lp_svm
-from kernels.operators import FeatureGrams, StackedGrams
-from kernels.solvers import rank_one
-from kernels.solvers.minimax import Ball, minimise
-from kernels.solvers.rank_one import SquaredLasso, machine_weights, ridge_weights
-from kernels.solvers.rank_one_path import Features
-from kernels.solvers.ridge import RidgeProblem
-from kernels.solvers.svm import SupportVectorProblem
+from learnkernels.kernels import FeatureFamily, Target, learn_kernel
+from learnkernels.kernels.learners import l1_krr, l1_svm, lp_krr, lp_svm
+from learnkernels.kernels.operators import FeatureGrams, StackedGrams
+from learnkernels.kernels.solvers import rank_one
+from learnkernels.kernels.solvers.minimax import Ball, minimise
+from learnkernels.kernels.solvers.rank_one import SquaredLasso, machine_weights, ridge_weights
+from learnkernels.kernels.solvers.rank_one_path import Features
+from learnkernels.kernels.solvers.ridge import RidgeProblem
+from learnkernels.kernels.solvers.svm import SupportVectorProblem
 
 REGULARISATIONS = [1 / 64, 1.0, 100.0]
 SHAPES = {"tall": (70, 12), "wide": (40, 90)}

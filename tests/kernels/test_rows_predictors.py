@@ -10,16 +10,24 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
-from kernels import FeatureFamily, GaussianFamily, KernelPredictors, LinearFamily, Target, center_gram, learn_kernel
-from kernels.combination import Combination
-from kernels.families import FamilyUnion, LaplacianFamily, PolynomialFamily
-from kernels.predictors.choice import choose_predictor
-from kernels.predictors.landmarks import landmarks_for, leverage_landmarks, uniform_landmarks
-from kernels.predictors.rows import KernelOnRows
-from kernels.predictors.subspace import Subspace, SubspacePasses, centered_products
-from kernels.solvers.combined_gram import CombinedGram
-from kernels.solvers.conjugate_gradients import solve_shifted
-from kernels.workers import SelectedRows, Threads, spans
+from learnkernels.kernels import (
+    FeatureFamily,
+    GaussianFamily,
+    KernelPredictors,
+    LinearFamily,
+    Target,
+    center_gram,
+    learn_kernel,
+)
+from learnkernels.kernels.combination import Combination
+from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, PolynomialFamily
+from learnkernels.kernels.predictors.choice import choose_predictor
+from learnkernels.kernels.predictors.landmarks import landmarks_for, leverage_landmarks, uniform_landmarks
+from learnkernels.kernels.predictors.rows import KernelOnRows
+from learnkernels.kernels.predictors.subspace import Subspace, SubspacePasses, centered_products
+from learnkernels.kernels.solvers.combined_gram import CombinedGram
+from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
+from learnkernels.kernels.workers import SelectedRows, Threads, spans
 
 FAMILY = GaussianFamily([2.0**g for g in range(-5, 2)])
 GRID = [0.25, 4.0, 64.0, 1024.0]
@@ -148,7 +156,7 @@ def test_an_inactive_bandwidth_between_two_saves_an_exponential():
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_matrix_of_all_rows_is_applied_without_being_formed(monkeypatch, threads):
-    import kernels.solvers.combined_gram as module
+    import learnkernels.kernels.solvers.combined_gram as module
 
     monkeypatch.setattr(module, "SPAN", 90)
     monkeypatch.setattr(module, "STRIP", 25)
@@ -293,7 +301,7 @@ def test_all_rows_as_landmarks_give_the_ridge_regression_of_all_rows(task):
 
 @pytest.mark.parametrize("rows", [0, 3, 10])
 def test_landmarks_solve_the_regression_within_their_span(monkeypatch, rows):
-    import kernels.predictors.nystrom as module
+    import learnkernels.kernels.predictors.nystrom as module
 
     monkeypatch.setattr(module, "REFINING_ROWS", rows)
     monkeypatch.setattr(module, "_refining_pays", lambda *_: rows > 0)
@@ -373,7 +381,7 @@ def test_the_seed_draws_and_the_memory_counts_landmarks():
 
 
 def test_products_of_more_rows_save_steps_and_change_nothing(monkeypatch):
-    import kernels.predictors.nystrom as module
+    import learnkernels.kernels.predictors.nystrom as module
 
     kernel, _, target, X_new = problem(m=600)
     steps, predictions = [], []

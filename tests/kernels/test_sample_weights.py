@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from kernels import (
+from learnkernels.kernels import (
     LEARNERS,
     FamilyUnion,
     FeatureFamily,
@@ -36,10 +36,10 @@ from kernels import (
     moments_part,
     save_kernel,
 )
-from kernels.learned import TrainingRows
-from kernels.learners import Solution
-from kernels.normalisation import NORMALISATIONS, require_informative
-from kernels.serialisation import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.learned import TrainingRows
+from learnkernels.kernels.learners import Solution
+from learnkernels.kernels.normalisation import NORMALISATIONS, require_informative
+from learnkernels.kernels.serialisation import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
 from tests.kernels.test_learners import TWO_STAGE
 from tests.reference import Wide, frobenius_product
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from kernels import (
+from learnkernels.kernels import (
     FeatureFamily,
     GaussianFamily,
     GramMoments,
@@ -23,10 +23,10 @@ from kernels import (
     sample_moments,
     save_kernel,
 )
-from kernels.bounds import alignment_concentration
-from kernels.centering import center_gram
-from kernels.sampled_moments import CAUTION, Sampling, alignment_of, expectations, find_weights
-from kernels.serialisation import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.bounds import alignment_concentration
+from learnkernels.kernels.centering import center_gram
+from learnkernels.kernels.sampled_moments import CAUTION, Sampling, alignment_of, expectations, find_weights
+from learnkernels.kernels.serialisation import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
 
 # Two ways of adding the same numbers, and of centering them.
 REGROUPED = 1e-9

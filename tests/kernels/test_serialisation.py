@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from kernels import (
+from learnkernels.kernels import (
     Certificate,
     CosineFamily,
     DirichletFamily,
@@ -26,7 +26,7 @@ from kernels import (
     load_kernel,
     save_kernel,
 )
-from kernels.serialisation import (
+from learnkernels.kernels.serialisation import (
     DESCRIPTION,
     FORMS,
     family_from_data,

@@ -17,13 +17,13 @@ import pytest
 from dask.utils import parse_bytes
 from scipy import sparse
 
-from conf.errors import InputError
-from conf.schema import DaskConfig
-from kernels import LinearFamily, RowBlocks
-from kernels.workers import Threads, Workers, spans
-from tasks.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
-from tasks.gram import dask_mapper
-from tasks.row_files import RowFile
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import DaskConfig
+from learnkernels.kernels import LinearFamily, RowBlocks
+from learnkernels.kernels.workers import Threads, Workers, spans
+from learnkernels.tasks.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
+from learnkernels.tasks.gram import dask_mapper
+from learnkernels.tasks.row_files import RowFile
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.environment import without_passwords
+from learnkernels.tasks.environment import without_passwords
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from typing import Any
 import psutil
 import pytest
 
-from conf.errors import InputError
-from conf.schema import CompareConfig
-from tasks.data import DatasetRef
-from tasks.evaluation import COLUMNS, LATER, predictor_for, predictor_memory, predictor_options
-from tasks.store import digest
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks.data import DatasetRef
+from learnkernels.tasks.evaluation import COLUMNS, LATER, predictor_for, predictor_memory, predictor_options
+from learnkernels.tasks.store import digest
 
 
 def config(learner: str = "alignf", predictor: Any = "auto", **keys: Any) -> CompareConfig:

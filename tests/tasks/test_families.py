@@ -10,11 +10,18 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from scipy import sparse
 
-from conf.errors import InputError
-from conf.schema import FamilyConfig
-from kernels import CosineFamily, DirichletFamily, FeatureFamily, FeatureMoments, LaplacianFamily, gram_moments
-from tasks.families import MOST_FEATURES_BY_TILES, build_family, require_varying
-from tasks.gram import MomentsRef, load_moments, save_moments
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import FamilyConfig
+from learnkernels.kernels import (
+    CosineFamily,
+    DirichletFamily,
+    FeatureFamily,
+    FeatureMoments,
+    LaplacianFamily,
+    gram_moments,
+)
+from learnkernels.tasks.families import MOST_FEATURES_BY_TILES, build_family, require_varying
+from learnkernels.tasks.gram import MomentsRef, load_moments, save_moments
 
 FEATURES = ("age", "height", "weight")
 

@@ -14,13 +14,13 @@ import pytest
 from prefect.logging import disable_run_logger
 from scipy import sparse
 
-from conf.errors import InputError
-from conf.schema import CompareConfig, DaskConfig, ProtocolConfig
-from kernels import GaussianFamily, Target, gram_moments
-from tasks.cluster import DaskPool, worker_memory
-from tasks.data import Dataset, DatasetRef, store_dataset
-from tasks.families import build_family
-from tasks.gram import (
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig, DaskConfig, ProtocolConfig
+from learnkernels.kernels import GaussianFamily, Target, gram_moments
+from learnkernels.tasks.cluster import DaskPool, worker_memory
+from learnkernels.tasks.data import Dataset, DatasetRef, store_dataset
+from learnkernels.tasks.families import build_family
+from learnkernels.tasks.gram import (
     MomentsRef,
     compute_moments,
     dask_mapper,

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from conf.reproduction import BASELINE, CheckConfig, PaperItem
-from tasks.reproduction.judge import (
+from learnkernels.conf.reproduction import BASELINE, CheckConfig, PaperItem
+from learnkernels.tasks.reproduction.judge import (
     cells,
     claims,
     cosines,
@@ -23,7 +23,7 @@ from tasks.reproduction.judge import (
     signed_rank_p,
     worth,
 )
-from tasks.saved_view import GRID_SEARCH, GRID_SEARCH_TITLE
+from learnkernels.tasks.saved_view import GRID_SEARCH, GRID_SEARCH_TITLE
 
 N_TRAIN, N_TEST, N_ROWS = 60, 20, 100
 

@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import _openml
 
-from conf.errors import InputError
-from conf.schema import DatasetConfig
-from tasks.data import Dataset, load_source
-from tasks.locations import TransferError
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import DatasetConfig
+from learnkernels.tasks.data import Dataset, load_source
+from learnkernels.tasks.locations import TransferError
 
 NOMINAL = {"letter": ["a", "b", "c"], "grade": ["low", "high"], "digit": ["0", "1", "2"], "words": ["'a b'", "'c d'"]}
 

@@ -24,12 +24,12 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
-import kernels
-from conf.errors import InputError
-from kernels import GaussianFamily
-from kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
-from kernels.model import Model, load_model, save_model
-from tasks.registry import (
+import learnkernels
+from learnkernels.conf.errors import InputError
+from learnkernels.kernels import GaussianFamily
+from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.model import Model, load_model, save_model
+from learnkernels.tasks.registry import (
     CHALLENGER,
     CHAMPION,
     DIGEST,
@@ -44,7 +44,7 @@ from tasks.registry import (
     signature_of,
     tag_version,
 )
-from tasks.store import file_digest
+from learnkernels.tasks.store import file_digest
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*type hint.*:UserWarning")  # MLflow's about its own, on import
 
@@ -124,9 +124,9 @@ def folder_of(churn: Registered) -> Path:
 
 def test_the_model_is_logged_as_code_and_one_file_without_pickle(churn: Registered, folder_of: Path):
     files = {path.relative_to(folder_of).as_posix() for path in folder_of.rglob("*") if path.is_file()}
-    package = Path(kernels.__file__).parent
-    code = {f"code/kernels/{path.relative_to(package).as_posix()}" for path in package.rglob("*.py")}
-    assert {file for file in files if file.startswith("code/")} == code
+    package = Path(learnkernels.__file__).parent / "kernels"
+    code = {f"code/learnkernels/kernels/{path.relative_to(package).as_posix()}" for path in package.rglob("*.py")}
+    assert {file for file in files if file.startswith("code/")} == {*code, "code/learnkernels/__init__.py"}
     assert {"served_model.py", "artifacts/model.npz", "MLmodel", "requirements.txt", "input_example.json"} <= files
     assert not [file for file in files if file.endswith((".pkl", ".pickle", ".pyc", ".nbc"))]
     assert (folder_of / "artifacts/model.npz").read_bytes() == churn.path.read_bytes()
@@ -337,15 +337,15 @@ def elsewhere(churn: Registered, tmp_path: Path) -> dict[str, str]:
 
 LOADING = """
 import importlib.util, json, sys
-names = ["kernels", "tasks", "conf", "flows"]
-assert [importlib.util.find_spec(name) for name in names] == [None] * 4, "the project can be imported"
+assert importlib.util.find_spec("learnkernels") is None, "the project can be imported"
 import mlflow, pandas
 load, predict = sys.argv[1:]
 exec(load)
 frames = [pandas.DataFrame(**one) for one in json.loads(sys.stdin.read())]
-import kernels
+import learnkernels
+names = [f"learnkernels.{name}" for name in ("kernels", "tasks", "conf", "flows")]
 found = [importlib.util.find_spec(name) is not None for name in names]
-print(json.dumps([kernels.__file__, found, [eval(predict).to_dict("split") for frame in frames]]))
+print(json.dumps([learnkernels.__file__, found, [eval(predict).to_dict("split") for frame in frames]]))
 """
 
 
@@ -366,7 +366,7 @@ def test_the_model_loads_and_predicts_where_the_project_cannot_be_imported(
     )
     assert run.returncode == 0, run.stderr
     place, found, got = json.loads(run.stdout.splitlines()[-1])
-    assert place.endswith("/artifacts/code/kernels/__init__.py")
+    assert place.endswith("/artifacts/code/learnkernels/__init__.py")
     assert found == [True, False, False, False]
     for answer, one in zip(got, given, strict=True):
         expected = predictions(churn.model, one[list(COLUMNS)].astype(float))
@@ -452,7 +452,7 @@ def test_mlflows_server_answers_what_the_model_in_memory_says(
 
 @pytest.fixture
 def rows_of() -> Callable[[Any], np.ndarray]:
-    from tasks.served_model import frame_rows
+    from learnkernels.tasks.served_model import frame_rows
 
     return lambda frame: frame_rows(frame, COLUMNS)
 
@@ -506,7 +506,7 @@ def test_frames_that_do_not_suit_are_refused(change: Any, said: str, rows_of: Ca
 
 
 def test_several_outputs_are_served_as_several_columns(working_folder: Path):
-    from tasks.served_model import ServedModel
+    from learnkernels.tasks.served_model import ServedModel
 
     X = raw_rows(40)
     Y = np.column_stack([np.sin(X["height"]), X["depth in m"] ** 2])

@@ -15,10 +15,10 @@ import pytest
 from mlflow import MlflowClient
 from scipy import stats
 
-from conf.schema import CompareConfig
-from kernels import LEARNERS
-from tasks.notes import NOTE_CHARACTERS, experiment_note, run_note, sweep_note
-from tasks.report import (
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.kernels import LEARNERS
+from learnkernels.tasks.notes import NOTE_CHARACTERS, experiment_note, run_note, sweep_note
+from learnkernels.tasks.report import (
     alignment_figure,
     display_table,
     markdown_report,
@@ -26,8 +26,8 @@ from tasks.report import (
     summarise,
     verdicts,
 )
-from tasks.report import measures as describe_measures
-from tasks.saved_view import HISTORY, MODELS, NEWEST, View, learner_colors, view_path, view_tag
+from learnkernels.tasks.report import measures as describe_measures
+from learnkernels.tasks.saved_view import HISTORY, MODELS, NEWEST, View, learner_colors, view_path, view_tag
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
 

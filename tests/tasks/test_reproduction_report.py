@@ -12,10 +12,10 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from conf.reproduction import BASELINE, PaperItem
-from tasks.reproduction import StudyResult
-from tasks.reproduction.judge import cells, claims
-from tasks.reproduction.report import (
+from learnkernels.conf.reproduction import BASELINE, PaperItem
+from learnkernels.tasks.reproduction import StudyResult
+from learnkernels.tasks.reproduction.judge import cells, claims
+from learnkernels.tasks.reproduction.report import (
     FIGURE_BYTES,
     Kept,
     _png,

@@ -18,14 +18,14 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
-from conf.errors import InputError
-from kernels import CosineFamily, GaussianFamily
-from kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
-from kernels.model import Model
-from tasks.locations import locate
-from tasks.scores import Distribution, Scores
-from tasks.scoring import score_with
-from tasks.streams import INPUTS
+from learnkernels.conf.errors import InputError
+from learnkernels.kernels import CosineFamily, GaussianFamily
+from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.model import Model
+from learnkernels.tasks.locations import locate
+from learnkernels.tasks.scores import Distribution, Scores
+from learnkernels.tasks.scoring import score_with
+from learnkernels.tasks.streams import INPUTS
 from tests.tasks.test_locations import S3, s3, s3_server  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -214,7 +214,7 @@ def test_ids_of_every_type_are_copied(model: Model, tmp_path: Path, output: str)
 
 
 def test_dictionaries_of_an_arrow_file_may_grow(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tasks.streams.GROUP_ROWS", 1)  # every batch is written on its own
+    monkeypatch.setattr("learnkernels.tasks.streams.GROUP_ROWS", 1)  # every batch is written on its own
     n = 3 * model.batch_rows
     words = [None if i % 11 == 0 else f"w{i // 1000}" for i in range(n)]
     table = table_of(n).append_column("word", pa.array(words).dictionary_encode())
@@ -391,7 +391,8 @@ def test_a_scoring_that_fails_leaves_no_object(s3: S3, model: Model, tmp_path: P
 def test_pieces_have_the_rows_that_were_asked_for_and_nothing_is_read_whole(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tasks.streams.READ_BYTES", 2**12)  # pyarrow asks for some 32 blocks of a CSV ahead
+    # pyarrow asks for some 32 blocks of a CSV ahead.
+    monkeypatch.setattr("learnkernels.tasks.streams.READ_BYTES", 2**12)
     table = table_of(50_000)
     with closing(INPUTS[ending](locate(write(table, tmp_path / f"in{ending}")))) as source:
         shares, sizes = [], []
@@ -421,10 +422,10 @@ def test_numbers_are_summarised_as_if_at_once():
 MEMORY = """
 import json, resource, sys
 import numpy as np, pyarrow as pa, pyarrow.parquet
-from kernels import GaussianFamily
-from kernels.estimators import KernelLearningClassifier
-from kernels.model import Model
-from tasks.scoring import score_with
+from learnkernels.kernels import GaussianFamily
+from learnkernels.kernels.estimators import KernelLearningClassifier
+from learnkernels.kernels.model import Model
+from learnkernels.tasks.scoring import score_with
 
 rng, names, n = np.random.default_rng(0), [f"x{c}" for c in range(10)], int(sys.argv[3])
 X = rng.normal(size=(200, 10))

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from conf.errors import InputError
-from tasks.servers import Service, _require_free
+from learnkernels.conf.errors import InputError
+from learnkernels.tasks.servers import Service, _require_free
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,8 +37,8 @@ time.sleep(600)
 PARENT = """
 import os, sys
 from pathlib import Path
-from conf.errors import InputError
-from tasks import servers
+from learnkernels.conf.errors import InputError
+from learnkernels.tasks import servers
 folder = sys.argv[1]
 servers.STOP_SECONDS = 6.0
 def service(name, *more):

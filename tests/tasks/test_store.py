@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.store import atomic_path, digest
+from learnkernels.tasks.store import atomic_path, digest
 
 
 def _write_half(path: Path) -> None:

@@ -7,16 +7,16 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
-from kernels import Target
-from kernels.learners.nkrr import PolynomialRidge
-from kernels.operators import FeatureGrams
-from kernels.protocol import assign_folds
-from tasks.data import Dataset, load_source, store_dataset
-from tasks.gram import fold_seed
-from tasks.reproduction import studies
-from tasks.reproduction.base_kernels import RepeatJob, correlation, correlations, measure_base_kernels
-from tasks.reproduction.studies import two_point, two_point_alignments
+from learnkernels.conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
+from learnkernels.kernels import Target
+from learnkernels.kernels.learners.nkrr import PolynomialRidge
+from learnkernels.kernels.operators import FeatureGrams
+from learnkernels.kernels.protocol import assign_folds
+from learnkernels.tasks.data import Dataset, load_source, store_dataset
+from learnkernels.tasks.gram import fold_seed
+from learnkernels.tasks.reproduction import studies
+from learnkernels.tasks.reproduction.base_kernels import RepeatJob, correlation, correlations, measure_base_kernels
+from learnkernels.tasks.reproduction.studies import two_point, two_point_alignments
 
 ROUNDING = 1e-12
 """Of centered products, which are small beside the kernel where one of two points is rare."""

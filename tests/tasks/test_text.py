@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.feature_extraction.text import CountVectorizer
 
-from conf.errors import InputError
-from conf.schema import DatasetConfig, NgramsConfig
-from tasks.data import Dataset, load_dataset, load_source, store_dataset
-from tasks.text import count_ngrams, select_ngrams
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import DatasetConfig, NgramsConfig
+from learnkernels.tasks.data import Dataset, load_dataset, load_source, store_dataset
+from learnkernels.tasks.text import count_ngrams, select_ngrams
 
 TEXTS = ["The cat, the DOG and a cat", None, "dog and cat and dog", "Über-cat: the cat", "", "the the the"]
 TITLES = ["Cat and", "and dog", None, "x", "the", "dog"]

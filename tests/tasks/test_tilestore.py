@@ -18,13 +18,13 @@ import pyarrow as pa
 import pytest
 from scipy import sparse
 
-from conf.errors import InputError
-from conf.schema import DaskConfig
-from kernels import GaussianFamily, KernelFamily, LinearFamily, PolynomialFamily
-from tasks import tilestore
-from tasks.cluster import DaskPool
-from tasks.tileformat import MANIFEST, StoreSpec
-from tasks.tilestore import TileStore, open_store, plan_store, require_space, write_store
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import DaskConfig
+from learnkernels.kernels import GaussianFamily, KernelFamily, LinearFamily, PolynomialFamily
+from learnkernels.tasks import tilestore
+from learnkernels.tasks.cluster import DaskPool
+from learnkernels.tasks.tileformat import MANIFEST, StoreSpec
+from learnkernels.tasks.tilestore import TileStore, open_store, plan_store, require_space, write_store
 
 ROOT = Path(__file__).resolve().parents[2]
 N = 61
@@ -203,7 +203,7 @@ def test_the_program_of_the_documentation_reads_a_store(tmp_path: Path, monkeypa
 KILLED = """
 import sys, time
 from pathlib import Path
-from tasks import tilestore
+from learnkernels.tasks import tilestore
 from tests.tasks import test_tilestore as case
 
 whole, count = tilestore.file_sha256, 0

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from conf.errors import InputError
-from conf.schema import CompareConfig
-from tasks.evaluation import COLUMNS, FoldsRef
-from tasks.training import choose, training_config
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks.evaluation import COLUMNS, FoldsRef
+from learnkernels.tasks.training import choose, training_config
 
 
 def config(**keys: Any) -> CompareConfig:
