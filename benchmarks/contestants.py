@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnkernels.kernels import GaussianFamily, gram_moments
+from learnkernels import GaussianFamily, gram_moments
 
 Answer = tuple[np.ndarray, np.ndarray]
 

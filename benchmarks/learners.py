@@ -25,11 +25,13 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
 from benchmarks.moments import REPEATS, problem, timed
-from learnkernels.kernels import LEARNERS, FeatureFamily, GaussianFamily, Target, gram_moments, gram_operator
+from learnkernels import FeatureFamily, GaussianFamily, gram_moments
+from learnkernels.kernels.engine.operators import GramOperator, gram_operator
+from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import move
-from learnkernels.kernels.operators import GramOperator
+from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.predictors import KernelRidgePath
-from learnkernels.kernels.threads import blas_threads_for
+from learnkernels.kernels.targets import Target
 
 COLUMNS = [
     "table",
@@ -209,7 +211,7 @@ def _sets(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarray, Target, 
         X, y, gammas = problem(m, 8, 8)
         return {"generated": (X, Target.of(y, "classification"), gammas)}
     from learnkernels.conf.schema import DatasetConfig
-    from learnkernels.tasks.data import load_source
+    from learnkernels.tasks.data.ingest import load_source
 
     sets = {}
     for name, (path, _, positive, scale, (first, last)) in TABLE_2.items():

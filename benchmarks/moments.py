@@ -136,7 +136,7 @@ def scaling(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
 
 def folds(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
     """Return what five training sets cost: together in one pass, or one after the other; and one pass without folds."""
-    from learnkernels.kernels import GaussianFamily, gram_moments
+    from learnkernels import GaussianFamily, gram_moments
 
     X, y, gammas = problem(m, p, d)
     family, fold = GaussianFamily(gammas), np.arange(m) % 5
@@ -161,10 +161,10 @@ def folds(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
 
 def workers(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
     """Return the time of a pass on one and on two Dask workers, cluster and data in place, and their peak memory."""
+    from learnkernels import GaussianFamily, gram_moments
     from learnkernels.conf.schema import DaskConfig
-    from learnkernels.kernels import GaussianFamily, gram_moments
-    from learnkernels.tasks.cluster import DaskPool
-    from learnkernels.tasks.gram import dask_mapper
+    from learnkernels.tasks.measure.moments import dask_mapper
+    from learnkernels.tasks.workers.cluster import DaskPool
 
     X, y, gammas = problem(m, p, d)
     fold = np.arange(m) % 5
@@ -185,7 +185,7 @@ def features(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
     """Return the time of all weights over p rank-one kernels of sparse counts, from the rows on."""
     from scipy import sparse
 
-    from learnkernels.kernels import FeatureFamily, learn_kernel
+    from learnkernels import FeatureFamily, learn_kernel
 
     rng = np.random.default_rng(0)
     X = sparse.random_array(

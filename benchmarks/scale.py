@@ -26,10 +26,12 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
 from benchmarks.moments import REPEATS, timed
-from learnkernels.kernels import GaussianFamily, KernelPredictors, LearnedKernel, Target, gram_moments, learn_kernel
-from learnkernels.kernels.learned import learn_from_moments
-from learnkernels.kernels.sampled_moments import sample_moments
-from learnkernels.tasks.synthetic import friedman
+from learnkernels import GaussianFamily, gram_moments, learn_kernel
+from learnkernels.kernels.learned import LearnedKernel, learn_from_moments
+from learnkernels.kernels.moments.sampled import sample_moments
+from learnkernels.kernels.protocol import KernelPredictors
+from learnkernels.kernels.targets import Target
+from learnkernels.tasks.data.synthetic import friedman
 
 COLUMNS = ["table", "case", "m", "p", "landmarks", "seconds", "ratio", "error", "steps", "residual", "note"]
 

@@ -24,9 +24,12 @@ from latex2mathml.converter import convert
 from pdoc import doc_ast
 
 PAGES = {
-    "learnkernels.kernels": None,
+    "learnkernels": None,
+    "learnkernels.kernels.families": None,
     "learnkernels.kernels.learners": None,
-    "learnkernels.kernels.model": ("Model", "load_model", "save_model"),
+    "learnkernels.kernels.learned": ("LearnedKernel", "learn_from_moments", "learn_kernel", "learn_path"),
+    "learnkernels.kernels.moments.gram": ("GramMoments", "gram_moments"),
+    "learnkernels.kernels.persistence.model": ("Model", "load_model", "save_model"),
     "learnkernels.kernels.bounds": None,
 }
 """Modules that get a page, and the names on it; by default those of `__all__`, or all that are not private."""

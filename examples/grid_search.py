@@ -20,7 +20,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_sco
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from learnkernels.kernels import (
+from learnkernels import (
     FamilyUnion,
     GaussianFamily,
     KernelLearningClassifier,

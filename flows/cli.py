@@ -132,7 +132,7 @@ def _require_files(config: CompareConfig) -> None:
 
 def _connect_to_ui() -> None:
     """Send the run to the Prefect server of `learnkernels ui`, where one runs in this folder and no other is named."""
-    from learnkernels.tasks.servers import running_prefect_api
+    from learnkernels.tasks.operate.servers import running_prefect_api
 
     if "PREFECT_API_URL" not in os.environ:
         address = running_prefect_api()
@@ -144,7 +144,7 @@ def _show(config: CompareConfig, results: Path, chart: str) -> None:
     """Print the table, the verdicts and where everything lies; the results folder comes last."""
     import pandas as pd
 
-    from learnkernels.tasks.report import display_table, measures, verdicts
+    from learnkernels.tasks.evidence.report import display_table, measures, verdicts
 
     summary = pd.read_parquet(results / "summary.parquet")
     rows = display_table(summary)
@@ -212,7 +212,7 @@ def train(
     """
     with _user_errors("what was computed is kept"):
         config = _prepare(conf, changes, verbose)
-        from learnkernels.tasks.training import training_config
+        from learnkernels.tasks.models.training import training_config
 
         considered = ", ".join(one.title for one in training_config(config, dataset, learner).learners)
         err.print(f"{conf}: {register} from {considered}", markup=False)
@@ -344,7 +344,7 @@ def papers(
 
 def _show_papers(result: Reproduction, items: Mapping[str, PaperItem]) -> None:
     """Print what became of each item, what does not hold, and what failed; the report comes last."""
-    from learnkernels.tasks.reproduction.report import minutes, total
+    from learnkernels.tasks.papers.report import minutes, total
 
     def row(one: Outcome) -> dict[str, str]:
         item, of = items[one["item"]], one["summary"] or total([])
@@ -410,7 +410,7 @@ def ui(
 ) -> None:
     """Show the runs of this folder: start Prefect and MLflow on loopback, print their addresses, stop with Ctrl-C."""
     prepare_environment()
-    from learnkernels.tasks.servers import serve_ui
+    from learnkernels.tasks.operate.servers import serve_ui
 
     with _user_errors("the runs are kept"):
         serve_ui(prefect_port, mlflow_port, lambda line: err.print(line, markup=False, soft_wrap=True))
@@ -426,8 +426,8 @@ def up(
     A server that PREFECT_API_URL or MLFLOW_TRACKING_URI (http) already names is not started.
     """
     prepare_environment()
-    from learnkernels.tasks.recovery import WorkerWatch
-    from learnkernels.tasks.servers import serve_up
+    from learnkernels.tasks.operate.recovery import WorkerWatch
+    from learnkernels.tasks.operate.servers import serve_up
 
     with _user_errors("the runs are kept, schedules go on with the next start;"):
         say = lambda line: err.print(line, markup=False, soft_wrap=True)  # noqa: E731
@@ -470,8 +470,8 @@ def deploy(
         from learnkernels.flows.predict import predict as predict_flow
         from learnkernels.flows.promote import promote as promote_flow
         from learnkernels.flows.train import train as train_flow
-        from learnkernels.tasks.deployments import Plan
-        from learnkernels.tasks.deployments import deploy as apply
+        from learnkernels.tasks.operate.deployments import Plan
+        from learnkernels.tasks.operate.deployments import deploy as apply
 
         plan = Plan(
             model=register,

@@ -7,12 +7,12 @@ from typing import TypedDict
 from prefect import flow, runtime
 
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.cluster import DaskPool
 from learnkernels.tasks.comparison import measure, prepare, steps
+from learnkernels.tasks.evidence.progress import RunProgress
+from learnkernels.tasks.evidence.report import new_run_id, write_results
+from learnkernels.tasks.evidence.tracking import track_sweep, tracked_run
 from learnkernels.tasks.naming import run_name
-from learnkernels.tasks.progress import RunProgress
-from learnkernels.tasks.report import new_run_id, write_results
-from learnkernels.tasks.tracking import track_sweep, tracked_run
+from learnkernels.tasks.workers.cluster import DaskPool
 
 
 class Comparison(TypedDict):

@@ -8,12 +8,12 @@ from dask.utils import format_bytes
 from prefect import flow
 
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.cluster import DaskPool
-from learnkernels.tasks.data import ingest
-from learnkernels.tasks.matrices import materialise, plan_matrices
+from learnkernels.tasks.data.ingest import ingest
+from learnkernels.tasks.evidence.progress import RunProgress
+from learnkernels.tasks.matrices.store import SHARD_BYTES, require_space
+from learnkernels.tasks.measure.positions import materialise, plan_matrices
 from learnkernels.tasks.naming import run_name
-from learnkernels.tasks.progress import RunProgress
-from learnkernels.tasks.tilestore import SHARD_BYTES, require_space
+from learnkernels.tasks.workers.cluster import DaskPool
 
 
 class Matrices(TypedDict):

@@ -18,16 +18,16 @@ from learnkernels.conf.forms import shown
 from learnkernels.conf.reproduction import NotOnOpenML, PaperItem, StudyConfig, choose_items
 from learnkernels.conf.schema import CompareConfig, DaskConfig, TrackingConfig
 from learnkernels.conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
-from learnkernels.tasks.cluster import DaskPool
 from learnkernels.tasks.comparison import measure, prepare, steps
-from learnkernels.tasks.data import DatasetRef
-from learnkernels.tasks.evaluation import FoldsRef
+from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.evidence.progress import RunProgress
+from learnkernels.tasks.evidence.report import new_run_id, read_folds
+from learnkernels.tasks.evidence.tracking import log_run, tracked_run
+from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.naming import run_name
-from learnkernels.tasks.progress import RunProgress
-from learnkernels.tasks.report import new_run_id, read_folds
-from learnkernels.tasks.reproduction import StudyResult
-from learnkernels.tasks.reproduction.judge import failing
-from learnkernels.tasks.reproduction.report import (
+from learnkernels.tasks.papers import StudyResult
+from learnkernels.tasks.papers.judge import failing
+from learnkernels.tasks.papers.report import (
     Summary,
     not_holding,
     read_item,
@@ -35,8 +35,8 @@ from learnkernels.tasks.reproduction.report import (
     write_item,
     write_report,
 )
-from learnkernels.tasks.reproduction.studies import base_kernels, surface, two_point
-from learnkernels.tasks.tracking import log_run, tracked_run
+from learnkernels.tasks.papers.studies import base_kernels, surface, two_point
+from learnkernels.tasks.workers.cluster import DaskPool
 
 
 class Outcome(TypedDict):

@@ -7,11 +7,11 @@ from typing import Annotated, Literal, TypedDict
 from prefect import flow
 
 from learnkernels.conf.forms import shown
+from learnkernels.tasks.evidence.progress import RunProgress
+from learnkernels.tasks.models.registry import find_version
+from learnkernels.tasks.models.scores import ProgressLines, publish_scores
+from learnkernels.tasks.models.scoring import score_table
 from learnkernels.tasks.naming import run_name
-from learnkernels.tasks.progress import RunProgress
-from learnkernels.tasks.registry import find_version
-from learnkernels.tasks.scores import ProgressLines, publish_scores
-from learnkernels.tasks.scoring import score_table
 
 
 class Scored(TypedDict):

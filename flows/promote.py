@@ -8,15 +8,15 @@ from prefect import flow, runtime
 
 from learnkernels.conf.forms import shown
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.cluster import DaskPool
-from learnkernels.tasks.data import DatasetRef, ingest
-from learnkernels.tasks.deployments import start_following
-from learnkernels.tasks.evaluation import FoldsRef, evaluate_learner, predictor_for
-from learnkernels.tasks.gram import compute_moments, require_feasible
-from learnkernels.tasks.lifecycle import load_registered, require_model_name, rivals, track_decision
-from learnkernels.tasks.naming import run_name
-from learnkernels.tasks.progress import RunProgress
-from learnkernels.tasks.promotion import (
+from learnkernels.tasks.data.ingest import DatasetRef, ingest
+from learnkernels.tasks.evidence.progress import RunProgress
+from learnkernels.tasks.evidence.report import new_run_id
+from learnkernels.tasks.evidence.tracking import tracked_run
+from learnkernels.tasks.measure.evaluation import FoldsRef, evaluate_learner, predictor_for
+from learnkernels.tasks.measure.moments import compute_moments, require_feasible
+from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
+from learnkernels.tasks.models.lifecycle import load_registered, require_model_name, rivals, track_decision
+from learnkernels.tasks.models.promotion import (
     Contender,
     decide,
     no_contest,
@@ -27,10 +27,10 @@ from learnkernels.tasks.promotion import (
     unopposed,
     write_decision,
 )
-from learnkernels.tasks.report import new_run_id
-from learnkernels.tasks.statistics import SIGNIFICANCE
-from learnkernels.tasks.tracking import tracked_run
-from learnkernels.tasks.training import recipe_of
+from learnkernels.tasks.models.training import recipe_of
+from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.operate.deployments import start_following
+from learnkernels.tasks.workers.cluster import DaskPool
 
 
 class Promotion(TypedDict):

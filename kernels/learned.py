@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 
 from learnkernels.kernels.centering import as_sample_weight, center_gram, mean_over, subtract_means, weighted_by_roots
-from learnkernels.kernels.combination import Combination
+from learnkernels.kernels.engine.combination import Combination
+from learnkernels.kernels.engine.operators import entrywise_power, gram_operator
+from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.learners import LEARNERS, Certificate, Learner, Solution
-from learnkernels.kernels.moments import gram_moments
-from learnkernels.kernels.moments_protocol import Moments
-from learnkernels.kernels.normalisation import (
+from learnkernels.kernels.moments.gram import gram_moments
+from learnkernels.kernels.moments.normalisation import (
     NORMALISATIONS,
     Normalisation,
     NormalisedProducts,
     refuse_weights,
     require_informative,
 )
-from learnkernels.kernels.operators import entrywise_power, gram_operator
-from learnkernels.kernels.sampled_moments import SampledMoments, Sampling
+from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.moments.sampled import SampledMoments, Sampling
 from learnkernels.kernels.targets import Target, Task
-from learnkernels.kernels.threads import blas_threads_for
 
 
 @dataclass(frozen=True)
@@ -500,7 +500,7 @@ def learn_kernel(
     Examples
     --------
     >>> import numpy as np
-    >>> from kernels import GaussianFamily, learn_kernel
+    >>> from learnkernels import GaussianFamily, learn_kernel
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(300, 5))
     >>> y = np.sign(X[:, 0] * X[:, 1] + 0.5 * X[:, 2])

@@ -8,13 +8,13 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 
+from learnkernels.kernels.engine.threads import blas_threads_for
+from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.predictors import PREDICTORS, KernelOnRows, RegularisationPath
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target
-from learnkernels.kernels.threads import blas_threads_for
-from learnkernels.kernels.workers import Workers
 
 CROSS_ENTRIES = 1 << 24
 """Entries of the kernel between new rows and training rows that are held at once, 128 MiB."""

@@ -10,25 +10,45 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from learnkernels.kernels import (
+    from learnkernels.kernels.centering import center_gram, centered_alignment
+    from learnkernels.kernels.estimators import (
+        KernelLearningClassifier,
+        KernelLearningRegressor,
+        LearnedKernelTransformer,
+    )
+    from learnkernels.kernels.families import (
         CosineFamily,
         FamilyUnion,
         FeatureFamily,
         GaussianFamily,
-        KernelLearningClassifier,
-        KernelLearningRegressor,
         LaplacianFamily,
-        LearnedKernelTransformer,
         LinearFamily,
         PolynomialFamily,
         PrecomputedFamily,
-        center_gram,
-        centered_alignment,
-        gram_moments,
-        learn_kernel,
-        load_kernel,
-        save_kernel,
     )
+    from learnkernels.kernels.learned import learn_kernel
+    from learnkernels.kernels.moments.gram import gram_moments
+    from learnkernels.kernels.persistence.serialisation import load_kernel, save_kernel
+
+_ROOMS = {
+    "CosineFamily": "families",
+    "FamilyUnion": "families",
+    "FeatureFamily": "families",
+    "GaussianFamily": "families",
+    "KernelLearningClassifier": "estimators",
+    "KernelLearningRegressor": "estimators",
+    "LaplacianFamily": "families",
+    "LearnedKernelTransformer": "estimators",
+    "LinearFamily": "families",
+    "PolynomialFamily": "families",
+    "PrecomputedFamily": "families",
+    "center_gram": "centering",
+    "centered_alignment": "centering",
+    "gram_moments": "moments.gram",
+    "learn_kernel": "learned",
+    "load_kernel": "persistence.serialisation",
+    "save_kernel": "persistence.serialisation",
+}
 
 __all__ = [
     "CosineFamily",
@@ -52,9 +72,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module("learnkernels.kernels"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.kernels.{_ROOMS[name]}"), name)
     return value
 
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.baseline import evaluate_baseline
-from learnkernels.tasks.cluster import DaskPool
-from learnkernels.tasks.data import DatasetRef, ingest
-from learnkernels.tasks.evaluation import FoldsRef, evaluate_learner, predictor_for, require_params
-from learnkernels.tasks.gram import compute_moments, require_feasible
-from learnkernels.tasks.matrices import rows_for
-from learnkernels.tasks.progress import RunProgress
-from learnkernels.tasks.saved_view import GRID_SEARCH_TITLE
-from learnkernels.tasks.tracking import TrackedRun, track_result
+from learnkernels.tasks.data.ingest import DatasetRef, ingest
+from learnkernels.tasks.evidence.progress import RunProgress
+from learnkernels.tasks.evidence.saved_view import GRID_SEARCH_TITLE
+from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
+from learnkernels.tasks.measure.baseline import evaluate_baseline
+from learnkernels.tasks.measure.evaluation import FoldsRef, evaluate_learner, predictor_for, require_params
+from learnkernels.tasks.measure.moments import compute_moments, require_feasible
+from learnkernels.tasks.measure.positions import rows_for
+from learnkernels.tasks.workers.cluster import DaskPool
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 
 from learnkernels.conf.loading import load_config
 from learnkernels.flows.compare import compare
-from learnkernels.kernels import LEARNERS
+from learnkernels.kernels.learners import LEARNERS
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "working_folder")
 

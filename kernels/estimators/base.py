@@ -13,16 +13,16 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from learnkernels.kernels.engine.threads import one_blas_thread
 from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family
 from learnkernels.kernels.families import FamilyUnion, KernelFamily, PrecomputedFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.learned import LearnedKernel, learn_from_moments, learn_kernel
 from learnkernels.kernels.learners import LEARNERS
-from learnkernels.kernels.normalisation import NORMALISATIONS, Normalisation
-from learnkernels.kernels.sampled_moments import sample_moments
+from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
+from learnkernels.kernels.moments.sampled import sample_moments
 from learnkernels.kernels.targets import Target, Task
-from learnkernels.kernels.threads import one_blas_thread
 
 MOST_THREADS = 4
 """Chunks of new rows taken at the same time; each has a matrix of its own in memory."""

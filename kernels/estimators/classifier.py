@@ -12,6 +12,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import checked_weights, positive
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.estimators.supervised import (
@@ -21,10 +22,9 @@ from learnkernels.kernels.estimators.supervised import (
     without_zero_weights,
 )
 from learnkernels.kernels.families import KernelFamily
-from learnkernels.kernels.normalisation import Normalisation
+from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.predictors import KernelOnRows
 from learnkernels.kernels.targets import Target
-from learnkernels.kernels.threads import blas_threads_for
 
 
 class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ignore[misc]
@@ -119,7 +119,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     >>> from sklearn.model_selection import cross_val_score
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler
-    >>> from kernels import KernelLearningClassifier
+    >>> from learnkernels import KernelLearningClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> model = KernelLearningClassifier(C=10).fit(StandardScaler().fit_transform(X), y)
     >>> model.family_

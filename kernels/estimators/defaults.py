@@ -102,7 +102,7 @@ def default_family(X: Rows) -> GaussianFamily:
     Examples
     --------
     >>> import numpy as np
-    >>> from kernels import default_family
+    >>> from learnkernels.kernels.estimators import default_family
     >>> default_family(np.random.default_rng(0).normal(size=(200, 8)))
     GaussianFamily([2**-7, 2**-6, 2**-5, 2**-4, 2**-3, 2**-2, 0.5])
     """

@@ -8,13 +8,13 @@ from typing import Any, Literal, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 
+from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import checked_weights, positive
 from learnkernels.kernels.estimators.supervised import SupervisedLearner, without_zero_weights
 from learnkernels.kernels.families import KernelFamily
-from learnkernels.kernels.normalisation import Normalisation
+from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.predictors import KernelOnRows
 from learnkernels.kernels.targets import Target
-from learnkernels.kernels.threads import blas_threads_for
 
 
 class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignore[misc]
@@ -92,7 +92,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     Examples
     --------
     >>> import numpy as np
-    >>> from kernels import KernelLearningRegressor
+    >>> from learnkernels import KernelLearningRegressor
     >>> X = np.random.default_rng(0).uniform(-3, 3, size=(200, 2))
     >>> y = np.sin(X[:, 0]) + 0.1 * X[:, 1] ** 2
     >>> model = KernelLearningRegressor(alpha=0.01).fit(X[:150], y[:150])

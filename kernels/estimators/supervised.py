@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.estimators.base import KernelLearner, positive
 from learnkernels.kernels.estimators.defaults import chunk_rows_for
 from learnkernels.kernels.families.base import Rows
@@ -19,7 +20,6 @@ from learnkernels.kernels.predictors.choice import choose_predictor
 from learnkernels.kernels.predictors.landmarks import MEMORY
 from learnkernels.kernels.protocol import usable_gram
 from learnkernels.kernels.targets import Target, Task
-from learnkernels.kernels.workers import Workers
 
 LEAST = {"landmarks": 2, "seed": 0}
 """Options of predictors that are whole numbers, and the least ones."""

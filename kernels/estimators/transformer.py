@@ -13,12 +13,12 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
+from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import KernelLearner, positive
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.normalisation import Normalisation
+from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.targets import Task
-from learnkernels.kernels.threads import blas_threads_for
 
 Method = Literal["nystroem", "eigen"]
 
@@ -103,7 +103,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     >>> from sklearn.model_selection import cross_val_score
     >>> from sklearn.pipeline import make_pipeline
     >>> from sklearn.preprocessing import StandardScaler
-    >>> from kernels import LearnedKernelTransformer
+    >>> from learnkernels import LearnedKernelTransformer
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> features = LearnedKernelTransformer(n_components=50, random_state=0)
     >>> model = make_pipeline(StandardScaler(), features, LogisticRegression(C=10))

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from learnkernels.kernels.ensemble import KernelEnsemble
 from learnkernels.kernels.learners.align import align
 from learnkernels.kernels.learners.alignf import alignf, kkt_certificate
 from learnkernels.kernels.learners.alignf_linear import alignf_linear
 from learnkernels.kernels.learners.ca import ca
 from learnkernels.kernels.learners.cr import cr
 from learnkernels.kernels.learners.easymkl import easymkl
+from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learners.l1_krr import l1_krr
 from learnkernels.kernels.learners.l1_svm import l1_svm
 from learnkernels.kernels.learners.l2_krr import l2_krr

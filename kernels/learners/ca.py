@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.families.continuous import ContinuousFamily, Kind
-from learnkernels.kernels.families.radial import RadialFamily
 from learnkernels.kernels.learners.alignf import alignf
-from learnkernels.kernels.learners.ascent import Ascent, DenseAscent, RadialAscent, best_step
-from learnkernels.kernels.learners.found import FoundKernels, continuous_family
-from learnkernels.kernels.moments import gram_moments
+from learnkernels.kernels.moments.gram import gram_moments
+from learnkernels.kernels.search.ascent import Ascent, DenseAscent, RadialAscent, best_step
+from learnkernels.kernels.search.continuous import ContinuousFamily, Kind
+from learnkernels.kernels.search.found import FoundKernels, continuous_family
+from learnkernels.kernels.search.radial import RadialFamily
 from learnkernels.kernels.targets import Target
 
 SEARCH_ROWS = 2000

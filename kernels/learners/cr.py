@@ -11,12 +11,12 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import brentq
 
 from learnkernels.kernels.centering import center_gram, center_in_place
+from learnkernels.kernels.engine.operators import StackedGrams
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.families.continuous import Kind
-from learnkernels.kernels.families.radial import RadialFamily, RadialPairs, settle
-from learnkernels.kernels.learners.found import FoundKernels, continuous_family
 from learnkernels.kernels.learners.l1_krr import l1_krr
-from learnkernels.kernels.operators import StackedGrams
+from learnkernels.kernels.search.continuous import Kind
+from learnkernels.kernels.search.found import FoundKernels, continuous_family
+from learnkernels.kernels.search.radial import RadialFamily, RadialPairs, settle
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.targets import Target
 

@@ -6,8 +6,8 @@ from itertools import combinations
 
 import numpy as np
 
+from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.learners.solution import Solution
-from learnkernels.kernels.operators import GramOperator
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.svm import solve_machine
 from learnkernels.kernels.targets import Target

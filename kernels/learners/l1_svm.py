@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.learners.one_stage import MOST_ITERATIONS, ball, solve_machine_on_ball
 from learnkernels.kernels.learners.solution import Solution
-from learnkernels.kernels.operators import GramOperator
 from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
@@ -64,7 +64,7 @@ def l1_svm(
     learned kernel.
 
     Two classes on more rank-one kernels than Newton's method looks at are a linear machine with the squared 1-norm as
-    penalty, solved by interior points (`kernels.solvers.rank_one`): twenty to forty factors of size m for any C.
+    penalty, solved by interior points (`kernels.solvers.rank_one.lasso`): twenty to forty factors of size m for any C.
 
     References
     ----------

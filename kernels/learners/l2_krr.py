@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.learners.one_stage import ADVICE, MOST_ITERATIONS, ball, solve_on_ball
 from learnkernels.kernels.learners.solution import Solution
-from learnkernels.kernels.operators import GramOperator
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.minimax import Ball
 from learnkernels.kernels.solvers.ridge import RidgeProblem
@@ -73,7 +73,7 @@ def l2_krr(
     -----
     Newton's method with an exact Hessian (`kernels.solvers.minimax`): some three to seven Cholesky factors, O(m^3 / 3)
     and O(p m^2) each. On rank-one kernels of one target the step takes no Hessian, however many there are
-    (`kernels.solvers.feature_ridge`): some four to ten solutions, each with two factors of the smaller of m and p rows.
+    (`kernels.solvers.rank_one`): some four to ten solutions, each with two factors of the smaller of m and p rows.
     The interpolated iteration, ``alpha <- eta alpha + (1 - eta) (K(alpha) + lambda I)^-1 y``, converges linearly and
     may oscillate: eta starts at 1/2 and moves half way to one whenever a step is longer than the one before.
 

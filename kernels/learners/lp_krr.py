@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.learners.one_stage import MOST_ITERATIONS, ball, solve_on_ball
 from learnkernels.kernels.learners.solution import Solution
-from learnkernels.kernels.operators import GramOperator
 from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.targets import Target

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
+from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, entrywise_power
 from learnkernels.kernels.learners.solution import Solution
-from learnkernels.kernels.operators import FeatureGrams, GramOperator, entrywise_power
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.monomial_ridge import MonomialRidge, has_few_monomials, not_definite

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator
 from learnkernels.kernels.learners.solution import Solution
-from learnkernels.kernels.operators import FeatureGrams, GramOperator
 from learnkernels.kernels.solvers.certificate import Certificate
-from learnkernels.kernels.solvers.feature_ridge import FeatureRidge
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.minimax import WORKING_SET, Ball, Inner, InnerProblem, minimise
-from learnkernels.kernels.solvers.rank_one import machine_weights, ridge_weights
+from learnkernels.kernels.solvers.rank_one.lasso import machine_weights, ridge_weights
+from learnkernels.kernels.solvers.rank_one.ridge import FeatureRidge
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 
@@ -64,7 +64,7 @@ def solve_machine_on_ball(
     have low rank; what it leaves after `NEWTON_ITERATIONS` is finished by interior points on weights and machines
     together, with base kernels taken up while one of them has a larger form than those that carry weight. A binary
     machine on more rank-one kernels than Newton's method looks at is solved as a linear one, from the beginning
-    (`kernels.solvers.rank_one`).
+    (`kernels.solvers.rank_one.lasso`).
     """
     grams = problem.grams
     rank_one = grams if isinstance(grams, FeatureGrams) and _is_simplex(outer) and len(problem.pairs) == 1 else None
@@ -110,8 +110,8 @@ def solve_on_ball(
     """Return the solution of a one-stage learner over a ball, with a warning where its gap stays too wide.
 
     A ridge regression of one target on rank-one kernels with weights of bounded sum is solved as a lasso
-    (`kernels.solvers.rank_one`), in a ball of another norm by Newton's method without a Hessian
-    (`kernels.solvers.feature_ridge`).
+    (`kernels.solvers.rank_one.lasso`), in a ball of another norm by Newton's method without a Hessian
+    (`kernels.solvers.rank_one.ridge`).
     """
     grams = problem.grams
     if isinstance(problem, RidgeProblem) and isinstance(grams, FeatureGrams) and problem.Y.shape[1] == 1:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from learnkernels.kernels.centering import mean_over
+from learnkernels.kernels.engine.combined_gram import CombinedGram
 from learnkernels.kernels.predictors.landmarks import uniform_landmarks
 from learnkernels.kernels.predictors.nystrom import tell_of
 from learnkernels.kernels.predictors.rows import KernelOnRows
 from learnkernels.kernels.predictors.subspace import DEPENDENT
-from learnkernels.kernels.solvers.combined_gram import CombinedGram
 from learnkernels.kernels.solvers.conjugate_gradients import Progress, solve_shifted
 from learnkernels.kernels.targets import Target
 

@@ -7,10 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
+from learnkernels.kernels.engine.combined_gram import CombinedGram
+from learnkernels.kernels.engine.workers import RowSource, Threads, Workers
 from learnkernels.kernels.families.base import Rows, move
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.solvers.combined_gram import CombinedGram
-from learnkernels.kernels.workers import RowSource, Threads, Workers
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from learnkernels.kernels.centering import subtract_means
-from learnkernels.kernels.combination import Combination
+from learnkernels.kernels.engine.combination import Combination
+from learnkernels.kernels.engine.combined_gram import Pieces
+from learnkernels.kernels.engine.workers import RowSource, spans
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.predictors.rows import KernelOnRows
-from learnkernels.kernels.solvers.combined_gram import Pieces
-from learnkernels.kernels.workers import RowSource, spans
 
 BLOCK = 512
 """Rows whose kernel with all landmarks is held at once, a thread."""

@@ -1,1 +1,4 @@
-"""Optimisation problems that several learners share; no learner is named here."""
+"""Optimisers that several algorithms share, each with its certificate; free of learners and data sets.
+
+May import `engine` and `families`.
+"""

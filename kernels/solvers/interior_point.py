@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_solve
 
-from learnkernels.kernels.operators import GramOperator
+from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.solvers.factor import factored
 
 MOST_STEPS = 120

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from learnkernels.kernels.operators import GramOperator
+from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.solvers.active_set import minimise_nonnegative, minimise_on_simplex
 from learnkernels.kernels.solvers.certificate import Certificate
 

@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_solve
 
-from learnkernels.kernels.operators import FeatureGrams
+from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 
 FEW = 0.5

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
-from learnkernels.kernels.operators import GramOperator
+from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.solvers.minimax import Inner
 from learnkernels.kernels.targets import Target
 

@@ -9,7 +9,7 @@ from itertools import combinations
 import numpy as np
 from scipy.linalg import cho_solve
 
-from learnkernels.kernels.operators import GramOperator
+from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.solvers.factor import factored
 from learnkernels.kernels.solvers.interior_point import machine_by_interior_point
 from learnkernels.kernels.solvers.minimax import Inner

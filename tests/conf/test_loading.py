@@ -23,7 +23,8 @@ from learnkernels.conf.schema import (
     PresetName,
     grid_values,
 )
-from learnkernels.kernels import LEARNERS, PREDICTORS
+from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.predictors import PREDICTORS
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 

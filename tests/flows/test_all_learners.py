@@ -13,24 +13,16 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from sklearn.datasets import load_wine
 
+from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, gram_moments
 from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import Comparison, compare
-from learnkernels.kernels import (
-    LEARNERS,
-    FamilyUnion,
-    GaussianFamily,
-    KernelPredictors,
-    LinearFamily,
-    Target,
-    assign_folds,
-    evaluate,
-    gram_moments,
-    learn_path,
-    trials,
-)
-from learnkernels.tasks.gram import fold_seed
-from learnkernels.tasks.tracking import LEVEL
+from learnkernels.kernels.learned import learn_path
+from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.protocol import KernelPredictors, assign_folds, evaluate, trials
+from learnkernels.kernels.targets import Target
+from learnkernels.tasks.evidence.tracking import LEVEL
+from learnkernels.tasks.measure.moments import fold_seed
 
 GAMMAS = [2.0**-6, 2.0**-4, 2.0**-2]
 GRID = [0.25, 1.0, 4.0]

@@ -20,26 +20,16 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.states import Running
 from sklearn.datasets import load_diabetes, load_wine
 
+from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, gram_moments, learn_kernel
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import compare
-from learnkernels.kernels import (
-    FamilyUnion,
-    GaussianFamily,
-    KernelPredictors,
-    LinearFamily,
-    Target,
-    assign_folds,
-    evaluate,
-    gram_moments,
-    learn_from_moments,
-    learn_kernel,
-    trials,
-)
-from learnkernels.kernels.protocol import assign_split, split_trial
-from learnkernels.tasks.gram import fold_seed
-from learnkernels.tasks.tracking import LEVEL, OWNER
+from learnkernels.kernels.learned import learn_from_moments
+from learnkernels.kernels.protocol import KernelPredictors, assign_folds, assign_split, evaluate, split_trial, trials
+from learnkernels.kernels.targets import Target
+from learnkernels.tasks.evidence.tracking import LEVEL, OWNER
+from learnkernels.tasks.measure.moments import fold_seed
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 alone = pytest.mark.usefixtures("working_folder")

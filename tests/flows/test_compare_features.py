@@ -10,10 +10,12 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
+from learnkernels import FeatureFamily, learn_kernel
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import compare
-from learnkernels.kernels import FeatureFamily, Target, assign_folds, learn_kernel, trials
-from learnkernels.tasks.gram import fold_seed
+from learnkernels.kernels.protocol import assign_folds, trials
+from learnkernels.kernels.targets import Target
+from learnkernels.tasks.measure.moments import fold_seed
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "working_folder")
 

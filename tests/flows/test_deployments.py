@@ -32,10 +32,10 @@ from learnkernels.flows.compare import compare
 from learnkernels.flows.predict import predict
 from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
-from learnkernels.tasks import deployments
-from learnkernels.tasks.deployments import Plan, deploy, start_following
-from learnkernels.tasks.recovery import cancel_missed, close_abandoned
-from learnkernels.tasks.servers import POOL, RUN_ID
+from learnkernels.tasks.operate import deployments
+from learnkernels.tasks.operate.deployments import Plan, deploy, start_following
+from learnkernels.tasks.operate.recovery import cancel_missed, close_abandoned
+from learnkernels.tasks.operate.servers import POOL, RUN_ID
 from tests.flows.test_cli import COMMAND, ROOT, environment, home, learnkernels, ports  # noqa: F401
 from tests.waiting import within
 

@@ -20,11 +20,11 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.flows.compare import compare
 from learnkernels.flows.gram import gram
-from learnkernels.tasks.cluster import DaskPool
-from learnkernels.tasks.data import DatasetRef, ingest, load_source
-from learnkernels.tasks.families import build_family
-from learnkernels.tasks.matrices import plan_matrices, rows_for
-from learnkernels.tasks.tilestore import StorePlan, open_store
+from learnkernels.tasks.data.ingest import DatasetRef, ingest, load_source
+from learnkernels.tasks.matrices.store import StorePlan, open_store
+from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.positions import plan_matrices, rows_for
+from learnkernels.tasks.workers.cluster import DaskPool
 from tests.flows.test_cli import ROOT, home, learnkernels  # noqa: F401
 
 in_process = pytest.mark.usefixtures("prefect_server", "working_folder")

@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 
 from learnkernels.flows.cli import app
 from learnkernels.flows.papers import Reproduction, papers
-from learnkernels.tasks.saved_view import LEVEL
+from learnkernels.tasks.evidence.saved_view import LEVEL
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

@@ -17,14 +17,14 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRun
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL
 
+from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
 from learnkernels.flows.predict import predict
-from learnkernels.kernels import GaussianFamily
 from learnkernels.kernels.estimators import KernelLearningClassifier
-from learnkernels.kernels.model import Model, load_model, save_model
-from learnkernels.tasks.locations import locate
-from learnkernels.tasks.registry import ModelVersion, fetch, find_version, log_model, register
-from learnkernels.tasks.scoring import score_table
+from learnkernels.kernels.persistence.model import Model, load_model, save_model
+from learnkernels.tasks.data.locations import locate
+from learnkernels.tasks.models.registry import ModelVersion, fetch, find_version, log_model, register
+from learnkernels.tasks.models.scoring import score_table
 from tests.flows.test_cli import learnkernels
 from tests.tasks.test_locations import S3, s3, s3_server  # noqa: F401
 

@@ -17,8 +17,8 @@ from learnkernels.flows.compare import compare
 from learnkernels.flows.predict import predict
 from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
-from learnkernels.kernels.model import load_model
-from learnkernels.tasks.tracking import LEVEL
+from learnkernels.kernels.persistence.model import load_model
+from learnkernels.tasks.evidence.tracking import LEVEL
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "module_folder")
 
@@ -83,7 +83,7 @@ def test_workers_change_no_error(monkeypatch: pytest.MonkeyPatch):
     both = [*DIABETES, {"source": "sklearn", "name": "breast_cancer", "scale": "standard"}]
     here, _, _ = compared(predictor=NYSTROM, learners=["align"], datasets=both)
     # 265 training rows go side by side, 341 do not.
-    monkeypatch.setattr("learnkernels.tasks.evaluation.PARALLEL_ROWS", 300)
+    monkeypatch.setattr("learnkernels.tasks.measure.evaluation.PARALLEL_ROWS", 300)
     label = {"name": "align", "label": "on workers"}  # so that the store has no result of it
     there, _, _ = compared(predictor=NYSTROM, learners=[label], datasets=both, dask={"workers": 2})
     # Sums over rows are added in another order.

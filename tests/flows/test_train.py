@@ -18,14 +18,14 @@ import pytest
 from mlflow import MlflowClient
 from sklearn.datasets import load_diabetes, load_wine
 
+from learnkernels import GaussianFamily, learn_kernel
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
-from learnkernels.kernels import GaussianFamily, learn_kernel
 from learnkernels.kernels.estimators import KernelLearningRegressor
-from learnkernels.kernels.model import load_model
-from learnkernels.tasks.registry import fetch, find_version
+from learnkernels.kernels.persistence.model import load_model
+from learnkernels.tasks.models.registry import fetch, find_version
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 alone = pytest.mark.usefixtures("working_folder")
@@ -96,7 +96,7 @@ def test_another_process_gives_the_same_bits(trained: dict[str, Any], tmp_path: 
     expected = load_model(fetch(find_version("wine/1"))).columns(X)
     np.save(tmp_path / "X.npy", X)
     code = (
-        "import sys, numpy as np; from learnkernels.kernels.model import load_model; "
+        "import sys, numpy as np; from learnkernels.kernels.persistence.model import load_model; "
         "columns = load_model(sys.argv[1]).columns(np.load(sys.argv[2])); "
         "np.savez(sys.argv[3], **columns)"
     )

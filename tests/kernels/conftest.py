@@ -10,19 +10,17 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels.kernels import (
+from learnkernels import (
     CosineFamily,
-    DirichletFamily,
     FamilyUnion,
     FeatureFamily,
     GaussianFamily,
-    KernelFamily,
     LaplacianFamily,
     LinearFamily,
     PolynomialFamily,
     PrecomputedFamily,
-    ScaledFamily,
 )
+from learnkernels.kernels.families import DirichletFamily, KernelFamily, ScaledFamily
 from tests import reference
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnkernels.kernels import alignf, center_gram, centered_alignment
+from learnkernels import center_gram, centered_alignment
 from learnkernels.kernels.bounds import (
     alignment_concentration,
     alignment_failure_probability,
@@ -40,6 +40,7 @@ from learnkernels.kernels.bounds import (
     unnormalised_predictor,
     weight_stability,
 )
+from learnkernels.kernels.learners import alignf
 from tests import reference
 
 SEEDS = range(40)

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from learnkernels.kernels import center_cross_gram, center_gram, centered_alignment
+from learnkernels import center_gram, centered_alignment
+from learnkernels.kernels.centering import center_cross_gram
 from tests.reference import (
     alignment,
     centered,

@@ -5,23 +5,16 @@ import pytest
 from scipy.optimize import minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
 
-from learnkernels.kernels import (
-    GaussianFamily,
-    Target,
-    center_gram,
-    centered_alignment,
-    gram_moments,
-    learn_from_moments,
-    learn_kernel,
-    learn_path,
-)
-from learnkernels.kernels.families.per_feature import PerFeatureFamily
-from learnkernels.kernels.families.radial import RadialFamily
+from learnkernels import GaussianFamily, center_gram, centered_alignment, gram_moments, learn_kernel
+from learnkernels.kernels.engine.operators import StackedGrams
+from learnkernels.kernels.learned import learn_from_moments, learn_path
 from learnkernels.kernels.learners import l1_krr
-from learnkernels.kernels.learners.ascent import DenseAscent, RadialAscent, best_step
 from learnkernels.kernels.learners.ca import ca
 from learnkernels.kernels.learners.cr import cr, global_maximum
-from learnkernels.kernels.operators import StackedGrams
+from learnkernels.kernels.search.ascent import DenseAscent, RadialAscent, best_step
+from learnkernels.kernels.search.per_feature import PerFeatureFamily
+from learnkernels.kernels.search.radial import RadialFamily
+from learnkernels.kernels.targets import Target
 
 KINDS = ["gaussian", "laplacian", "dirichlet"]
 

@@ -10,10 +10,12 @@ from scipy.optimize import minimize
 from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
-from learnkernels.kernels import FeatureFamily, GaussianFamily, KernelFamily, Target, gram_moments
+from learnkernels import FeatureFamily, GaussianFamily, gram_moments
+from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gram_operator
+from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import LEARNERS, easymkl
-from learnkernels.kernels.operators import GramOperator, StackedGrams, gram_operator
 from learnkernels.kernels.solvers.svm import Machine
+from learnkernels.kernels.targets import Target
 from tests.reference import centered, gaussian, grams
 
 EASYMKL = sys.modules[easymkl.__module__]

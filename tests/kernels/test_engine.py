@@ -5,17 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnkernels.kernels import (
-    FamilyUnion,
-    GaussianFamily,
-    GramMoments,
-    LinearFamily,
-    PolynomialFamily,
-    gram_moments,
-    learn_kernel,
-)
+from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, PolynomialFamily, gram_moments, learn_kernel
+from learnkernels.kernels.engine.tiles import register_block
 from learnkernels.kernels.families.base import TilePlan
-from learnkernels.kernels.tiles import register_block
+from learnkernels.kernels.moments.gram import GramMoments
 
 FAMILIES = {
     "grid": GaussianFamily([2.0**g for g in (-1, 1, -3, 0, -2)]),

@@ -7,22 +7,22 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import load_iris
 
-from learnkernels.kernels import (
+from learnkernels import (
     FamilyUnion,
     FeatureFamily,
     GaussianFamily,
-    KernelFamily,
-    KernelRidgePath,
     LinearFamily,
-    Moments,
     PolynomialFamily,
-    Target,
-    center_cross_gram,
     center_gram,
     gram_moments,
-    learn_from_moments,
 )
-from learnkernels.kernels.ensemble import KernelEnsemble, leave_one_out
+from learnkernels.kernels.centering import center_cross_gram
+from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.learned import learn_from_moments
+from learnkernels.kernels.learners.ensemble import KernelEnsemble, leave_one_out
+from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.predictors import KernelRidgePath
+from learnkernels.kernels.targets import Target
 
 GRID = np.array([1e-3, 0.1, 3.0, 100.0])
 
@@ -308,7 +308,7 @@ def test_the_size_of_the_tiles_changes_nothing(monkeypatch, family):
     data = Data(FAMILIES[family], X, THREE_CLASSES)
     whole = data.fit()
     scores = Data(FAMILIES[family], X, Target("regression", THREE_CLASSES.Y)).fit().predict(X)
-    for module in ("learnkernels.kernels.ensemble", "learnkernels.kernels.operators"):
+    for module in ("learnkernels.kernels.learners.ensemble", "learnkernels.kernels.engine.operators"):
         monkeypatch.setattr(f"{module}.block_rows_for", lambda n_matrices: 7)
     np.testing.assert_allclose(data.fit().weights, whole.weights, rtol=0, atol=ALIKE)
     again = Data(FAMILIES[family], X, Target("regression", THREE_CLASSES.Y)).fit().predict(X)

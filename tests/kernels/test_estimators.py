@@ -30,33 +30,30 @@ import learnkernels.kernels.estimators.defaults
 import learnkernels.kernels.estimators.regressor
 import learnkernels.kernels.estimators.transformer
 import learnkernels.kernels.predictors.svm
-from learnkernels.kernels import (
-    PREDICTORS,
+from learnkernels import (
     CosineFamily,
-    DirichletFamily,
     FamilyUnion,
     FeatureFamily,
     GaussianFamily,
     KernelLearningClassifier,
     KernelLearningRegressor,
-    KernelPredictors,
-    KernelRidgePath,
     LaplacianFamily,
     LearnedKernelTransformer,
     LinearFamily,
     PolynomialFamily,
     PrecomputedFamily,
-    ScaledFamily,
-    Target,
-    default_family,
     gram_moments,
     learn_kernel,
-    learn_path,
 )
-from learnkernels.kernels.estimators import chunk_rows_for
+from learnkernels.kernels.estimators import chunk_rows_for, default_family
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.estimators.defaults import distinct_rows
+from learnkernels.kernels.families import DirichletFamily, ScaledFamily
+from learnkernels.kernels.learned import learn_path
+from learnkernels.kernels.predictors import PREDICTORS, KernelRidgePath
 from learnkernels.kernels.predictors.svm import ExactMachine, SupportVectorPath
+from learnkernels.kernels.protocol import KernelPredictors
+from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 
 FAMILY = GaussianFamily([0.1, 0.4, 1.6])
@@ -1018,10 +1015,10 @@ def test_a_learner_that_ends_early_warns_through_the_estimator():
 
 def test_estimators_are_imported_with_their_first_use():
     code = (
-        "import sys, kernels; assert not {'sklearn', 'pandas', 'pyarrow'} & set(sys.modules); "
-        "assert 'KernelLearningClassifier' in dir(kernels); "
-        "from kernels import KernelLearningClassifier, default_family; assert 'sklearn' in sys.modules; "
-        "assert kernels.KernelLearningClassifier is KernelLearningClassifier"
+        "import sys, learnkernels; assert not {'sklearn', 'pandas', 'pyarrow'} & set(sys.modules); "
+        "assert 'KernelLearningClassifier' in dir(learnkernels); "
+        "from learnkernels import KernelLearningClassifier; assert 'sklearn' in sys.modules; "
+        "assert learnkernels.KernelLearningClassifier is KernelLearningClassifier"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 

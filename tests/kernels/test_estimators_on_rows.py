@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 import learnkernels.kernels.estimators.defaults
-from learnkernels.kernels import (
+from learnkernels import (
     FamilyUnion,
     FeatureFamily,
     GaussianFamily,
@@ -22,14 +22,14 @@ from learnkernels.kernels import (
     KernelLearningRegressor,
     LearnedKernelTransformer,
     LinearFamily,
-    Target,
-    center_cross_gram,
     center_gram,
     gram_moments,
-    learn_from_moments,
     learn_kernel,
 )
+from learnkernels.kernels.centering import center_cross_gram
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid
+from learnkernels.kernels.learned import learn_from_moments
+from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 
 FAMILY = GaussianFamily([0.1, 0.4, 1.6])

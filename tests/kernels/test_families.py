@@ -7,9 +7,8 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 
-from learnkernels.kernels import (
+from learnkernels import (
     CosineFamily,
-    DirichletFamily,
     FamilyUnion,
     GaussianFamily,
     LaplacianFamily,
@@ -17,6 +16,7 @@ from learnkernels.kernels import (
     PolynomialFamily,
     center_gram,
 )
+from learnkernels.kernels.families import DirichletFamily
 from tests.reference import (
     absolute_distance,
     centered,

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels.kernels import Target
+from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.learners import l2_krr, lp_krr
-from learnkernels.kernels.operators import FeatureGrams, StackedGrams
-from learnkernels.kernels.solvers.feature_ridge import FeatureRidge
+from learnkernels.kernels.solvers.rank_one.ridge import FeatureRidge
 from learnkernels.kernels.solvers.ridge import RidgeProblem
+from learnkernels.kernels.targets import Target
 
 
 def sparse_counts(m: int, p: int, seed: int = 0) -> np.ndarray:

@@ -12,21 +12,12 @@ import pyarrow.parquet
 import pytest
 from scipy import sparse
 
-from learnkernels.kernels import (
-    FamilyUnion,
-    FeatureFamily,
-    FeatureMoments,
-    GramMoments,
-    LearnedKernel,
-    align,
-    alignf,
-    center_gram,
-    centered_alignment,
-    gram_moments,
-    learn_from_moments,
-    learn_kernel,
-)
-from learnkernels.kernels.normalisation import NORMALISATIONS
+from learnkernels import FamilyUnion, FeatureFamily, center_gram, centered_alignment, gram_moments, learn_kernel
+from learnkernels.kernels.learned import LearnedKernel, learn_from_moments
+from learnkernels.kernels.learners import align, alignf
+from learnkernels.kernels.moments.features import FeatureMoments
+from learnkernels.kernels.moments.gram import GramMoments
+from learnkernels.kernels.moments.normalisation import NORMALISATIONS
 from learnkernels.kernels.solvers.active_set import coordinate_descent, minimise_nonnegative
 from tests import reference
 from tests.kernels.test_learners import PROBLEMS, TWO_STAGE

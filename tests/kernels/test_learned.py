@@ -6,21 +6,20 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels.kernels import (
-    LEARNERS,
+from learnkernels import (
     CosineFamily,
     FamilyUnion,
     GaussianFamily,
-    LearnedKernel,
     LinearFamily,
     PolynomialFamily,
-    Target,
     centered_alignment,
     gram_moments,
-    learn_from_moments,
     learn_kernel,
 )
-from learnkernels.kernels.normalisation import NORMALISATIONS
+from learnkernels.kernels.learned import LearnedKernel, learn_from_moments
+from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.moments.normalisation import NORMALISATIONS
+from learnkernels.kernels.targets import Target
 from tests.reference import combined, combined_cross, gaussian, grams, kkt_residual, normalisers, target_kernel
 
 # Centering with means accumulated over tiles, against explicit matrices, relative to the largest entry.

@@ -7,18 +7,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize, nnls
 from sklearn.datasets import load_breast_cancer
 
-from learnkernels.kernels import (
-    LEARNERS,
-    GaussianFamily,
-    GramMoments,
-    align,
-    alignf,
-    gram_moments,
-    kkt_certificate,
-    single,
-    unif,
-)
-from learnkernels.kernels.learners import alignf_linear, lq
+from learnkernels import GaussianFamily, gram_moments
+from learnkernels.kernels.learners import LEARNERS, align, alignf, alignf_linear, kkt_certificate, lq, single, unif
+from learnkernels.kernels.moments.gram import GramMoments
 from tests.reference import alignment_of_weights, kkt_residual
 
 # Optimality, relative to the problem's own size; a solver of the wrong problem misses it by orders of magnitude.

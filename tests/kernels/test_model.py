@@ -18,11 +18,12 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from learnkernels.kernels import FamilyUnion, GaussianFamily, KernelFamily, LaplacianFamily, LinearFamily, save_kernel
+from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, LinearFamily, save_kernel
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, chunk_rows_for
-from learnkernels.kernels.model import BATCH, TEXT, Model, load_model, save_model
-from learnkernels.kernels.model_files import SEAL, SEAL_LENGTH, _seal, pack, unpack
-from learnkernels.kernels.serialisation import family_to_data
+from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.persistence.model import BATCH, TEXT, Model, load_model, save_model
+from learnkernels.kernels.persistence.model_files import SEAL, SEAL_LENGTH, _seal, pack, unpack
+from learnkernels.kernels.persistence.serialisation import family_to_data
 from tests.kernels.conftest import sparse_rows
 
 GAUSSIANS = GaussianFamily([0.1, 0.7])
@@ -210,7 +211,8 @@ def test_bytes_do_not_depend_on_clock_machine_or_process(tmp_path: Path):
     save_model(small(), path)
     with zipfile.ZipFile(path) as archive:
         assert {(one.date_time, one.create_system) for one in archive.infolist()} == {((1980, 1, 1, 0, 0, 0), 3)}
-    code = "import sys; from learnkernels.kernels.model import *; save_model(load_model(sys.argv[1]), sys.argv[2])"
+    imported = "import sys; from learnkernels.kernels.persistence.model import load_model, save_model"
+    code = f"{imported}; save_model(load_model(sys.argv[1]), sys.argv[2])"
     subprocess.run([sys.executable, "-c", code, str(path), str(again)], cwd=Path(__file__).parents[2], check=True)
     assert again.read_bytes() == path.read_bytes()
 
@@ -259,7 +261,9 @@ def test_parameters_that_are_objects_are_not_saved(held):
 
 def test_importing_models_loads_no_scikit_learn():
     heavy = "('sklearn', 'pandas', 'mlflow')"
-    code = f"import learnkernels.kernels.model, sys; print([name for name in {heavy} if name in sys.modules])"
+    code = (
+        f"import learnkernels.kernels.persistence.model, sys; print([name for name in {heavy} if name in sys.modules])"
+    )
     run = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     )

@@ -9,18 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from learnkernels.kernels import (
-    FamilyUnion,
-    GaussianFamily,
-    GramMoments,
-    LinearFamily,
-    MomentsPart,
-    PolynomialFamily,
-    RowBlocks,
-    gram_moments,
-    moments_part,
-)
-from learnkernels.kernels.passes import choose_shift
+from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, PolynomialFamily, gram_moments
+from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks, choose_shift, moments_part
+from learnkernels.kernels.moments.gram import GramMoments
 from tests.reference import (
     centered,
     frobenius_product,

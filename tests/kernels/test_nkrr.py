@@ -10,12 +10,13 @@ from scipy.optimize import LinearConstraint, minimize
 from scipy.special import comb
 from sklearn.exceptions import ConvergenceWarning
 
-from learnkernels.kernels import FeatureFamily, GaussianFamily, Target
+from learnkernels import FeatureFamily, GaussianFamily
+from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams, TiledGrams, gram_operator
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.learners.l1_krr import l1_krr
 from learnkernels.kernels.learners.nkrr import PolynomialRidge, convexity_margin, nkrr
-from learnkernels.kernels.operators import FeatureGrams, StackedGrams, TiledGrams, gram_operator
 from learnkernels.kernels.solvers.monomial_ridge import MonomialRidge, Monomials, has_few_monomials, monomial_count
+from learnkernels.kernels.targets import Target
 
 GAP = 1e-6
 DEGREES = [1, 2, 3, 4]

@@ -9,12 +9,23 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
-from learnkernels.kernels import LEARNERS, Target, center_gram
-from learnkernels.kernels.learners import alignf, l1_krr, l1_svm, l2_krr, lp_krr, lp_svm, one_stage, single_stage
-from learnkernels.kernels.operators import StackedGrams
+from learnkernels import center_gram
+from learnkernels.kernels.engine.operators import StackedGrams
+from learnkernels.kernels.learners import (
+    LEARNERS,
+    alignf,
+    l1_krr,
+    l1_svm,
+    l2_krr,
+    lp_krr,
+    lp_svm,
+    one_stage,
+    single_stage,
+)
 from learnkernels.kernels.solvers import minimax
 from learnkernels.kernels.solvers.interior_point import machine_by_interior_point, weights_by_interior_point
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
+from learnkernels.kernels.targets import Target
 
 GAMMAS = [0.02, 0.1, 0.5, 2.0]
 # What the issue of a generic solver is worth: SLSQP stops at about 1e-7 of the objective, 1e-4 of the weights.

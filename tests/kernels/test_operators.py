@@ -7,10 +7,18 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels.kernels import FamilyUnion, FeatureFamily, GaussianFamily, Moments, PrecomputedFamily, gram_moments
-from learnkernels.kernels import operators as operators_module
+from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, PrecomputedFamily, gram_moments
+from learnkernels.kernels.engine import operators as operators_module
+from learnkernels.kernels.engine.operators import (
+    FeatureGrams,
+    GramOperator,
+    StackedGrams,
+    TiledGrams,
+    gram_operator,
+    mirror,
+)
 from learnkernels.kernels.families.base import Rows, as_rows, move
-from learnkernels.kernels.operators import FeatureGrams, GramOperator, StackedGrams, TiledGrams, gram_operator, mirror
+from learnkernels.kernels.moments.protocol import Moments
 from tests import reference
 from tests.kernels.conftest import CASES, Case, dense_rows, features, sparse_rows
 

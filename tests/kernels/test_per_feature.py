@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels.kernels import DirichletFamily, GaussianFamily, LaplacianFamily, LinearFamily, ScaledFamily
-from learnkernels.kernels.families.per_feature import PerFeatureFamily
+from learnkernels import GaussianFamily, LaplacianFamily, LinearFamily
+from learnkernels.kernels.families import DirichletFamily, ScaledFamily
+from learnkernels.kernels.search.per_feature import PerFeatureFamily
 
 KINDS = ("gaussian", "laplacian", "dirichlet")
 KEYS = [(kind, m, d) for kind in KINDS for m, d in ((1, 2), (2, 1), (7, 3), (64, 5), (65, 4), (150, 2), (300, 6))]

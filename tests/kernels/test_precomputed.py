@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels.kernels import GaussianFamily, PrecomputedFamily, gram_moments, learn_kernel
+from learnkernels import GaussianFamily, PrecomputedFamily, gram_moments, learn_kernel
 
 RNG = np.random.default_rng(0)
 N = 23

@@ -5,9 +5,11 @@ import pytest
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
-from learnkernels.kernels import PREDICTORS, KernelRidgePath, SupportVectorPath, Target, center_cross_gram, center_gram
-from learnkernels.kernels import resolve_predictor as resolve
-from learnkernels.kernels.predictors import DEFAULT_PREDICTOR
+from learnkernels import center_gram
+from learnkernels.kernels.centering import center_cross_gram
+from learnkernels.kernels.predictors import DEFAULT_PREDICTOR, PREDICTORS, KernelRidgePath, SupportVectorPath
+from learnkernels.kernels.predictors import resolve_predictor as resolve
+from learnkernels.kernels.targets import Target
 from tests.reference import gaussian, gram, ridge_predictions
 
 GRID = [1e-3, 0.1, 1.0, 30.0, 1e4]

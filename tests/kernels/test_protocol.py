@@ -3,32 +3,24 @@
 import numpy as np
 import pytest
 
-from learnkernels.kernels import (
-    PREDICTORS,
-    FamilyUnion,
-    GaussianFamily,
+from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, centered_alignment, gram_moments
+from learnkernels.kernels.learned import LearnedKernel, learn_from_moments, learn_path
+from learnkernels.kernels.predictors import PREDICTORS
+from learnkernels.kernels.protocol import (
     KernelPredictors,
-    LearnedKernel,
-    LinearFamily,
-    Target,
     Trial,
     assign_folds,
-    centered_alignment,
-    evaluate,
-    gram_moments,
-    learn_from_moments,
-    learn_path,
-    trials,
-)
-from learnkernels.kernels.protocol import (
     assign_nested_split,
     assign_split,
+    evaluate,
     inner_trials,
     nested_split_trial,
     outcome,
     select_by_cross_validation,
     split_trial,
+    trials,
 )
+from learnkernels.kernels.targets import Target
 from tests.reference import (
     combined,
     combined_cross,

@@ -11,15 +11,16 @@ from scipy.optimize import linprog, minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Lasso
 
-from learnkernels.kernels import FeatureFamily, Target, learn_kernel
+from learnkernels import FeatureFamily, learn_kernel
+from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.learners import l1_krr, l1_svm, lp_krr, lp_svm
-from learnkernels.kernels.operators import FeatureGrams, StackedGrams
-from learnkernels.kernels.solvers import rank_one
 from learnkernels.kernels.solvers.minimax import Ball, minimise
-from learnkernels.kernels.solvers.rank_one import SquaredLasso, machine_weights, ridge_weights
-from learnkernels.kernels.solvers.rank_one_path import Features
+from learnkernels.kernels.solvers.rank_one import lasso
+from learnkernels.kernels.solvers.rank_one.lasso import SquaredLasso, machine_weights, ridge_weights
+from learnkernels.kernels.solvers.rank_one.path import Features
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
+from learnkernels.kernels.targets import Target
 
 REGULARISATIONS = [1 / 64, 1.0, 100.0]
 SHAPES = {"tall": (70, 12), "wide": (40, 90)}
@@ -141,8 +142,8 @@ def test_central_path_and_active_sets_agree(monkeypatch, shape):
     target = numbers(grams, 8)
     found = []
     for passes in (200, 0):
-        monkeypatch.setattr(rank_one, "FEW_PASSES", passes)
-        monkeypatch.setattr(rank_one, "FEW_ACTIVE", np.inf)
+        monkeypatch.setattr(lasso, "FEW_PASSES", passes)
+        monkeypatch.setattr(lasso, "FEW_ACTIVE", np.inf)
         found.append(ridge(grams, target, 4.0))
     assert all(certificate.residual <= 1e-11 for _, certificate in found)
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=0, atol=1e-8)

@@ -10,24 +10,18 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
-from learnkernels.kernels import (
-    FeatureFamily,
-    GaussianFamily,
-    KernelPredictors,
-    LinearFamily,
-    Target,
-    center_gram,
-    learn_kernel,
-)
-from learnkernels.kernels.combination import Combination
+from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, center_gram, learn_kernel
+from learnkernels.kernels.engine.combination import Combination
+from learnkernels.kernels.engine.combined_gram import CombinedGram
+from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, PolynomialFamily
 from learnkernels.kernels.predictors.choice import choose_predictor
 from learnkernels.kernels.predictors.landmarks import landmarks_for, leverage_landmarks, uniform_landmarks
 from learnkernels.kernels.predictors.rows import KernelOnRows
 from learnkernels.kernels.predictors.subspace import Subspace, SubspacePasses, centered_products
-from learnkernels.kernels.solvers.combined_gram import CombinedGram
+from learnkernels.kernels.protocol import KernelPredictors
 from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
-from learnkernels.kernels.workers import SelectedRows, Threads, spans
+from learnkernels.kernels.targets import Target
 
 FAMILY = GaussianFamily([2.0**g for g in range(-5, 2)])
 GRID = [0.25, 4.0, 64.0, 1024.0]
@@ -156,7 +150,7 @@ def test_an_inactive_bandwidth_between_two_saves_an_exponential():
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_the_matrix_of_all_rows_is_applied_without_being_formed(monkeypatch, threads):
-    import learnkernels.kernels.solvers.combined_gram as module
+    import learnkernels.kernels.engine.combined_gram as module
 
     monkeypatch.setattr(module, "SPAN", 90)
     monkeypatch.setattr(module, "STRIP", 25)

@@ -11,35 +11,30 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from learnkernels.kernels import (
-    LEARNERS,
+from learnkernels import (
     FamilyUnion,
     FeatureFamily,
-    FeatureMoments,
     GaussianFamily,
-    GramMoments,
-    KernelEnsemble,
     LaplacianFamily,
-    LearnedKernel,
     LinearFamily,
-    MomentsPart,
     PolynomialFamily,
-    Target,
-    center_cross_gram,
     center_gram,
     centered_alignment,
     gram_moments,
-    learn_from_moments,
     learn_kernel,
-    learn_path,
     load_kernel,
-    moments_part,
     save_kernel,
 )
-from learnkernels.kernels.learned import TrainingRows
-from learnkernels.kernels.learners import Solution
-from learnkernels.kernels.normalisation import NORMALISATIONS, require_informative
-from learnkernels.kernels.serialisation import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.centering import center_cross_gram
+from learnkernels.kernels.engine.passes import MomentsPart, moments_part
+from learnkernels.kernels.learned import LearnedKernel, TrainingRows, learn_from_moments, learn_path
+from learnkernels.kernels.learners import LEARNERS, Solution
+from learnkernels.kernels.learners.ensemble import KernelEnsemble
+from learnkernels.kernels.moments.features import FeatureMoments
+from learnkernels.kernels.moments.gram import GramMoments
+from learnkernels.kernels.moments.normalisation import NORMALISATIONS, require_informative
+from learnkernels.kernels.persistence.serialisation import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.targets import Target
 from tests.kernels.test_learners import TWO_STAGE
 from tests.reference import Wide, frobenius_product
 

@@ -9,24 +9,22 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
-from learnkernels.kernels import (
-    FeatureFamily,
-    GaussianFamily,
-    GramMoments,
-    LearnedKernel,
-    LinearFamily,
-    SampledMoments,
-    Target,
-    gram_moments,
-    learn_from_moments,
-    load_kernel,
-    sample_moments,
-    save_kernel,
-)
+from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, gram_moments, load_kernel, save_kernel
 from learnkernels.kernels.bounds import alignment_concentration
 from learnkernels.kernels.centering import center_gram
-from learnkernels.kernels.sampled_moments import CAUTION, Sampling, alignment_of, expectations, find_weights
-from learnkernels.kernels.serialisation import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.learned import LearnedKernel, learn_from_moments
+from learnkernels.kernels.moments.gram import GramMoments
+from learnkernels.kernels.moments.sampled import (
+    CAUTION,
+    SampledMoments,
+    Sampling,
+    alignment_of,
+    expectations,
+    find_weights,
+    sample_moments,
+)
+from learnkernels.kernels.persistence.serialisation import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.targets import Target
 
 # Two ways of adding the same numbers, and of centering them.
 REGROUPED = 1e-9

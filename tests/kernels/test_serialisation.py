@@ -9,24 +9,23 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels.kernels import (
-    Certificate,
+from learnkernels import (
     CosineFamily,
-    DirichletFamily,
     FamilyUnion,
     FeatureFamily,
     GaussianFamily,
     LaplacianFamily,
-    LearnedKernel,
     LinearFamily,
     PolynomialFamily,
     PrecomputedFamily,
-    ScaledFamily,
     learn_kernel,
     load_kernel,
     save_kernel,
 )
-from learnkernels.kernels.serialisation import (
+from learnkernels.kernels.families import DirichletFamily, ScaledFamily
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import Certificate
+from learnkernels.kernels.persistence.serialisation import (
     DESCRIPTION,
     FORMS,
     family_from_data,

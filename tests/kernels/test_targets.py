@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from learnkernels.kernels import Target
+from learnkernels.kernels.targets import Target
 
 TWO = np.array(["yes", "no", "no", "yes", "no"])
 THREE = np.array(["b", "a", "c", "b", "b", "a"])

@@ -11,12 +11,13 @@ from sklearn.datasets import load_diabetes, load_wine
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
+from learnkernels import GaussianFamily, gram_moments
 from learnkernels.conf.schema import BaselineConfig
-from learnkernels.kernels import GaussianFamily, Target, Trial, assign_folds, gram_moments, trials
-from learnkernels.kernels.protocol import assign_nested_split, nested_split_trial
-from learnkernels.tasks.baseline import SearchJob, search
-from learnkernels.tasks.data import Dataset, store_dataset
-from learnkernels.tasks.gram import MomentsRef, save_moments
+from learnkernels.kernels.protocol import Trial, assign_folds, assign_nested_split, nested_split_trial, trials
+from learnkernels.kernels.targets import Target
+from learnkernels.tasks.data.ingest import Dataset, store_dataset
+from learnkernels.tasks.measure.baseline import SearchJob, search
+from learnkernels.tasks.measure.moments import MomentsRef, save_moments
 
 pytestmark = pytest.mark.usefixtures("working_folder")
 BASELINE = BaselineConfig.model_validate({"gammas": [0.01, 0.1, 1.0], "grid": [0.5, 5.0], "absolute": True})

@@ -17,13 +17,14 @@ import pytest
 from dask.utils import parse_bytes
 from scipy import sparse
 
+from learnkernels import LinearFamily
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
-from learnkernels.kernels import LinearFamily, RowBlocks
-from learnkernels.kernels.workers import Threads, Workers, spans
-from learnkernels.tasks.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
-from learnkernels.tasks.gram import dask_mapper
-from learnkernels.tasks.row_files import RowFile
+from learnkernels.kernels.engine.passes import RowBlocks
+from learnkernels.kernels.engine.workers import Threads, Workers, spans
+from learnkernels.tasks.measure.moments import dask_mapper
+from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
+from learnkernels.tasks.workers.row_files import RowFile
 
 
 @pytest.fixture(scope="module")

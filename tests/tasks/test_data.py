@@ -18,7 +18,7 @@ from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data import _deviations, dataset_digest, load_dataset, load_source, store_dataset
+from learnkernels.tasks.data.ingest import _deviations, dataset_digest, load_dataset, load_source, store_dataset
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -472,8 +472,8 @@ def test_runs_of_rows_and_blocks_give_the_same_digest_as_all_at_once(
         frame.to_parquet(tmp_path / "data.parquet", row_group_size=11)
     of = config(f"data{ending}", where={"part": ["one", "three"]}, drop=["raw"], missing="drop", scale="standard")
     whole = load_source(of, str(tmp_path))
-    monkeypatch.setattr("learnkernels.tasks.readers.BATCH_BYTES", 7 * 6 * 8)
-    monkeypatch.setattr("learnkernels.tasks.data.BLOCK_BYTES", 64)
+    monkeypatch.setattr("learnkernels.tasks.data.readers.BATCH_BYTES", 7 * 6 * 8)
+    monkeypatch.setattr("learnkernels.tasks.data.ingest.BLOCK_BYTES", 64)
     pieces = load_source(of, str(tmp_path))
     kept = frame[frame["part"] != "two"].dropna()
     expected = np.ascontiguousarray(kept[["a", "b", "c"]].to_numpy(float))
@@ -486,7 +486,7 @@ def test_runs_of_rows_and_blocks_give_the_same_digest_as_all_at_once(
 def test_deviations_by_blocks_are_those_of_numpy_to_the_last_bit(d: int, order: str, monkeypatch: pytest.MonkeyPatch):
     X = np.random.default_rng(d).normal(size=(3000, d)) * np.logspace(-5, 5, d)
     X = np.asarray(X + 3.0, order=order)
-    monkeypatch.setattr("learnkernels.tasks.data.BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr("learnkernels.tasks.data.ingest.BLOCK_BYTES", 1 << 10)
     np.testing.assert_array_equal(_deviations(X), X.std(axis=0))
 
 
@@ -494,8 +494,8 @@ def test_deviations_by_blocks_are_those_of_numpy_to_the_last_bit(d: int, order: 
 def test_no_second_matrix_is_made_of_a_table(tmp_path: Path, scale: str, monkeypatch: pytest.MonkeyPatch):
     X = np.random.default_rng(0).normal(size=(20_000, 50))
     write(pd.DataFrame(X).rename(columns=str).assign(target=X[:, 0] > 0), tmp_path / "data.parquet")
-    monkeypatch.setattr("learnkernels.tasks.readers.BATCH_BYTES", 1 << 18)
-    monkeypatch.setattr("learnkernels.tasks.data.BLOCK_BYTES", 1 << 18)
+    monkeypatch.setattr("learnkernels.tasks.data.readers.BATCH_BYTES", 1 << 18)
+    monkeypatch.setattr("learnkernels.tasks.data.ingest.BLOCK_BYTES", 1 << 18)
     of = config("data.parquet", scale=scale)
     before = pa.total_allocated_bytes()
     tracemalloc.start()

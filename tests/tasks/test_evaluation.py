@@ -9,8 +9,8 @@ import pytest
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.data import DatasetRef
-from learnkernels.tasks.evaluation import COLUMNS, LATER, predictor_for, predictor_memory, predictor_options
+from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.measure.evaluation import COLUMNS, LATER, predictor_for, predictor_memory, predictor_options
 from learnkernels.tasks.store import digest
 
 

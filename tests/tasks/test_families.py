@@ -10,18 +10,13 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 from scipy import sparse
 
+from learnkernels import CosineFamily, FeatureFamily, LaplacianFamily, gram_moments
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import FamilyConfig
-from learnkernels.kernels import (
-    CosineFamily,
-    DirichletFamily,
-    FeatureFamily,
-    FeatureMoments,
-    LaplacianFamily,
-    gram_moments,
-)
-from learnkernels.tasks.families import MOST_FEATURES_BY_TILES, build_family, require_varying
-from learnkernels.tasks.gram import MomentsRef, load_moments, save_moments
+from learnkernels.kernels.families import DirichletFamily
+from learnkernels.kernels.moments.features import FeatureMoments
+from learnkernels.tasks.measure.families import MOST_FEATURES_BY_TILES, build_family, require_varying
+from learnkernels.tasks.measure.moments import MomentsRef, load_moments, save_moments
 
 FEATURES = ("age", "height", "weight")
 

@@ -14,13 +14,13 @@ import pytest
 from prefect.logging import disable_run_logger
 from scipy import sparse
 
+from learnkernels import GaussianFamily, gram_moments
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, DaskConfig, ProtocolConfig
-from learnkernels.kernels import GaussianFamily, Target, gram_moments
-from learnkernels.tasks.cluster import DaskPool, worker_memory
-from learnkernels.tasks.data import Dataset, DatasetRef, store_dataset
-from learnkernels.tasks.families import build_family
-from learnkernels.tasks.gram import (
+from learnkernels.kernels.targets import Target
+from learnkernels.tasks.data.ingest import Dataset, DatasetRef, store_dataset
+from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.moments import (
     MomentsRef,
     compute_moments,
     dask_mapper,
@@ -30,6 +30,7 @@ from learnkernels.tasks.gram import (
     planned_trials,
     require_feasible,
 )
+from learnkernels.tasks.workers.cluster import DaskPool, worker_memory
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from learnkernels.conf.reproduction import BASELINE, CheckConfig, PaperItem
-from learnkernels.tasks.reproduction.judge import (
+from learnkernels.tasks.evidence.saved_view import GRID_SEARCH, GRID_SEARCH_TITLE
+from learnkernels.tasks.papers.judge import (
     cells,
     claims,
     cosines,
@@ -23,7 +24,6 @@ from learnkernels.tasks.reproduction.judge import (
     signed_rank_p,
     worth,
 )
-from learnkernels.tasks.saved_view import GRID_SEARCH, GRID_SEARCH_TITLE
 
 N_TRAIN, N_TEST, N_ROWS = 60, 20, 100
 

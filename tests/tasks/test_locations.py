@@ -24,8 +24,8 @@ from sklearn.datasets import dump_svmlight_file
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data import dataset_digest, ingest, load_source
-from learnkernels.tasks.locations import PART_BYTES, TransferError, locate, transferring, upload, written
+from learnkernels.tasks.data.ingest import dataset_digest, ingest, load_source
+from learnkernels.tasks.data.locations import PART_BYTES, TransferError, locate, transferring, upload, written
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -265,7 +265,7 @@ def test_a_killed_upload_leaves_nothing(s3: S3, tmp_path: Path, how: signal.Sign
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     code = (
-        "import sys; from pathlib import Path; from learnkernels.tasks.locations import locate, upload; "
+        "import sys; from pathlib import Path; from learnkernels.tasks.data.locations import locate, upload; "
         "upload(Path(sys.argv[1]), locate('s3://rows/out.bin'))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(pipe)], cwd=ROOT, stderr=subprocess.DEVNULL)

@@ -17,8 +17,8 @@ from sklearn.datasets import _openml
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data import Dataset, load_source
-from learnkernels.tasks.locations import TransferError
+from learnkernels.tasks.data.ingest import Dataset, load_source
+from learnkernels.tasks.data.locations import TransferError
 
 NOMINAL = {"letter": ["a", "b", "c"], "grade": ["low", "high"], "digit": ["0", "1", "2"], "words": ["'a b'", "'c d'"]}
 

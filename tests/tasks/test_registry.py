@@ -25,11 +25,11 @@ import pytest
 from mlflow import MlflowClient
 
 import learnkernels
+from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
-from learnkernels.kernels import GaussianFamily
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
-from learnkernels.kernels.model import Model, load_model, save_model
-from learnkernels.tasks.registry import (
+from learnkernels.kernels.persistence.model import Model, load_model, save_model
+from learnkernels.tasks.models.registry import (
     CHALLENGER,
     CHAMPION,
     DIGEST,
@@ -452,7 +452,7 @@ def test_mlflows_server_answers_what_the_model_in_memory_says(
 
 @pytest.fixture
 def rows_of() -> Callable[[Any], np.ndarray]:
-    from learnkernels.tasks.served_model import frame_rows
+    from learnkernels.tasks.models.served_model import frame_rows
 
     return lambda frame: frame_rows(frame, COLUMNS)
 
@@ -506,7 +506,7 @@ def test_frames_that_do_not_suit_are_refused(change: Any, said: str, rows_of: Ca
 
 
 def test_several_outputs_are_served_as_several_columns(working_folder: Path):
-    from learnkernels.tasks.served_model import ServedModel
+    from learnkernels.tasks.models.served_model import ServedModel
 
     X = raw_rows(40)
     Y = np.column_stack([np.sin(X["height"]), X["depth in m"] ** 2])

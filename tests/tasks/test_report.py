@@ -16,9 +16,9 @@ from mlflow import MlflowClient
 from scipy import stats
 
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.kernels import LEARNERS
-from learnkernels.tasks.notes import NOTE_CHARACTERS, experiment_note, run_note, sweep_note
-from learnkernels.tasks.report import (
+from learnkernels.kernels.learners import LEARNERS
+from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, experiment_note, run_note, sweep_note
+from learnkernels.tasks.evidence.report import (
     alignment_figure,
     display_table,
     markdown_report,
@@ -26,8 +26,8 @@ from learnkernels.tasks.report import (
     summarise,
     verdicts,
 )
-from learnkernels.tasks.report import measures as describe_measures
-from learnkernels.tasks.saved_view import HISTORY, MODELS, NEWEST, View, learner_colors, view_path, view_tag
+from learnkernels.tasks.evidence.report import measures as describe_measures
+from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, View, learner_colors, view_path, view_tag
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
 

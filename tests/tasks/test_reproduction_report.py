@@ -13,9 +13,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from learnkernels.conf.reproduction import BASELINE, PaperItem
-from learnkernels.tasks.reproduction import StudyResult
-from learnkernels.tasks.reproduction.judge import cells, claims
-from learnkernels.tasks.reproduction.report import (
+from learnkernels.tasks.papers import StudyResult
+from learnkernels.tasks.papers.judge import cells, claims
+from learnkernels.tasks.papers.report import (
     FIGURE_BYTES,
     Kept,
     _png,

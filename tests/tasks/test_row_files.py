@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from learnkernels.kernels.workers import SelectedRows
-from learnkernels.tasks.row_files import BATCH_BYTES, RowFile
+from learnkernels.kernels.engine.workers import SelectedRows
+from learnkernels.tasks.workers.row_files import BATCH_BYTES, RowFile
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

@@ -18,14 +18,14 @@ import pyarrow.ipc
 import pyarrow.parquet
 import pytest
 
+from learnkernels import CosineFamily, GaussianFamily
 from learnkernels.conf.errors import InputError
-from learnkernels.kernels import CosineFamily, GaussianFamily
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
-from learnkernels.kernels.model import Model
-from learnkernels.tasks.locations import locate
-from learnkernels.tasks.scores import Distribution, Scores
-from learnkernels.tasks.scoring import score_with
-from learnkernels.tasks.streams import INPUTS
+from learnkernels.kernels.persistence.model import Model
+from learnkernels.tasks.data.locations import locate
+from learnkernels.tasks.data.streams import INPUTS
+from learnkernels.tasks.models.scores import Distribution, Scores
+from learnkernels.tasks.models.scoring import score_with
 from tests.tasks.test_locations import S3, s3, s3_server  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -214,7 +214,7 @@ def test_ids_of_every_type_are_copied(model: Model, tmp_path: Path, output: str)
 
 
 def test_dictionaries_of_an_arrow_file_may_grow(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("learnkernels.tasks.streams.GROUP_ROWS", 1)  # every batch is written on its own
+    monkeypatch.setattr("learnkernels.tasks.data.streams.GROUP_ROWS", 1)  # every batch is written on its own
     n = 3 * model.batch_rows
     words = [None if i % 11 == 0 else f"w{i // 1000}" for i in range(n)]
     table = table_of(n).append_column("word", pa.array(words).dictionary_encode())
@@ -392,7 +392,7 @@ def test_pieces_have_the_rows_that_were_asked_for_and_nothing_is_read_whole(
     tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
 ):
     # pyarrow asks for some 32 blocks of a CSV ahead.
-    monkeypatch.setattr("learnkernels.tasks.streams.READ_BYTES", 2**12)
+    monkeypatch.setattr("learnkernels.tasks.data.streams.READ_BYTES", 2**12)
     table = table_of(50_000)
     with closing(INPUTS[ending](locate(write(table, tmp_path / f"in{ending}")))) as source:
         shares, sizes = [], []
@@ -422,10 +422,10 @@ def test_numbers_are_summarised_as_if_at_once():
 MEMORY = """
 import json, resource, sys
 import numpy as np, pyarrow as pa, pyarrow.parquet
-from learnkernels.kernels import GaussianFamily
+from learnkernels import GaussianFamily
 from learnkernels.kernels.estimators import KernelLearningClassifier
-from learnkernels.kernels.model import Model
-from learnkernels.tasks.scoring import score_with
+from learnkernels.kernels.persistence.model import Model
+from learnkernels.tasks.models.scoring import score_with
 
 rng, names, n = np.random.default_rng(0), [f"x{c}" for c in range(10)], int(sys.argv[3])
 X = rng.normal(size=(200, 10))

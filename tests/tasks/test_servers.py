@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.servers import Service, _require_free
+from learnkernels.tasks.operate.servers import Service, _require_free
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,7 +38,7 @@ PARENT = """
 import os, sys
 from pathlib import Path
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks import servers
+from learnkernels.tasks.operate import servers
 folder = sys.argv[1]
 servers.STOP_SECONDS = 6.0
 def service(name, *more):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special
 
-from learnkernels.tasks.statistics import corrected_p, paired_p, share_of_test
+from learnkernels.tasks.measure.t_tests import corrected_p, paired_p, share_of_test
 
 
 def student_cdf(t: float, n: int) -> float:

@@ -8,15 +8,15 @@ import pytest
 from pydantic import ValidationError
 
 from learnkernels.conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
-from learnkernels.kernels import Target
+from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
-from learnkernels.kernels.operators import FeatureGrams
 from learnkernels.kernels.protocol import assign_folds
-from learnkernels.tasks.data import Dataset, load_source, store_dataset
-from learnkernels.tasks.gram import fold_seed
-from learnkernels.tasks.reproduction import studies
-from learnkernels.tasks.reproduction.base_kernels import RepeatJob, correlation, correlations, measure_base_kernels
-from learnkernels.tasks.reproduction.studies import two_point, two_point_alignments
+from learnkernels.kernels.targets import Target
+from learnkernels.tasks.data.ingest import Dataset, load_source, store_dataset
+from learnkernels.tasks.measure.moments import fold_seed
+from learnkernels.tasks.papers import studies
+from learnkernels.tasks.papers.base_kernels import RepeatJob, correlation, correlations, measure_base_kernels
+from learnkernels.tasks.papers.studies import two_point, two_point_alignments
 
 ROUNDING = 1e-12
 """Of centered products, which are small beside the kernel where one of two points is rare."""

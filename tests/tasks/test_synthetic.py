@@ -10,8 +10,8 @@ from scipy.stats import norm
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig, SyntheticName
-from learnkernels.tasks.data import Dataset, dataset_digest, ingest, load_dataset, load_source
-from learnkernels.tasks.synthetic import DISTANCE, SYNTHETIC, read_synthetic, relevances
+from learnkernels.tasks.data.ingest import Dataset, dataset_digest, ingest, load_dataset, load_source
+from learnkernels.tasks.data.synthetic import DISTANCE, SYNTHETIC, read_synthetic, relevances
 
 
 def loaded(name: str, seed: int = 0, protocol_seed: int = 0, **keys: Any) -> Dataset:

@@ -18,13 +18,14 @@ import pyarrow as pa
 import pytest
 from scipy import sparse
 
+from learnkernels import GaussianFamily, LinearFamily, PolynomialFamily
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
-from learnkernels.kernels import GaussianFamily, KernelFamily, LinearFamily, PolynomialFamily
-from learnkernels.tasks import tilestore
-from learnkernels.tasks.cluster import DaskPool
-from learnkernels.tasks.tileformat import MANIFEST, StoreSpec
-from learnkernels.tasks.tilestore import TileStore, open_store, plan_store, require_space, write_store
+from learnkernels.kernels.families import KernelFamily
+from learnkernels.tasks.matrices import store as tilestore
+from learnkernels.tasks.matrices.format import MANIFEST, StoreSpec
+from learnkernels.tasks.matrices.store import TileStore, open_store, plan_store, require_space, write_store
+from learnkernels.tasks.workers.cluster import DaskPool
 
 ROOT = Path(__file__).resolve().parents[2]
 N = 61
@@ -203,7 +204,7 @@ def test_the_program_of_the_documentation_reads_a_store(tmp_path: Path, monkeypa
 KILLED = """
 import sys, time
 from pathlib import Path
-from learnkernels.tasks import tilestore
+from learnkernels.tasks.matrices import store as tilestore
 from tests.tasks import test_tilestore as case
 
 whole, count = tilestore.file_sha256, 0

@@ -12,8 +12,8 @@ import pytest
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.evaluation import COLUMNS, FoldsRef
-from learnkernels.tasks.training import choose, training_config
+from learnkernels.tasks.measure.evaluation import COLUMNS, FoldsRef
+from learnkernels.tasks.models.training import choose, training_config
 
 
 def config(**keys: Any) -> CompareConfig:

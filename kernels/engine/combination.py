@@ -1,0 +1,104 @@
+"""A weighted sum of base kernels, evaluated without the base kernels: a tile at a time, in one compiled step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from learnkernels.kernels.engine.operators import mirror
+from learnkernels.kernels.engine.passes import block_rows_for
+from learnkernels.kernels.engine.threads import one_blas_thread
+from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
+from learnkernels.kernels.families.feature import FeatureFamily
+
+
+@dataclass(frozen=True)
+class Combination:
+    r"""The kernel :math:`\sum_k c_k (K_k - s_k)` of base kernels less constants, not centered.
+
+    Attributes
+    ----------
+    family : KernelFamily
+        p base kernels.
+    coefficients, shift : ndarray of shape (p,)
+        c, where zeros cost little or nothing, and s.
+    """
+
+    family: KernelFamily
+    coefficients: np.ndarray
+    shift: np.ndarray
+
+    @cached_property
+    def _evaluated(self) -> tuple[KernelFamily, np.ndarray, np.ndarray]:
+        """Base kernels to go through, with coefficients and shifts: those of weight, or a run of a grid that has them.
+
+        On a grid of powers of two a base kernel in between costs a product a pair, a new start an exponential.
+        """
+        active = np.flatnonzero(self.coefficients)
+        if not len(active):
+            active = np.arange(1)
+        family, kernels, run = self.family.subset(active.tolist()), active, np.arange(active[0], active[-1] + 1)
+        if len(run) > len(active) and family.n_seeds > 1:
+            whole = self.family.subset(run.tolist())
+            if whole.n_seeds < family.n_seeds:
+                family, kernels = whole, run
+        return family, self.coefficients[kernels], self.shift[kernels]
+
+    @cached_property
+    def _plan(self) -> TilePlan:
+        family, _, shift = self._evaluated
+        return family.plan(shift)
+
+    def matrix(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
+        """Return the kernel between the rows of `A` and of `B`.
+
+        Parameters
+        ----------
+        A, B : ndarray or CSR matrix of shape (a, d) and (b, d)
+            Not modified.
+        symmetric : bool, default False
+            Whether `B` are the rows of `A`: half of the tiles are then mirror images.
+
+        Returns
+        -------
+        K : ndarray of shape (a, b)
+
+        Notes
+        -----
+        O(a b (d + p)) time. Memory is that of the result and of one tile; rank-one features take one product.
+        """
+        K = np.empty((A.shape[0], B.shape[0]))
+        self.fill(A, B, K, symmetric)
+        return K
+
+    def fill(self, A: Rows, B: Rows, out: np.ndarray, symmetric: bool = False) -> None:
+        """Write what `matrix` returns into `out`, an array of shape (a, b)."""
+        family, coefficients, shift = self._evaluated
+        if isinstance(family, FeatureFamily):
+            out[...] = family.combine(coefficients, A, B)
+            return
+        from learnkernels.kernels.engine.tiles import combine_tile  # here, because it loads the compiler
+
+        plan, (a, b), step = self._plan, out.shape, block_rows_for(family.n_seeds)
+        buffer = np.empty(family.n_seeds * min(step, a) * min(step, b))
+        with one_blas_thread():
+            for i in range(0, a, step):
+                A_i = A[i : i + step]
+                for j in range(i if symmetric else 0, b, step):
+                    B_j = A_i if symmetric and i == j else B[j : j + step]
+                    shape = (family.n_seeds, A_i.shape[0], B_j.shape[0])
+                    seeds = buffer[: np.prod(shape)].reshape(shape)
+                    family.fill_seeds(A_i, B_j, shift, seeds)
+                    tile = out[i : i + step, j : j + step]
+                    combine_tile(seeds, plan.order, plan.half, plan.offset, coefficients, tile)
+                    if symmetric and i == j:
+                        mirror(tile)  # the product of two rows may round otherwise than that of the same two turned
+                    elif symmetric:
+                        out[j : j + step, i : i + step] = tile.T
+
+    def diagonal(self, A: Rows) -> np.ndarray:
+        """Return the kernel of each row with itself, shape (a,)."""
+        family, coefficients, shift = self._evaluated
+        return np.asarray(coefficients @ family.diag(A) - coefficients @ shift)

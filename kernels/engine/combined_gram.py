@@ -1,0 +1,101 @@
+"""The Gram matrix of a weighted sum of base kernels over many rows, applied and never formed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from learnkernels.kernels.engine.combination import Combination
+from learnkernels.kernels.engine.workers import RowSource, Workers, spans
+from learnkernels.kernels.families.base import Rows
+
+SPAN = 2048
+"""Rows of the square of pairs that one task takes."""
+
+STRIP = 256
+"""Rows of such a square whose kernel is held at once."""
+
+
+@dataclass
+class Pieces:
+    """Values of some runs of rows; adding two adds what is of the same run.
+
+    Attributes
+    ----------
+    of : dict of int to ndarray of shape (rows of the run, c)
+        By the position of the run.
+    """
+
+    of: dict[int, np.ndarray]
+
+    def __add__(self, other: Pieces) -> Pieces:
+        for run, values in other.of.items():
+            self.of[run] = self.of[run] + values if run in self.of else values
+        return self
+
+    def joined(self) -> np.ndarray:
+        """Return the values of all runs, in their order."""
+        return np.concatenate([self.of[run] for run in sorted(self.of)])
+
+
+class CombinedGram:
+    """The symmetric matrix K of a `Combination` over m rows, not centered.
+
+    Parameters
+    ----------
+    combination : Combination
+    rows : RowSource of shape (m, d)
+        As `Workers.hold` gives them.
+    workers : Workers
+    """
+
+    def __init__(self, combination: Combination, rows: RowSource, workers: Workers) -> None:
+        self._combination, self._rows, self._workers = combination, rows, workers
+        self._spans = spans(rows.shape[0], SPAN)
+        self._pairs = [(i, j) for i in range(len(self._spans)) for j in range(i, len(self._spans))]
+        self._shared = workers.share((combination, rows, self._spans))
+
+    def matvec(self, V: np.ndarray) -> np.ndarray:
+        """Return ``K @ V``, shape (m, c); O(m^2 (d + p + c)) time, half of all kernels, O(m c) memory."""
+        pieces: Pieces = self._workers.total(_products, self._shared, V, self._pairs)
+        return pieces.joined()
+
+    def columns(self, B: Rows) -> np.ndarray:
+        """Return the kernel between all rows and a few others, shape (m, b)."""
+        pieces: Pieces = self._workers.total(_columns, self._shared, B, range(len(self._spans)))
+        return pieces.joined()
+
+    def diagonal(self) -> np.ndarray:
+        """Return the kernel of each row with itself, shape (m,)."""
+        return np.concatenate([self._combination.diagonal(self._rows[slice(*span)]) for span in self._spans])
+
+
+Shared = tuple[Combination, RowSource, list[tuple[int, int]]]
+
+
+def _products(shared: Shared, V: np.ndarray, pair: tuple[int, int]) -> Pieces:
+    """Return what the pairs of rows of two runs add to the product."""
+    combination, rows, runs = shared
+    i, j = pair
+    first, second = slice(*runs[i]), slice(*runs[j])
+    A = rows[first]
+    B = A if i == j else rows[second]
+    V_i, V_j = V[first], V[second]
+    out = {i: np.zeros_like(V_i), j: np.zeros_like(V_j)}
+    K = np.empty((min(STRIP, A.shape[0]), B.shape[0]))
+    for start in range(0, A.shape[0], STRIP):
+        stop = min(start + STRIP, A.shape[0])
+        # Within one run, a strip begins at its own rows: what is left of them are mirror images.
+        right = start if i == j else 0
+        strip = K[: stop - start, : B.shape[0] - right]
+        combination.fill(A[start:stop], B[right:], strip)
+        out[i][start:stop] += strip @ V_j[right:]
+        mirrored = stop if i == j else 0
+        out[j][mirrored:] += strip[:, mirrored - right :].T @ V_i[start:stop]
+    return Pieces(out)
+
+
+def _columns(shared: Shared, B: Rows, run: int) -> Pieces:
+    combination, rows, runs = shared
+    return Pieces({run: combination.matrix(rows[slice(*runs[run])], B)})

@@ -1,0 +1,370 @@
+"""The base kernels of some training rows as one-stage learners need them: applied and combined.
+
+Every operator serves the *centered* base kernels, each divided by its scale, and nothing but the few products below; an
+algorithm is written once, whether the matrices lie in memory, are computed anew by tiles, or are rank-one features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+from scipy import sparse
+
+from learnkernels.kernels.centering import center_gram, center_in_place
+from learnkernels.kernels.engine.passes import block_rows_for
+from learnkernels.kernels.engine.sparse_passes import add_outer_products, forms
+from learnkernels.kernels.engine.threads import one_blas_thread
+from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.families.feature import FeatureFamily
+
+IN_MEMORY = 2**30
+"""Bytes that the p base-kernel matrices may take to be held; beyond that they are computed anew, tile by tile."""
+
+FEATURE_BLOCK = 512
+"""Features or columns whose products are formed at once."""
+
+MIRROR_BLOCK = 64
+"""Side of the squares in which a matrix is mirrored: two of them fit a core's first cache."""
+
+
+class GramOperator(Protocol):
+    """p centered, scaled base kernels over m training rows."""
+
+    @property
+    def n_rows(self) -> int:
+        """Number of training rows."""
+
+    @property
+    def n_kernels(self) -> int:
+        """Number of base kernels."""
+
+    def combine(self, mu: np.ndarray) -> np.ndarray:
+        """Return ``sum_k mu_k K_k``, shape (m, m), freshly allocated and exactly symmetric."""
+
+    def products(self, alpha: np.ndarray) -> np.ndarray:
+        """Return ``K_k alpha`` for each base kernel, shape (p, m, q), for `alpha` of shape (m, q)."""
+
+    def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
+        """Return ``tr(alpha' K_k alpha)`` for each base kernel, shape (p,), for `alpha` of shape (m, q)."""
+
+    def inner_products(self, W: np.ndarray) -> np.ndarray:
+        """Return ``<K_k, W>_F`` for each base kernel, shape (p,), for a symmetric `W` of shape (m, m)."""
+
+    def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Return ``(sum_k mu_k K_k) v``, shape (m, q), for `v` of shape (m, q); no matrix is formed for it."""
+
+    def frobenius(self) -> np.ndarray:
+        """Return ``<K_k, K_l>_F`` for each pair, shape (p, p)."""
+
+
+@dataclass(frozen=True)
+class StackedGrams:
+    """Base kernels held as matrices.
+
+    Attributes
+    ----------
+    grams : ndarray of shape (p, m, m)
+        Centered and scaled, each exactly symmetric.
+    """
+
+    grams: np.ndarray
+
+    @property
+    def n_rows(self) -> int:
+        """Number of training rows."""
+        return self.grams.shape[1]
+
+    @property
+    def n_kernels(self) -> int:
+        """Number of base kernels."""
+        return len(self.grams)
+
+    def combine(self, mu: np.ndarray) -> np.ndarray:
+        """Return the weighted sum; O(p m^2), base kernels of zero weight are not read."""
+        p, m, _ = self.grams.shape
+        active = np.flatnonzero(mu)
+        if len(active) == p:
+            # BLAS threads may round an entry and its mirror image differently.
+            return mirror(np.asarray(mu @ self.grams.reshape(p, m * m)).reshape(m, m))
+        K = np.zeros((m, m))
+        for k in active:
+            K += mu[k] * self.grams[k]
+        return K
+
+    def products(self, alpha: np.ndarray) -> np.ndarray:
+        """Return each kernel times `alpha`; O(p m^2 q)."""
+        p, m, _ = self.grams.shape
+        return np.asarray(self.grams.reshape(p * m, m) @ alpha).reshape(p, m, -1)
+
+    def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
+        """Return the quadratic forms; O(p m^2 q)."""
+        return np.einsum("kiq,iq->k", self.products(alpha), alpha)
+
+    def inner_products(self, W: np.ndarray) -> np.ndarray:
+        """Return the Frobenius products with `W`; O(p m^2)."""
+        p, m, _ = self.grams.shape
+        return np.asarray(self.grams.reshape(p, m * m) @ W.ravel())
+
+    def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Return the weighted sum times `v`; O(p m^2 q)."""
+        return np.einsum("k,kiq->iq", mu, self.products(v))
+
+    def frobenius(self) -> np.ndarray:
+        """Return the Frobenius products; O(p^2 m^2)."""
+        flat = self.grams.reshape(self.n_kernels, -1)
+        return np.asarray(flat @ flat.T)
+
+
+@dataclass(frozen=True)
+class TiledGrams:
+    """Base kernels computed anew for each product, tile by tile; memory is that of the result and of one tile.
+
+    Centering costs nothing: with H the centering matrix, ``(H K H) v = H (K (H v))`` and
+    ``<H K H, W> = <K, H W H>``, so that arguments and results are centered and tiles are not.
+
+    Attributes
+    ----------
+    family : KernelFamily
+    X : ndarray or CSR matrix of shape (m, d)
+        Training rows, less the moments' origin.
+    shift : ndarray of shape (p,)
+        Subtracted from each base kernel, for its digits.
+    scales : ndarray of shape (p,)
+        What each centered base kernel is divided by.
+    """
+
+    family: KernelFamily
+    X: Rows
+    shift: np.ndarray
+    scales: np.ndarray
+
+    @property
+    def n_rows(self) -> int:
+        """Number of training rows."""
+        return int(self.X.shape[0])
+
+    @property
+    def n_kernels(self) -> int:
+        """Number of base kernels."""
+        return self.family.n_kernels
+
+    def _tiles(self, kernels: np.ndarray) -> Iterator[tuple[slice, slice, np.ndarray]]:
+        """Yield the tiles of some base kernels on and above the diagonal, scaled, shape (k, a, b)."""
+        family = self.family.subset(kernels.tolist())
+        scales = self.scales[kernels][:, None, None]
+        m, step = self.n_rows, block_rows_for(len(kernels))
+        with one_blas_thread():
+            for i in range(0, m, step):
+                A = self.X[i : i + step]
+                for j in range(i, m, step):
+                    B = A if i == j else self.X[j : j + step]
+                    tile = family.tile(A, B, self.shift[kernels])
+                    tile /= scales
+                    yield slice(i, min(i + step, m)), slice(j, min(j + step, m)), tile
+
+    def combine(self, mu: np.ndarray) -> np.ndarray:
+        """Return the weighted sum; one pass over the tiles of the base kernels that carry weight."""
+        active = np.flatnonzero(mu)
+        K = np.zeros((self.n_rows, self.n_rows))
+        if len(active):
+            for rows, columns, tile in self._tiles(active):
+                K[rows, columns] = np.tensordot(mu[active], tile, axes=1)
+                if rows != columns:
+                    K[columns, rows] = K[rows, columns].T
+        return mirror(center_gram(K))
+
+    def products(self, alpha: np.ndarray) -> np.ndarray:
+        """Return each kernel times `alpha`; one pass over all tiles."""
+        centered = alpha - alpha.mean(axis=0)
+        out = np.zeros((self.n_kernels, *centered.shape))
+        for rows, columns, tile in self._tiles(np.arange(self.n_kernels)):
+            out[:, rows] += tile @ centered[columns]
+            if rows != columns:
+                out[:, columns] += tile.transpose(0, 2, 1) @ centered[rows]
+        return np.asarray(out - out.mean(axis=1, keepdims=True))
+
+    def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
+        """Return the quadratic forms; one pass over all tiles."""
+        return np.einsum("kiq,iq->k", self.products(alpha), alpha)
+
+    def inner_products(self, W: np.ndarray) -> np.ndarray:
+        """Return the Frobenius products with `W`; one pass over all tiles."""
+        W = center_gram(W)
+        out = np.zeros(self.n_kernels)
+        for rows, columns, tile in self._tiles(np.arange(self.n_kernels)):
+            times = 1.0 if rows == columns else 2.0
+            out += times * np.tensordot(tile, W[rows, columns], axes=2)
+        return out
+
+    def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Return the weighted sum times `v`; one pass over the tiles of the base kernels that carry weight."""
+        centered = v - v.mean(axis=0)
+        out, active = np.zeros_like(centered, dtype=np.float64), np.flatnonzero(mu)
+        if len(active):
+            for rows, columns, tile in self._tiles(active):
+                K = np.tensordot(mu[active], tile, axes=1)
+                out[rows] += K @ centered[columns]
+                if rows != columns:
+                    out[columns] += K.T @ centered[rows]
+        return np.asarray(out - out.mean(axis=0))
+
+    def frobenius(self) -> np.ndarray:
+        """Return the Frobenius products; one pass over all tiles, as in `GramMoments`."""
+        p, m = self.n_kernels, self.n_rows
+        G, r = np.zeros((p, p)), np.zeros((p, m))
+        for rows, columns, tile in self._tiles(np.arange(p)):
+            flat = tile.reshape(p, -1)
+            G += (1.0 if rows == columns else 2.0) * (flat @ flat.T)
+            r[:, rows] += tile.sum(axis=2)
+            if rows != columns:
+                r[:, columns] += tile.sum(axis=1)
+        s = r.sum(axis=1)
+        return np.asarray(G - (2 / m) * (r @ r.T) + np.outer(s, s) / m**2)
+
+
+@dataclass(frozen=True)
+class FeatureGrams:
+    """Rank-one base kernels ``K_k = z_k z_k'``: z_k is a centered feature over the root of its scale.
+
+    Attributes
+    ----------
+    Z : ndarray or CSR matrix of shape (m, p)
+        Features over the roots of their scales; dense ones centered, sparse ones as they are: arguments are centered.
+    """
+
+    Z: Rows
+
+    @property
+    def n_rows(self) -> int:
+        """Number of training rows."""
+        return int(self.Z.shape[0])
+
+    @property
+    def n_kernels(self) -> int:
+        """Number of base kernels."""
+        return int(self.Z.shape[1])
+
+    def _projections(self, alpha: np.ndarray) -> np.ndarray:
+        """Return ``z_k . alpha``, shape (p, q)."""
+        return np.asarray(self.Z.T @ (alpha - alpha.mean(axis=0)))
+
+    @cached_property
+    def _by_columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Starts, rows and values of sparse features."""
+        Z = self.Z.tocsc(copy=True)
+        Z.sum_duplicates()  # also sorts the rows
+        return Z.indptr, Z.indices, Z.data
+
+    def combine(self, mu: np.ndarray) -> np.ndarray:
+        """Return ``Z diag(mu) Z'``, centered; O(m^2 p), for sparse features where both rows have the feature."""
+        if not sparse.issparse(self.Z):
+            return mirror(center_gram((self.Z * mu) @ self.Z.T))
+        K = np.zeros((self.n_rows, self.n_rows))
+        add_outer_products(*self._by_columns, np.asarray(mu, dtype=np.float64), K)
+        return mirror(center_gram(mirror(K)))
+
+    def products(self, alpha: np.ndarray) -> np.ndarray:
+        """Return each kernel times `alpha`; O(p m q), which is also its memory."""
+        Z = self.Z.toarray() if sparse.issparse(self.Z) else self.Z
+        Z = Z - Z.mean(axis=0)
+        return np.einsum("ik,kq->kiq", Z, self._projections(alpha))
+
+    def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
+        """Return the quadratic forms; O(p m q), for sparse features O(nnz q)."""
+        return np.asarray((self._projections(alpha) ** 2).sum(axis=1))
+
+    def inner_products(self, W: np.ndarray) -> np.ndarray:
+        """Return ``z_k' W z_k``; O(m^2 p), a few features at once, for sparse ones over the rows that have them."""
+        W = center_gram(W)
+        out = np.empty(self.n_kernels)
+        if sparse.issparse(self.Z):
+            forms(*self._by_columns, W, out)
+            return out
+        for k in range(0, self.n_kernels, FEATURE_BLOCK):
+            Z = self.Z[:, k : k + FEATURE_BLOCK]
+            out[k : k + FEATURE_BLOCK] = np.einsum("ik,ik->k", Z, W @ Z)
+        return out
+
+    def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
+        """Return ``Z diag(mu) Z' v``, centered; O(p m q)."""
+        out = np.asarray(self.Z @ (mu[:, None] * self._projections(v)))
+        return np.asarray(out - out.mean(axis=0))
+
+    def frobenius(self) -> np.ndarray:
+        """Return ``(z_k . z_l)^2``; O(m p^2)."""
+        if sparse.issparse(self.Z):
+            means = np.asarray(self.Z.mean(axis=0)).ravel()
+            products = (self.Z.T @ self.Z).toarray() - self.n_rows * np.outer(means, means)
+        else:
+            products = self.Z.T @ self.Z
+        return np.asarray(products**2)
+
+
+def gram_operator(
+    family: KernelFamily, X: Rows, *, shift: np.ndarray, scales: np.ndarray, in_memory: int = IN_MEMORY
+) -> GramOperator:
+    """Return the centered, scaled base kernels of some rows, in the form that suits their kind and number.
+
+    Parameters
+    ----------
+    family : KernelFamily
+        p base kernels.
+    X : ndarray or CSR matrix of shape (m, d)
+        Training rows, less the moments' origin. Not modified.
+    shift, scales : ndarray of shape (p,)
+        Subtracted from each base kernel before it is centered, and what it is divided by after.
+    in_memory : int
+        Bytes that the matrices may take to be held.
+
+    Returns
+    -------
+    grams : FeatureGrams, StackedGrams or TiledGrams
+        Features for a `FeatureFamily`; matrices where all p fit into `in_memory`; tiles otherwise.
+
+    Notes
+    -----
+    Matrices are written into their place tile by tile: p of them and nothing more are held.
+    """
+    if isinstance(family, FeatureFamily):
+        Z = family.take(X)
+        if sparse.issparse(Z):
+            return FeatureGrams(Z.multiply(1 / np.sqrt(scales)[None, :]).tocsr())
+        return FeatureGrams((Z - Z.mean(axis=0)) / np.sqrt(scales))
+    tiled = TiledGrams(family, X, shift, scales)
+    m, p = tiled.n_rows, tiled.n_kernels
+    if 8 * p * m * m > in_memory:
+        return tiled
+    grams = np.empty((p, m, m))
+    for rows, columns, tile in tiled._tiles(np.arange(p)):
+        grams[:, rows, columns] = tile
+        if rows != columns:
+            grams[:, columns, rows] = tile.transpose(0, 2, 1)
+    for K in grams:
+        center_in_place(K)
+        mirror(K)
+    return StackedGrams(grams)
+
+
+def mirror(K: np.ndarray) -> np.ndarray:
+    """Write the part of a square matrix above its diagonal below it, in place, and return the matrix.
+
+    For matrices that are symmetric up to rounding; O(m^2), by squares, as a whole transpose reads against the rows.
+    """
+    for i in range(0, len(K), MIRROR_BLOCK):
+        j = min(i + MIRROR_BLOCK, len(K))
+        square = np.triu(K[i:j, i:j])
+        K[i:j, i:j] = square + np.triu(square, 1).T
+        K[j:, i:j] = K[i:j, j:].T
+    return K
+
+
+def entrywise_power(K: np.ndarray, degree: int) -> np.ndarray:
+    """Return the power of a matrix entry by entry, freshly allocated; products take a tenth of NumPy's power."""
+    P = K.copy()
+    for _ in range(degree - 1):
+        P *= K
+    return P

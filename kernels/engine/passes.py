@@ -1,0 +1,299 @@
+"""One pass over tiles: how rows are cut, what a tile adds, and sums of some tiles that add up to those of all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from learnkernels.kernels.engine.threads import one_blas_thread
+from learnkernels.kernels.families.base import KernelFamily, Rows
+
+TILE_BYTES = 4 << 20
+"""Target size of one tile of all p kernels: small enough for a core's cache, large enough for BLAS."""
+
+SHIFT_SAMPLE = 64
+"""Rows of the sample that chooses the constant to subtract from each kernel."""
+
+SHIFT_LOSS = 1e4
+"""How many times its spread the mean square of a kernel may be: two digits of rounding, of which there are fifteen."""
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class RowBlocks:
+    """The rows of a data set sorted by fold group and cut into blocks; no block straddles two groups.
+
+    Attributes
+    ----------
+    order : ndarray of shape (m,)
+        Position in the data set of each sorted row; stable, so a group keeps its rows' order.
+    bounds : ndarray of shape (n_blocks + 1,)
+        Block b holds the sorted rows ``bounds[b]:bounds[b + 1]``.
+    group : ndarray of shape (n_blocks,)
+        Position in `labels` of the group of each block.
+    labels : tuple of int
+        The distinct fold groups, ascending.
+    sample_weight : ndarray of shape (m,) or None
+        Weight of each sorted row; None where each counts once.
+    """
+
+    order: np.ndarray
+    bounds: np.ndarray
+    group: np.ndarray
+    labels: tuple[int, ...]
+    sample_weight: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, groups: np.ndarray, block_rows: int, sample_weight: np.ndarray | None = None) -> RowBlocks:
+        """Return the blocks of at most `block_rows` rows for the fold group, and the weight, of each row."""
+        labels, codes = np.unique(groups, return_inverse=True)
+        order = np.argsort(codes, kind="stable")
+        bounds, group = [0], []
+        for g, size in enumerate(np.bincount(codes, minlength=len(labels))):
+            pieces = -(-int(size) // block_rows)
+            start = bounds[-1]
+            bounds += [start + size * (i + 1) // pieces for i in range(pieces)]
+            group += [g] * pieces
+        return cls(
+            order,
+            np.asarray(bounds),
+            np.asarray(group),
+            tuple(int(label) for label in labels),
+            None if sample_weight is None else sample_weight[order],
+        )
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def rows(self, block: int) -> slice:
+        """Return the sorted rows of a block."""
+        return slice(int(self.bounds[block]), int(self.bounds[block + 1]))
+
+    def side(self, block: int, X: Rows, Y: np.ndarray) -> Side:
+        """Return the rows of a block out of all sorted rows, as one side of a tile."""
+        rows = self.rows(block)
+        return Side(X[rows], Y[rows], None if self.sample_weight is None else self.sample_weight[rows])
+
+    def super_tiles(self, rows: int) -> Iterator[list[Pair]]:
+        """Yield lists of block pairs (i <= j); together they hold every unordered pair once.
+
+        A list covers about `rows` by `rows` pairs of rows: the unit of work of one distributed task.
+        """
+        cuts = [0]
+        for b in range(1, len(self)):
+            if self.bounds[b + 1] - self.bounds[cuts[-1]] > rows:
+                cuts.append(b)
+        spans = [range(start, stop) for start, stop in zip(cuts, [*cuts[1:], len(self)], strict=True)]
+        for s, first in enumerate(spans):
+            for second in spans[s:]:
+                yield [(i, j) for i in first for j in second if i <= j]
+
+
+@dataclass(frozen=True)
+class Side:
+    """The rows along one side of a tile.
+
+    Attributes
+    ----------
+    X : ndarray or CSR matrix of shape (a, d)
+    Y : ndarray of shape (a, q)
+        Their targets.
+    w : ndarray of shape (a,) or None
+        Their weights; None where each counts once.
+    """
+
+    X: Rows
+    Y: np.ndarray
+    w: np.ndarray | None
+
+    def traces(self, family: KernelFamily, shift: np.ndarray) -> np.ndarray:
+        """Return the trace of each kernel less its shift over these rows, shape (p,)."""
+        diagonals = family.diag(self.X)
+        if self.w is None:
+            return np.asarray(diagonals.sum(axis=1) - shift * self.X.shape[0])
+        return np.asarray(diagonals @ self.w - shift * self.w.sum())
+
+
+@dataclass
+class MomentsPart:
+    """Sums over some tiles; adding two parts over disjoint tiles gives the part over both.
+
+    Where rows have weights, a row of weight w counts as w copies in all sums over it: sums over pairs count each by the
+    weights of both rows, row sums each column by its own.
+
+    Addition is associative and commutative up to rounding, and a part stays small: its row sums cover only
+    the row blocks and fold groups that its tiles touch.
+
+    Attributes
+    ----------
+    products : ndarray of shape (F, F, p, p)
+        ``<K_k, K_l>`` over the rows of one fold group and the columns of another.
+    target_products : ndarray of shape (F, F, p)
+        ``sum_ij K_k(i, j) y_i . y_j`` over the same blocks.
+    traces : ndarray of shape (F, p)
+    row_sums : dict of (block, group) -> ndarray of shape (p, rows of the block)
+        Sums of each kernel's rows of a block, over the columns of a fold group.
+    """
+
+    products: np.ndarray
+    target_products: np.ndarray
+    traces: np.ndarray
+    row_sums: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
+
+    @classmethod
+    def zero(cls, n_groups: int, n_kernels: int) -> MomentsPart:
+        """Return the part over no tile."""
+        F, p = n_groups, n_kernels
+        return cls(np.zeros((F, F, p, p)), np.zeros((F, F, p)), np.zeros((F, p)))
+
+    def __add__(self, other: MomentsPart) -> MomentsPart:
+        row_sums = dict(self.row_sums)
+        for key, sums in other.row_sums.items():
+            row_sums[key] = row_sums[key] + sums if key in row_sums else sums
+        return MomentsPart(
+            self.products + other.products,
+            self.target_products + other.target_products,
+            self.traces + other.traces,
+            row_sums,
+        )
+
+
+def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
+    """Return the constant to subtract from each base kernel, from its values over a few rows spread over `X`.
+
+    Nothing that is centered depends on it. It is the value of zero or one around which a kernel varies least, and the
+    kernel's mean where that is much better: where a nearly constant kernel would lose its digits to the cancellations
+    of the centering identities. Around one, Gaussians are formed without any rounding of their own.
+    """
+    sample = X[np.unique(np.linspace(0, X.shape[0] - 1, SHIFT_SAMPLE).astype(np.intp))]
+    less_one = family.tile(sample, sample, np.ones(family.n_kernels)).astype(np.float64)
+    mean = less_one.mean(axis=(1, 2))
+    spread = less_one.var(axis=(1, 2))
+    around_one, around_zero = spread + mean**2, spread + (mean + 1) ** 2
+    shift = np.where(around_one <= around_zero, 1.0, 0.0)
+    return np.where(np.minimum(around_one, around_zero) > SHIFT_LOSS * spread, 1.0 + mean, shift)
+
+
+def block_rows_for(n_matrices: int) -> int:
+    """Return the number of rows of a block for which that many matrices of a tile fit a core's cache."""
+    return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 32, 512))
+
+
+def moments_part(
+    family: KernelFamily,
+    X: Rows,
+    Y: np.ndarray,
+    blocks: RowBlocks,
+    shift: np.ndarray,
+    pairs: Iterable[Pair],
+    compiled: bool = True,
+) -> MomentsPart:
+    """Return the sums over the tiles of some block pairs.
+
+    Parameters
+    ----------
+    family : KernelFamily
+        p base kernels.
+    X : ndarray or CSR matrix of shape (m, d)
+        Rows sorted as ``X[blocks.order]``, float64 or float32: tiles have that precision, sums are float64. Not
+        modified.
+    Y : ndarray of shape (m, q)
+        Targets in the same order. Not modified.
+    blocks : RowBlocks
+        The cut of the rows.
+    shift : ndarray of shape (p,)
+        Constants to subtract; the same for every part of a whole.
+    pairs : iterable of (int, int)
+        Block pairs, the first not above the second; a pair off the diagonal also stands for its transpose.
+    compiled : bool, default True
+        Whether sums are formed by the compiled step, or by NumPy from the whole tile: slower, and the oracle. Those of
+        rows with weights always are by NumPy.
+
+    Returns
+    -------
+    part : MomentsPart
+
+    Notes
+    -----
+    A pair of rows costs about ``2 d + p (p + 1)`` flops and, for Gaussians on a power-of-two grid, one
+    exponential. Memory is one tile, or the seeds of one.
+    """
+    part = MomentsPart.zero(len(blocks.labels), family.n_kernels)
+    largest = int(np.diff(blocks.bounds).max())
+    compiled = compiled and blocks.sample_weight is None
+    sums_of = _compiled_sums(family, shift, X.dtype, largest) if compiled else _numpy_sums(family, shift)
+    loaded, above = -1, Side(X, Y, None)
+    with one_blas_thread():
+        for i, j in pairs:
+            if loaded != i:
+                loaded, above = i, blocks.side(i, X, Y)
+            beside = above if i == j else blocks.side(j, X, Y)
+            G, T, rows, columns = sums_of(above, beside)
+            g, h = int(blocks.group[i]), int(blocks.group[j])
+            part.products[g, h] += G
+            part.target_products[g, h] += T
+            _add_row_sums(part, i, h, rows)
+            if i == j:
+                part.traces[g] += above.traces(family, shift)
+            else:
+                part.products[h, g] += G
+                part.target_products[h, g] += T
+                _add_row_sums(part, j, g, columns)
+    return part
+
+
+Sums = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Of one tile: products (p, p), products with the target kernel (p,), row sums (p, a), column sums (p, b)."""
+
+
+SumsOf = Callable[[Side, Side], Sums]
+"""Of the tile of some rows, its first axis, with others."""
+
+
+def _numpy_sums(family: KernelFamily, shift: np.ndarray) -> SumsOf:
+    def sums_of(above: Side, beside: Side) -> Sums:
+        E = family.tile(above.X, beside.X, shift).astype(np.float64, copy=False)
+        L = above.Y @ beside.Y.T
+        if above.w is None or beside.w is None:
+            rows, columns = E.sum(axis=2), E.sum(axis=1)
+        else:
+            rows, columns = E @ beside.w, above.w @ E
+            roots = np.sqrt(np.outer(above.w, beside.w))
+            E *= roots
+            L *= roots
+        flat = E.reshape(len(E), -1)
+        return flat @ flat.T, flat @ L.ravel(), rows, columns
+
+    return sums_of
+
+
+def _compiled_sums(family: KernelFamily, shift: np.ndarray, dtype: np.dtype, largest: int) -> SumsOf:
+    from learnkernels.kernels.engine.tiles import add_tile, register_block  # here, because it loads the compiler
+
+    plan, p = family.plan(shift), family.n_kernels
+    block, n_seeds = register_block(p), family.n_seeds
+    buffer = np.empty(n_seeds * largest**2, dtype=dtype)
+    padded = -(-p // block) * block
+
+    def sums_of(above: Side, beside: Side) -> Sums:
+        A, B, U, V = above.X, beside.X, above.Y, beside.Y
+        seeds = buffer[: n_seeds * A.shape[0] * B.shape[0]].reshape(n_seeds, A.shape[0], B.shape[0])
+        family.fill_seeds(A, B, shift, seeds)
+        U, V = U.astype(seeds.dtype, copy=False), np.ascontiguousarray(V.T, dtype=seeds.dtype)
+        G, T = np.zeros((padded, padded)), np.zeros(p)
+        rows, columns = np.zeros((p, A.shape[0])), np.zeros((p, B.shape[0]))
+        add_tile(seeds, plan.order, plan.half, plan.offset, U, V, block, G, T, rows, columns)
+        G = np.tril(G[:p, :p])
+        return G + np.tril(G, -1).T, T, rows, columns
+
+    return sums_of
+
+
+def _add_row_sums(part: MomentsPart, block: int, group: int, sums: np.ndarray) -> None:
+    if (block, group) in part.row_sums:
+        part.row_sums[block, group] += sums
+    else:
+        part.row_sums[block, group] = sums

@@ -1,0 +1,137 @@
+"""Who does the passes over rows: threads of this process, or whatever else serves the same three methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from multiprocessing import cpu_count
+from operator import add
+from typing import Any, Protocol
+
+import numpy as np
+
+from learnkernels.kernels.engine.threads import one_blas_thread
+from learnkernels.kernels.families.base import Rows, move
+
+Step = Callable[[Any, Any, Any], Any]
+"""``step(shared, argument, task)`` is what one task adds to a total."""
+
+
+class RowSource(Protocol):
+    """Rows that are read a run at a time; an ndarray and a CSR matrix are such.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (m, d).
+    dtype : numpy.dtype
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    def __getitem__(self, rows: slice, /) -> Rows: ...
+
+
+class Workers(Protocol):
+    """Do independent tasks over rows and add up what they return."""
+
+    def hold(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
+        """Return ``X[rows] - origin`` such that tasks can read runs of it; all of `X` where `rows` is None."""
+
+    def share(self, value: Any) -> Any:
+        """Return a handle of what every task of a pass needs, sent to the workers once."""
+
+    def total(self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]) -> Any:
+        """Return the sum of ``step(value of shared, argument, task)`` over at least one task.
+
+        The order of additions depends on the number of tasks and of workers alone. What `step` returns may be written
+        to by the sum.
+        """
+
+
+@dataclass(frozen=True)
+class SelectedRows:
+    """Some rows of a data set, less one row, taken a run at a time; nothing is copied until it is asked for.
+
+    Attributes
+    ----------
+    X : ndarray or CSR matrix of shape (n, d)
+        May be mapped from a file.
+    rows : ndarray of int of shape (m,)
+    origin : ndarray of shape (d,)
+    """
+
+    X: Rows
+    rows: np.ndarray
+    origin: np.ndarray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(m, d)."""
+        return (len(self.rows), self.X.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+        return np.dtype(self.X.dtype)
+
+    def __getitem__(self, rows: slice, /) -> Rows:
+        return move(self.X[self.rows[rows]], self.origin)
+
+
+class Threads:
+    """Threads of this process, one BLAS thread each.
+
+    Parameters
+    ----------
+    n_threads : int, optional
+        By default one a core.
+    """
+
+    def __init__(self, n_threads: int | None = None) -> None:
+        self.n_threads = n_threads or cpu_count()
+
+    def hold(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
+        """Return the rows where they are."""
+        if rows is None and not origin.any():
+            held: RowSource = X
+            return held
+        return SelectedRows(X, np.arange(X.shape[0]) if rows is None else rows, origin)
+
+    def share(self, value: Any) -> Any:
+        """Return the value."""
+        return value
+
+    def total(self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]) -> Any:
+        """Return the sum; each thread adds up every n-th task, so that one result a thread is held."""
+        n = min(self.n_threads, len(tasks))
+
+        def of(first: int) -> Any:
+            return _sum(step(shared, argument, task) for task in tasks[first::n])
+
+        with one_blas_thread():
+            if n == 1:
+                return of(0)
+            with ThreadPoolExecutor(n) as threads:
+                return _sum(threads.map(of, range(n)))
+
+
+def _sum(parts: Any) -> Any:
+    """Return the sum of parts, in place where the first one is an array."""
+    parts = iter(parts)
+    total = next(parts)
+    if not isinstance(total, np.ndarray):
+        return reduce(add, parts, total)
+    for part in parts:
+        total += part
+    return total
+
+
+def spans(n_rows: int, size: int) -> list[tuple[int, int]]:
+    """Return runs of at most `size` rows, of nearly equal length, that cover all rows."""
+    pieces = max(1, -(-n_rows // size))
+    return [(n_rows * i // pieces, n_rows * (i + 1) // pieces) for i in range(pieces)]

@@ -1,0 +1,329 @@
+"""The ensemble that kernel learning is compared with: one predictor a base kernel, and their best combination."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+
+from learnkernels.kernels.engine.operators import TiledGrams
+from learnkernels.kernels.engine.passes import block_rows_for
+from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
+from learnkernels.kernels.families.feature import FeatureFamily
+from learnkernels.kernels.moments.normalisation import (
+    NORMALISATIONS,
+    Normalisation,
+    refuse_weights,
+    require_informative,
+)
+from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.targets import Target
+
+DEPENDENT = 1e-8
+"""Combinations of hypotheses whose left-out predictions are below this share of the largest get no weight."""
+
+LEAST_FREEDOM = np.finfo(np.float64).eps
+"""Below this, what a row's own target leaves to the others is rounding."""
+
+
+@dataclass(frozen=True)
+class KernelEnsemble:
+    r"""Kernel ridge hypotheses, one a base kernel, combined by least squares on left-out rows, a regularisation each.
+
+    .. math:: h = \bar Y + \sum_k \mu_k f_k, \qquad \mu = \arg\min \sum_i
+              \Big\lVert Y_i - \bar Y^{(-i)} - \sum_k \mu_k f_k^{(-i)}(x_i) \Big\rVert^2
+
+    where :math:`\bar Y + f_k` is the kernel ridge regression of base kernel k alone, and :math:`(-i)` stands for the
+    same without row i.
+
+    Attributes
+    ----------
+    family : KernelFamily
+        The p base kernels.
+    grid : tuple of float
+        Values of Lambda, L of them; all base kernels of an ensemble have the same.
+    weights : ndarray of shape (L, p)
+        mu, of either sign, one row a regularisation; shared by all columns of the target.
+    errors : ndarray of shape (L,)
+        Root mean squared error on left-out rows, over all columns of Y and in its units. Too good, as the weights were
+        chosen by it; zero where there are more base kernels than rows, of whose weights the shortest are then taken.
+    single_errors : ndarray of shape (L, p)
+        The same of each hypothesis alone.
+    target : Target
+        Of the training rows.
+    X : ndarray or CSR matrix of shape (m, d)
+        The training rows, less `origin`.
+    origin, shift : ndarray of shape (d,) and (p,)
+        Subtracted from every row, and from each base kernel.
+    coefficients : ndarray of shape (p, m, L, q), or (p, L, q) for a `FeatureFamily`
+        What the base kernels between a row and the training rows, or the features of the row, are multiplied by.
+    intercept : ndarray of shape (L, q)
+
+    Notes
+    -----
+    Hypotheses are combined without the mean that each contains. As it stands, the mean of the other rows falls as the
+    left-out target rises, and least squares would find that: with strong regularisation it would predict every row
+    by its own target, and turn the signs of all hypotheses.
+
+    Such ensembles search a larger space than one kernel that combines the base kernels: the coefficients of a row
+    differ from kernel to kernel, and weights may be negative.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.3; (2011), Ensembles of kernel predictors, UAI.
+    Breiman (1996), Stacked regressions, Machine Learning 24:49-64, for weights by least squares on left-out rows.
+    """
+
+    family: KernelFamily
+    grid: tuple[float, ...]
+    weights: np.ndarray
+    errors: np.ndarray
+    single_errors: np.ndarray
+    target: Target
+    X: Rows
+    origin: np.ndarray
+    shift: np.ndarray
+    coefficients: np.ndarray
+    intercept: np.ndarray
+
+    @classmethod
+    def fit(
+        cls,
+        family: KernelFamily,
+        X: Rows,
+        moments: Moments,
+        target: Target,
+        grid: Sequence[float],
+        normalise: Normalisation = "trace",
+    ) -> KernelEnsemble:
+        """Return the ensemble of some rows of a data set.
+
+        Parameters
+        ----------
+        family : KernelFamily
+            The p base kernels of the moments.
+        X : ndarray or CSR matrix of shape (n, d)
+            The data set that ``moments.rows`` counts in. Not modified.
+        moments : GramMoments or FeatureMoments
+            Statistics of the m training rows.
+        target : Target
+            Of the data set, as X.
+        grid : sequence of float
+            Values of Lambda, the scale of a kernel of mean diagonal one against a ridge of one: lambda is 1 / Lambda.
+        normalise : {"trace", "frobenius", "none"}, default "trace"
+            Scaling of the centered base kernels against each other; their mean diagonals then have mean one, with
+            "trace" each of them is one.
+
+        Returns
+        -------
+        ensemble : KernelEnsemble
+
+        Raises
+        ------
+        ValueError
+            The normalisation is unknown, a value of Lambda is not positive, X and the target differ in length, a base
+            kernel or the target is constant on the training rows, or those rows have weights.
+
+        Notes
+        -----
+        One kernel at a time, each O(m^3) for its eigenvectors and O(L m^2 q) for its hypotheses, then O(L m q p^2) for
+        the weights; O(m^2 + L m q p) memory. Rank-one features are ridge regressions of one variable each, O(m p q)
+        a regularisation and no matrix, and O(m p q) memory, for which sparse features are made dense; weights
+        then cost O(m q p min(m q, p)). A feature that is constant on these rows gets weight zero, without a word.
+        """
+        if normalise not in NORMALISATIONS:
+            raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
+        Lambda = np.asarray(grid, dtype=np.float64)
+        if not (Lambda.ndim == 1 and len(Lambda) and (Lambda > 0).all() and np.isfinite(Lambda).all()):
+            raise ValueError(f"grid must hold positive values of Lambda, got {list(grid)}.")
+        X = as_rows(X)
+        if len(target) != X.shape[0]:
+            raise ValueError(f"target must have one entry a row of X, got {len(target)} for {X.shape[0]} rows.")
+        refuse_weights("ensemble", moments.sample_weight)
+        require_informative(moments)
+        training, rows = target.take(moments.rows), move(X[moments.rows], moments.origin)
+        scales, traces = NORMALISATIONS[normalise](moments), moments.centered_traces
+        varying = traces > 0  # all but constant features
+        scales = scales * np.mean(traces[varying] / scales[varying]) / len(training)
+        Y = training.Y
+        hypotheses: _FeatureHypotheses | _KernelHypotheses
+        if isinstance(family, FeatureFamily):
+            hypotheses = _FeatureHypotheses(family, rows, moments, scales, Y, Lambda)
+        else:
+            hypotheses = _KernelHypotheses(family, rows, moments, scales, Y, Lambda)
+        weights = np.zeros((len(Lambda), family.n_kernels))
+        errors, single_errors = np.empty(len(Lambda)), np.empty_like(weights)
+        ahead = (Y - Y.mean(axis=0)) / (1 - 1 / len(Y))
+        for step in range(len(Lambda)):
+            left_out = hypotheses.left_out(step)
+            G, t = left_out.reshape(-1, left_out.shape[-1]), ahead.ravel()
+            weights[step] = np.linalg.lstsq(G, t, rcond=DEPENDENT)[0]
+            errors[step] = np.sqrt(np.mean((t - G @ weights[step]) ** 2))
+            single_errors[step] = np.sqrt(np.mean((t[:, None] - G) ** 2, axis=0))
+        coefficients, offsets = hypotheses.combined(weights)
+        return cls(
+            family=family,
+            grid=tuple(Lambda.tolist()),
+            weights=weights,
+            errors=errors,
+            single_errors=single_errors,
+            target=training,
+            X=rows,
+            origin=moments.origin,
+            shift=moments.shift,
+            coefficients=coefficients,
+            intercept=Y.mean(axis=0) - offsets,
+        )
+
+    def predict(self, X_new: Rows) -> np.ndarray:
+        """Return predictions in the terms of the target, one row a regularisation, shape (L, n) or (L, n, q).
+
+        Parameters
+        ----------
+        X_new : ndarray or CSR matrix of shape (n, d)
+            New rows. Not modified.
+
+        Raises
+        ------
+        ValueError
+            The number of features differs from that of the training rows, or a value is not finite.
+
+        Notes
+        -----
+        O(p m n (d + L q)) by tiles; for features O(n p L q), for sparse ones what is not zero.
+        """
+        X_new = as_rows(X_new)
+        if X_new.shape[1] != self.X.shape[1]:
+            raise ValueError(
+                f"X_new must have the {self.X.shape[1]} features of the training rows, got {X_new.shape[1]}; "
+                "give the same columns in the same order."
+            )
+        A, (L, q) = move(X_new, self.origin), self.intercept.shape
+        if isinstance(self.family, FeatureFamily):
+            scores = np.asarray(self.family.take(A) @ self.coefficients.reshape(-1, L * q))
+        else:
+            scores = self._scores_by_tiles(A)
+        return self.target.decode(scores.reshape(-1, L, q).transpose(1, 0, 2) + self.intercept[:, None])
+
+    def _scores_by_tiles(self, A: Rows) -> np.ndarray:
+        """Return the weighted sum of all hypotheses without their intercept, shape (n, L q)."""
+        p, m = self.coefficients.shape[:2]
+        coefficients = self.coefficients.reshape(p, m, -1)
+        scores = np.zeros((A.shape[0], coefficients.shape[2]))
+        step = block_rows_for(p)
+        for i in range(0, A.shape[0], step):
+            for j in range(0, m, step):
+                tile = self.family.tile(A[i : i + step], self.X[j : j + step], self.shift)
+                scores[i : i + step] += np.tensordot(tile, coefficients[:, j : j + step], axes=([0, 2], [0, 1]))
+        return scores
+
+
+def leave_one_out(K: np.ndarray, Y: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""Return what kernel ridge regressions predict for each row without it, and their coefficients with all rows.
+
+    With :math:`S = K (K + \lambda I)^{-1}`, :math:`a = 1 - 1/m`, :math:`\tilde y` the targets less their mean and
+    :math:`t = \tilde y / a` the targets less the means of the other rows,
+
+    .. math:: f^{(-i)}(x_i) = \frac{(S \tilde y)_i - S_{ii} \, t_i}{a - S_{ii}}
+
+    Parameters
+    ----------
+    K : ndarray of shape (m, m)
+        Centered Gram matrix, positive semi-definite. Not modified.
+    Y : ndarray of shape (m, q)
+        Targets. Not modified.
+    grid : ndarray of shape (L,)
+        Values of Lambda; lambda is 1 / Lambda.
+
+    Returns
+    -------
+    left_out : ndarray of shape (L, m, q)
+        The prediction for each row by a regression on the others, less the mean of their targets.
+    dual : ndarray of shape (m, L, q)
+        Coefficients of the regressions on all rows.
+
+    Notes
+    -----
+    Exact: the residual of a left-out row is that of the fit over one less the row's own share in it, which is
+    ``1 / m + S_ii``. The regression without a row has the kernel centered on the others and their mean for intercept,
+    as a fit on them would have; only the scale of the kernel remains that of all rows. O(m^3) for the eigenvectors,
+    then O(L m^2 q); relative to the targets, rounding is multiplied by the largest eigenvalue times Lambda.
+    """
+    m = len(Y)
+    Y_c = Y - Y.mean(axis=0)
+    eigenvalues, Q = np.linalg.eigh(K)
+    eigenvalues = np.maximum(eigenvalues, 0.0)
+    projected = Q.T @ Y_c
+    damped = 1 / (eigenvalues[:, None] + 1 / grid)
+    shrinkage = eigenvalues[:, None] * damped
+    dual, fitted = (
+        (Q @ (factors[:, :, None] * projected[:, None]).reshape(m, -1)).reshape(m, len(grid), -1)
+        for factors in (damped, shrinkage)
+    )
+    own = Q**2 @ shrinkage
+    left_out = _without_own_target(fitted.transpose(1, 0, 2), own.T[:, :, None], Y_c)
+    return left_out, dual
+
+
+def _without_own_target(fitted: np.ndarray, own: np.ndarray, Y_c: np.ndarray) -> np.ndarray:
+    """Return centered predictions of rows by the others, from fits to all rows and the share of a row in its own."""
+    a = 1 - 1 / len(Y_c)
+    return np.asarray((fitted - own * (Y_c / a)) / np.maximum(a - own, LEAST_FREEDOM))
+
+
+class _KernelHypotheses:
+    """Kernel ridge regressions on one base kernel each, whose matrices are formed one at a time."""
+
+    def __init__(
+        self, family: KernelFamily, X: Rows, moments: Moments, scales: np.ndarray, Y: np.ndarray, grid: np.ndarray
+    ) -> None:
+        (m, q), p = Y.shape, family.n_kernels
+        grams = TiledGrams(family, X, moments.shift, scales)
+        self._left_out = np.empty((len(grid), m, q, p))
+        self._dual = np.empty((p, m, len(grid), q))
+        self._row_means = np.empty((p, m))
+        for k, unit in enumerate(np.eye(p)):
+            self._left_out[..., k], dual = leave_one_out(grams.combine(unit), Y, grid)
+            self._dual[k] = dual / scales[k]
+            self._row_means[k] = moments.combined_row_means(unit)
+
+    def left_out(self, step: int) -> np.ndarray:
+        """Return left-out predictions for one value of the grid, shape (m, q, p)."""
+        return np.asarray(self._left_out[step])
+
+    def combined(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weighted coefficients, shape (p, m, L, q), and their mean score, shape (L, q)."""
+        coefficients = self._dual * weights.T[:, None, :, None]
+        return coefficients, np.tensordot(self._row_means, coefficients, axes=2)
+
+
+class _FeatureHypotheses:
+    """Ridge regressions on one feature each."""
+
+    def __init__(
+        self, family: FeatureFamily, X: Rows, moments: Moments, scales: np.ndarray, Y: np.ndarray, grid: np.ndarray
+    ) -> None:
+        Z = family.take(X)
+        Z = np.asarray(Z.toarray() if sparse.issparse(Z) else Z)
+        self._means = Z.mean(axis=0)
+        self._norms = np.sqrt(moments.centered_traces)
+        self._varying = self._norms > 0
+        self._norms[~self._varying] = 1.0
+        self._Z = np.where(self._varying, (Z - self._means) / self._norms, 0.0)
+        self._Y_c = Y - Y.mean(axis=0)
+        self._products = self._Z.T @ self._Y_c
+        # The one eigenvalue of each kernel, as a share of itself plus lambda; shape (L, p).
+        eigenvalues = np.divide(moments.centered_traces, scales, out=np.zeros(len(scales)), where=self._varying)
+        self._shrinkage = eigenvalues / (eigenvalues + 1 / grid[:, None])
+
+    def left_out(self, step: int) -> np.ndarray:
+        """Return left-out predictions for one value of the grid, shape (m, q, p)."""
+        shrunk = (self._Z * self._shrinkage[step])[:, None, :]
+        return _without_own_target(shrunk * self._products.T, shrunk * self._Z[:, None, :], self._Y_c[:, :, None])
+
+    def combined(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weighted coefficients, shape (p, L, q), and their mean score, shape (L, q)."""
+        coefficients = (weights * self._shrinkage / self._norms).T[:, :, None] * self._products[:, None, :]
+        return coefficients, np.tensordot(self._means, coefficients, axes=1)

@@ -1,0 +1,363 @@
+"""First-stage statistics of rank-one base kernels, from the features themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+
+from learnkernels.kernels.centering import mean_over
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.families.feature import FeatureFamily
+from learnkernels.kernels.moments.base import FoldMoments
+
+BLOCK = 512
+"""Columns or rows of a product of sparse features that are formed at once."""
+
+
+@dataclass(frozen=True)
+class FeatureMoments(FoldMoments):
+    r"""Exact first-stage statistics of p rank-one base kernels over m rows; the interface of `GramMoments`.
+
+    With :math:`x_{kc}` the k-th feature less its weighted mean over the rows held, and D the diagonal matrix of the
+    weights (the identity without),
+
+    .. math:: M_{kl} = \langle K_{kc}, K_{lc} \rangle_F = (x_{kc}^\top D x_{lc})^2, \qquad
+              a_k = \lVert Y_c^\top D x_{kc} \rVert^2, \qquad
+              \operatorname{tr} K_{kc} = x_{kc}^\top D x_{kc}
+
+    The uncentered statistics are the same of features and targets as given.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The features.
+    labels : tuple of int
+        The fold groups held.
+    rows : ndarray of shape (m,)
+        Position in the data set of each row, sorted by group; `group`, `targets`, `X` and `sample_weight`
+        follow it.
+    group : ndarray of shape (m,)
+        Position in `labels` of each row's group.
+    targets : ndarray of shape (m, q)
+        Y, less `target_mean`.
+    target_mean : ndarray of shape (q,)
+        Weighted mean of Y over all rows, whatever rows are held.
+    origin : ndarray of shape (d,)
+        Subtracted from every row of the data: the mean of dense rows, which keeps their digits; zero for sparse ones.
+    sample_weight : ndarray of shape (m,) or None
+        Weight of each row; None where each counts once.
+    columns : ndarray of int of shape (p,)
+        Column of the data that each feature is.
+    X : ndarray or CSR matrix of shape (m, p)
+        The features less their origin; not yet centered on the rows held.
+
+    Notes
+    -----
+    No tile is formed, and `frobenius` only for who asks: all else costs O(m p), for sparse features O(nnz). Sparse
+    features stay sparse; they are centered by a correction of rank one, norms without cancellation. What is constant
+    on the rows held has exactly zero products with everything, and alignment zero.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2; M and a of section 3.2.1, by Lemma 1.
+    """
+
+    columns: np.ndarray
+    X: Rows
+
+    @classmethod
+    def of(
+        cls,
+        family: FeatureFamily,
+        X: Rows,
+        Y: np.ndarray,
+        groups: np.ndarray,
+        sample_weight: np.ndarray | None = None,
+    ) -> FeatureMoments:
+        """Return the moments of the features of a data set.
+
+        Parameters
+        ----------
+        family : FeatureFamily
+            p features.
+        X : ndarray or CSR matrix of shape (m, d)
+            Finite rows. Not modified.
+        Y : ndarray of shape (m, q)
+            Numeric targets. Not modified.
+        groups : ndarray of int of shape (m,)
+            Fold group of each row.
+        sample_weight : ndarray of shape (m,), optional
+            Weights of the rows, finite and positive; by default each counts once. Not modified.
+
+        Raises
+        ------
+        ValueError
+            The family names a column that `X` does not have.
+        """
+        labels, codes = np.unique(groups, return_inverse=True)
+        order = np.argsort(codes, kind="stable")
+        features, origin = family.take(X)[order], np.zeros(X.shape[1])
+        target_mean = mean_over(Y, sample_weight)
+        if sparse.issparse(X):
+            features.sum_duplicates()
+        else:
+            origin = mean_over(X, sample_weight)
+            features = features - origin[family.columns]
+        return cls(
+            names=family.names,
+            labels=tuple(int(label) for label in labels),
+            rows=order,
+            group=codes[order],
+            targets=(Y - target_mean)[order],
+            target_mean=target_mean,
+            origin=origin,
+            sample_weight=None if sample_weight is None else sample_weight[order],
+            columns=family.columns,
+            X=features,
+        )
+
+    @property
+    def shift(self) -> np.ndarray:
+        """Constant subtracted from each kernel: none, shape (p,)."""
+        return np.zeros(self.n_kernels)
+
+    @cached_property
+    def constant(self) -> np.ndarray:
+        """Whether each feature is the same on all rows held, shape (p,)."""
+        high, low = self.X.max(axis=0), self.X.min(axis=0)
+        if sparse.issparse(self.X):
+            high, low = high.toarray(), low.toarray()
+        return np.ravel(high == low)
+
+    def refuse_constants(self) -> None:
+        """Raise ValueError if every feature is constant on the rows held."""
+        if self.constant.all():
+            raise ValueError(
+                f"every feature is constant on the {self.n_rows} training rows, so none can carry weight; give "
+                "features that vary."
+            )
+
+    @cached_property
+    def _means(self) -> np.ndarray:
+        if sparse.issparse(self.X) and self.sample_weight is not None:
+            return np.asarray(self.X.T @ self.sample_weight / self.total_weight)
+        if sparse.issparse(self.X):
+            return np.asarray(self.X.mean(axis=0), dtype=np.float64).ravel()
+        return mean_over(self.X, self.sample_weight)
+
+    @property
+    def _centered(self) -> np.ndarray:
+        """The centered features times the roots of the rows' weights, of dense rows only, shape (m, p)."""
+        X_c = self.X - self._means
+        X_c[:, self.constant] = 0.0
+        return np.asarray(self._weighted(X_c, 0.5))
+
+    @property
+    def _raw(self) -> Rows:
+        """The features as given, shape (m, p)."""
+        return self.X if sparse.issparse(self.X) else self.X + self.origin[self.columns]
+
+    @property
+    def row_means(self) -> np.ndarray:
+        """Mean of each row of each base kernel over the rows held, shape (p, m)."""
+        X = self.X.toarray() if sparse.issparse(self.X) else self.X
+        return np.asarray((X * self._means).T)
+
+    def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
+        """Return the row means of ``sum_k coefficients_k K_k`` over the rows held, shape (m,)."""
+        return np.asarray(self.X @ (coefficients * self._means))
+
+    @cached_property
+    def centered_traces(self) -> np.ndarray:
+        """Trace of each centered base kernel, shape (p,)."""
+        means = self._means
+        if sparse.issparse(self.X):
+            m, p = self.X.shape
+            w = np.repeat(np.ones(m) if self.sample_weight is None else self.sample_weight, np.diff(self.X.indptr))
+            deviations = self.X.data - means[self.X.indices]
+            zeros = self.total_weight - np.bincount(self.X.indices, weights=w, minlength=p)
+            squares = np.bincount(self.X.indices, weights=w * deviations**2, minlength=p) + zeros * means**2
+            sums = np.bincount(self.X.indices, weights=w * deviations, minlength=p) - zeros * means
+        else:
+            deviations = self.X - means
+            weighted = self._weighted(deviations)
+            squares, sums = np.einsum("ik,ik->k", weighted, deviations), weighted.sum(axis=0)
+        # The mean is rounded: what the deviations still sum to goes too.
+        return np.where(self.constant, 0.0, squares - sums**2 / self.total_weight)
+
+    @property
+    def frobenius_diagonal(self) -> np.ndarray:
+        """Diagonal of M, the squared norms of the centered base kernels, shape (p,); M itself is not formed."""
+        return self.centered_traces**2
+
+    @cached_property
+    def frobenius(self) -> np.ndarray:
+        """M, the Frobenius products of the centered base kernels, shape (p, p); formed once, on first use."""
+        M = self._products(np.arange(self.n_kernels))
+        np.square(M, out=M)
+        return M
+
+    @cached_property
+    def target(self) -> np.ndarray:
+        """a, the Frobenius products of the centered base kernels with the target kernel, shape (p,)."""
+        Y = self._centered_targets
+        if sparse.issparse(self.X):
+            Y = self._weighted(Y)
+            products = self.X.T @ Y - np.outer(self._means, Y.sum(axis=0))
+        else:
+            products = self._centered.T @ self._weighted(Y, 0.5)
+        return np.where(self.constant, 0.0, np.einsum("kq,kq->k", products, products))
+
+    @cached_property
+    def uncentered_frobenius(self) -> np.ndarray:
+        """Frobenius products of the base kernels as given, shape (p, p); formed once, on first use."""
+        V = self._weighted(self._raw, 0.5)
+        G = _sparse_products(V, np.zeros(self.n_kernels)) if sparse.issparse(V) else V.T @ V
+        np.square(G, out=G)
+        return np.asarray(G)
+
+    @property
+    def uncentered_frobenius_diagonal(self) -> np.ndarray:
+        """Squared norms of the base kernels as given, shape (p,); their other products are not formed."""
+        V = self._weighted(self._raw, 0.5)
+        if sparse.issparse(V):
+            return np.bincount(V.indices, weights=V.data**2, minlength=self.n_kernels) ** 2
+        return np.einsum("ik,ik->k", V, V) ** 2
+
+    @property
+    def uncentered_target(self) -> np.ndarray:
+        """Frobenius products of the base kernels with the target kernel, both as given, shape (p,)."""
+        products = self._raw.T @ self._weighted(self._raw_targets)
+        return np.einsum("kq,kq->k", products, products)
+
+    def _squared_norm(self, mu: np.ndarray) -> float:
+        """Return the squared Frobenius norm of a weighted sum of centered base kernels.
+
+        From the sum's (m, m) values or from the features' products with each other, whichever are fewer; `frobenius`
+        is not used.
+        """
+        active = np.flatnonzero((mu != 0) & ~self.constant)
+        weights = mu[active]
+        if len(active) <= self.n_rows:
+            return float(weights @ self._products(active) ** 2 @ weights)
+        return self._squared_norm_by_rows(active, weights)
+
+    def _products(self, kernels: np.ndarray) -> np.ndarray:
+        """Return the weighted products of some centered features with each other, shape (k, k)."""
+        everything = len(kernels) == self.n_kernels
+        if not sparse.issparse(self.X):
+            X_c = self._centered if everything else self._centered[:, kernels]
+            G = X_c.T @ X_c
+        else:
+            X = self.X if everything else self.X[:, kernels]
+            # The root of W on both sides keeps the correction symmetric to the last digit.
+            G = _sparse_products(self._weighted(X, 0.5), np.sqrt(self.total_weight) * self._means[kernels])
+            constant = self.constant[kernels]
+            G[constant] = 0.0
+            G[:, constant] = 0.0
+        np.fill_diagonal(G, self.centered_traces[kernels])
+        return np.asarray(G)
+
+    def _squared_norm_by_rows(self, kernels: np.ndarray, weights: np.ndarray) -> float:
+        """Return the squared Frobenius norm of a weighted sum of centered base kernels, by blocks of its rows."""
+        if not sparse.issparse(self.X):
+            X_c = self._centered[:, kernels]
+            return float(
+                sum(np.linalg.norm((X_c[i : i + BLOCK] * weights) @ X_c.T) ** 2 for i in range(0, self.n_rows, BLOCK))
+            )
+        X, means = self._weighted(self.X[:, kernels], 0.5), self._means[kernels]
+        ones = self._weighted(np.ones((self.n_rows, 1)), 0.5).ravel()
+        weighted = X.multiply(weights[None, :]).tocsr()
+        across, corrections = X.T.tocsr(), X @ (weights * means)
+        total = 0.0
+        for i in range(0, self.n_rows, BLOCK):
+            block = slice(i, i + BLOCK)
+            K = (weighted[block] @ across).toarray()
+            K -= np.outer(corrections[block], ones)
+            K -= np.outer(ones[block], corrections - weights @ means**2 * ones)
+            total += float(np.vdot(K, K))
+        return total
+
+    def restrict(self, groups: Sequence[int]) -> FeatureMoments:
+        """Return the moments of the rows of some fold groups alone.
+
+        Parameters
+        ----------
+        groups : sequence of int
+            Fold groups, each one of `labels`.
+
+        Returns
+        -------
+        moments : FeatureMoments
+
+        Raises
+        ------
+        ValueError
+            A group is not held, or none is given.
+
+        Notes
+        -----
+        Takes those rows of the features.
+        """
+        _, held, attributes = self._held(groups)
+        return replace(self, **attributes, X=self.X[held])
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return plain arrays, without any object dtype, that `from_arrays` reads back."""
+        arrays = {
+            "names": np.asarray(self.names),
+            "labels": np.asarray(self.labels),
+            "rows": self.rows,
+            "group": self.group,
+            "targets": self.targets,
+            "target_mean": self.target_mean,
+            "origin": self.origin,
+            "columns": self.columns,
+        }
+        if self.sample_weight is not None:
+            arrays["sample_weight"] = self.sample_weight
+        if sparse.issparse(self.X):
+            shape = np.asarray(self.X.shape)
+            return {**arrays, "data": self.X.data, "indices": self.X.indices, "indptr": self.X.indptr, "shape": shape}
+        return {**arrays, "features": np.asarray(self.X)}
+
+    @staticmethod
+    def wrote(arrays: Mapping[str, np.ndarray]) -> bool:
+        """Return whether arrays are those of `to_arrays`, not those of other moments."""
+        return "features" in arrays or "indptr" in arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> FeatureMoments:
+        """Return the moments that `to_arrays` was called on."""
+        if "features" in arrays:
+            X = arrays["features"]
+        else:
+            parts = (arrays["data"], arrays["indices"], arrays["indptr"])
+            X = sparse.csr_matrix(parts, shape=tuple(int(n) for n in arrays["shape"]))
+        return cls(
+            names=tuple(str(name) for name in arrays["names"]),
+            labels=tuple(int(label) for label in arrays["labels"]),
+            rows=arrays["rows"],
+            group=arrays["group"],
+            targets=arrays["targets"],
+            target_mean=arrays["target_mean"],
+            origin=arrays["origin"],
+            sample_weight=arrays.get("sample_weight"),
+            columns=arrays["columns"],
+            X=X,
+        )
+
+
+def _sparse_products(X: Rows, means: np.ndarray) -> np.ndarray:
+    """Return ``X' X - means means'`` of sparse columns, shape (p, p), by blocks of columns."""
+    columns = X.tocsc()
+    G = np.empty((len(means), len(means)))
+    for j in range(0, len(means), BLOCK):
+        block = slice(j, j + BLOCK)
+        G[:, block] = (columns.T @ columns[:, block]).toarray()
+        G[:, block] -= np.outer(means, means[block])
+    return G

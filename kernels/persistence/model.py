@@ -1,0 +1,441 @@
+"""A trained model: a fitted estimator, the columns it reads, and how it was made; kept in a file without pickle."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from scipy import sparse
+
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.persistence.model_files import (
+    ADVICE,
+    labels_from_data,
+    labels_to_data,
+    pack,
+    parameter_from_data,
+    parameter_to_data,
+    read_content,
+    text_array,
+    text_fields,
+    unpack,
+    write_content,
+)
+from learnkernels.kernels.persistence.serialisation import Fields, File, kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.predictors import PREDICTORS
+
+if TYPE_CHECKING:
+    from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+
+    Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
+
+FORMAT = "learnkernels model"
+"""Name of the format, in every file."""
+
+VERSION = 1
+"""Raised whenever what was written can no longer be read; what another version wrote is refused."""
+
+ADDED = {
+    "classification": {"predictor_params", "sample"},
+    "regression": {"predictor", "predictor_params", "sample"},
+}
+"""Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
+
+TEXT = "model"
+"""Name of the array that holds the bytes of the JSON text."""
+
+KERNEL = "kernel."
+"""What the names of the kernel's arrays begin with."""
+
+BATCH = 4096
+"""Rows that a batch holds at least."""
+
+NAMED = 5
+"""How many columns a sentence names before it only counts."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is trained, kept, registered and served.
+
+    Attributes
+    ----------
+    estimator : KernelLearningClassifier or KernelLearningRegressor
+        Fitted on the features.
+    features : tuple of str
+        Names of the d columns it reads, in order.
+    low, spread : ndarray of shape (d,)
+        A feature is (raw - low) / spread of its column; zero and one where nothing is scaled. In units of the column.
+    about : mapping of str to plain data
+        How the model was made: anything that JSON can hold. Lists stand for tuples in what is read from a file.
+
+    Raises
+    ------
+    ValueError
+        The estimator is not fitted, parts do not fit each other, a name comes twice, or a spread is not positive.
+    """
+
+    estimator: Estimator
+    features: tuple[str, ...]
+    low: np.ndarray
+    spread: np.ndarray
+    about: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        _require_sound(self)
+
+    @property
+    def task(self) -> str:
+        """Return "classification" or "regression"."""
+        return "classification" if hasattr(self.estimator, "classes_") else "regression"
+
+    @property
+    def batch_rows(self) -> int:
+        """Return how many rows a batch should hold: batches of that many rows give the bits of all rows at once."""
+        from learnkernels.kernels.estimators import chunk_rows_for
+
+        chunk = chunk_rows_for(self.estimator.kernel_.X.shape[0])
+        return chunk * -(-BATCH // chunk)
+
+    @cached_property
+    def column_types(self) -> dict[str, np.dtype[Any]]:
+        """Return the columns of a prediction, in order, and the dtype of each."""
+        number = np.dtype(np.float64)
+        if self.task == "regression":
+            q = self.estimator.dual_coef_.shape[1]
+            return {name: number for name in (["prediction"] if q == 1 else [f"prediction {i}" for i in range(q)])}
+        classes = self.estimator.classes_
+        scores = ["score"] if len(classes) == 2 else [f"score {label}" for label in classes]
+        likely = [] if self._calibration is None else [f"probability {label}" for label in classes]
+        return {"prediction": classes.dtype} | dict.fromkeys([*scores, *likely], number)
+
+    @property
+    def _calibration(self) -> np.ndarray | None:
+        """Return slopes and offsets of the sigmoids, where there are probabilities."""
+        return getattr(self.estimator, "calibration_", None)
+
+    @cached_property
+    def _reader(self) -> Estimator:
+        """Return the estimator less the names of its features, which it would miss in arrays."""
+        reader = copy(self.estimator)
+        if hasattr(reader, "feature_names_in_"):
+            del reader.feature_names_in_
+        return reader
+
+    def scaled(self, X_raw: Rows) -> Rows:
+        """Return the features of raw rows.
+
+        Parameters
+        ----------
+        X_raw : ndarray or CSR matrix of shape (n, d)
+            In the order of `features`; sparse only where `low` is zero. Not modified.
+
+        Returns
+        -------
+        X : ndarray or CSR matrix of shape (n, d)
+
+        Raises
+        ------
+        ValueError
+            The number of columns is another one, or sparse rows would lose their zeros.
+        """
+        d = len(self.features)
+        if len(X_raw.shape) != 2 or X_raw.shape[1] != d:
+            raise ValueError(
+                f"X_raw must have the {d} columns {listed(self.features)} of this model, got shape {X_raw.shape}; give "
+                "them in that order."
+            )
+        if not self.low.any() and (self.spread == 1).all():
+            return X_raw
+        if not sparse.issparse(X_raw):
+            return (X_raw - self.low) / self.spread
+        if self.low.any():
+            moved = [name for name, low in zip(self.features, self.low, strict=True) if low]
+            raise ValueError(
+                f"X_raw must be dense for a model that moves columns ({listed(moved)}), got sparse rows, whose zeros "
+                "would be lost; give X_raw.toarray()."
+            )
+        X = X_raw.tocsr().astype(np.float64)
+        X.data /= self.spread[X.indices]
+        return X
+
+    def columns(self, X_raw: Rows) -> dict[str, np.ndarray]:
+        """Return what the model says about raw rows.
+
+        Parameters
+        ----------
+        X_raw : ndarray or CSR matrix of shape (n, d)
+            In the order of `features`. Not modified.
+
+        Returns
+        -------
+        columns : dict of str to ndarray of shape (n,)
+            In order: ``prediction``; of a classifier then ``score`` (binary; positive for the second class) or
+            ``score <class>`` each, and where it is calibrated ``probability <class>`` each. Of several outputs
+            ``prediction <position>`` each. `column_types` gives the dtypes.
+
+        Raises
+        ------
+        ValueError
+            As `scaled`, or a value is not finite.
+
+        Notes
+        -----
+        O(n m d) for m training rows, or landmarks; memory does not grow with n beyond the rows and the columns.
+        """
+        from learnkernels.kernels.estimators.calibration import probabilities
+
+        types = self.column_types
+        X = self.scaled(X_raw)
+        if not X.shape[0]:
+            return {name: np.empty(0, dtype) for name, dtype in types.items()}
+        _require_finite(X, self.features)
+        if self.task == "regression":
+            values = [np.asarray(self._reader.predict(X)).reshape(X.shape[0], -1)]
+        else:
+            decisions = np.asarray(self._reader.decision_function(X))
+            binary = decisions.ndim == 1
+            winners = (decisions > 0).astype(np.intp) if binary else decisions.argmax(axis=1)
+            values = [self.estimator.classes_[winners], decisions]
+            if self._calibration is not None:
+                values.append(probabilities(decisions, self._calibration))
+        split = [column for value in values for column in ([value] if value.ndim == 1 else value.T)]
+        return {
+            name: np.ascontiguousarray(column, dtype=dtype)
+            for (name, dtype), column in zip(types.items(), split, strict=True)
+        }
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def save_model(model: Model, file: File) -> None:
+    """Write a model to a file of plain arrays and a JSON text (npz), without pickle, sealed by a checksum.
+
+    Parameters
+    ----------
+    model : Model
+        Not modified.
+    file : binary file object or path
+        Written as it is named; not atomically.
+
+    Raises
+    ------
+    ValueError
+        Something of it cannot be written: base kernels that are matrices, labels or parameters that are objects.
+        Nothing is written then.
+
+    Notes
+    -----
+    The same model gives the same bytes. The file is built in memory.
+    """
+    write_content(pack(_to_arrays(model)), file)
+
+
+def load_model(file: File) -> Model:
+    """Return the model that `save_model` wrote to a file.
+
+    Parameters
+    ----------
+    file : binary file object or path
+        A file object is read to its end and stays open.
+
+    Returns
+    -------
+    model : Model
+        Predicts the same values as the one saved, bit by bit on the same machine.
+
+    Raises
+    ------
+    ValueError
+        A byte was changed, the file is cut short, is of another format or version, holds pickled objects (which are
+        never loaded), or holds parts that do not fit each other.
+    OSError
+        The path leads to no file that can be opened.
+
+    Notes
+    -----
+    Nothing that the file names is imported or run. The checksum shows damage and careless changes; it is no signature:
+    who can write the file can write its checksum too.
+    """
+    arrays = unpack(read_content(file))
+    try:
+        return _from_arrays(arrays)
+    except RecursionError:
+        raise ValueError(f"{TEXT} must be flat, got lists in lists without end; {ADVICE}.") from None
+
+
+def _to_arrays(model: Model) -> dict[str, np.ndarray]:
+    estimator = model.estimator
+    names = getattr(estimator, "feature_names_in_", None)
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        "task": model.task,
+        "parameters": {name: parameter_to_data(value, name) for name, value in estimator.get_params(False).items()},
+        "predictor": estimator.predictor_,
+        "predictor_reason": estimator.predictor_reason_,
+        "names": None if names is None else names.tolist(),
+        "features": list(model.features),
+        "about": dict(model.about),
+    }
+    if model.task == "regression":
+        data["vector"] = estimator._vector
+    else:
+        data["classes"] = labels_to_data(estimator.classes_)
+    arrays = {TEXT: text_array(data, "the parameters and 'about' of a model")}
+    arrays |= {name: np.asarray(array, dtype=np.float64) for name, array in _numbers(model).items()}
+    return arrays | {f"{KERNEL}{name}": array for name, array in kernel_to_arrays(estimator.kernel_).items()}
+
+
+def _numbers(model: Model) -> dict[str, np.ndarray]:
+    """Return the arrays of float64 of a model, by name."""
+    estimator = model.estimator
+    arrays = {
+        "low": model.low,
+        "spread": model.spread,
+        "dual_coef": estimator.dual_coef_,
+        "intercept": estimator.intercept_,
+    }
+    calibration = model._calibration
+    return arrays if calibration is None else {**arrays, "calibration": calibration}
+
+
+def _from_arrays(arrays: Mapping[str, np.ndarray]) -> Model:
+    fields = _description(arrays)
+    estimator = _estimator_from(fields)
+    kernel = {name.removeprefix(KERNEL): array for name, array in arrays.items() if name.startswith(KERNEL)}
+    estimator._take_kernel(kernel_from_arrays(kernel))
+    estimator.n_features_in_ = int(estimator.kernel_.X.shape[1])
+    estimator.dual_coef_ = _float_array(arrays, "dual_coef")
+    estimator.intercept_ = _float_array(arrays, "intercept")
+    if "calibration" in arrays:
+        estimator.calibration_ = _float_array(arrays, "calibration")
+    return Model(
+        estimator=estimator,
+        features=tuple(fields.texts("features")),
+        low=_float_array(arrays, "low"),
+        spread=_float_array(arrays, "spread"),
+        about=Fields(fields.data.get("about"), "'about'").data,
+    )
+
+
+def _estimator_from(fields: Fields) -> Any:
+    """Return the estimator that a text describes, its parameters set and all of its state that is not an array."""
+    from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+
+    kinds = {"classification": KernelLearningClassifier, "regression": KernelLearningRegressor}
+    task = fields.one_of("task", tuple(kinds))
+    kind, held = kinds[task], Fields(fields.data.get("parameters"), "the parameters").data
+    if (expected := set(kind().get_params(False))) != set(held) | ADDED[task]:
+        fields.refuse("parameters", f"those of {kind.__name__}, {', '.join(sorted(expected))}", sorted(held))
+    estimator = kind(**{name: parameter_from_data(value, name) for name, value in held.items()})
+    estimator.predictor_ = fields.one_of("predictor", tuple(PREDICTORS))
+    estimator.predictor_reason_ = fields.text("predictor_reason") if "predictor_reason" in fields.data else ""
+    if fields.data.get("names") is not None:
+        estimator.feature_names_in_ = np.array(fields.texts("names"), dtype=object)
+    if kind is KernelLearningClassifier:
+        estimator.classes_ = labels_from_data(fields.data.get("classes"))
+        return estimator
+    vector = fields.data.get("vector")
+    if not isinstance(vector, bool):
+        fields.refuse("vector", "true or false", vector)
+    estimator._vector = vector
+    return estimator
+
+
+def _description(arrays: Mapping[str, np.ndarray]) -> Fields:
+    if TEXT not in arrays:
+        raise ValueError(f"file must be a model that save_model wrote, got arrays {listed(sorted(arrays))}; {ADVICE}.")
+    fields = text_fields(arrays[TEXT], f"the text of a {FORMAT}")
+    fields.one_of("format", (FORMAT,))
+    version = fields.data.get("version")
+    if version != VERSION or isinstance(version, bool):
+        raise ValueError(
+            f"version of a saved model must be {VERSION}, got {version!r}; read it with the release that wrote it, or "
+            "train and save the model again."
+        )
+    return fields
+
+
+def _float_array(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    array = arrays.get(name)
+    if array is None or array.dtype != np.float64:
+        got = "none" if array is None else str(array.dtype)
+        raise ValueError(f"{name} of a saved model must be an array of float64, got {got}; {ADVICE}.")
+    return array
+
+
+# Checks --------------------------------------------------------------------------------------------------------------
+
+
+def _require_sound(model: Model) -> None:
+    """Raise ValueError if the parts of a model do not fit each other, or it would not give finite values."""
+    if getattr(model.estimator, "dual_coef_", None) is None:
+        raise ValueError(
+            f"estimator must be fitted, got a {type(model.estimator).__name__} without coefficients; call fit first."
+        )
+    names, d = model.features, model.estimator.n_features_in_
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"features must be a tuple of texts, got {names!r:.60}; give the names of the columns.")
+    if twice := [name for name, times in Counter(names).items() if times > 1]:
+        raise ValueError(f"features must have different names, got {listed(twice)} more than once; rename the columns.")
+    for name, shape in _shapes(model).items():
+        array = _numbers(model).get(name)
+        if array is not None and array.shape != shape:
+            raise ValueError(
+                f"{name} must have shape {shape}, for this model's training rows, classes and {d} features, got "
+                f"{array.shape}; train and save the model again."
+            )
+    known = getattr(model.estimator, "feature_names_in_", None)
+    if known is not None and known.tolist() != list(names):
+        raise ValueError(f"features must be the names that the estimator was fitted with, got {listed(names)}.")
+    if len(names) != d:
+        raise ValueError(
+            f"features must name the {d} columns that the estimator was fitted on, got {len(names)} names."
+        )
+    for name, array in _numbers(model).items():
+        if not np.isfinite(array).all():
+            raise ValueError(f"{name} must be finite, got other values; train and save the model again.")
+    if not (model.spread > 0).all():
+        raise ValueError(f"spread must be positive, got {model.spread.min()}; use one for columns that are constant.")
+
+
+def _require_finite(X: Rows, features: Sequence[str]) -> None:
+    """Raise ValueError if a feature is not finite in some rows."""
+    if sparse.issparse(X):
+        bad = np.bincount(X.indices[~np.isfinite(X.data)], minlength=X.shape[1])
+    else:
+        bad = (~np.isfinite(X)).sum(axis=0)
+    if bad.any():
+        found = [f"{features[int(j)]!r} ({bad[j]})" for j in np.flatnonzero(bad)]
+        more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        raise ValueError(
+            f"X_raw must be finite, got NaN or infinity in column {', '.join(found[:NAMED])}{more} of {X.shape[0]} "
+            "rows; impute or drop them."
+        )
+
+
+def _shapes(model: Model) -> dict[str, tuple[int, ...]]:
+    """Return the shape that each array of numbers of a model must have."""
+    estimator = model.estimator
+    m, d = estimator.kernel_.X.shape
+    shapes: dict[str, tuple[int, ...]] = {"low": (d,), "spread": (d,)}
+    if model.task == "classification":
+        n = len(estimator.classes_)
+        q = 1 if n == 2 else n * (n - 1) // 2 if estimator.predictor_ == "svm" else n
+        shapes["calibration"] = (2,)
+    else:
+        q = 1 if estimator._vector else max(estimator.intercept_.size, 1)
+    return {**shapes, "dual_coef": (m, q), "intercept": (q,)}
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return some names for a sentence, counted where they are many."""
+    shown = ", ".join(repr(str(name)) for name in names[:NAMED])
+    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"

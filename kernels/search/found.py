@@ -1,0 +1,51 @@
+"""What the learners of continuous families find: base kernels, and their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from learnkernels.kernels.families.base import KernelFamily
+from learnkernels.kernels.search.continuous import ContinuousFamily, Kind
+from learnkernels.kernels.search.per_feature import PerFeatureFamily
+from learnkernels.kernels.search.radial import RadialFamily
+from learnkernels.kernels.solvers.certificate import Certificate
+
+
+@dataclass(frozen=True)
+class FoundKernels:
+    """Base kernels that a continuous learner found, and their weights.
+
+    Attributes
+    ----------
+    family : KernelFamily
+        The t base kernels found.
+    weights : ndarray of shape (t,)
+        mu, for the centered base kernels as they are.
+    parameters : ndarray of shape (t, r)
+        sigma of each.
+    alignments : tuple of float
+        Alignment after each addition; it never falls.
+    certificate : Certificate or None
+        Evidence of optimality, where there is any.
+    """
+
+    family: KernelFamily
+    weights: np.ndarray
+    parameters: np.ndarray
+    alignments: tuple[float, ...]
+    certificate: Certificate | None = None
+
+
+def continuous_family(kind: Kind, per_feature: bool, n_features: int) -> ContinuousFamily:
+    """Return the continuous family of a kind, with one parameter or one a feature.
+
+    Raises
+    ------
+    ValueError
+        The kind is unknown.
+    """
+    if kind not in ("gaussian", "laplacian", "dirichlet"):
+        raise ValueError(f"kind must be gaussian, laplacian or dirichlet, got {kind!r}.")
+    return PerFeatureFamily(kind, n_features) if per_feature else RadialFamily(kind)

@@ -1,0 +1,262 @@
+"""Continuous families with one parameter: functions of one distance, evaluated for many parameters in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import minimize_scalar
+from scipy.spatial.distance import pdist
+
+from learnkernels.kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
+from learnkernels.kernels.families.dirichlet import DirichletFamily
+from learnkernels.kernels.families.gaussian import GaussianFamily
+from learnkernels.kernels.families.laplacian import LaplacianFamily
+from learnkernels.kernels.search.continuous import ContinuousFamily, Kind, PairObjective
+
+BINS = 1024
+"""Bins of distances that candidates are compared on; their second-order error is below 1e-4 of a kernel's value."""
+
+DECADES = 3.0
+"""A bandwidth is searched this many decades below and above the median distance."""
+
+CURVATURE_WIDTH = 1e-3
+"""Of the difference quotient of a curvature, in log sigma."""
+
+POLISHED = 3
+"""Best candidates of a search that a local optimiser starts from."""
+
+CANDIDATES = 96
+"""Bandwidths that are compared in each search."""
+
+MOST_FREQUENCIES = 600
+"""Frequencies that are compared in each search, a quarter of a main lobe apart."""
+
+
+@dataclass(frozen=True)
+class RadialFamily(ContinuousFamily):
+    r"""Gaussian or Laplacian kernels of one bandwidth, or Dirichlet kernels of one frequency on one feature.
+
+    .. math:: e^{-\lVert x - z \rVert_2^2 / \sigma^2}, \qquad e^{-\lVert x - z \rVert_1 / \sigma}, \qquad
+              1 + 2 \cos(\sigma |x - z|)
+
+    Attributes
+    ----------
+    kind : {"gaussian", "laplacian", "dirichlet"}
+
+    References
+    ----------
+    Afkanpour, Szepesvari, Bowling (2013), Machine Learning, section 3.1.
+    """
+
+    kind: Kind
+
+    def objective(self, X: Rows) -> RadialPairs:
+        """Return the kernels over all pairs of rows; O(m^2 d) for the distances, O(m^2) memory."""
+        return RadialPairs(self.kind, self._distances(X), X.shape[0])
+
+    def _distances(self, X: Rows) -> np.ndarray:
+        """Return the distance of each pair above the diagonal, squared for Gaussians."""
+        m = X.shape[0]
+        if self.kind == "gaussian":
+            if not sparse.issparse(X):
+                X = X - X.mean(axis=0)  # moves no distance, and shortens the rows
+            from learnkernels.kernels.search.pair_passes import (
+                squared_distances_pass,  # here, because it brings Numba along
+            )
+
+            D = np.empty(m * (m - 1) // 2)
+            squared_distances_pass(inner_products(X, X), squared_norms(X), D)
+            return D
+        if sparse.issparse(X):
+            raise ValueError(f"a continuous {self.kind} family needs dense rows, got sparse ones; use kind gaussian.")
+        if self.kind == "dirichlet" and X.shape[1] != 1:
+            raise ValueError(
+                f"a Dirichlet family of one frequency needs one feature, got {X.shape[1]}; use a frequency a feature."
+            )
+        return np.asarray(pdist(X, "cityblock"))
+
+    def bounds(self, X: Rows) -> tuple[np.ndarray, np.ndarray]:
+        """Return the range of u: around the median distance, or up to many turns within the data."""
+        return self.bounds_of(self._distances(X))
+
+    def bounds_of(self, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the range of u for the distances of all pairs; the median is that of some thousand of them.
+
+        Raises
+        ------
+        ValueError
+            All distances are zero.
+        """
+        some = D[:: max(1, len(D) // 4096)]
+        some = some[some > 0] if (some > 0).any() else D[D > 0]
+        if not len(some):
+            raise ValueError("all rows are equal, so no bandwidth can be found; give features that vary.")
+        if self.kind == "dirichlet":
+            lobe = np.pi / D.max()
+            return np.array([np.log(lobe / 4)]), np.array([np.log(MOST_FREQUENCIES * lobe / 4)])
+        center = np.log(np.median(some)) / (2 if self.kind == "gaussian" else 1)
+        return np.array([center - DECADES * np.log(10)]), np.array([center + DECADES * np.log(10)])
+
+    def starts(self, X: Rows) -> np.ndarray:
+        """Return points over the whole range: log-spaced bandwidths, equally spaced frequencies."""
+        return self.starts_of(*self.bounds(X))
+
+    def starts_of(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """Return points over a range."""
+        if self.kind == "dirichlet":
+            return np.log(np.linspace(np.exp(low[0]), np.exp(high[0]), MOST_FREQUENCIES))[:, None]
+        return np.linspace(low[0], high[0], CANDIDATES)[:, None]
+
+    def finite(self, U: np.ndarray) -> KernelFamily:
+        """Return the base kernels at each u."""
+        sigma = np.exp(U[:, 0])
+        if self.kind == "gaussian":
+            return GaussianFamily((1 / sigma**2).tolist())
+        if self.kind == "laplacian":
+            return LaplacianFamily((1 / sigma).tolist())
+        return DirichletFamily(sigma.tolist())
+
+
+class RadialPairs(PairObjective):
+    """Kernels that are a function of one distance a pair.
+
+    Attributes
+    ----------
+    kind : {"gaussian", "laplacian", "dirichlet"}
+    D : ndarray of shape (m (m - 1) / 2,)
+        Distances above the diagonal, squared for Gaussians.
+    m : int
+    """
+
+    def __init__(self, kind: Kind, D: np.ndarray, m: int) -> None:
+        """Sort the distances into bins: of equal ratio, of equal width for frequencies."""
+        from learnkernels.kernels.search.pair_passes import bin_pass  # here, because it brings Numba along
+
+        self.kind, self.D, self.m = kind, D, m
+        largest = max(float(D.max(initial=0.0)), np.finfo(float).tiny) * (1 + 1e-12)
+        linear = kind == "dirichlet"
+        # What is closer than any bandwidth resolves shares the first bin.
+        least = largest * 1e-9
+        scale = BINS / largest if linear else (BINS - 1) / np.log(largest / least)
+        self.bins, self.centers = bin_pass(D, linear, least, scale, BINS)
+
+    @cached_property
+    def _flat(self) -> np.ndarray:
+        upper = np.triu_indices(self.m, 1)
+        return np.asarray(upper[0] * self.m + upper[1])
+
+    def rate(self, u: np.ndarray | float) -> np.ndarray:
+        """Return sigma^-2, 1 / sigma or sigma."""
+        return np.asarray(np.exp({"gaussian": -2.0, "laplacian": -1.0, "dirichlet": 1.0}[self.kind] * np.asarray(u)))
+
+    def _of_scaled(self, scaled: np.ndarray) -> np.ndarray:
+        """Return the kernel for distances times the rate, written over them."""
+        if self.kind == "dirichlet":
+            np.cos(scaled, out=scaled)
+            scaled *= 2
+            scaled += 1
+        else:
+            np.negative(scaled, out=scaled)
+            np.exp(scaled, out=scaled)
+        return scaled
+
+    @property
+    def diagonal(self) -> float:
+        """The kernel of a row with itself."""
+        return 3.0 if self.kind == "dirichlet" else 1.0
+
+    def matrix(self, u: np.ndarray) -> np.ndarray:
+        """Return the kernel matrix; one exponential or cosine a pair."""
+        K = np.zeros((self.m, self.m))
+        K.ravel()[self._flat] = self._of_scaled(self.D * self.rate(u[0]))
+        K += K.T
+        np.fill_diagonal(K, self.diagonal)
+        return K
+
+    def value_and_gradient(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the product with P and its derivative; one exponential a pair."""
+        value, slope = self.sums(float(u[0]), P.ravel()[self._flat], np.empty_like(self.D))
+        return 2 * value + self.diagonal * float(np.trace(P)), np.array([2 * slope])
+
+    def fill(self, u: float, out: np.ndarray) -> None:
+        """Write the kernel of each pair."""
+        self._of_scaled(np.multiply(self.D, self.rate(u), out=out))
+
+    def sums(self, u: float, p: np.ndarray, work: np.ndarray) -> tuple[float, float]:
+        """Return the sums over pairs of p times the kernel and times its derivative by u; `work` is written over."""
+        from learnkernels.kernels.search.pair_passes import (  # here, because they bring Numba along
+            scaled_value_pass,
+            value_pass,
+        )
+
+        rate = float(self.rate(u))
+        self.fill(u, work)
+        if self.kind == "dirichlet":
+            angle = self.D * rate
+            return tuple(value_pass(p, work, -2 * angle * np.sin(angle)))
+        value, slope = scaled_value_pass(p, work, self.D)
+        return value, slope * rate * (2 if self.kind == "gaussian" else 1)
+
+    def binned(self, P: np.ndarray) -> np.ndarray:
+        """Return the sum of P over the pairs of each bin, both triangles, shape (BINS,)."""
+        return 2 * np.bincount(self.bins, weights=P.ravel()[self._flat], minlength=BINS)
+
+    def values(self, U: np.ndarray, P: np.ndarray) -> np.ndarray:
+        """Return about the product with P for each u: one pass over the pairs, then `BINS` exponentials a u."""
+        return self.values_on_bins(U[:, 0], self.binned(P)) + self.diagonal * float(np.trace(P))
+
+    def values_on_bins(self, u: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return ``sum_b weights_b kappa_u(D_b)`` for each u."""
+        return np.asarray(self._of_scaled(self.centers * self.rate(u[:, None])) @ weights)
+
+    def best_on_bins(self, starts: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
+        """Return the u of the largest product that a line of candidates leads to on bins, and the curvature there."""
+        values = self.values_on_bins(starts, weights)
+        best = (0.0, -np.inf)
+
+        def negative(u: float) -> float:
+            return -float(self.values_on_bins(np.array([u]), weights)[0])
+
+        for peak in peaks(values):
+            low, high = starts[max(peak - 1, 0)], starts[min(peak + 1, len(starts) - 1)]
+            found = minimize_scalar(negative, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
+            if -found.fun > best[1]:
+                best = (float(found.x), -float(found.fun))
+        return best[0], self.curvature_on_bins(best[0], weights)
+
+    def curvature_on_bins(self, u: float, weights: np.ndarray) -> float:
+        """Return about the second derivative by u of the product on bins."""
+        around = self.values_on_bins(u + CURVATURE_WIDTH * np.array([-1.0, 0.0, 1.0]), weights)
+        return float(around[0] - 2 * around[1] + around[2]) / CURVATURE_WIDTH**2
+
+
+def settle(
+    slope_at: Callable[[float], float], u: float, curvature: float, ends: tuple[float, float], settled: float, most: int
+) -> float:
+    """Return the maximum near u by Newton's method with an exact slope; the curvature given is that of the first step.
+
+    Later curvatures are secants. The search ends with a step no longer than `settled`, after `most` steps, or where the
+    curvature is not that of a maximum.
+    """
+    before: tuple[float, float] | None = None
+    for _ in range(most):
+        slope = slope_at(u)
+        if before is not None and u != before[0]:
+            curvature = (slope - before[1]) / (u - before[0])
+        if not curvature < 0:
+            break
+        before, u = (u, slope), float(np.clip(u - slope / curvature, *ends))
+        if abs(u - before[0]) <= settled:
+            break
+    return u
+
+
+def peaks(values: np.ndarray) -> np.ndarray:
+    """Return the positions of the highest local maxima along a line of candidates, the highest first."""
+    padded = np.concatenate([[-np.inf], values, [-np.inf]])
+    found = np.flatnonzero((padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:]))
+    return np.asarray(found[np.argsort(-values[found], kind="stable")][:POLISHED])

@@ -1,0 +1,418 @@
+"""Ingestion: any supported source becomes a checked, digested data set on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from scipy import sparse
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.loading import existing_file
+from learnkernels.conf.schema import DatasetConfig
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.targets import Target, Task
+from learnkernels.tasks.data.locations import Location, failed_in_transfer, locate
+from learnkernels.tasks.data.openml import read_openml
+from learnkernels.tasks.data.readers import READERS, read_bundled, read_held_out
+from learnkernels.tasks.data.synthetic import read_synthetic
+from learnkernels.tasks.data.text import select_ngrams
+from learnkernels.tasks.store import atomic_path, store_path
+
+FEW_VALUES = 20
+"""A target of at most this many distinct whole numbers is taken for class labels unless the task is given."""
+
+BLOCK_BYTES = 16 << 20
+"""Size of the blocks in which checks and statistics go through dense rows."""
+
+NAMED = 5
+"""How many columns an error sentence names before it only counts."""
+
+
+@dataclass(frozen=True)
+class DatasetRef:
+    """What travels between tasks instead of a data set: its name, digest, place and size."""
+
+    name: str
+    digest: str
+    path: str
+    task: str
+    source: str
+    n_rows: int
+    n_features: int
+    classes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows, target and names of one data set.
+
+    Attributes
+    ----------
+    X : ndarray or CSR matrix of float64 of shape (n, d)
+        ``(raw - low) / spread``.
+    target : Target
+    features : tuple of str
+    low, spread : ndarray of shape (d,) or None
+        How the features were scaled; None where they are raw.
+    held_out : ndarray of bool of shape (n,) or None
+        Rows that test and do nothing else; None where the data set does not say.
+    """
+
+    X: Rows
+    target: Target
+    features: tuple[str, ...]
+    low: np.ndarray | None = None
+    spread: np.ndarray | None = None
+    held_out: np.ndarray | None = None
+
+    @property
+    def scaling(self) -> tuple[np.ndarray, np.ndarray]:
+        """What to subtract from each raw feature, and then to divide it by, each of shape (d,)."""
+        d = len(self.features)
+        return (
+            np.zeros(d) if self.low is None else self.low,
+            np.ones(d) if self.spread is None else self.spread,
+        )
+
+
+def source_location(config: DatasetConfig, data_dir: str) -> Location:
+    """Return where the file of a data set lies.
+
+    Raises
+    ------
+    InputError
+        There is no such file or object, its ending is not one that can be read, or its server cannot be used.
+    """
+    address = existing_file(config, data_dir)
+    try:
+        location = locate(address)
+        if location.remote and location.suffix in READERS:
+            location.size()
+    except InputError as error:
+        raise type(error)(f"data set {config.label}: {error}") from None
+    if location.suffix not in READERS:
+        raise InputError(
+            f"data set {config.label}: cannot read {location.name}; supported endings: {', '.join(READERS)}."
+        )
+    return location
+
+
+@task(
+    task_run_name="ingest {config.label}",
+    cache_policy=NO_CACHE,
+    tags=["learnkernels"],
+    retries=2,
+    retry_delay_seconds=1,
+    retry_condition_fn=failed_in_transfer,
+)
+def ingest(config: DatasetConfig, data_dir: str, seed: int) -> DatasetRef:
+    """Read, check and store one data set; return a reference to it.
+
+    Raises
+    ------
+    InputError
+        The source is missing, a column is not numeric or not finite, the target does not suit the task.
+    """
+    dataset = load_source(config, data_dir, seed, _log)
+    return store_dataset(dataset, config.label, _origin(config))
+
+
+def _log(sentence: str) -> None:
+    get_run_logger().warning("%s", sentence)
+
+
+def _origin(config: DatasetConfig) -> str:
+    if config.source == "openml":
+        return f"openml:{config.name} version {config.version}"
+    return config.path or f"{config.source}:{config.label}"
+
+
+def load_source(
+    config: DatasetConfig, data_dir: str = ".", seed: int = 0, tell: Callable[[str], None] = warnings.warn
+) -> Dataset:
+    """Return the data set of a configuration, read, checked, subsampled and scaled.
+
+    Parameters
+    ----------
+    config : DatasetConfig
+        What to read, and how.
+    data_dir : str
+        Where relative paths start.
+    seed : int
+        Draws the rows of `subsample`.
+    tell : callable
+        Is given a sentence where something is worth knowing and not wrong.
+
+    Notes
+    -----
+    In this order: rows of `where`, rows without missing values, distinct rows, the most frequent n-grams of these rows,
+    checks, rows drawn by `subsample`, scaling.
+    """
+    where = f"data set {config.label}"
+    if config.source == "sklearn":
+        X, y, features = read_bundled(str(config.name))
+    elif config.source == "synthetic":
+        X, y, features = read_synthetic(str(config.name), config.params, config.seed, config.drop, where)
+    elif config.source == "openml":
+        X, y, features = read_openml(config, where, tell)
+    else:
+        location = source_location(config, data_dir)
+        X, y, features = READERS[location.suffix](location, config, where)
+    held_out = read_held_out(location, config, where) if config.test else None
+    if config.missing == "drop":
+        y = _column_values(y)
+        complete = _complete_rows(X) & _present(y)
+        if not complete.any():
+            raise InputError(
+                f"{where}: no row is complete, so 'missing: drop' leaves none; leave columns out with 'drop'."
+            )
+        X, y = (X, y) if complete.all() else (X[np.flatnonzero(complete)], y[complete])
+        held_out = None if held_out is None else held_out[complete]
+    if config.distinct:
+        y = _column_values(y)
+        first = _first_of_equals(X, y)
+        X, y, held_out = X[first], y[first], None if held_out is None else held_out[first]
+    if config.ngrams is not None:
+        X, features = select_ngrams(X, features, config.ngrams)
+    target = _target(y, config, where)
+    _require_finite(X, features, where)
+    if config.subsample is not None and config.subsample < len(target):
+        rows = np.sort(np.random.default_rng(seed).choice(len(target), config.subsample, replace=False))
+        X, target, held_out = X[rows], target.take(rows), None if held_out is None else held_out[rows]
+    low, spread = _scaling(X, config.scale, where)
+    return Dataset(_scaled(X, low, spread), target, features, low, spread, held_out)
+
+
+def store_dataset(dataset: Dataset, name: str, source: str) -> DatasetRef:
+    """Write a data set under its digest, unless it is there already, and return a reference to it."""
+    key = dataset_digest(dataset)
+    path = store_path("datasets", key)
+    ref = DatasetRef(
+        name=name,
+        digest=key,
+        path=str(path),
+        task=dataset.target.task,
+        source=source,
+        n_rows=dataset.X.shape[0],
+        n_features=dataset.X.shape[1],
+        classes=dataset.target.classes,
+    )
+    if not path.is_dir():
+        with atomic_path(path) as folder:
+            folder.mkdir()
+            if sparse.issparse(dataset.X):
+                sparse.save_npz(folder / "X.npz", dataset.X)
+            else:
+                np.save(folder / "X.npy", dataset.X, allow_pickle=False)
+            np.save(folder / "y.npy", dataset.target.values, allow_pickle=False)
+            if dataset.held_out is not None:
+                np.save(folder / "held_out.npy", dataset.held_out, allow_pickle=False)
+            if dataset.spread is not None:
+                np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
+            about = {**asdict(ref), "features": dataset.features, "labels": dataset.target.labels}
+            (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+    return ref
+
+
+def load_dataset(ref: DatasetRef) -> Dataset:
+    """Return the data set of a reference; dense rows are memory-mapped."""
+    folder = Path(ref.path)
+    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    if (folder / "X.npz").exists():
+        X = sparse.load_npz(folder / "X.npz")
+    else:
+        X = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    values = np.load(folder / "y.npy", allow_pickle=False)
+    scaling = folder / "scaling.npy"
+    low, spread = np.load(scaling, allow_pickle=False) if scaling.exists() else (None, None)
+    target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
+    testing = folder / "held_out.npy"
+    held_out = np.load(testing, allow_pickle=False) if testing.exists() else None
+    return Dataset(X, target, tuple(about["features"]), low, spread, held_out)
+
+
+def stored_bytes(ref: DatasetRef) -> int:
+    """Return how many bytes the features of a stored data set take."""
+    return sum(file.stat().st_size for file in Path(ref.path).glob("X.*"))
+
+
+def dataset_digest(dataset: Dataset) -> str:
+    """Return the digest of the content of a data set; not of where it came from.
+
+    Rows, target, names, scaling and task, and which rows test where the data set says so.
+    """
+    X = dataset.X
+    # The width of a CSR matrix's index integers is not content; writing and reading changes it.
+    arrays = [X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)] if sparse.issparse(X) else [X]
+    target = dataset.target
+    about = [target.task, target.classes, target.labels, dataset.features, X.shape, bool(sparse.issparse(X))]
+    sha = hashlib.sha256(json.dumps(about).encode())
+    testing = [] if dataset.held_out is None else [dataset.held_out]
+    for array in (*arrays, *dataset.scaling, target.values, *testing):
+        sha.update(str(array.dtype).encode())
+        sha.update(np.ascontiguousarray(array).data)
+    return sha.hexdigest()[:20]
+
+
+def _target(y: Any, config: DatasetConfig, where: str) -> Target:
+    values = _column_values(y)
+    bad = int((~_present(values)).sum())
+    if bad:
+        raise InputError(
+            f"{where}: target {config.target!r} is missing or not finite in {bad} of {len(values)} rows; drop "
+            "them, or set 'missing: drop'."
+        )
+    if values.dtype.kind == "f" and (values == np.round(values)).all() and config.task != "regression":
+        values = values.astype(np.int64)
+    if config.positive is not None:
+        text = np.array([str(value) for value in values])
+        hits = text == config.positive
+        if not hits.any() or hits.all():
+            raise InputError(
+                f"{where}: 'positive' must be one of several values of the target, got {config.positive!r}; "
+                f"the target holds {_listed(sorted(set(text)))}."
+            )
+        values = np.where(hits, 1.0, -1.0)
+        names = ("rest", config.positive)
+        if config.task != "regression":
+            return Target("classification", (values > 0).astype(np.intp), names)
+    task = config.task or _guess_task(values)
+    if task == "regression" and values.dtype.kind not in "iufb":
+        raise InputError(
+            f"{where}: target {config.target!r} is text ({_listed(sorted(set(map(str, values))))}), which a regression "
+            "cannot use; set 'positive' to code it as plus and minus one, or 'task: classification'."
+        )
+    try:
+        return Target.of(values, task)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _column_values(y: Any) -> np.ndarray:
+    if not isinstance(y, pa.ChunkedArray | pa.Array):
+        return np.asarray(y)
+    if pa.types.is_dictionary(y.type):
+        y = y.dictionary_decode()
+    return np.asarray(y.to_numpy(zero_copy_only=False))
+
+
+def _present(values: np.ndarray) -> np.ndarray:
+    """Return whether each row of a target is there and finite, shape (m,)."""
+    if values.dtype.kind == "f":
+        present = np.isfinite(values)
+    else:
+        present = np.array([value is not None for value in values.flat], dtype=bool).reshape(values.shape)
+    return np.asarray(present if present.ndim == 1 else present.all(axis=1))
+
+
+def _complete_rows(X: Any) -> np.ndarray:
+    """Return whether every feature of each row is finite, shape (m,)."""
+    if sparse.issparse(X):
+        incomplete = np.unique(X.tocoo().row[~np.isfinite(X.tocoo().data)])
+        return ~np.isin(np.arange(X.shape[0]), incomplete)
+    complete = [np.isfinite(X[run]).all(axis=1) for run in _runs(len(X), X.shape[1])]
+    return np.concatenate([np.empty(0, dtype=bool), *complete])
+
+
+def _runs(length: int, width: int) -> Iterator[slice]:
+    """Give the runs, of nearly equal length, of as many rows or columns, of that many numbers each, as a block has."""
+    pieces = max(1, -(-length * width * 8 // BLOCK_BYTES))
+    for i in range(pieces):
+        yield slice(length * i // pieces, length * (i + 1) // pieces)
+
+
+def _first_of_equals(X: Any, y: np.ndarray) -> np.ndarray:
+    """Return the positions, ascending, of the first of the rows that are equal in every feature and in the target."""
+    labels = [str(value).encode() for value in y.tolist()]
+    if sparse.issparse(X):
+        X = sparse.csr_matrix(X, copy=True)
+        X.sum_duplicates()
+        X.eliminate_zeros()
+        rows = ((X.indices[a:b].tobytes(), X.data[a:b].tobytes()) for a, b in itertools.pairwise(X.indptr))
+    else:
+        rows = (((row + 0.0).tobytes(), b"") for row in X)  # -0 is 0
+    seen: dict[bytes, int] = {}
+    for position, (label, (one, other)) in enumerate(zip(labels, rows, strict=True)):
+        key = hashlib.sha256(b"%d,%d," % (len(one), len(other)) + one + other + label).digest()
+        seen.setdefault(key, position)
+    return np.fromiter(seen.values(), dtype=np.intp, count=len(seen))
+
+
+def _guess_task(values: np.ndarray) -> Task:
+    if values.ndim > 1:
+        return "regression"
+    if values.dtype.kind not in "iufb":
+        return "classification"
+    distinct = np.unique(values)
+    whole = bool((distinct == np.round(distinct)).all())
+    return "classification" if whole and len(distinct) <= FEW_VALUES else "regression"
+
+
+def _require_finite(X: Any, features: tuple[str, ...], where: str) -> None:
+    if sparse.issparse(X):
+        bad_entry = ~np.isfinite(X.data)
+        bad = np.bincount(X.indices[bad_entry], minlength=X.shape[1]) if bad_entry.any() else np.zeros(X.shape[1], int)
+    else:
+        bad = sum((~np.isfinite(X[run])).sum(axis=0) for run in _runs(len(X), X.shape[1]))
+    columns = np.flatnonzero(bad)
+    if len(columns):
+        named = ", ".join(f"{features[c]} ({bad[c]})" for c in columns[:NAMED])
+        more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
+        raise InputError(
+            f"{where}: NaN, infinity or missing values in column {named}{more} of {X.shape[0]} rows; "
+            "impute them, set 'missing: drop', or leave columns out with 'drop'."
+        )
+
+
+def _scaling(X: Any, scale: str, where: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return what to subtract from each feature, and to divide it by; nothing for raw features."""
+    if scale == "none":
+        return None, None
+    if sparse.issparse(X):
+        if scale == "standard" or X.data.min(initial=0.0) < 0:
+            raise InputError(
+                f"{where}: scale {scale!r} would fill this sparse data set's zeros; use 'scale: none', or 'unit' with "
+                "features that are not negative."
+            )
+        low, spread = np.zeros(X.shape[1]), np.asarray(abs(X).max(axis=0).todense()).ravel()
+    elif scale == "unit":
+        low, spread = X.min(axis=0), np.ptp(X, axis=0)
+    else:
+        low, spread = X.mean(axis=0), _deviations(X)
+    # A constant column has no spread; it becomes zero.
+    return low, np.where(spread > 0, spread, 1.0)
+
+
+def _deviations(X: np.ndarray) -> np.ndarray:
+    """Return ``X.std(axis=0)``, to the last bit, without a second matrix of its size."""
+    d = X.shape[1]
+    pieces = min(max(1, d // 2), -(-X.nbytes // BLOCK_BYTES))  # two columns at least: of one, NumPy adds in pairs
+    cuts = [d * i // pieces for i in range(pieces + 1)]
+    return np.concatenate([X[:, start:stop].std(axis=0) for start, stop in itertools.pairwise(cuts)])
+
+
+def _scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
+    """Return scaled features; dense ones are scaled where they are."""
+    if low is None or spread is None:
+        return X
+    if not sparse.issparse(X):
+        X -= low
+        X /= spread
+        return X
+    return sparse.csr_matrix((X.data / spread[X.indices], X.indices, X.indptr), shape=X.shape)
+
+
+def _listed(values: list[str]) -> str:
+    more = f", ... ({len(values)} values)" if len(values) > NAMED else ""
+    return ", ".join(repr(str(value)) for value in values[:NAMED]) + more

@@ -1,0 +1,286 @@
+"""Tables that are read and written piece by piece: Parquet, CSV and Arrow files of any length in bounded memory."""
+
+from __future__ import annotations
+
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.ipc
+import pyarrow.parquet
+
+from learnkernels.conf.errors import InputError
+from learnkernels.tasks.data.locations import Location, transferring
+
+READ_BYTES = 2**20
+"""What is asked of a Parquet file or a CSV at a time."""
+
+GROUP_ROWS = 2**17
+"""Rows that are collected before they are written; a row group of Parquet, a batch of Arrow."""
+
+
+class TableInput(ABC):
+    """A table that is read once, from its first row to its last.
+
+    Attributes
+    ----------
+    location : Location
+    schema : pyarrow.Schema
+        Of all its columns; types of a CSV are what its first block looks like.
+    share_read : float
+        How much of it was read, from 0 to 1.
+    """
+
+    schema: Any
+    _source: Any
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self.share_read = 0.0
+        with transferring(location):
+            self._open()
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Find the schema."""
+
+    @abstractmethod
+    def _batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
+        """Give record batches of any size that hold these columns, in any order."""
+
+    def tables(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
+        """Give the table in pieces.
+
+        Parameters
+        ----------
+        features : sequence of str
+            Columns of numbers.
+        others : sequence of str
+            Columns that keep their types. Those of a CSV, which has none, are text.
+        rows : int
+            How many rows every piece but the last has.
+
+        Yields
+        ------
+        piece : pyarrow.Table
+            With at least these columns.
+
+        Raises
+        ------
+        InputError
+            The content is damaged, or a number of a CSV is none.
+        TransferError
+            It cannot be read for now.
+        """
+        batches, held, n = self._batches(features, others, rows), [], 0
+        while True:
+            with transferring(self.location):
+                batch = next(batches, None)
+            if batch is None:
+                break
+            held.append(batch)
+            n += batch.num_rows
+            if n >= rows:
+                table = pa.Table.from_batches(held)
+                whole = n - n % rows
+                for start in range(0, whole, rows):
+                    yield table.slice(start, rows)
+                held, n = table.slice(whole).to_batches(), n - whole
+        self.share_read = 1.0
+        if n:
+            yield pa.Table.from_batches(held)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._source.close()
+
+
+class ParquetInput(TableInput):
+    """Parquet, without a row group as a whole in memory."""
+
+    def _open(self) -> None:
+        self._source = self.location.open_input()
+        self._file = pa.parquet.ParquetFile(self._source, pre_buffer=False, buffer_size=READ_BYTES)
+        self.schema = self._file.schema_arrow
+
+    def _batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
+        total, read = self._file.metadata.num_rows, 0
+        for batch in self._file.iter_batches(batch_size=rows, columns=[*features, *others]):
+            read += batch.num_rows
+            self.share_read = read / total
+            yield batch
+
+
+class ArrowInput(TableInput):
+    """Arrow IPC file, Feather: mapped into memory where it lies on this machine."""
+
+    def _open(self) -> None:
+        location = self.location
+        location.size()
+        self._source = location.open_input() if location.remote else pa.memory_map(location.path)
+        self.schema = pa.ipc.open_file(self._source).schema
+
+    def _batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
+        fields = sorted({self.schema.get_field_index(name) for name in (*features, *others)})
+        reader = pa.ipc.open_file(self._source, options=pa.ipc.IpcReadOptions(included_fields=fields))
+        for i in range(reader.num_record_batches):
+            batch = reader.get_batch(i)
+            for start in range(0, batch.num_rows, rows):
+                yield batch.slice(start, rows)
+                # A file may be one batch; its rows are evenly worth.
+                self.share_read = (i + min(start + rows, batch.num_rows) / batch.num_rows) / reader.num_record_batches
+
+
+class CsvInput(TableInput):
+    """CSV, in blocks; progress is counted in bytes."""
+
+    def _open(self) -> None:
+        self._size = self.location.size()
+        with closing(self._reader(pa.csv.ConvertOptions())) as reader:
+            self.schema = reader.schema
+
+    def _reader(self, convert: Any) -> Any:
+        self._source = self._bytes = _CountedBytes(self.location.filesystem.open_input_stream(self.location.path))
+        return pa.csv.open_csv(
+            pa.PythonFile(self._bytes, mode="r"),
+            read_options=pa.csv.ReadOptions(block_size=READ_BYTES),
+            parse_options=pa.csv.ParseOptions(newlines_in_values=True),
+            convert_options=convert,
+        )
+
+    def _batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
+        types = {name: pa.string() for name in others}
+        for name in features:
+            types[name] = pa.bool_() if pa.types.is_boolean(self.schema.field(name).type) else pa.float64()
+        both = set(features) & set(others)
+        if both:
+            raise InputError(
+                f"{self.location.text}: {sorted(both)[0]!r} is a feature and cannot be an id too, as ids of a CSV are "
+                "text; copy another column."
+            )
+        with closing(self._reader(pa.csv.ConvertOptions(column_types=types, include_columns=list(types)))) as reader:
+            for batch in reader:
+                self.share_read = min(1.0, self._bytes.count / self._size)
+                yield batch
+
+
+class _CountedBytes(io.RawIOBase):
+    """A stream that knows how much of it was read."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        part: bytes = self._source.read(None if size < 0 else size)
+        self.count += len(part)
+        return part
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
+
+INPUTS: dict[str, Callable[[Location], TableInput]] = {
+    ".parquet": ParquetInput,
+    ".csv": CsvInput,
+    ".arrow": ArrowInput,
+    ".feather": ArrowInput,
+}
+"""Endings of tables that can be read and written piece by piece."""
+
+
+# Output --------------------------------------------------------------------------------------------------------------
+
+
+class TableOutput(AbstractContextManager["TableOutput"]):
+    """A table that is written piece by piece, in the format of its ending.
+
+    Parameters
+    ----------
+    path : Path
+        Where; `location` names it in sentences.
+    location : Location
+    schema : pyarrow.Schema
+        Its metadata is kept by Parquet and Arrow.
+    """
+
+    def __init__(self, path: Path, location: Location, schema: Any) -> None:
+        self._location, self._schema = location, schema
+        self._held: list[Any] = []
+        self._rows = 0
+        self._values: dict[str, Any] = {}
+        with self._writing():
+            self._writer = _WRITERS[location.suffix](str(path), schema)
+
+    def write(self, table: Any) -> None:
+        """Append rows.
+
+        Raises
+        ------
+        InputError
+            The format has no such type.
+        TransferError
+            They cannot be written for now.
+        """
+        self._held.append(table)
+        self._rows += table.num_rows
+        if self._rows >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._held:
+            with self._writing():
+                table = pa.concat_tables(self._held).combine_chunks()
+                if self._location.suffix in (".arrow", ".feather"):
+                    table = self._with_growing_dictionaries(table)
+                self._writer.write_table(table)
+            self._held, self._rows = [], 0
+
+    def _with_growing_dictionaries(self, table: Any) -> Any:
+        """Return the table with dictionaries that only grow, as an Arrow file needs them."""
+        for c, field in enumerate(table.schema):
+            if pa.types.is_dictionary(field.type):
+                column = table.column(c).combine_chunks()
+                column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+                known = self._values.get(field.name, column.dictionary.slice(0, 0))
+                new = column.dictionary.filter(pa.compute.invert(pa.compute.is_in(column.dictionary, value_set=known)))
+                known = self._values[field.name] = pa.concat_arrays([known, new.unique()])
+                places = pa.compute.index_in(column.dictionary, value_set=known).cast(field.type.index_type)
+                grown = pa.DictionaryArray.from_arrays(places.take(column.indices), known, ordered=field.type.ordered)
+                table = table.set_column(c, field, grown)
+        return table
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is not None:
+            with suppress(Exception):  # what is written will not be used
+                self._writer.close()
+            return
+        self._flush()
+        with self._writing():
+            self._writer.close()
+
+    def _writing(self) -> AbstractContextManager[None]:
+        return transferring(self._location, "written")
+
+
+def _arrow_writer(path: str, schema: Any) -> Any:
+    return pa.ipc.new_file(path, schema, options=pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True))
+
+
+_WRITERS: dict[str, Callable[[str, Any], Any]] = {
+    ".parquet": pa.parquet.ParquetWriter,
+    ".csv": pa.csv.CSVWriter,
+    ".arrow": _arrow_writer,
+    ".feather": _arrow_writer,
+}

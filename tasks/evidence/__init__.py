@@ -1,0 +1,1 @@
+"""What is shown of a run: MLflow, Prefect, tables, figures, reports."""

@@ -1,0 +1,394 @@
+"""The evidence in MLflow: flat runs that its table and charts can compare, and one sweep run that holds the report."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+from uuid import UUID
+
+import mlflow
+import numpy as np
+import pandas as pd
+import psutil
+from mlflow import MlflowClient
+from mlflow.entities import Dataset as TrackedDataset
+from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_UI_URL
+from prefect.states import Crashed
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig, TrackingConfig, grid_values
+from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.environment import without_passwords
+from learnkernels.tasks.evidence.notes import experiment_note, result_note, run_note, sweep_note
+from learnkernels.tasks.evidence.report import display_table, read_folds, summarise, verdicts
+from learnkernels.tasks.evidence.saved_view import (
+    GRID_SEARCH,
+    GRID_SEARCH_TITLE,
+    HISTORY,
+    LEVEL,
+    MODELS,
+    NEWEST,
+    RUN,
+    learner_colors,
+    run_path,
+    view_path,
+    view_tag,
+)
+from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
+from learnkernels.tasks.measure.moments import planned_trials
+from learnkernels.tasks.operate.servers import running_mlflow
+
+NOTE = "mlflow.note.content"
+PARAM_CHARACTERS = 6_000
+"""MLflow refuses a longer parameter."""
+OWNER = "learnkernels.owner"
+Level = Literal["sweep", "result", "model", "decision"]
+"""What an MLflow run is: a comparison, a learner on a data set in it, a trained model, a challenge of the champion."""
+ABANDONED = "The process of this run ended without a word; start the same command again and it goes on from there."
+UI = "http://127.0.0.1:5000"
+"""Where `learnkernels ui` shows the store of the working folder, unless it is told otherwise."""
+PREFECT_UI = "http://127.0.0.1:4200"
+"""Where `learnkernels ui` shows the flow runs of the working folder, unless it is told otherwise."""
+
+
+class Tracked(Protocol):
+    """What has an experiment: a configuration, or an item of a paper."""
+
+    @property
+    def name(self) -> str:
+        """Of the experiment, where `tracking` names none."""
+
+    @property
+    def tracking(self) -> TrackingConfig:
+        """Where evidence is kept."""
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """The MLflow run of a whole flow: a comparison's sweep, a training, a decision."""
+
+    experiment_id: str
+    run_id: str
+    flow_run_id: str
+
+    @property
+    def url(self) -> str:
+        """Address of its page; for a local store, where `learnkernels ui` shows it."""
+        return f"{mlflow_ui()}/{run_path(self.experiment_id, self.run_id)}"
+
+    @property
+    def chart_url(self) -> str:
+        """Address of the chart of the experiment's newest comparison."""
+        return f"{mlflow_ui()}/{view_path(self.experiment_id)}"
+
+    @property
+    def models_url(self) -> str:
+        """Address of the table of the experiment's models, side by side."""
+        return f"{mlflow_ui()}/{view_path(self.experiment_id, MODELS, charts=False)}"
+
+    @property
+    def flow_run_url(self) -> str:
+        """Address of the flow run in Prefect, its artifacts first."""
+        server = PREFECT_UI_URL.value() or PREFECT_UI
+        pages = "" if "prefect.cloud" in server else "/v2"  # where Prefect's start page leads
+        return f"{server.rstrip('/')}{pages}/runs/flow-run/{self.flow_run_id}?tab=Artifacts"
+
+
+def mlflow_ui() -> str:
+    """Return where the pages of MLflow are; for a local store, where `learnkernels ui` shows it."""
+    uri = mlflow.get_tracking_uri()
+    return without_passwords(uri).rstrip("/") if uri.startswith("http") else running_mlflow() or UI
+
+
+@contextmanager
+def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_id: str) -> Iterator[TrackedRun]:
+    """Hold the MLflow run of a flow open; it ends FINISHED, or FAILED with the reason after an error.
+
+    Runs that a killed process of this machine left open in the experiment are closed first.
+
+    Raises
+    ------
+    InputError
+        The tracking store cannot be reached.
+    """
+    client = MlflowClient()
+    try:
+        experiment_id = _experiment(client, config, run_id if level == "sweep" else None)
+    except mlflow.exceptions.MlflowException as error:
+        raise InputError(
+            f"MLflow store {without_passwords(mlflow.get_tracking_uri())}: cannot be used "
+            f"({without_passwords(str(error).splitlines()[0])[:200]}); check MLFLOW_TRACKING_URI."
+        ) from None
+    _close_abandoned(client, experiment_id)
+    tags = {
+        LEVEL: level,
+        OWNER: f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.0f}",
+        RUN: run_id,
+        "prefect.flow_run_id": flow_run_id,
+        **config.tracking.tags,
+    }
+    run = client.create_run(experiment_id, run_name=name, tags=tags)
+    tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id)
+    try:
+        yield tracked
+    except BaseException as error:
+        failed = isinstance(error, Exception)
+        reason = f"Failed: {error}" if failed else "Stopped by the user."
+        client.set_tag(tracked.run_id, NOTE, f"{reason}\n\n[Prefect]({tracked.flow_run_url})")
+        client.set_terminated(tracked.run_id, "FAILED" if failed else "KILLED")
+        raise
+    client.set_terminated(tracked.run_id, "FINISHED")
+
+
+def _experiment(client: MlflowClient, config: Tracked, comparison: str | None) -> str:
+    """Return the experiment of a configuration, made if missing, with its note and views; one shows the comparison."""
+    name = config.tracking.experiment or config.name
+    found = client.get_experiment_by_name(name)
+    if found is not None and found.lifecycle_stage == "deleted":
+        raise InputError(f"MLflow experiment {name!r} is deleted; restore it, or choose another tracking.experiment.")
+    local = not mlflow.get_tracking_uri().startswith("http")
+    artifacts = (Path.cwd() / "mlartifacts" / name).as_uri() if local else None
+    experiment_id = found.experiment_id if found else client.create_experiment(name, artifact_location=artifacts)
+    tags = dict([view_tag(HISTORY), view_tag(MODELS), (NOTE, experiment_note(experiment_id))])
+    newest, view = view_tag(NEWEST, comparison)
+    if comparison is not None or found is None or newest not in found.tags:
+        tags[newest] = view
+    for key, value in tags.items():
+        client.set_experiment_tag(experiment_id, key, value)
+    return str(experiment_id)
+
+
+def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
+    """Close the open runs, here and in Prefect, whose process no longer lives; only this machine's can be told."""
+    for run in client.search_runs([experiment_id], f"attributes.status = 'RUNNING' and tags.`{LEVEL}` != 'result'"):
+        host, _, process = run.data.tags.get(OWNER, "").partition(":")
+        pid, _, started = process.partition(":")
+        if host == socket.gethostname() and not _alive(int(pid), float(started)):
+            client.set_tag(run.info.run_id, NOTE, ABANDONED)
+            client.set_terminated(run.info.run_id, "KILLED")
+            _crash_flow_run(run.data.tags.get("prefect.flow_run_id", ""))
+
+
+def _crash_flow_run(flow_run_id: str) -> None:
+    """Tell Prefect that the process of a flow run is gone, if this Prefect knows the run and believes it running."""
+    with get_client(sync_client=True) as prefect, suppress(ObjectNotFound, ValueError):
+        run = prefect.read_flow_run(UUID(flow_run_id))
+        if run.state is not None and not run.state.is_final():
+            prefect.set_flow_run_state(run.id, Crashed(message=ABANDONED), force=True)
+
+
+def _alive(pid: int, started: float) -> bool:
+    try:
+        return bool(abs(psutil.Process(pid).create_time() - started) <= 1.0)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@task(task_run_name="track {folds.learner} on {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: DatasetRef, folds: FoldsRef) -> str:
+    """Log one (data set, learner) as one flat MLflow run and return its id."""
+    client = MlflowClient()
+    table = read_folds([folds])
+    summary = summarise(table)
+    row, (shown,) = summary.iloc[0], display_table(summary)
+    aligned = f", alignment {shown['alignment']}" if shown["alignment"] else ""
+    aligned += f", sampling error {shown['sampling error']}" if shown.get("sampling error") else ""
+    what = f"{folds.learner} with {folds.predictor} on {ref.name}: {row.metric} {shown['test error']}{aligned}."
+    run = client.create_run(
+        sweep.experiment_id,
+        run_name=f"{ref.name} {folds.learner}",
+        tags={
+            LEVEL: "result",
+            RUN: run_id,
+            "learnkernels.sweep": sweep.run_id,
+            "prefect.flow_run_id": sweep.flow_run_id,
+            "dataset_digest": ref.digest,
+            "mlflow.runColor": _colors(config)[folds.learner],
+            **({"predictor_reason": row.predictor_reason} if row.predictor_reason else {}),
+            NOTE: result_note(sweep.experiment_id, what, sweep.run_id, f"sweep {run_id}", sweep.flow_run_url),
+            **config.tracking.tags,
+        },
+    )
+    client.log_inputs(run.info.run_id, [_tracked(ref)])
+    client.log_batch(
+        run.info.run_id,
+        metrics=_metrics(row, table, len(planned_trials(config.protocol))),
+        params=[Param(key, str(value)) for key, value in _params(config, ref, row, folds).items()],
+    )
+    client.set_terminated(run.info.run_id)
+    return str(run.info.run_id)
+
+
+def _colors(config: CompareConfig) -> dict[str, str]:
+    """Return the colour of each learner of a comparison, and of the baseline."""
+    baseline = {} if config.baseline is None else {GRID_SEARCH_TITLE: GRID_SEARCH}
+    return learner_colors({of.title: of.name for of in config.learners} | baseline)
+
+
+def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: FoldsRef) -> dict[str, object]:
+    learner = next((learner for learner in config.learners if learner.title == folds.learner), None)
+    protocol = config.protocol
+    drawn: dict[str, object] = {"folds": protocol.folds}
+    if protocol.split is not None:
+        drawn = {f"split.{key}": rows for key, rows in protocol.split if rows is not None}
+    if protocol.choose is not None:
+        drawn |= {f"choose.{key}": value for key, value in protocol.choose}
+    tuned_by: dict[str, object] = {}
+    settings: dict[str, object] = {}
+    if learner is not None:
+        tuned_by = {"tune_by": learner.tune_by} if learner.tune else {}
+        settings = learner.params | {name: f"one of {values}" for name, values in learner.tune.items()}
+    elif config.baseline is not None:
+        settings = {
+            "gamma": f"one of {grid_values(config.baseline.gammas)}{'' if config.baseline.absolute else ' x scale'}"
+        }
+    return {
+        "dataset": ref.name,
+        "task": ref.task,
+        "learner": row.learner,
+        "algorithm": row.algorithm,
+        "predictor": row.predictor,
+        "metric": row.metric,
+        "n_kernels": row.n_kernels,
+        "n_rows": ref.n_rows,
+        "n_features": ref.n_features,
+        "normalise": config.normalise,
+        **drawn,
+        "repeats": protocol.repeats,
+        "seed": protocol.seed,
+        **_sample_params(config, row),
+        **{f"predictor.{key}": value for key, value in predictor_options(config, row.predictor).items()},
+        **tuned_by,
+        **{f"param.{name}": value for name, value in settings.items()},
+    }
+
+
+def _sample_params(config: CompareConfig, row: pd.Series) -> dict[str, object]:
+    """Return what a result says of the sample that base kernels were measured on; nothing where every row counts."""
+    if np.isnan(row.n_sampled):
+        return {}
+    return {
+        "sampled_rows": round(row.n_sampled),
+        "sampled_of": round(row.n_train),
+        "sample": config.moments.sample,
+        "confidence": row.confidence,
+    }
+
+
+def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]:
+    now = int(time.time() * 1000)
+    once = {
+        "test_error": row.error_mean,
+        "test_error_sd": row.error_sd,
+        "relative_error": row.relative_error,
+        "alignment": row.alignment_mean,
+        "alignment_sd": row.alignment_sd,
+        "alignment_error": row.alignment_error,
+        "alignment_bound": row.alignment_bound,
+        "test_alignment": row.test_alignment_mean,
+        "seconds_weights": row.seconds_weights,
+        "seconds_fit": row.seconds_fit,
+        "certificate": row.certificate,
+        "iterations": row.iterations,
+        **{f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:100])},
+        **{f"weight_error/k{k:03d}": error for k, error in enumerate(row.shares_error[:100])},
+    }
+    metrics = [Metric(key, float(f"{value:.7g}"), now, 0) for key, value in once.items()]  # as many digits as a column
+    for fold in table.itertuples():
+        step = int(fold.repeat) * n_trials + int(fold.fold)
+        metrics.append(Metric("fold/test_error", float(fold.error), now, step))
+        metrics.append(Metric("fold/alignment", float(fold.alignment), now, step))
+        metrics.append(Metric("fold/regularisation", float(fold.regularisation), now, step))
+        if fold.objectives is not None:
+            metrics.append(Metric("fold/certificate", float(fold.certificate), now, step))
+            metrics.append(Metric("fold/iterations", float(fold.iterations), now, step))
+    metrics += _found_metrics(table, now)
+    metrics += [Metric("objective", value, now, i) for i, value in enumerate(_longest(table["objectives"]))]
+    return [metric for metric in metrics if np.isfinite(metric.value)]
+
+
+def _found_metrics(table: pd.DataFrame, now: int) -> list[Metric]:
+    """Return sigma and share of the base kernels that the first trial found, one a step, the largest share first."""
+    first = table.iloc[0]
+    if first["parameters"] is None or len(first["parameters"][0]) > 1:
+        return []
+    shares = np.asarray(first["weights"]) / np.sum(first["weights"])
+    metrics = []
+    for step, k in enumerate(np.argsort(-shares)):
+        metrics.append(Metric("found/sigma", float(first["parameters"][k][0]), now, step))
+        metrics.append(Metric("found/share", float(shares[k]), now, step))
+    return metrics
+
+
+def _longest(histories: pd.Series) -> list[float]:
+    """Return the objective after each iteration in the fold that took most of them."""
+    return max((list(map(float, of)) for of in histories if of is not None), key=len, default=[])
+
+
+def _tracked(ref: DatasetRef) -> DatasetInput:
+    dataset = TrackedDataset(
+        name=ref.name,
+        digest=ref.digest,
+        source_type="local",
+        source=json.dumps({"uri": ref.source}),
+        profile=json.dumps({"num_rows": ref.n_rows, "num_features": ref.n_features}),
+    )
+    return DatasetInput(dataset, [InputTag("mlflow.data.context", "cross-validation")])
+
+
+def log_run(
+    run: TrackedRun,
+    metrics: Mapping[str, float] | None = None,
+    params: Mapping[str, object] | None = None,
+    tags: Mapping[str, str] | None = None,
+    refs: Sequence[DatasetRef] = (),
+    *,
+    note: str | None = None,
+    artifacts: Path | None = None,
+) -> None:
+    """Put numbers, parameters, tags, data sets, a note in Markdown and the files of a folder on an open run."""
+    client, now = MlflowClient(), int(time.time() * 1000)
+    links = {"models": view_path(run.experiment_id, MODELS, charts=False), "Prefect": run.flow_run_url}
+    noted = {} if note is None else {NOTE: run_note(note, links)}
+    client.log_batch(
+        run.run_id,
+        metrics=[Metric(key, float(f"{value:.7g}"), now, 0) for key, value in (metrics or {}).items()],
+        params=[Param(key, str(value)) for key, value in (params or {}).items()],
+        tags=[RunTag(key, value) for key, value in {**(tags or {}), **noted}.items()],
+    )
+    if refs:
+        client.log_inputs(run.run_id, [_tracked(ref) for ref in refs])
+    if artifacts is not None:
+        client.log_artifacts(run.run_id, str(artifacts))
+
+
+@task(task_run_name="track sweep {run_id}", cache_policy=NO_CACHE, tags=["learnkernels"])
+def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[DatasetRef]) -> None:
+    """Put the results folder (figure, tables, report, configuration, environment) on the sweep run."""
+    client = MlflowClient()
+    client.log_artifacts(sweep.run_id, results)
+    client.log_inputs(sweep.run_id, [_tracked(ref) for ref in refs])
+    files = [path.name for path in Path(results).iterdir()]
+    summary = pd.read_parquet(Path(results) / "summary.parquet")
+    note = sweep_note(sweep.experiment_id, sweep.run_id, verdicts(summary), files, sweep.flow_run_url)
+    client.log_batch(
+        sweep.run_id,
+        params=[
+            Param("datasets", ", ".join(ref.name for ref in refs)[:PARAM_CHARACTERS]),
+            Param("learners", ", ".join(summary["learner"].unique())[:PARAM_CHARACTERS]),
+        ],
+        tags=[RunTag(NOTE, note), RunTag("learnkernels.results", results)],
+    )
+    get_run_logger().info("sweep %s: %s", run_id, sweep.url)

@@ -1,0 +1,1 @@
+"""Base kernels kept as matrices on disk, in Arrow files."""

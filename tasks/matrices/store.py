@@ -1,0 +1,408 @@
+"""The tile store: base-kernel matrices of one data set on disk, written shard by shard, read without a copy."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import math
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, overload
+
+import numpy as np
+import pyarrow as pa
+from dask.utils import format_bytes
+from distributed import as_completed
+
+from learnkernels.conf.errors import InputError
+from learnkernels.kernels.engine.threads import one_blas_thread
+from learnkernels.kernels.families import KernelFamily, PrecomputedFamily
+from learnkernels.kernels.families.base import Rows
+from learnkernels.tasks.matrices.format import (
+    MANIFEST,
+    Manifest,
+    Shard,
+    StoreSpec,
+    damage,
+    file_sha256,
+    map_shard,
+    read_manifest,
+    shard_name,
+    write_shard,
+)
+from learnkernels.tasks.store import atomic_path
+from learnkernels.tasks.workers.cluster import DaskPool
+
+TILE_BYTES = 4 << 20
+"""Target size of one tile of all kernels, about a core's cache."""
+
+SHARD_BYTES = 64 << 20
+"""Target size of a shard: what a worker holds, and what a killed run loses of each worker's work."""
+
+RESERVE = 1.01
+"""Free space asked for, as a multiple of the values that are still to be written: metadata, and a block a file."""
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """What is there of a store, and what is to be done.
+
+    Attributes
+    ----------
+    folder : Path
+    manifest : Manifest
+        With the shards that are finished and whole.
+    missing : tuple of (int, int)
+        The row ranges to compute.
+    """
+
+    folder: Path
+    manifest: Manifest
+    missing: tuple[Range, ...]
+
+    @property
+    def bytes_needed(self) -> int:
+        """Bytes of the values to write."""
+        return self.manifest.spec.row_bytes * sum(stop - start for start, stop in self.missing)
+
+
+def plan_store(folder: Path, spec: StoreSpec, shard_bytes: int = SHARD_BYTES) -> StorePlan:
+    """Return what is to be done so that a folder holds the matrices of a spec.
+
+    Parameters
+    ----------
+    folder : Path
+        Of this data set alone; it need not exist.
+    spec : StoreSpec
+        What the folder is to hold.
+    shard_bytes : int
+        Target size of a shard. A store that was begun keeps its own cut.
+
+    Returns
+    -------
+    plan : StorePlan
+
+    Raises
+    ------
+    InputError
+        The folder holds matrices of something else, or its manifest is damaged.
+
+    Notes
+    -----
+    Finished shards are read once, for their checksums; damaged ones count as missing.
+    """
+    folder = folder.absolute()
+    if not (folder / MANIFEST).exists():
+        rows = min(max(1, shard_bytes // spec.row_bytes), spec.n_rows)
+        manifest = Manifest(spec, rows)
+        return StorePlan(folder, manifest, tuple(manifest.ranges))
+    manifest = read_manifest(folder)
+    difference = manifest.spec.difference(spec)
+    if difference:
+        raise InputError(
+            f"{folder}: holds matrices {difference}; name another folder with --output, or delete this one."
+        )
+    whole = [shard for shard in manifest.shards if damage(folder, spec, shard, checksum=True) is None]
+    manifest = manifest.with_shards(whole)
+    held = {(shard.start, shard.stop) for shard in whole}
+    return StorePlan(folder, manifest, tuple(rows for rows in manifest.ranges if rows not in held))
+
+
+def require_space(plans: Sequence[StorePlan]) -> None:
+    """Refuse, before any long work, what the disk has no room for.
+
+    Raises
+    ------
+    InputError
+        The values still to be written need more than is free where the first plan's folder lies.
+    """
+    needed = int(RESERVE * sum(plan.bytes_needed for plan in plans))
+    place = next(parent for parent in plans[0].folder.parents if parent.is_dir())
+    free = shutil.disk_usage(place).free
+    if needed > free:
+        raise InputError(
+            f"{place}: the matrices need {format_bytes(needed)} and {format_bytes(free)} are free; name a larger disk "
+            "with --output, halve them with --dtype float32, or leave out kernels or rows."
+        )
+
+
+def write_store(
+    plan: StorePlan, family: KernelFamily, X: Rows, pool: DaskPool, advance: Callable[[float], None]
+) -> Manifest:
+    """Compute and write the missing shards of a store.
+
+    Parameters
+    ----------
+    plan : StorePlan
+        From `plan_store`.
+    family : KernelFamily
+        The p base kernels of the plan's spec.
+    X : ndarray or CSR matrix of shape (n, d)
+        The rows of the data set. Not modified.
+    pool : DaskPool
+        Where the shards are computed. Workers of this machine write them; those of a scheduler elsewhere, whose disk
+        is another, send them here.
+    advance : callable
+        Told the share that each finished shard adds; together one.
+
+    Returns
+    -------
+    manifest : Manifest
+        Complete.
+
+    Raises
+    ------
+    InputError
+        A value is not finite in the store's type, the disk is full, or another run writes to this folder.
+
+    Notes
+    -----
+    O(n^2 (d + p)) time; a worker holds one shard and one tile. The manifest is written after each shard.
+    """
+    require_space([plan])
+    folder, manifest = plan.folder, plan.manifest
+    if not plan.missing:
+        advance(1.0)
+        return manifest
+    with _sole_writer(folder):
+        _remove_leftovers(folder)
+        shards = list(manifest.shards)
+        manifest.write(folder)
+        try:
+            for shard in _finished(plan, family, X, pool):
+                shards.append(shard)
+                manifest = manifest.with_shards(shards)
+                manifest.write(folder)
+                advance(1 / len(plan.missing))
+        except ValueError as error:
+            raise InputError(f"data set {manifest.spec.dataset['name']}: {error}") from None
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise InputError(f"{folder}: the disk is full; free some space and start the same command again.") from None
+    return manifest
+
+
+def _finished(plan: StorePlan, family: KernelFamily, X: Rows, pool: DaskPool) -> Iterator[Shard]:
+    """Yield the missing shards as they are finished and in place."""
+    spec, folder = plan.manifest.spec, plan.folder
+    if pool.in_process:
+        yield from (_make_file((family, X, spec), rows, folder) for rows in plan.missing)
+        return
+    client = pool.client
+    context = client.scatter((family, X, spec), broadcast=True, hash=False)
+    shared_disk = pool.config.scheduler is None
+
+    def submit(rows: Range) -> Any:
+        make = (_make_file, context, rows, folder) if shared_disk else (_make_bytes, context, rows)
+        return client.submit(*make, pure=False)
+
+    # Twice as many in flight as there are threads: none waits, and bytes that come back do not pile up.
+    waiting = iter(plan.missing)
+    in_flight = 2 * sum(client.nthreads().values())
+    running = as_completed([submit(rows) for rows in islice(waiting, in_flight)], loop=client.loop)
+    for future in running:
+        made = future.result()
+        future.release()
+        for rows in islice(waiting, 1):
+            running.add(submit(rows))
+        yield made if shared_disk else _put(folder, made[0], partial(Path.write_bytes, data=made[1]))
+
+
+Context = tuple[KernelFamily, Rows, StoreSpec]
+
+
+def _make_file(context: Context, rows: Range, folder: Path) -> Shard:
+    """Compute a shard and put its file in place."""
+    family, X, spec = context
+    K = _shard_values(family, X, rows, spec.dtype)
+
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
+            write_shard(file, spec, rows[0], K)
+
+    return _put(folder, rows, write)
+
+
+def _make_bytes(context: Context, rows: Range) -> tuple[Range, bytes]:
+    """Compute a shard and return what its file holds."""
+    family, X, spec = context
+    sink = pa.BufferOutputStream()
+    write_shard(sink, spec, rows[0], _shard_values(family, X, rows, spec.dtype))
+    return rows, sink.getvalue().to_pybytes()
+
+
+def _put(folder: Path, rows: Range, write: Callable[[Path], object]) -> Shard:
+    """Let a shard be written beside its place, take its size and checksum, and move it there."""
+    name = shard_name(*rows)
+    with atomic_path(folder / name) as temporary:
+        write(temporary)
+        return Shard(name, *rows, temporary.stat().st_size, file_sha256(temporary))
+
+
+def _shard_values(family: KernelFamily, X: Rows, rows: Range, dtype: str) -> np.ndarray:
+    """Return the p kernels between some rows and all rows, shape (p, stop - start, n), by tiles."""
+    start, stop = rows
+    n, step = X.shape[0], max(32, math.isqrt(TILE_BYTES // (8 * family.n_kernels)))
+    K = np.empty((family.n_kernels, stop - start, n), dtype)
+    # The columns are cut where the rows are, so that a tile on the diagonal is one of a block with itself.
+    parts = ((0, start), rows, (stop, n))
+    spans = [(low, min(low + step, high)) for begin, high in parts for low in range(begin, high, step)]
+    with one_blas_thread(), np.errstate(over="ignore"):
+        for i, i_stop in (span for span in spans if start <= span[0] < stop):
+            A = X[i:i_stop]
+            for j, j_stop in spans:
+                B = A if i == j else X[j:j_stop]
+                K[:, i - start : i_stop - start, j:j_stop] = family.tile(A, B)
+    for name, matrix in zip(family.names, K, strict=True):
+        if not np.isfinite(matrix).all():
+            raise ValueError(
+                f"base kernel {name} has values that {dtype} cannot hold in rows {start} to {stop - 1}; scale the "
+                "features, or change its parameters."
+            )
+    return K
+
+
+@contextmanager
+def _sole_writer(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock, which the system gives back when a process ends, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError(f"{folder}: is not a folder, or lies in none; name another with --output.") from None
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{folder}: another run is writing here; wait for it, or name another folder.") from None
+        yield
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Remove the temporary folders that a killed run left."""
+    for pattern in (".rows-*", f".{MANIFEST}-*"):
+        for left in folder.glob(pattern):
+            shutil.rmtree(left)
+
+
+class TileStore:
+    """The base-kernel matrices of one data set, memory-mapped.
+
+    Attributes
+    ----------
+    path : Path
+        The folder.
+    manifest : Manifest
+    spec : StoreSpec
+    """
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.spec = manifest.spec
+        self._blocks = MappedBlocks(path, manifest)
+
+    def __repr__(self) -> str:
+        return f"TileStore({str(self.path)!r}, {self.spec.kernels!r}, {self.spec.n_rows} rows, {self.spec.dtype})"
+
+    @property
+    def n_shards(self) -> int:
+        """Number of files."""
+        return len(self._blocks)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the files."""
+        return sum(shard.bytes for shard in self.manifest.shards)
+
+    def rows(self, shard: int) -> np.ndarray:
+        """Return the values of one shard, a read-only view of its file, shape (p, rows, n)."""
+        return self._blocks[shard]
+
+    def kernel(self, k: int) -> tuple[np.ndarray, ...]:
+        """Return one matrix by row blocks, read-only views of the files, each of shape (rows, n)."""
+        return tuple(block[k] for block in self._blocks)
+
+    def family(self) -> PrecomputedFamily:
+        """Return the base kernels over row positions; pickled, it is the path of the store and not its values.
+
+        Raises
+        ------
+        InputError
+            A matrix is not symmetric or not finite on a sample of entries.
+        """
+        try:
+            return PrecomputedFamily(self._blocks, self.spec.kernels)
+        except ValueError as error:
+            raise InputError(f"{self.path}: {error}") from None
+
+
+class MappedBlocks(Sequence[np.ndarray]):
+    """The shards of a store as views of shape (p, rows, n), which another process maps anew."""
+
+    def __init__(self, path: Path, manifest: Manifest) -> None:
+        self._path, self._id = path, manifest.spec.id
+        self._views = [map_shard(path / s.file, manifest.spec, s.start, s.stop) for s in manifest.shards]
+
+    def __len__(self) -> int:
+        return len(self._views)
+
+    @overload
+    def __getitem__(self, index: int) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[np.ndarray]: ...
+    def __getitem__(self, index: int | slice) -> np.ndarray | Sequence[np.ndarray]:
+        return self._views[index]
+
+    def __reduce__(self) -> tuple[Callable[[str, str], MappedBlocks], tuple[str, str]]:
+        return _mapped_again, (str(self._path), self._id)
+
+
+def _mapped_again(path: str, store: str) -> MappedBlocks:
+    found = open_store(path)
+    if found.spec.id != store:
+        raise InputError(f"{path}: was replaced by another store while it was in use; start the run again.")
+    return found._blocks
+
+
+def open_store(path: str | Path, verify: Literal["sizes", "checksums"] = "sizes") -> TileStore:
+    """Return a store, memory-mapped: nothing is read but manifest and schemas until values are touched.
+
+    Parameters
+    ----------
+    path : str or Path
+        The folder of one data set.
+    verify : {"sizes", "checksums"}, default "sizes"
+        What is checked of each file beside its schema and the store's id: its size, or all its bytes.
+
+    Returns
+    -------
+    store : TileStore
+
+    Raises
+    ------
+    InputError
+        There is no store, it is not complete, or a shard is missing, damaged or of another store.
+    """
+    folder = Path(path).absolute()
+    manifest = read_manifest(folder)
+    for shard in manifest.shards:
+        wrong = damage(folder, manifest.spec, shard, checksum=verify == "checksums")
+        if wrong:
+            raise InputError(
+                f"{folder / shard.file}: is damaged: {wrong}; the 'learnkernels gram' that made it, started again, "
+                "computes it anew."
+            )
+    if not manifest.complete:
+        raise InputError(
+            f"{folder}: is not complete, {len(manifest.shards)} of {len(manifest.ranges)} shards are there; start the "
+            "'learnkernels gram' that began it again."
+        )
+    return TileStore(folder, manifest)

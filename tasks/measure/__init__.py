@@ -1,0 +1,1 @@
+"""From a data set to errors and alignments, fold by fold."""

@@ -1,0 +1,165 @@
+"""What most would use instead of a learned kernel: scikit-learn's search over one Gaussian kernel, same trials."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from scipy import sparse
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.model_selection import GridSearchCV, PredefinedSplit
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
+
+from learnkernels.conf.schema import BaselineConfig, CompareConfig, grid_values
+from learnkernels.kernels import NUMERICS_VERSION
+from learnkernels.kernels.engine.threads import blas_threads_for
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.protocol import FoldResult, Trial
+from learnkernels.kernels.targets import Target, Task
+from learnkernels.tasks.data.ingest import DatasetRef, load_dataset
+from learnkernels.tasks.evidence.saved_view import GRID_SEARCH, GRID_SEARCH_TITLE
+from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, write_fold_table
+from learnkernels.tasks.measure.moments import Advance, MomentsRef, load_folds, planned_trials
+from learnkernels.tasks.measure.trials import trial_columns
+from learnkernels.tasks.store import digest, store_path
+from learnkernels.tasks.workers.cluster import DaskPool
+
+
+@dataclass(frozen=True)
+class SearchJob:
+    """What one trial of the search needs, small enough to travel.
+
+    Attributes
+    ----------
+    ref : DatasetRef
+    moments : MomentsRef
+        Of the trial's repeat; it holds the fold of each row.
+    trial : Trial
+    baseline : BaselineConfig
+    """
+
+    ref: DatasetRef
+    moments: MomentsRef
+    trial: Trial
+    baseline: BaselineConfig
+
+
+@task(task_run_name="grid search on {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+def evaluate_baseline(
+    ref: DatasetRef, moments: Sequence[MomentsRef], config: CompareConfig, pool: DaskPool, advance: Advance
+) -> FoldsRef:
+    """Search bandwidth and regularisation of one Gaussian kernel in every trial, unless the store has the result."""
+    assert config.baseline is not None
+    predictor = "svm" if ref.task == "classification" else "krr"
+    key = digest(
+        NUMERICS_VERSION, GRID_SEARCH, ref.name, ref.digest, [m.key for m in moments], config.baseline.model_dump_json()
+    )
+    path = store_path("folds", key, ".parquet")
+    result = FoldsRef(ref.name, GRID_SEARCH_TITLE, GRID_SEARCH, predictor, str(path))
+    if path.exists():
+        get_run_logger().info("%s, %s: fold results %s are in the store", ref.name, GRID_SEARCH_TITLE, key)
+        advance(1.0)
+        return result
+    jobs = [SearchJob(ref, of, trial, config.baseline) for of in moments for trial in planned_trials(config.protocol)]
+    write_fold_table(path, run_jobs(search, jobs, ref, config, pool, advance))
+    return result
+
+
+def search(job: SearchJob) -> dict[str, Any]:
+    """Return the row of the fold table of one trial.
+
+    The rows that choose and the rows that train are those of every learner: with a validation fold the best setting is
+    fitted on the training folds alone, without one on all the folds that validated each other.
+    """
+    started = time.perf_counter()
+    dataset, folds = load_dataset(job.ref), load_folds(job.moments)
+    trial, target = job.trial, dataset.target
+    training = np.flatnonzero(np.isin(folds, trial.training))
+    if trial.validation is None:
+        rows, parts = training, folds[training]
+    else:
+        rows = np.flatnonzero(np.isin(folds, (*trial.training, trial.validation)))
+        parts = np.where(folds[rows] == trial.validation, 0, -1)
+    gammas = _gammas(job.baseline, dataset.X[training])
+    grid = grid_values(job.baseline.grid)
+    estimator, names, values = _machine(target, grid)
+    with blas_threads_for(len(rows)):
+        found = GridSearchCV(
+            estimator,
+            {names[0]: gammas, names[1]: values},
+            scoring="accuracy" if target.task == "classification" else "neg_root_mean_squared_error",
+            cv=PredefinedSplit(parts),
+            refit=False,
+        ).fit(dataset.X[rows], target.values[rows])
+        errors = _errors(found.cv_results_, names, gammas, values, target.task)
+        # Ties go to the smallest C and then the smallest gamma, as for the learners.
+        position, candidate = divmod(int(errors.T.argmin()), len(gammas))
+        best = estimator.set_params(**{names[0]: gammas[candidate], names[1]: values[position]})
+        test = np.flatnonzero(folds == trial.test)
+        predicted = best.fit(dataset.X[training], target.values[training]).predict(dataset.X[test])
+    held_out = target.take(test)
+    result = FoldResult(
+        error=held_out.error(predicted),
+        trivial_error=held_out.trivial_error(target.take(training)),
+        candidate=candidate,
+        position=position,
+        validation_errors=errors[candidate],
+        candidate_errors=errors,
+        regularisation=grid[position],
+        edge=False,
+        n_train=len(training),
+        n_test=len(test),
+    )
+    return {
+        **trial_columns(job.ref, dataset, job.moments, trial, result),
+        "learner": GRID_SEARCH_TITLE,
+        "algorithm": GRID_SEARCH,
+        "predictor": "svm" if target.task == "classification" else "krr",
+        "params": json.dumps({"gamma": gammas[candidate]}),
+        "alignment": None,
+        "test_alignment": None,
+        "seconds_weights": 0.0,
+        "seconds_fit": time.perf_counter() - started,
+        "n_kernels": 1,
+        "weights": [1.0],
+        "kernels": [f"gaussian gamma={gammas[candidate]:.4g}"],
+        "parameters": [[gammas[candidate] ** -0.5]],
+    }
+
+
+def _machine(target: Target, grid: Sequence[float]) -> tuple[Any, tuple[str, str], list[float]]:
+    """Return the estimator, the names of bandwidth and regularisation, and the values of the latter."""
+    if target.task == "classification":
+        return SVC(kernel="rbf"), ("gamma", "C"), list(grid)
+    # KernelRidge has no intercept: the target is centered for it.
+    ridge = TransformedTargetRegressor(KernelRidge(kernel="rbf"), transformer=StandardScaler(with_std=False))
+    return ridge, ("regressor__gamma", "regressor__alpha"), [1 / Lambda for Lambda in grid]
+
+
+def _gammas(baseline: BaselineConfig, X: Rows) -> list[float]:
+    """Return the bandwidths to try on training rows, shape (m, d)."""
+    gammas = grid_values(baseline.gammas)
+    if baseline.absolute:
+        return gammas
+    mean = X.mean()
+    variance = (X.multiply(X) if sparse.issparse(X) else X * X).mean() - mean * mean
+    scale = 1 / (X.shape[1] * float(variance)) if variance > 0 else 1.0
+    return [gamma * scale for gamma in gammas]
+
+
+def _errors(
+    results: dict[str, Any], names: tuple[str, str], gammas: Sequence[float], values: Sequence[float], task_: Task
+) -> np.ndarray:
+    """Return the mean validation errors of a search, shape (n_gammas, n_values)."""
+    errors = np.empty((len(gammas), len(values)))
+    for of, score in zip(results["params"], results["mean_test_score"], strict=True):
+        errors[gammas.index(of[names[0]]), values.index(of[names[1]])] = (1 if task_ == "classification" else 0) - score
+    return errors

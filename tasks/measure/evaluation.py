@@ -1,0 +1,362 @@
+"""One learner on one data set: weights, predictor and test error in every trial."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+from dask.utils import parse_bytes
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import (
+    PREDICTOR_OPTIONS,
+    CompareConfig,
+    DirichletConfig,
+    FamilyConfig,
+    FeatureConfig,
+    GaussianConfig,
+    LaplacianConfig,
+    LearnerConfig,
+    PolynomialConfig,
+    ProtocolConfig,
+    grid_values,
+)
+from learnkernels.kernels import NUMERICS_VERSION
+from learnkernels.kernels.engine.workers import Threads, Workers
+from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.predictors import PREDICTORS, resolve_predictor
+from learnkernels.kernels.predictors.choice import PredictorChoice, choose_predictor
+from learnkernels.tasks.data.ingest import DatasetRef, stored_bytes
+from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_trials
+from learnkernels.tasks.measure.trials import TrialJob, run_trial
+from learnkernels.tasks.store import atomic_path, digest, store_path
+from learnkernels.tasks.workers.cluster import DaskPool, run_all
+
+PARALLEL_ROWS = 4096
+"""Training rows up to which trials run side by side; larger factorisations use all cores of one process."""
+
+SIGNED = ("alignf-linear",)
+"""Learners whose weights may be negative."""
+
+STEPS_SECONDS = 10.0
+"""Least time between two lines of the log about one iteration."""
+
+COLUMNS = pa.schema(
+    [
+        ("dataset", pa.string()),
+        ("task", pa.string()),
+        ("learner", pa.string()),
+        ("predictor", pa.string()),
+        ("repeat", pa.int32()),
+        ("fold", pa.int32()),
+        ("alignment", pa.float64()),
+        ("error", pa.float64()),
+        ("metric", pa.string()),
+        ("seconds_weights", pa.float64()),
+        ("seconds_fit", pa.float64()),
+        ("n_train", pa.int32()),
+        ("n_test", pa.int32()),
+        ("n_rows", pa.int32()),
+        ("n_kernels", pa.int32()),
+        ("weights", pa.list_(pa.float64())),
+        ("trivial_error", pa.float64()),
+        ("validation_error", pa.float64()),
+        ("candidate_errors", pa.list_(pa.list_(pa.float64()))),
+        ("regularisation", pa.float64()),
+        ("grid_edge", pa.bool_()),
+        ("kernels", pa.list_(pa.string())),
+        ("algorithm", pa.string()),
+        ("params", pa.string()),
+        ("certificate", pa.float64()),
+        ("certificate_measure", pa.string()),
+        ("certificate_tolerance", pa.float64()),
+        ("iterations", pa.int32()),
+        ("objectives", pa.list_(pa.float64())),
+        ("parameters", pa.list_(pa.list_(pa.float64()))),
+        ("test_alignment", pa.float64()),
+        ("n_sampled", pa.int32()),
+        ("confidence", pa.float64()),
+        ("alignment_error", pa.float64()),
+        ("weights_error", pa.list_(pa.float64())),
+        ("alignment_bound", pa.float64()),
+        ("predictor_reason", pa.string()),
+        ("notes", pa.list_(pa.string())),
+    ]
+)
+"""One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
+
+`n_rows` are those of the data set; `weights` are mu for the base kernels as normalised; `learner` is the name in
+reports and `algorithm` that of the table; `params` is JSON. `alignment` is that of the learned kernel on the training
+rows, `test_alignment` on the test rows, at most a thousand of them. `candidate_errors` are validation errors, a row a
+combination of `tune`, along the grid. `parameters` holds the sigma of each base kernel that a continuous learner found.
+`certificate` is the relative residual of the measure beside it, null where nothing is iterated; for a learner that is
+solved for each Lambda all belong to the chosen one. Where base kernels were measured on a sample, `n_sampled` are its
+rows among those that train, `alignment_error` and `weights_error` half widths of intervals at `confidence`, and
+`alignment_bound` what Theorem 12 of JMLR 2012 gives in place of the former; all null where every row counts.
+`predictor_reason` says why ``auto`` took that predictor, and `notes` what the predictor has to say of its solution.
+"""
+
+LATER = ("n_sampled", "confidence", "alignment_error", "weights_error", "alignment_bound", "predictor_reason", "notes")
+"""Columns that tables in the store may lack: they are null there, and no part of the store's keys."""
+
+
+@dataclass(frozen=True)
+class FoldsRef:
+    """Where the fold results of one (data set, learner) lie."""
+
+    dataset: str
+    learner: str
+    algorithm: str
+    predictor: str
+    path: str
+
+
+def require_params(learner: LearnerConfig) -> None:
+    """Raise InputError if a learner does not take a parameter, or one of that type, or cannot be tuned as asked."""
+    if learner.tune_by == "alignment" and LEARNERS[learner.name].needs == "rows":
+        raise InputError(
+            f"learners: {learner.title} learns no kernel that 'tune_by: alignment' could compare; set 'tune_by: error'."
+        )
+    taken = LEARNERS[learner.name].params
+    for name, values in [*((name, [value]) for name, value in learner.params.items()), *learner.tune.items()]:
+        if name not in taken:
+            valid = f"it takes {', '.join(taken)}" if taken else "it takes none"
+            raise InputError(f"learners: {learner.title} has no parameter {name!r}; {valid}.")
+        kinds, expected = _KINDS[type(taken[name])]
+        for value in values:
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                raise InputError(f"learners: {learner.title}: {name} must be {expected}, got {value!r}.")
+
+
+_KINDS: dict[type, tuple[tuple[type, ...], str]] = {
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    bool: ((bool,), "true or false"),
+    str: ((str,), "text"),
+}
+"""Types that a parameter may have for that of its default, and what a user calls them."""
+
+
+def predictor_for(
+    config: CompareConfig, learner: LearnerConfig, ref: DatasetRef, n_rows: int | None = None
+) -> PredictorChoice:
+    """Return the predictor of a learner on a data set, and why it is that one where the configuration names none.
+
+    Parameters
+    ----------
+    config : CompareConfig
+        With the predictor that is asked for.
+    learner : LearnerConfig
+        Whose own predictor goes before the task's.
+    ref : DatasetRef
+        The data set.
+    n_rows : int, optional
+        Training rows; those of a trial by default.
+
+    Raises
+    ------
+    InputError
+        The learner, the configured predictor or its loss does not serve the data set's task, or the learner takes no
+        sample.
+    """
+    row = LEARNERS[learner.name]
+    if ref.task not in row.tasks:
+        raise InputError(
+            f"data set {ref.name}: learner {learner.title} serves {' and '.join(row.tasks)}, and this is a {ref.task}; "
+            "leave it out, or set the data set's task."
+        )
+    if row.needs == "rows":
+        if config.moments.sample != "none":
+            raise InputError(
+                f"learners: {learner.title} learns from all rows and not from a sample; leave it out, or set "
+                "'moments.sample: none'."
+            )
+        # It learns hypotheses and brings its own predictor, whatever the configuration names.
+        return PredictorChoice(resolve_predictor("auto", ref.task, row.predictor), "")
+    stage, outputs = config.second_stage, len(ref.classes) if len(ref.classes) > 2 else 1
+    try:
+        choice = choose_predictor(
+            stage.name,
+            ref.task,
+            row.predictor,
+            n_rows=n_rows or training_rows(config.protocol, ref.n_rows),
+            n_kernels=_n_kernels(config.kernels, ref.n_features),
+            n_features=ref.n_features,
+            n_columns=outputs * (len(grid_values(config.protocol.grid)) if n_rows is None else 1),
+            memory=predictor_memory(stage.memory),
+            power=any(setting.get("degree", row.params.get("degree", 1)) != 1 for setting in learner.settings()),
+            indefinite=learner.name in SIGNED,
+        )
+    except ValueError as error:
+        raise InputError(f"data set {ref.name}: {error}") from None
+    if choice.name == "nystrom" and ref.task == "regression" and stage.loss not in (None, "squared"):
+        raise InputError(
+            f"data set {ref.name}: predictor.loss {stage.loss} is for classification, and this is a regression; leave "
+            "it out."
+        )
+    return choice
+
+
+def predictor_options(config: CompareConfig, predictor: str) -> dict[str, Any]:
+    """Return the options that the configuration has for a predictor, with the budget and the seed it needs."""
+    stage = config.second_stage
+    options = {key: value for key, value in stage.options().items() if predictor in PREDICTOR_OPTIONS[key]}
+    if "landmarks" in options:
+        options.pop("memory", None)
+    elif predictor == "nystrom":
+        options["memory"] = predictor_memory(stage.memory)
+    return options | ({"seed": config.protocol.seed} if PREDICTORS[predictor].by_rows else {})
+
+
+def _n_kernels(configs: Sequence[FamilyConfig], n_features: int) -> int:
+    """Return the number of base kernels; one for matrices on disk, which are looked up."""
+    n = 0
+    for config in configs:
+        if isinstance(config, GaussianConfig | LaplacianConfig):
+            n += len(config.bandwidths())
+        elif isinstance(config, PolynomialConfig):
+            n += len(config.degrees)
+        elif isinstance(config, DirichletConfig):
+            n += len(grid_values(config.frequencies))
+        elif isinstance(config, FeatureConfig):
+            n += n_features if config.columns is None else len(config.columns)
+        else:
+            n += 1
+    return n
+
+
+@cache
+def predictor_memory(setting: str | None) -> int:
+    """Return how many bytes a predictor may take: as set, or half of what is free, asked once a process.
+
+    Half of what is free is rounded down to a power of two, so that the same command mostly finds the same, and with it
+    results in the store.
+    """
+    if setting is None:
+        return 1 << int(psutil.virtual_memory().available // 2).bit_length() - 1
+    return int(parse_bytes(setting))
+
+
+def training_rows(protocol: ProtocolConfig, n_rows: int) -> int:
+    """Return how many rows train in a trial."""
+    if protocol.split is not None:
+        return protocol.split.train
+    assert protocol.folds is not None  # the schema has one of both
+    return n_rows * (protocol.folds - 2) // protocol.folds
+
+
+@task(task_run_name="evaluate {learner.title} on {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+def evaluate_learner(
+    ref: DatasetRef,
+    moments: Sequence[MomentsRef],
+    learner: LearnerConfig,
+    config: CompareConfig,
+    pool: DaskPool,
+    advance: Advance,
+) -> FoldsRef:
+    """Learn weights and measure the test error in every trial, unless the store has the result.
+
+    Trials run side by side on the workers of this machine, where they are small enough to leave each one core. Larger
+    ones run here one after the other, and those of predictors that go over the rows again and again have the workers do
+    the passes.
+    """
+    choice, protocol = predictor_for(config, learner, ref), config.protocol
+    predictor, options = choice.name, predictor_options(config, choice.name)
+    grid = grid_values(protocol.grid)
+    once = [protocol.choose.once] if protocol.choose is not None else []
+    key = digest(
+        NUMERICS_VERSION, [name for name in COLUMNS.names if name not in LATER], ref.name, [m.key for m in moments],
+        learner.model_dump_json(), config.normalise, predictor, grid, *once, *([options] if options else []),
+    )  # fmt: skip
+    path = store_path("folds", key, ".parquet")
+    result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
+    log = get_run_logger()
+    if choice.reason:
+        log.info("%s, %s: %s", ref.name, learner.title, choice.reason)
+    if path.exists():
+        log.info("%s, %s: fold results %s are in the store", ref.name, learner.title, key)
+        advance(1.0)
+        return result
+    jobs = [
+        TrialJob(ref, of, trial, config.kernels, learner, config.normalise, predictor, tuple(grid), options=options)
+        for of in moments
+        for trial in planned_trials(protocol)
+    ]
+    run, n_train = run_trial, training_rows(protocol, ref.n_rows)
+    if PREDICTORS[predictor].by_rows:
+        tell = _Steps(f"{ref.name}, {learner.title}", log.info) if n_train > PARALLEL_ROWS else None
+        run = partial(run_trial, workers=_workers_for(n_train, pool), progress=tell)
+    rows = []
+    if any(once):
+        rows = run_jobs(run, jobs[:1], ref, config, pool, lambda share: advance(share / len(jobs)))
+        chosen = tuple(tuple(errors) for errors in rows[0]["candidate_errors"])
+        jobs = [replace(job, chosen=chosen) for job in jobs]
+    left = len(jobs) - len(rows)
+    rows += run_jobs(run, jobs[len(rows) :], ref, config, pool, lambda share: advance(share * left / len(jobs)))
+    write_fold_table(path, [row | {"predictor_reason": choice.reason or None} for row in rows])
+    for note in dict.fromkeys(note for row in rows for note in row["notes"] or ()):
+        log.info("%s, %s: %s", ref.name, learner.title, note)
+    edges = sum(row["grid_edge"] for row in rows)
+    log.info("%s, %s: %s %.4f", ref.name, learner.title, rows[0]["metric"], np.mean([row["error"] for row in rows]))
+    if edges:
+        log.warning(
+            "%s, %s: the best Lambda lies on the edge of the grid in %d of %d %s; widen protocol.grid",
+            ref.name, learner.title, edges, len(rows), "folds" if protocol.split is None else "repeats",
+        )  # fmt: skip
+    return result
+
+
+def _workers_for(n_train: int, pool: DaskPool) -> Workers | None:
+    """Return who does passes over that many training rows; None for the threads of where the predictor is fitted."""
+    if n_train <= PARALLEL_ROWS:
+        return Threads(1) if pool.local else None
+    return pool.workers
+
+
+@dataclass
+class _Steps:
+    """Says how far iterations are, every ten seconds."""
+
+    name: str
+    say: Callable[..., None]
+    said: float = field(default_factory=time.monotonic)
+
+    def __call__(self, steps: int, residual: float) -> None:
+        if time.monotonic() - self.said > STEPS_SECONDS:
+            self.said = time.monotonic()
+            self.say("%s: conjugate gradients, step %d, relative residual %.1e", self.name, steps, residual)
+
+
+Job = TypeVar("Job")
+
+
+def run_jobs(
+    run: Callable[[Job], dict[str, Any]],
+    jobs: Sequence[Job],
+    ref: DatasetRef,
+    config: CompareConfig,
+    pool: DaskPool,
+    advance: Advance,
+) -> list[dict[str, Any]]:
+    """Return the rows of some trials of a data set, in their order; `advance` adds up to one.
+
+    Small trials run side by side on the workers, if each of these has room for the rows that it validates and tests on.
+    """
+    small = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ROWS
+    return run_all(run, jobs, advance, pool if small and pool.has_room_for(stored_bytes(ref)) else None)
+
+
+def write_fold_table(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows of the fold table, whole or not at all."""
+    with atomic_path(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), temporary)

@@ -1,0 +1,116 @@
+"""From configured families to families of base kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import sparse
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import (
+    CosineConfig,
+    DirichletConfig,
+    FamilyConfig,
+    FeatureConfig,
+    GaussianConfig,
+    LaplacianConfig,
+    PolynomialConfig,
+    PrecomputedConfig,
+    grid_values,
+)
+from learnkernels.kernels.families import (
+    CosineFamily,
+    DirichletFamily,
+    FamilyUnion,
+    FeatureFamily,
+    GaussianFamily,
+    KernelFamily,
+    LaplacianFamily,
+    LinearFamily,
+    PolynomialFamily,
+)
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.families.cosine import require_directions
+from learnkernels.tasks.matrices.store import open_store
+
+MOST_FEATURES_BY_TILES = 1000
+"""Rank-one kernels beside other families, whose statistics come from tiles and hold a matrix a pair of folds."""
+
+
+def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where: str = "kernels") -> KernelFamily:
+    """Return the base kernels of a configuration over named features.
+
+    Raises
+    ------
+    InputError
+        A family names a column that is not a feature, or too many features are kernels beside other families.
+    """
+    position = {name: c for c, name in enumerate(features)}
+    for config in configs:
+        unknown = [name for name in config.columns or () if name not in position]
+        if unknown or config.columns == ():
+            raise InputError(
+                f"{where}: 'columns' of family {config.family} must be some of the features, got "
+                f"{', '.join(map(repr, unknown)) or 'none'}; the features are {_shown(features, 12)}."
+            )
+    if len(configs) == 1 and isinstance(configs[0], FeatureConfig):
+        seen = features if configs[0].columns is None else configs[0].columns
+        return FeatureFamily(seen, [position[name] for name in seen])
+    families = [_build(config, features, where) for config in configs]
+    if len(configs) == 1 and configs[0].columns is None:
+        return families[0]
+    columns = [None if config.columns is None else [position[name] for name in config.columns] for config in configs]
+    views = [
+        None if config.columns is None or isinstance(config, FeatureConfig) else _shown(config.columns, 4)
+        for config in configs
+    ]
+    return FamilyUnion(families, columns, views)
+
+
+def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence[str], where: str) -> None:
+    """Raise InputError if a family sees only features that never vary, or a cosine kernel a row of zeros."""
+    extremes = [X.max(axis=0), X.min(axis=0)]
+    high, low = (e.todense() if sparse.issparse(e) else e for e in extremes)
+    varies = np.asarray(high != low).ravel()
+    for config in configs:
+        seen = list(features) if config.columns is None else list(config.columns)
+        if not any(varies[list(features).index(name)] for name in seen):
+            raise InputError(
+                f"{where}: family {config.family} sees only constant features ({_shown(seen, 5)}), so its kernels are "
+                "constant; give it features that vary."
+            )
+        if isinstance(config, CosineConfig):
+            try:
+                require_directions(CosineFamily(), X[:, [list(features).index(name) for name in seen]])
+            except ValueError as error:
+                raise InputError(f"{where}: {error}") from None
+
+
+def _shown(names: Sequence[str], most: int) -> str:
+    more = f", ... ({len(names)})" if len(names) > most else ""
+    return ", ".join(list(names)[:most]) + more
+
+
+def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelFamily:
+    if isinstance(config, GaussianConfig):
+        return GaussianFamily(config.bandwidths())
+    if isinstance(config, LaplacianConfig):
+        return LaplacianFamily(config.bandwidths())
+    if isinstance(config, CosineConfig):
+        return CosineFamily()
+    if isinstance(config, DirichletConfig):
+        return DirichletFamily(grid_values(config.frequencies), config.degree)
+    if isinstance(config, FeatureConfig):
+        seen = features if config.columns is None else config.columns
+        if len(seen) > MOST_FEATURES_BY_TILES:
+            raise InputError(
+                f"{where}: family feature beside other families takes at most {MOST_FEATURES_BY_TILES} columns, got "
+                f"{len(seen)}; name fewer 'columns', or compare it in a run of its own, where any number works."
+            )
+        return FeatureFamily(seen)
+    if isinstance(config, PolynomialConfig):
+        return PolynomialFamily(config.degrees, config.gamma, config.coef0)
+    if isinstance(config, PrecomputedConfig):
+        return open_store(config.path).family()
+    return LinearFamily()

@@ -1,0 +1,317 @@
+"""The first stage's one pass over the data: moments of the base kernels for every union of folds, on Dask."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from scipy import sparse
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig, FamilyConfig, FeatureConfig, ProtocolConfig
+from learnkernels.kernels import NUMERICS_VERSION
+from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks
+from learnkernels.kernels.engine.tiles import compile_tiles
+from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.moments.features import FeatureMoments
+from learnkernels.kernels.moments.gram import GramMoments, gram_moments
+from learnkernels.kernels.moments.normalisation import require_informative
+from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.moments.sampled import SampledMoments, sample_moments
+from learnkernels.kernels.protocol import (
+    Trial,
+    assign_folds,
+    assign_nested_split,
+    assign_split,
+    inner_trials,
+    nested_split_trial,
+    split_trial,
+    trials,
+)
+from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.measure.families import build_family, require_varying
+from learnkernels.tasks.store import atomic_path, digest, store_path
+from learnkernels.tasks.workers.cluster import DaskPool, DaskWorkers
+from learnkernels.tasks.workers.row_files import super_tile_part
+
+PRECISIONS: dict[str, type[np.float64] | type[np.float32]] = {"float64": np.float64, "float32": np.float32}
+
+Advance = Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class MomentsRef:
+    """Where the moments of one data set, one set of base kernels and one drawing of the folds lie."""
+
+    key: str
+    path: str
+    repeat: int
+
+
+def fold_seed(seed: int, repeat: int) -> int:
+    """Return the seed of the folds of one repeat, spawned from the run's root seed."""
+    return int(np.random.SeedSequence([seed, repeat]).generate_state(1)[0])
+
+
+def draw_folds(dataset: Dataset, protocol: ProtocolConfig, seed: int) -> np.ndarray:
+    """Return the fold of each row, or of a split what each row is drawn for; -1 for rows that are not used.
+
+    Where the data set says which rows test, these do, and the others of a split are drawn among the rest.
+
+    Raises
+    ------
+    ValueError
+        The data set does not allow these folds or this split.
+    """
+    target, held_out = dataset.target, dataset.held_out
+    if protocol.split is not None:
+        split = protocol.split
+        if split.validation is None:
+            assert protocol.choose is not None  # the schema has one of both
+            return assign_nested_split(target, split.train, split.test, protocol.choose.folds, seed, held_out)
+        return assign_split(target, split.train, split.validation, split.test, seed, held_out)
+    return assign_folds(target, _n_folds(protocol), seed)
+
+
+def planned_trials(protocol: ProtocolConfig) -> list[Trial]:
+    """Return the trials of each repeat."""
+    if protocol.choose is not None:
+        return [nested_split_trial(protocol.choose.folds)]
+    return [split_trial()] if protocol.split is not None else trials(_n_folds(protocol))
+
+
+def _n_folds(protocol: ProtocolConfig) -> int:
+    assert protocol.folds is not None  # the schema has one of both
+    return protocol.folds
+
+
+def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol: ProtocolConfig) -> None:
+    """Refuse, before any long work, base kernels, folds or a split that a data set does not allow.
+
+    Raises
+    ------
+    InputError
+        A family names an unknown column or sees only constant features, or the folds or the split cannot be drawn.
+    """
+    where = f"data set {ref.name}"
+    dataset = load_dataset(ref)
+    build_family(kernels, dataset.features, where)
+    require_varying(kernels, dataset.X, dataset.features, where)
+    try:
+        draw_folds(dataset, protocol, protocol.seed)
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+@task(task_run_name="moments {ref.name} repeat {repeat}", cache_policy=NO_CACHE, tags=["learnkernels"])
+def compute_moments(
+    ref: DatasetRef,
+    config: CompareConfig,
+    repeat: int,
+    pool: DaskPool,
+    advance: Advance,
+) -> MomentsRef:
+    """Compute the moments of a data set, unless the store has them, and return a reference.
+
+    Where the configuration asks for a sample, they are estimates from one, for the training sets of all trials and, of
+    folds, for all of these together; rank-one kernels are measured on all rows all the same.
+
+    Raises
+    ------
+    InputError
+        A base kernel is constant on some training folds, a sample is too small, or no scheduler answers.
+    """
+    log, protocol = get_run_logger(), config.protocol
+    described = [family.model_dump(mode="json") for family in config.kernels]
+    drawn = protocol.folds if protocol.split is None else protocol.split.model_dump(mode="json")
+    nested = [] if protocol.choose is None else [protocol.choose.folds]
+    key = digest(
+        NUMERICS_VERSION, ref.digest, described, config.precision, drawn, protocol.seed, repeat, _uncentered(config),
+        *nested, *_sample_settings(config),
+    )  # fmt: skip
+    path = store_path("moments", key, ".npz")
+    if path.exists():
+        log.info("%s: moments %s are in the store", ref.name, key)
+        advance(1.0)
+        return MomentsRef(key, str(path), repeat)
+    dataset = load_dataset(ref)
+    family = build_family(config.kernels, dataset.features)
+    folds = draw_folds(dataset, protocol, fold_seed(protocol.seed, repeat))
+    started = time.perf_counter()
+    X, Y, groups, training = dataset.X, dataset.target.Y, folds, None
+    if protocol.split is not None:
+        # Of the one trial, nothing but the training rows is ever asked for.
+        training = np.flatnonzero(np.isin(folds, planned_trials(protocol)[0].training))
+        X, Y, groups = X[training], Y[training], folds[training]
+    if config.moments.sample != "none" and not sampled(config):
+        log.info("%s: moments over all rows, as those of rank-one kernels cost less than a sample", ref.name)
+    try:
+        seed = fold_seed(protocol.seed, repeat)
+        moments = measure_moments(
+            family, X, Y, groups, config, seed, pool, advance, lambda said: log.info("%s: %s", ref.name, said)
+        )
+        for union in _training_unions(protocol):
+            require_informative(moments.restrict(union))
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"data set {ref.name}: {error}") from None
+    if training is not None:
+        moments = replace(moments, rows=training[moments.rows])
+    log.info(
+        "%s: moments of %d kernels over %d rows in %.2f s",
+        ref.name, family.n_kernels, moments.n_rows, time.perf_counter() - started,
+    )  # fmt: skip
+    save_moments(MomentsRef(key, str(path), repeat), moments, folds)
+    return MomentsRef(key, str(path), repeat)
+
+
+def sampled(config: CompareConfig) -> bool:
+    """Return whether moments come from a sample; those of rank-one kernels alone never do."""
+    alone = len(config.kernels) == 1 and isinstance(config.kernels[0], FeatureConfig)
+    return config.moments.sample != "none" and not alone
+
+
+def _uncentered(config: CompareConfig) -> bool:
+    """Return whether some learner needs moments that are not centered."""
+    return any(LEARNERS[learner.name].needs == "uncentered moments" for learner in config.learners)
+
+
+def _sample_settings(config: CompareConfig) -> list[Any]:
+    """Return what of a configuration the sample depends on; nothing where there is none."""
+    if not sampled(config):
+        return []
+    settings: list[Any] = [config.moments.model_dump(mode="json")]
+    return settings if config.moments.sample != "auto" else [*settings, config.normalise, _first_settings(config)]
+
+
+def _first_settings(config: CompareConfig) -> list[tuple[str, dict[str, Any]]]:
+    """Return each learner with the first combination of what it tunes, by whose alignment a sample is judged."""
+    return [(learner.name, learner.settings()[0]) for learner in config.learners]
+
+
+def _training_unions(protocol: ProtocolConfig) -> list[tuple[int, ...]]:
+    """Return the fold groups that train together in some trial, inner ones included."""
+    unions = []
+    for trial in planned_trials(protocol):
+        every = [trial] if trial.validation is not None else [trial, *inner_trials(trial)]
+        unions += [of.training for of in every]
+    return unions
+
+
+def measure_moments(
+    family: KernelFamily,
+    X: Rows,
+    Y: np.ndarray,
+    groups: np.ndarray | None,
+    config: CompareConfig,
+    seed: int,
+    pool: DaskPool,
+    advance: Advance,
+    tell: Callable[[str], object],
+) -> GramMoments | FeatureMoments | SampledMoments:
+    """Return the moments of some rows, of all of them or of a sample, as the configuration says.
+
+    Parameters
+    ----------
+    family, X, Y, groups
+        As `gram_moments` takes them; without groups the rows are asked for all together.
+    config : CompareConfig
+        With learners, of which some need moments that are not centered.
+    seed : int
+        Of the sample.
+    pool : DaskPool
+        Who does the pass.
+    advance : callable
+        Is given shares of the pass that add up to one.
+    tell : callable
+        Is given a sentence for each round of a sample that grows.
+
+    Raises
+    ------
+    ValueError
+        As `gram_moments` and `sample_moments`.
+    """
+    size = config.moments.sample
+    options: dict[str, Any] = {"dtype": PRECISIONS[config.precision], "keep_origin": _uncentered(config)}
+    if size == "none" or not sampled(config):
+        mapper = dask_mapper(pool, advance)
+        moments = gram_moments(family, X, Y, groups, mapper=mapper, **options)
+        if mapper is None:
+            advance(1.0)
+        return moments
+    unions: list[tuple[int, ...]] = []
+    if groups is not None:
+        unions = [*_training_unions(config.protocol), tuple(np.unique(groups).tolist())]
+    of_sample = sample_moments(
+        family,
+        X,
+        Y,
+        groups,
+        unions=unions,
+        learners=_first_settings(config),
+        tolerance=config.moments.tolerance,
+        confidence=config.moments.confidence,
+        seed=seed,
+        sample=size,
+        mapper=dask_mapper(pool, lambda share: None),
+        normalise=config.normalise,
+        tell=tell,
+        **options,
+    )
+    advance(1.0)
+    return of_sample
+
+
+def save_moments(ref: MomentsRef, moments: Moments, folds: np.ndarray) -> None:
+    """Write moments and the fold of each row."""
+    with atomic_path(Path(ref.path)) as path, path.open("wb") as file:
+        np.savez(file, folds=folds, **moments.to_arrays())  # type: ignore[arg-type]
+
+
+def load_moments(ref: MomentsRef) -> tuple[Moments, np.ndarray]:
+    """Return the moments of a reference, of tiles, a sample or rank-one features, and the fold of each row."""
+    with np.load(ref.path, allow_pickle=False) as arrays:
+        if SampledMoments.wrote(arrays):
+            return SampledMoments.from_arrays(dict(arrays)), arrays["folds"]
+        if FeatureMoments.wrote(arrays):
+            return FeatureMoments.from_arrays(dict(arrays)), arrays["folds"]
+        return GramMoments.from_arrays(dict(arrays)), arrays["folds"]
+
+
+def load_folds(ref: MomentsRef) -> np.ndarray:
+    """Return the fold of each row of a reference, and nothing else."""
+    with np.load(ref.path, allow_pickle=False) as arrays:
+        return np.asarray(arrays["folds"])
+
+
+Mapper = Callable[[KernelFamily, Rows, np.ndarray, RowBlocks, np.ndarray], MomentsPart]
+
+
+def dask_mapper(pool: DaskPool, advance: Advance) -> Mapper | None:
+    """Return what spreads the pass of `gram_moments` over the workers of a pool, None where it has none.
+
+    Local workers read dense rows from a file, the two spans of a task at a time; others are sent all rows.
+    """
+    if pool.in_process:
+        return None
+
+    def run(family: KernelFamily, X: Rows, Y: np.ndarray, blocks: RowBlocks, shift: np.ndarray) -> MomentsPart:
+        compile_tiles(X.dtype)  # once here: the workers find it on disk
+        workers = DaskWorkers(pool)
+        rows = workers.hold(X, None, np.zeros(X.shape[1]))
+        shared = workers.share((family, rows, Y, blocks, shift))
+        size = pool.super_tile(X.shape[0], 0 if sparse.issparse(X) else X.shape[1] * X.dtype.itemsize)
+        shares = [[pairs] for pairs in blocks.super_tiles(size)]
+        part: MomentsPart = workers.sum_over(super_tile_part, shared, None, shares, advance)
+        return part
+
+    return run

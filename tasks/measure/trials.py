@@ -1,0 +1,268 @@
+"""One trial of one learner: weights, predictor and test error, in this process or on a worker."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import FamilyConfig, LearnerConfig
+from learnkernels.kernels.engine.workers import Workers
+from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.learned import LearnedKernel, learn_path
+from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.learners.ensemble import KernelEnsemble
+from learnkernels.kernels.moments.normalisation import Normalisation
+from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.moments.sampled import SampledMoments
+from learnkernels.kernels.protocol import (
+    FoldResult,
+    Hypotheses,
+    KernelPredictors,
+    Selection,
+    Trial,
+    evaluate,
+    inner_trials,
+    outcome,
+    select_by_cross_validation,
+)
+from learnkernels.kernels.solvers.conjugate_gradients import Progress
+from learnkernels.kernels.targets import Target
+from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.moments import MomentsRef, load_moments
+
+HELD_OUT = 1000
+"""Most test rows that an alignment is measured on; their matrix is formed."""
+
+
+@dataclass(frozen=True)
+class TrialJob:
+    """What one trial needs, small enough to travel.
+
+    Attributes
+    ----------
+    ref : DatasetRef
+    moments : MomentsRef
+        Of the trial's repeat.
+    trial : Trial
+    kernels : tuple of FamilyConfig
+    learner : LearnerConfig
+    normalise : str
+    predictor : str
+    grid : tuple of float
+        Values of Lambda.
+    chosen : tuple of tuple of float or None
+        Validation errors that have chosen already, in another repeat; a row a combination of `tune`, along the grid.
+    options : dict
+        Of the predictor.
+    """
+
+    ref: DatasetRef
+    moments: MomentsRef
+    trial: Trial
+    kernels: tuple[FamilyConfig, ...]
+    learner: LearnerConfig
+    normalise: Normalisation
+    predictor: str
+    grid: tuple[float, ...]
+    chosen: tuple[tuple[float, ...], ...] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class _Clock:
+    """Seconds spent on weights."""
+
+    weights: float = 0.0
+    started: float = field(default_factory=time.perf_counter)
+
+    @property
+    def others(self) -> float:
+        """Seconds since the start that were not spent on weights."""
+        return time.perf_counter() - self.started - self.weights
+
+
+def run_trial(job: TrialJob, workers: Workers | None = None, progress: Progress | None = None) -> dict[str, Any]:
+    """Return the row of the fold table of one trial.
+
+    Parameters
+    ----------
+    job : TrialJob
+        The trial.
+    workers : Workers, optional
+        Who does the predictor's passes over the training rows; threads of this process by default.
+    progress : callable, optional
+        Told the steps of a predictor's iterations and the largest residual.
+
+    Raises
+    ------
+    InputError
+        The learner cannot be used on these rows, in the words of the data set and the learner.
+    """
+    try:
+        return _run_trial(job, workers, progress)
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"data set {job.ref.name}: learner {job.learner.title}: {error}") from None
+
+
+def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None) -> dict[str, Any]:
+    dataset = load_dataset(job.ref)
+    family = build_family(job.kernels, dataset.features)
+    moments, folds = load_moments(job.moments)
+    settings, clock = job.learner.settings(), _Clock()
+    X, target, trial = dataset.X, dataset.target, job.trial
+    measured, training = _measured_on(moments, folds, trial)
+
+    def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
+        return KernelPredictors(
+            kernels,
+            target,
+            job.predictor,
+            grid,
+            X=X,
+            training=rows,
+            options=job.options,
+            workers=workers,
+            progress=progress,
+        )
+
+    def fitted(
+        of: Moments, rows: np.ndarray, settings: Sequence[dict[str, Any]], grid: Sequence[float]
+    ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, Hypotheses]]:
+        started = time.perf_counter()
+        learned = [learn(job.learner.name, family, X, of, target, grid, job.normalise, setting) for setting in settings]
+        clock.weights += time.perf_counter() - started
+        return [(one, one if isinstance(one, KernelEnsemble) else predictors(one, rows, grid)) for one in learned]
+
+    if trial.validation is None:
+
+        def fits() -> Iterator[tuple[Trial, list[Hypotheses]]]:
+            for inner in inner_trials(trial):
+                yield inner, [of for _, of in fitted(*_measured_on(moments, folds, inner), settings, job.grid)]
+
+        if job.chosen is None:
+            selection = select_by_cross_validation(fits(), X, target, folds)
+        else:
+            selection = Selection.of(np.array(job.chosen), job.grid)
+        chosen = [settings[selection.candidate]]
+        ((learned, hypotheses),) = fitted(measured, training, chosen, [selection.regularisation])
+        result = outcome(hypotheses, 0, selection, X, target, training, folds, trial)
+        position = 0
+    else:
+        candidates = fitted(measured, training, settings, job.grid)
+        result = evaluate([of for _, of in candidates], X, target, training, folds, trial, by=job.learner.tune_by)
+        (learned, hypotheses), position = candidates[result.candidate], result.position
+    return {
+        **trial_columns(job.ref, dataset, job.moments, trial, result),
+        "learner": job.learner.title,
+        "algorithm": job.learner.name,
+        "predictor": job.predictor,
+        "params": json.dumps(settings[result.candidate]),
+        "seconds_weights": clock.weights,
+        "seconds_fit": clock.others,
+        **_learned_columns(learned, family, position),
+        "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
+        "test_alignment": _test_alignment(learned, position, X, target, np.flatnonzero(folds == trial.test)),
+    }
+
+
+def _measured_on(moments: Moments, folds: np.ndarray, trial: Trial) -> tuple[Moments, np.ndarray]:
+    """Return the moments of a trial's training folds, and the positions of all their rows."""
+    training = moments.restrict(trial.training)
+    if isinstance(training, SampledMoments):
+        return training, np.flatnonzero(np.isin(folds, trial.training))
+    return training, training.rows
+
+
+def _test_alignment(
+    learned: tuple[LearnedKernel, ...] | KernelEnsemble, position: int, X: Rows, target: Target, rows: np.ndarray
+) -> float | None:
+    """Return the alignment of the chosen kernel on test rows, centered on these; None where there is none."""
+    if len(rows) > HELD_OUT:
+        rows = rows[np.linspace(0, len(rows) - 1, HELD_OUT).astype(np.intp)]
+    held_out = target.take(rows)
+    if isinstance(learned, KernelEnsemble) or not np.ptp(held_out.Y, axis=0).any():
+        return None
+    return float(learned[position if len(learned) > 1 else 0].alignment_with(X[rows], held_out))
+
+
+def trial_columns(
+    ref: DatasetRef, dataset: Dataset, moments: MomentsRef, trial: Trial, result: FoldResult
+) -> dict[str, Any]:
+    """Return what the row of a trial says whatever was learned."""
+    return {
+        "dataset": ref.name,
+        "task": ref.task,
+        "metric": dataset.target.metric,
+        "repeat": moments.repeat,
+        "fold": trial.index,
+        "error": result.error,
+        "n_train": result.n_train,
+        "n_test": result.n_test,
+        "n_rows": ref.n_rows,
+        "trivial_error": result.trivial_error,
+        "validation_error": float(np.nanmin(result.validation_errors)),
+        "candidate_errors": result.candidate_errors.tolist(),
+        "regularisation": result.regularisation,
+        "grid_edge": result.edge,
+    }
+
+
+def learn(
+    name: str,
+    family: KernelFamily,
+    X: Rows,
+    moments: Moments,
+    target: Target,
+    grid: Sequence[float],
+    normalise: Normalisation,
+    params: dict[str, Any],
+) -> tuple[LearnedKernel, ...] | KernelEnsemble:
+    """Return the kernels of a learner along the grid, or the hypotheses of one that learns no kernel."""
+    if LEARNERS[name].needs == "rows":
+        return KernelEnsemble.fit(family, X, moments, target, grid, normalise=normalise, **params)
+    return learn_path(name, family, X, moments, target, grid, normalise=normalise, **params)
+
+
+def _learned_columns(
+    learned: tuple[LearnedKernel, ...] | KernelEnsemble, family: KernelFamily, position: int
+) -> dict[str, Any]:
+    """Return what a row says of the weights that were chosen."""
+    if isinstance(learned, KernelEnsemble):
+        weights = learned.weights[position].tolist()
+        return {"weights": weights, "alignment": None, "kernels": list(family.names), "n_kernels": len(weights)}
+    kernel = learned[position if len(learned) > 1 else 0]
+    columns: dict[str, Any] = {
+        "weights": kernel.weights.tolist(),
+        "alignment": kernel.alignment,
+        "kernels": list(kernel.family.names),
+        "n_kernels": kernel.family.n_kernels,
+    }
+    if kernel.parameters is not None:
+        columns["parameters"] = kernel.parameters.tolist()
+    if kernel.certificate is not None:
+        columns |= {
+            "certificate": kernel.certificate.residual,
+            "certificate_measure": kernel.certificate.measure,
+            "certificate_tolerance": kernel.certificate.tolerance,
+            "iterations": kernel.certificate.iterations,
+            "objectives": list(kernel.certificate.objectives),
+        }
+    if (sampling := kernel.sampling) is not None and sampling.n_rows < sampling.of_rows:
+        columns |= {
+            "n_sampled": sampling.n_rows,
+            "confidence": sampling.confidence,
+            "alignment_error": sampling.alignment,
+            "weights_error": None if sampling.weights is None else sampling.weights.tolist(),
+            "alignment_bound": sampling.bound,
+        }
+    return columns

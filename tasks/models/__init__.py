@@ -1,0 +1,1 @@
+"""Models from training to use: trained, registered, promoted, applied."""

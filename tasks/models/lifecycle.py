@@ -1,0 +1,215 @@
+"""A model's life in the registry: a new version, who challenges whom, and who is champion."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from prefect import get_run_logger, task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.kernels.persistence.model import Model, load_model
+from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.evidence.report import read_folds
+from learnkernels.tasks.evidence.saved_view import learner_colors
+from learnkernels.tasks.evidence.tracking import TrackedRun, log_run
+from learnkernels.tasks.measure.evaluation import FoldsRef
+from learnkernels.tasks.models.promotion import Decision, describe_decision, shown_p
+from learnkernels.tasks.models.registry import (
+    CHALLENGER,
+    CHAMPION,
+    ModelVersion,
+    alias_of,
+    fetch,
+    find_version,
+    log_model,
+    newest_version,
+    register,
+    set_alias,
+    tag_version,
+)
+from learnkernels.tasks.models.training import Choice, ModelRef, describe_training, raw_example
+from learnkernels.tasks.store import atomic_path, file_digest
+
+MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def require_model_name(name: str) -> None:
+    """Raise InputError unless a name can be that of a registered model and of a folder of results."""
+    if not MODEL_NAME.fullmatch(name):
+        raise InputError(
+            f"model {name!r}: a registered model's name has up to 64 letters, digits, '.', '_' and '-', and starts "
+            "with a letter or a digit; choose another."
+        )
+
+
+@task(task_run_name="register {name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+def track_model(
+    run: TrackedRun, config: CompareConfig, name: str, ref: DatasetRef, choice: Choice, model: ModelRef
+) -> ModelVersion:
+    """Log a trained model to its run and register a version of it, unless the newest one is this very model."""
+    about, path = model.about, Path(model.path)
+    kernel = load_model(path).estimator.kernel_
+    measured = ("test_error", "test_error_sd", "relative_error", "validation_error", "alignment", "regularisation")
+    metrics = {key: about[key] for key in measured if about[key] is not None}
+    metrics |= {f"weight/k{k:03d}": float(share) for k, share in enumerate(kernel.shares[:100])}
+    params = {
+        "dataset": ref.name,
+        "task": ref.task,
+        "learner": choice.learner.title,
+        "algorithm": choice.learner.name,
+        "predictor": about["predictor"],
+        "metric": about["metric"],
+        "n_kernels": kernel.family.n_kernels,
+        "n_rows": ref.n_rows,
+        "n_features": ref.n_features,
+        "normalise": config.normalise,
+        "seed": config.protocol.seed,
+        **{f"param.{key}": value for key, value in choice.learner.params.items()},
+    }
+    of_a_sample = about.get("sampling", {})
+    if of_a_sample:
+        params |= {"sampled_rows": of_a_sample["n_rows"], "confidence": of_a_sample["confidence"]}
+    if of_a_sample.get("alignment_error") is not None:
+        metrics["alignment_error"] = of_a_sample["alignment_error"]
+    reason = {"predictor_reason": about["predictor_reason"]} if "predictor_reason" in about else {}
+    log_run(run, metrics, params, {"model": name, **reason}, [ref])
+    newest = newest_version(name)
+    if newest is not None and newest.digest == file_digest(path):
+        version = newest
+        get_run_logger().info("%s: version %d is this very model; nothing new to register", name, version.version)
+    else:
+        uri = log_model(run.run_id, path, example=raw_example(ref))
+        tags = {
+            "dataset": ref.name,
+            "dataset_digest": ref.digest,
+            "learner": choice.learner.title,
+            "test_error": f"{about['test_error']:.6g}",
+            "alignment": f"{about['alignment']:.6g}",
+            "mlflow_run": run.run_id,
+        }
+        version = register(uri, name, run.run_id, tags=tags, description=_in_one_line(choice, about))
+    colour = learner_colors({choice.learner.title: choice.learner.name})[choice.learner.title]
+    shown = {"mlflow.runName": f"{name} v{version.version} {choice.learner.title}", "mlflow.runColor": colour}
+    log_run(run, tags={"model_version": str(version.version), **shown})
+    return version
+
+
+def _in_one_line(choice: Choice, about: dict[str, object]) -> str:
+    return (
+        f"{choice.learner.title} with {about['predictor']}, Lambda = {choice.regularisation:g}, on "
+        f"{about['n_rows']:,} rows of {about['dataset']}: expected {about['metric']} {about['test_error']:.4g}, "
+        f"alignment {about['alignment']:.3f}."
+    )
+
+
+@task(task_run_name="write the training of {version.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+def write_training(
+    version: ModelVersion,
+    choice: Choice,
+    model: ModelRef,
+    results: Sequence[FoldsRef],
+    run: TrackedRun,
+    run_id: str,
+) -> str:
+    """Write report, model and fold tables to `results/`, whole or not at all, and put the report into Prefect."""
+    target = Path("results") / version.name / run_id
+    title = f"{version.name} version {version.version}"
+    report = describe_training(
+        choice, model, version.name, version.version, {"results": str(target), "MLflow run": run.url}
+    )
+    with atomic_path(target) as folder:
+        folder.mkdir()
+        (folder / "report.md").write_text(report, encoding="utf-8")
+        (folder / "about.json").write_text(json.dumps(model.about, indent=1), encoding="utf-8")
+        (folder / "model.npz").write_bytes(Path(model.path).read_bytes())
+        frame = pa.Table.from_pandas(read_folds(results), preserve_index=False)
+        pq.write_table(frame, folder / "folds.parquet")
+    log_run(run, note=report, artifacts=target)
+    create_table_artifact(
+        list(choice.candidates),
+        key="training-candidates",
+        description=f"**{title}**: what every learner came to; `*` lowest validation error, which was taken.",
+    )
+    create_markdown_artifact(
+        report, key="training-report", description=f"**{title}**: what was chosen, what to expect of it, how to use it."
+    )
+    for sentence in (_in_one_line(choice, model.about), f"MLflow: {run.url}", f"all models: {run.models_url}"):
+        get_run_logger().info("%s: %s", title, sentence)
+    return str(target)
+
+
+def rivals(model: str, challenger: int | None) -> tuple[ModelVersion, ModelVersion | None]:
+    """Return the version that challenges, and the champion where there is one.
+
+    Raises
+    ------
+    InputError
+        There is no such model or version.
+    """
+    if challenger is not None:
+        ours = find_version(f"{model}/{challenger}")
+    else:
+        ours = alias_of(model, CHALLENGER) or newest_version(model) or find_version(model)
+    return ours, alias_of(model, CHAMPION)
+
+
+def load_registered(version: ModelVersion) -> Model:
+    """Return the model of a version, its file checked."""
+    return load_model(fetch(version))
+
+
+@task(task_run_name="track the decision on {decision.model}", cache_policy=NO_CACHE, tags=["learnkernels"])
+def track_decision(run: TrackedRun, decision: Decision, folder: str, links: dict[str, str]) -> None:
+    """Move the alias where the challenger wins, and leave the decision with its evidence in MLflow and Prefect."""
+    report = describe_decision(decision, {"results": folder, **links})
+    measured = {
+        "challenger/test_error": decision.challenger.mean,
+        "champion/test_error": None if decision.defender is None else decision.defender.mean,
+        "p": decision.p,
+        "p_corrected": decision.p_corrected,
+        "level": decision.level,
+    }
+    params = {
+        "model": decision.model,
+        "challenger": decision.challenger.version,
+        "champion": None if decision.defender is None else decision.defender.version,
+        "moved": decision.moved,
+    }
+    if decision.moved:
+        set_alias(decision.model, CHAMPION, decision.champion)
+    tag_version(decision.model, decision.challenger.version, {"decision": decision.reason, "decision_run": run.run_id})
+    log_run(
+        run,
+        {key: value for key, value in measured.items() if value is not None},
+        params,
+        note=report,
+        artifacts=Path(folder),
+    )
+    outcome = f"**{decision.model}**: {decision.reason}."
+    create_table_artifact([_row(decision)], key="promotion", description=outcome)
+    create_markdown_artifact(report, key="promotion-report", description=outcome)
+    get_run_logger().info("%s: %s", decision.model, decision.reason)
+    get_run_logger().info("%s: MLflow: %s", decision.model, run.url)
+
+
+def _row(decision: Decision) -> dict[str, str]:
+    """Return the decision as a row of a table, for people."""
+    defender = decision.defender
+    return {
+        "model": decision.model,
+        "champion now": f"version {decision.champion}",
+        "moved": "yes" if decision.moved else "no",
+        "challenger": f"version {decision.challenger.version}: {decision.challenger.shown}",
+        "champion before": "none" if defender is None else f"version {defender.version}: {defender.shown}",
+        "p": shown_p(decision.p),
+        "p, corrected": shown_p(decision.p_corrected),
+        "data": f"{decision.dataset} {decision.digest}".strip(),
+    }

@@ -1,0 +1,425 @@
+"""Models in MLflow: logged as code and one safe file, registered as versions, found by name, fetched and checked."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version as installed
+from pathlib import Path
+from typing import Literal
+
+import mlflow
+import numpy as np
+import pandas as pd
+from mlflow import MlflowClient
+from mlflow.entities import LoggedModelOutput, Metric
+from mlflow.entities.model_registry import ModelVersion as RegisteredVersion
+from mlflow.exceptions import MlflowException
+from mlflow.models import Model as ModelFolder
+from mlflow.models import ModelSignature
+from mlflow.types import ColSpec, DataType, Schema
+from sqlalchemy.exc import SQLAlchemyError
+
+import learnkernels
+from learnkernels.conf.errors import InputError
+from learnkernels.kernels.persistence.model import Model, listed, load_model
+from learnkernels.tasks.environment import without_passwords
+from learnkernels.tasks.store import atomic_path, file_digest, store_path
+
+CHAMPION, CHALLENGER = "champion", "challenger"
+"""The alias of the version in use, and of the one that is to take its place."""
+
+DIGEST = "learnkernels.digest"
+"""Tag of a logged model and of a version: the SHA-256 of the model's file."""
+
+ARTIFACT = "artifacts/model.npz"
+"""Where the model's file lies in what MLflow logs."""
+
+PACKAGES = ("mlflow", "numba", "numpy", "pandas", "scikit-learn", "scipy", "threadpoolctl")
+"""What serving a model needs: MLflow, and all that `kernels` imports."""
+
+SCRIPT = Path(__file__).with_name("served_model.py")
+
+REFERENCE = re.compile(r"(?:models:/)?(?P<name>[^/@:]+)(?:@(?P<alias>[^/@:]+)|/(?P<version>[0-9]{1,9}))?")
+
+GONE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+"""How MLflow says that there is no such model, version (the first) or alias (the second)."""
+
+USE = """\
+A kernel machine of learnkernels: raw columns in, predictions out.
+
+```bash
+# in the activated environment of learnkernels; MLFLOW_TRACKING_URI says where this registry is
+learnkernels predict --model {name}@champion --input new.parquet --output scored.parquet
+mlflow models serve -m models:/{name}@champion --env-manager local --host 127.0.0.1 --port 5001
+```
+
+```python
+model = mlflow.pyfunc.load_model("models:/{name}@champion")
+model.predict(frame.astype(float))  # a pandas DataFrame with the columns of the signature
+```
+
+The alias *champion* is the version in use, *challenger* the newest candidate.
+"""
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """A version of a registered model.
+
+    Attributes
+    ----------
+    name : str
+    version : int
+    uri : str
+        ``models:/<name>/<version>``.
+    run_id : str
+        The MLflow run that it was trained in.
+    digest : str
+        SHA-256 of the model's file, 64 hexadecimal digits; empty for a version that something else registered.
+    """
+
+    name: str
+    version: int
+    uri: str
+    run_id: str
+    digest: str
+
+
+# Writing -------------------------------------------------------------------------------------------------------------
+
+
+def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
+    """Log a model's file to a run, with all that is needed to load and serve it anywhere.
+
+    Parameters
+    ----------
+    run_id : str
+        An existing run; its state is not changed. Its parameters and metrics are shown with the model.
+    path : Path
+        Written by `kernels.persistence.model.save_model`.
+    example : DataFrame
+        A few raw rows with at least the model's columns.
+
+    Returns
+    -------
+    uri : str
+        ``models:/m-...``, which `register` takes.
+
+    Raises
+    ------
+    InputError
+        The store cannot be used, or the run does not exist.
+    ValueError
+        The file holds no model.
+
+    Notes
+    -----
+    Logged are the file, the script `tasks/served_model.py`, the package `kernels`, the signature, the example and the
+    versions of the packages that are installed here. No pickle, and nothing of MLflow's global state is used.
+    """
+    model = load_model(path)
+    with _store() as client:
+        run = client.get_run(run_id)
+        logged = client.create_logged_model(
+            run.info.experiment_id,
+            name="model",
+            source_run_id=run_id,
+            tags={DIGEST: file_digest(path)},
+            params=run.data.params,
+            model_type=model.task,
+        )
+        status: Literal["READY", "FAILED"] = "FAILED"
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                _write_folder(
+                    Path(folder),
+                    model,
+                    path,
+                    example,
+                    ModelFolder(artifact_path=logged.artifact_location, run_id=run_id, model_id=logged.model_id),
+                )
+                client.log_model_artifacts(logged.model_id, f"{folder}/model")
+            client.log_outputs(run_id, [LoggedModelOutput(logged.model_id, step=0)])
+            _copy_metrics(client, run_id, tuple(run.data.metrics), logged.model_id)
+            status = "READY"
+        finally:
+            client.finalize_logged_model(logged.model_id, status)
+    return f"models:/{logged.model_id}"
+
+
+def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame, about: ModelFolder) -> None:
+    """Write what MLflow calls a model to the folder ``model``."""
+    shutil.copyfile(path, folder / Path(ARTIFACT).name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MLflow warns about type hints and pandas calls of its own
+        from mlflow.pyfunc import save_model
+
+        save_model(
+            path=str(folder / "model"),
+            python_model=str(SCRIPT),
+            artifacts={"model": str(folder / Path(ARTIFACT).name)},
+            code_paths=[str(_copied_code(folder))],
+            signature=signature_of(model),
+            input_example=example[list(model.features)].astype(np.float64),
+            pip_requirements=[f"{package}=={installed(package)}" for package in PACKAGES],
+            mlflow_model=about,
+        )
+
+
+def _copied_code(folder: Path) -> Path:
+    """Write the part of this package that a model needs, its mathematics, as a package of the same name."""
+    package = Path(learnkernels.__file__).parent
+    code = folder / package.name
+    shutil.copytree(package / "kernels", code / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copyfile(package / "__init__.py", code / "__init__.py")
+    return code
+
+
+def signature_of(model: Model) -> ModelSignature:
+    """Return the columns that a model takes and gives, as MLflow names their types."""
+    return ModelSignature(
+        Schema([ColSpec(DataType.double, name) for name in model.features]),
+        Schema([ColSpec(_type_of(dtype), name) for name, dtype in model.column_types.items()]),
+    )
+
+
+def _type_of(dtype: np.dtype) -> DataType:
+    if dtype.kind in "iu":
+        return DataType.integer if dtype.itemsize + (dtype.kind == "u") <= 4 else DataType.long
+    return {"b": DataType.boolean, "f": DataType.double}.get(dtype.kind, DataType.string)
+
+
+def _copy_metrics(client: MlflowClient, run_id: str, names: Sequence[str], model_id: str) -> None:
+    """Show the metrics of a run with its model; those of folds and weights, whose names hold a slash, stay there."""
+    points = [point for name in names if "/" not in name for point in client.get_metric_history(run_id, name)]
+    copies = [
+        Metric(point.key, point.value, point.timestamp, point.step, model_id=model_id, run_id=run_id)
+        for point in points[:1000]
+    ]
+    if copies:
+        client.log_batch(run_id, metrics=copies)
+
+
+def register(model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str], description: str) -> ModelVersion:
+    """Make a new version of a registered model, and the model if there is none; the version becomes the challenger.
+
+    Parameters
+    ----------
+    model_uri : str
+        What `log_model` returned.
+    name : str
+        Of the registered model.
+    run_id : str
+        The run that it was logged to.
+    tags : mapping of str to str
+        Of this version.
+    description : str
+        Of this version, in markdown.
+
+    Returns
+    -------
+    version : ModelVersion
+
+    Raises
+    ------
+    InputError
+        The store cannot be used, or refuses the name.
+    """
+    model_id = model_uri.removeprefix("models:/")
+    with _store() as client:
+        digest = client.get_logged_model(model_id).tags.get(DIGEST)
+        if digest is None:
+            raise InputError(f"model {model_uri}: was not logged by this program; register what log_model returned.")
+        with _accepting("RESOURCE_ALREADY_EXISTS"):
+            client.create_registered_model(name, description=USE.format(name=name))
+        created = client.create_model_version(
+            name, model_uri, run_id, tags={**tags, DIGEST: digest}, description=description, model_id=model_id
+        )
+        client.set_registered_model_alias(name, CHALLENGER, created.version)
+    return _version_of(created)
+
+
+def set_alias(name: str, alias: str, version: int) -> None:
+    """Make an alias of a model mean a version, and no other one any more."""
+    with _store() as client:
+        client.set_registered_model_alias(name, alias, str(version))
+
+
+def tag_version(name: str, version: int, tags: Mapping[str, str]) -> None:
+    """Set tags of a version."""
+    with _store() as client:
+        for key, value in tags.items():
+            client.set_model_version_tag(name, str(version), key, value)
+
+
+# Finding -------------------------------------------------------------------------------------------------------------
+
+
+def find_version(model: str) -> ModelVersion:
+    """Return the version that a user means.
+
+    Parameters
+    ----------
+    model : str
+        ``name``, which means the champion or, where there is none, the newest version; ``name@alias``; ``name/3``; each
+        with or without ``models:/`` in front.
+
+    Returns
+    -------
+    version : ModelVersion
+
+    Raises
+    ------
+    InputError
+        There is no such model, version or alias (what there is, is named), or the store cannot be used.
+    """
+    match = REFERENCE.fullmatch(model)
+    if match is None:
+        raise InputError(f"model {model!r}: expected 'name', 'name@alias' or 'name/version'; give one of these.")
+    name, alias, number = match["name"], match["alias"], match["version"]
+    versions = _versions(name)
+    if not versions:
+        _refuse_unknown_model(name)
+    if number is not None:
+        found = next((one for one in versions if one.version == int(number)), None)
+        held = f"versions {', '.join(str(one.version) for one in versions)}"
+    else:
+        found = alias_of(name, alias or CHAMPION) or (None if alias else versions[-1])
+        held = f"aliases {', '.join(_aliases(name)) or 'none'}"
+    if found is None:
+        raise InputError(f"model {model!r}: there is none; {name} has {held}; name one of these.")
+    return found
+
+
+def newest_version(name: str) -> ModelVersion | None:
+    """Return the version of a model that was registered last, or None where there is none."""
+    versions = _versions(name)
+    return versions[-1] if versions else None
+
+
+def alias_of(name: str, alias: str) -> ModelVersion | None:
+    """Return the version that an alias of a model means, or None where there is no such alias or model."""
+    with _store() as client, _accepting(*GONE):
+        return _version_of(client.get_model_version_by_alias(name, alias))
+    return None
+
+
+def _versions(name: str) -> list[ModelVersion]:
+    """Return the versions of a model, oldest first; none if there is no such model."""
+    found: list[RegisteredVersion] = []
+    token, quote = None, '"' if "'" in name else "'"
+    with _store() as client:
+        while token != "":
+            page = client.search_model_versions(f"name = {quote}{name}{quote}", page_token=token)
+            found, token = [*found, *page], page.token or ""
+    return sorted(map(_version_of, found), key=lambda one: one.version)
+
+
+def _aliases(name: str) -> list[str]:
+    with _store() as client:
+        return sorted(client.get_registered_model(name).aliases)
+
+
+def _refuse_unknown_model(name: str) -> None:
+    with _store() as client:
+        names = [model.name for model in client.search_registered_models()]
+    there = f"there are {listed(names)}" if names else "the registry is empty"
+    raise InputError(
+        f"model {name!r}: there is no registered model of that name with a version in {_address()}; {there}; name one, "
+        "or make it with 'learnkernels train'."
+    )
+
+
+def _version_of(found: RegisteredVersion) -> ModelVersion:
+    return ModelVersion(
+        name=found.name,
+        version=int(found.version),
+        uri=f"models:/{found.name}/{found.version}",
+        run_id=found.run_id or "",
+        digest=found.tags.get(DIGEST, ""),
+    )
+
+
+# Fetching ------------------------------------------------------------------------------------------------------------
+
+
+def fetch(version: ModelVersion | str) -> Path:
+    """Return the file of a version on this machine, checked against the digest that it was registered with.
+
+    Parameters
+    ----------
+    version : ModelVersion or str
+        What `find_version` returns or takes.
+
+    Returns
+    -------
+    path : Path
+        In the store; what `kernels.persistence.model.load_model` reads.
+
+    Raises
+    ------
+    InputError
+        There is no such version, it holds no model of this program, it is not what was registered, or the store cannot
+        be used.
+    """
+    found = find_version(version) if isinstance(version, str) else version
+    where = f"model {found.name}/{found.version}"
+    if not found.digest:
+        raise InputError(f"{where}: was not registered by this program; make a version with 'learnkernels train'.")
+    target = store_path("registered", found.digest, ".npz")
+    with _store() as client, tempfile.TemporaryDirectory() as folder:
+        source = client.get_model_version_download_uri(found.name, str(found.version))
+        try:
+            got = Path(mlflow.artifacts.download_artifacts(f"{source}/{ARTIFACT}", dst_path=folder))
+        except (MlflowException, OSError) as error:
+            raise InputError(
+                f"{where}: its file {ARTIFACT} cannot be read from {source} ({_first_line(error)}); restore the "
+                "artifact store, or register the model again."
+            ) from None
+        if file_digest(got) != found.digest:
+            raise InputError(
+                f"{where}: its file is not the one that was registered (other SHA-256); restore it from a backup, or "
+                "register the model again."
+            )
+        with atomic_path(target) as temporary:
+            shutil.copyfile(got, temporary)
+    return target
+
+
+# The store -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _store() -> Iterator[MlflowClient]:
+    """Give a client; what the store refuses becomes one sentence."""
+    try:
+        yield MlflowClient()
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        raise InputError(
+            f"MLflow store {_address()}: cannot be used ({_first_line(error)}); check MLFLOW_TRACKING_URI and what is "
+            "named."
+        ) from None
+
+
+@contextmanager
+def _accepting(*codes: str) -> Iterator[None]:
+    """Go on after an answer of MLflow with one of some error codes."""
+    try:
+        yield
+    except MlflowException as error:
+        if error.error_code not in codes:
+            raise
+
+
+def _address() -> str:
+    return without_passwords(mlflow.get_registry_uri())
+
+
+def _first_line(error: Exception) -> str:
+    return without_passwords(str(error).splitlines()[0])[:200]

@@ -1,0 +1,145 @@
+"""What scoring a table gave: how far it is, what the predictions look like, and the report of it in Prefect."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from urllib.parse import quote
+
+import numpy as np
+from prefect.artifacts import create_markdown_artifact
+
+from learnkernels.tasks.evidence.progress import RunProgress
+from learnkernels.tasks.evidence.tracking import mlflow_ui
+from learnkernels.tasks.models.registry import ModelVersion
+
+LINE_SECONDS = 5.0
+"""Least time between two lines of progress where there is no terminal."""
+
+SHOWN = 20
+"""How many labels the report shows before it only counts."""
+
+
+@dataclass
+class Distribution:
+    """What one column of predictions looks like, kept up to date row by row.
+
+    Attributes
+    ----------
+    counts : Counter
+        Of labels: how often each was predicted.
+    n, mean, squares, low, high
+        Of numbers: how many, their mean, the sum of their squared distances from it, the smallest and the largest.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    n: int = 0
+    mean: float = 0.0
+    squares: float = 0.0
+    low: float = np.inf
+    high: float = -np.inf
+
+    def add_labels(self, labels: np.ndarray) -> None:
+        """Count labels, shape (n,)."""
+        for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
+            self.counts[str(label)] += int(count)
+
+    def add_numbers(self, values: np.ndarray) -> None:
+        """Take numbers into account, shape (n,)."""
+        if not len(values):
+            return
+        n, mean = len(values), float(values.mean())
+        moved = mean - self.mean
+        self.squares += float(((values - mean) ** 2).sum()) + moved**2 * self.n * n / (self.n + n)
+        self.mean += moved * n / (self.n + n)
+        self.n += n
+        self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
+
+    def summary(self) -> dict[str, float]:
+        """Return counts by label, or mean, sd, min and max; nothing for no rows."""
+        if self.counts or not self.n:
+            return {label: self.counts[label] for label in sorted(self.counts)}
+        sd = float(np.sqrt(self.squares / (self.n - 1))) if self.n > 1 else 0.0
+        return {"mean": self.mean, "sd": sd, "min": self.low, "max": self.high}
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What scoring a table gave, as plain data.
+
+    Attributes
+    ----------
+    rows, missing : int
+        How many rows there are, and how many of them have no prediction, because a feature is missing.
+    columns : tuple of str
+        Of the output.
+    distribution : dict
+        Of each column of predictions: counts by label, or mean, sd, min and max.
+    seconds : float
+    """
+
+    rows: int
+    missing: int
+    columns: tuple[str, ...]
+    distribution: dict[str, dict[str, float]]
+    seconds: float
+
+
+class ProgressLines:
+    """Shows how far a scoring is; after a second attempt began, it goes back with it.
+
+    Parameters
+    ----------
+    progress : RunProgress
+        Of 100 steps.
+    """
+
+    def __init__(self, progress: RunProgress) -> None:
+        self._progress = progress
+        self._share = 0.0
+        self._said = time.monotonic()
+
+    def __call__(self, share: float, rows: int) -> None:
+        """Take note of the share that is done, and of how many rows that is."""
+        self._progress.advance(100 * (share - self._share))
+        self._share = share
+        if time.monotonic() - self._said > LINE_SECONDS:
+            self._progress.start(f"{rows:,} rows scored")
+            self._said = time.monotonic()
+
+
+def publish_scores(version: ModelVersion, source: str, output: str, scores: Scores) -> None:
+    """Show in Prefect what was scored, with which version, and what the predictions look like."""
+    page = f"{mlflow_ui()}/#/models/{quote(version.name, safe='')}/versions/{version.version}"
+    lines = [
+        f"## {scores.rows:,} rows scored with [{version.name} version {version.version}]({page})",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| input | `{source}` |",
+        f"| output | `{output}` |",
+        f"| columns | {', '.join(f'`{name}`' for name in scores.columns)} |",
+        f"| rows without a prediction, because a value is missing | {scores.missing:,} |",
+        f"| rows a second | {scores.rows / max(scores.seconds, 1e-9):,.0f} |",
+        f"| digest of the model | `{version.digest}` |",
+    ]
+    for name, values in scores.distribution.items():
+        lines += ["", f"### {name}", "", *_table(values, scores.rows - scores.missing)]
+    create_markdown_artifact("\n".join(lines), key="scoring", description=f"Scores of {source}")
+
+
+def _table(values: dict[str, float], scored: int) -> list[str]:
+    if not values:
+        return ["There is none."]
+    if all(isinstance(value, int) for value in values.values()):
+        most = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+        rows = [f"| {label} | {count:,} | {count / scored:.1%} |" for label, count in most[:SHOWN]]
+        rest = sum(count for _, count in most[SHOWN:])
+        more = [f"| {len(most) - SHOWN} others | {rest:,} | {rest / scored:.1%} |"] if most[SHOWN:] else []
+        return ["| class | rows | share |", "|---|---:|---:|", *rows, *more]
+    return [
+        f"| {' | '.join(values)} |",
+        "|---:" * len(values) + "|",
+        f"| {' | '.join(map('{:.6g}'.format, values.values()))} |",
+    ]

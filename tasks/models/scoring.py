@@ -1,0 +1,282 @@
+"""Scoring: what a model says about every row of a table of any length, in bounded memory."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from learnkernels.conf.errors import InputError
+from learnkernels.kernels.persistence.model import Model, load_model
+from learnkernels.tasks.data.locations import Location, failed_in_transfer, locate, written
+from learnkernels.tasks.data.readers import is_number, to_numbers
+from learnkernels.tasks.data.streams import INPUTS, TableInput, TableOutput
+from learnkernels.tasks.models.registry import ModelVersion, fetch
+from learnkernels.tasks.models.scores import Distribution, Scores
+
+Missing = Literal["refuse", "null"]
+
+ROW = "row"
+"""Name of the column that numbers the rows, where no ids are named."""
+
+NAMED = 12
+"""How many columns a sentence names before it only counts."""
+
+
+@task(
+    task_run_name="score {source}",
+    cache_policy=NO_CACHE,
+    tags=["learnkernels"],
+    retries=2,
+    retry_delay_seconds=1,
+    retry_condition_fn=failed_in_transfer,
+)
+def score_table(
+    version: ModelVersion,
+    source: str,
+    output: str,
+    ids: tuple[str, ...],
+    missing: Missing,
+    tell: Callable[[float, int], None],
+) -> Scores:
+    """Score a table with a registered version and write the predictions; see `score_with`."""
+    about = {"model": version.uri, "version": str(version.version), "digest": version.digest}
+    return score_with(load_model(fetch(version)), about, source, output, ids=ids, missing=missing, tell=tell)
+
+
+def score_with(
+    model: Model,
+    about: Mapping[str, str],
+    source: str,
+    output: str,
+    *,
+    ids: Sequence[str] = (),
+    missing: Missing = "refuse",
+    tell: Callable[[float, int], None] = lambda share, rows: None,
+) -> Scores:
+    """Score a table with a model and write the predictions.
+
+    Parameters
+    ----------
+    model : Model
+        What scores them.
+    about : mapping of str to str
+        What the metadata of a Parquet or Arrow output says about the model.
+    source, output : str
+        Parquet, CSV or Arrow; a path, or ``s3://bucket/key``.
+    ids : sequence of str
+        Columns copied as they are; without any, the output numbers the rows from 0.
+    missing : {"refuse", "null"}
+        What a row does that lacks a feature, or holds one that is not finite: stop, or get no prediction.
+    tell : callable
+        Told the share that is done and the rows so far, after every batch.
+
+    Returns
+    -------
+    scores : Scores
+
+    Raises
+    ------
+    InputError
+        Source or output cannot be used, the columns do not fit the model, or a value is refused. No output is written.
+    TransferError
+        Something could not be read or written for now. No output is written.
+
+    Notes
+    -----
+    Rows go through the model in batches of `Model.batch_rows`, so predictions are, bit by bit, those of all rows at
+    once. Memory: some batches and blocks of the formats, whatever the length.
+    """
+    started = time.monotonic()
+    before, after = table_location(source), table_location(output)
+    require_output(before, after)
+    with closing(INPUTS[before.suffix](before)) as table:
+        plan = ScoringPlan.of(model, about, table, ids, source)
+        with written(after) as path, TableOutput(path, after, plan.schema) as out:
+            for piece in table.tables(model.features, plan.ids, model.batch_rows):
+                out.write(plan.score(piece, missing))
+                tell(table.share_read, plan.rows)
+    return Scores(
+        rows=plan.rows,
+        missing=plan.missing,
+        columns=tuple(plan.schema.names),
+        distribution={name: one.summary() for name, one in plan.distributions.items()},
+        seconds=time.monotonic() - started,
+    )
+
+
+def table_location(text: str) -> Location:
+    """Return the place of a table; its ending says its format.
+
+    Raises
+    ------
+    InputError
+        The address or its ending is not supported.
+    """
+    location = locate(text)
+    if location.suffix not in INPUTS:
+        raise InputError(f"{text}: the ending says the format, and must be one of {', '.join(INPUTS)}.")
+    return location
+
+
+def require_output(source: Location, output: Location) -> None:
+    """Refuse an output that cannot be written, before any work.
+
+    Raises
+    ------
+    InputError
+        It is the source, its bucket does not exist, or it is a folder.
+    """
+    if output.is_same(source):
+        raise InputError(f"{output.text}: the output would replace the input; give another name.")
+    if output.remote:
+        output.require_bucket()
+    elif Path(output.path).is_dir():
+        raise InputError(f"{output.text}: is a folder; give the name of a file.")
+
+
+@dataclass
+class ScoringPlan:
+    """How the rows of one table are scored, and what came of it so far.
+
+    Attributes
+    ----------
+    model : Model
+    where : str
+        The table, for sentences.
+    ids : tuple of str
+    schema : pyarrow.Schema
+        Of the output.
+    distributions : dict of str to Distribution
+    rows, missing : int
+    """
+
+    model: Model
+    where: str
+    ids: tuple[str, ...]
+    schema: Any
+    distributions: dict[str, Distribution]
+    rows: int = 0
+    missing: int = 0
+
+    @classmethod
+    def of(
+        cls, model: Model, about: Mapping[str, str], table: TableInput, ids: Sequence[str], where: str
+    ) -> ScoringPlan:
+        """Check the columns of a table against a model.
+
+        Raises
+        ------
+        InputError
+            Columns are missing, not known to the model, twice there or not numeric, or an id has the name of an output.
+        """
+        _require_columns(model, table.schema, ids, where)
+        csv = table.location.suffix == ".csv"
+        fields = [pa.field(name, pa.string()) if csv else table.schema.field(name) for name in ids]
+        outputs = [pa.field(name, _arrow_type(dtype)) for name, dtype in model.column_types.items()]
+        schema = pa.schema([*(fields or [pa.field(ROW, pa.int64())]), *outputs])
+        predictions = [name for name in model.column_types if name.split()[0] == "prediction"]
+        return cls(
+            model=model,
+            where=where,
+            ids=tuple(ids),
+            schema=schema.with_metadata({f"learnkernels.{key}": value for key, value in about.items()}),
+            distributions={name: Distribution() for name in predictions},
+        )
+
+    def score(self, piece: Any, missing: Missing) -> Any:
+        """Return the output of some rows, which follow those before.
+
+        Raises
+        ------
+        InputError
+            A value is missing and that is refused, or the model refuses a row.
+        """
+        n = piece.num_rows
+        X = np.empty((n, len(self.model.features)))
+        for c, name in enumerate(self.model.features):
+            X[:, c] = to_numbers(piece.column(name))
+        lacks = ~np.isfinite(X)
+        bad = np.asarray(lacks.any(axis=1))
+        if bad.any():
+            if missing == "refuse":
+                first = int(bad.argmax())
+                column = self.model.features[int(lacks[first].argmax())]
+                raise InputError(
+                    f"{self.where}: column {column!r} is missing or not finite in row {self.rows + first:,} (the first "
+                    "is row 0); impute it, or say missing 'null' to leave such rows without a prediction."
+                )
+            if not bad.all():
+                X[bad] = X[bad.argmin()]  # any complete row: the others keep their places, and so their bits
+        columns = self._columns(X, bad)
+        ids = [piece.column(name) for name in self.ids] or [pa.array(np.arange(self.rows, self.rows + n))]
+        self.rows += n
+        self.missing += int(bad.sum())
+        return pa.table([*ids, *columns], schema=self.schema)
+
+    def _columns(self, X: np.ndarray, bad: np.ndarray) -> list[Any]:
+        """Return the columns of the model, with nulls in bad rows, which are not asked about if all are."""
+        types = {name: _arrow_type(dtype) for name, dtype in self.model.column_types.items()}
+        if bad.all():
+            return [pa.nulls(len(X), kind) for kind in types.values()]
+        try:
+            columns = self.model.columns(X)
+        except ValueError as error:
+            raise InputError(f"{self.where}: rows {self.rows:,} to {self.rows + len(X) - 1:,}: {error}") from None
+        for name, distribution in self.distributions.items():
+            values = columns[name][~bad]
+            if self.model.task == "regression":
+                distribution.add_numbers(values)
+            else:
+                distribution.add_labels(values)
+        return [pa.array(columns[name], type=kind, mask=bad) for name, kind in types.items()]
+
+
+def _require_columns(model: Model, schema: Any, ids: Sequence[str], where: str) -> None:
+    names, wanted = schema.names, {*model.features, *ids}
+    _refuse_repeated(names, f"{where}: column {{}} appears more than once; rename one.")
+    _refuse_repeated(ids, "id {} is given more than once; name it once.")
+    ignored = {model.about.get("target"), *(model.about.get("drop") or ())}
+    absent = [name for name in dict.fromkeys([*model.features, *ids]) if name not in names]
+    extra = [name for name in names if name not in wanted and name not in ignored]
+    if absent or extra:
+        faults = [f"{what} {_listed(some)}" for what, some in (("missing", absent), ("unknown", extra)) if some]
+        raise InputError(
+            f"{where}: its columns are not those of the model: {'; '.join(faults)}; rename or remove columns, or name "
+            "those to copy as ids."
+        )
+    text = [
+        f"{name!r} ({schema.field(name).type})"
+        for name in model.features
+        if not (is_number(schema.field(name).type) or pa.types.is_null(schema.field(name).type))
+    ]
+    if text:
+        more = f" and {len(text) - NAMED} more" if len(text) > NAMED else ""
+        raise InputError(f"{where}: not numeric: column {', '.join(text[:NAMED])}{more}; encode as in training.")
+    clash = [name for name in ids if name in model.column_types]
+    if clash:
+        raise InputError(f"{where}: id {_listed(clash)} has the name of a column of the output; rename it.")
+
+
+def _refuse_repeated(names: Sequence[str], sentence: str) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputError(sentence.format(_listed(repeated)))
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(repr(name) for name in names[:NAMED]) + more
+
+
+def _arrow_type(dtype: np.dtype[Any]) -> Any:
+    return pa.string() if dtype.kind in "UO" else pa.from_numpy_dtype(dtype)

@@ -1,0 +1,374 @@
+"""From a comparison to one model: what the validation folds choose, learned on all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import CompareConfig, LearnerConfig, PrecomputedConfig, grid_values
+from learnkernels.kernels import NUMERICS_VERSION
+from learnkernels.kernels.engine.workers import Workers
+from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.learned import LearnedKernel, learn_path
+from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.moments.sampled import Sampling
+from learnkernels.kernels.persistence.model import Model, load_model, save_model
+from learnkernels.kernels.predictors import PREDICTORS
+from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.evidence.report import as_sentence, half_width, link_list, read_folds, summarise
+from learnkernels.tasks.measure.evaluation import PARALLEL_ROWS, FoldsRef, predictor_for, predictor_options
+from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.moments import Advance, MomentsRef, fold_seed, load_moments, measure_moments
+from learnkernels.tasks.store import atomic_path, digest, store_path
+from learnkernels.tasks.workers.cluster import DaskPool
+
+LIBRARIES = ("learnkernels", "numpy", "scipy", "scikit-learn")
+"""Whose versions a model's numbers depend on."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the protocol chose.
+
+    Attributes
+    ----------
+    learner : LearnerConfig
+        With the parameters that were chosen, and nothing left to tune.
+    predictor : str
+    regularisation : float
+        Lambda.
+    validation_error : float
+        Mean over the trials, for this learner, these parameters and this Lambda.
+    candidates : tuple of dict
+        One row a learner that was compared, for people: its best setting and its errors.
+    about : dict
+        What the trials say of the chosen learner: `test_error`, `test_error_sd`, `metric`, `relative_error`.
+    """
+
+    learner: LearnerConfig
+    predictor: str
+    regularisation: float
+    validation_error: float
+    candidates: tuple[dict[str, Any], ...]
+    about: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ModelRef:
+    """Where a trained model lies, and what it says about itself."""
+
+    path: str
+    about: dict[str, Any]
+
+
+def training_config(config: CompareConfig, dataset: str | None, learner: str | None) -> CompareConfig:
+    """Return a configuration with one data set, and the learners among which the protocol chooses.
+
+    Parameters
+    ----------
+    config : CompareConfig
+        What a user has written.
+    dataset, learner : str, optional
+        Names in reports of the data set to learn from and of the only learner to consider; needed for the data set
+        where the configuration has several.
+
+    Raises
+    ------
+    InputError
+        There is no such data set or learner, the data set is not named, or what is left has no value for new rows:
+        base kernels that are stored matrices, a learner that learns no kernel.
+    """
+    labels, titles = [data.label for data in config.datasets], [one.title for one in config.learners]
+    if dataset is None and len(labels) > 1:
+        raise InputError(
+            f"datasets: a model learns from one data set, got {', '.join(labels)}; name one with --dataset."
+        )
+    for given, valid, what in ((dataset, labels, "dataset"), (learner, titles, "learner")):
+        if given is not None and given not in valid:
+            raise InputError(f"--{what} {given}: the configuration has {', '.join(valid)}; name one of them.")
+    chosen = config.model_copy(
+        update={
+            "datasets": tuple(data for data in config.datasets if dataset in (None, data.label)),
+            "learners": tuple(one for one in config.learners if learner in (None, one.title)),
+            "baseline": None,
+        }
+    )
+    if any(isinstance(family, PrecomputedConfig) for family in chosen.kernels):
+        raise InputError(
+            "kernels: family precomputed has no values for new rows, so no model can be trained on it; name the "
+            "families that the matrices were made from."
+        )
+    for one in chosen.learners:
+        if LEARNERS[one.name].needs == "rows":
+            raise InputError(
+                f"learners: {one.title} learns no kernel, so no model can be trained with it; leave it out, or name "
+                "another with --learner."
+            )
+    return chosen
+
+
+def choose(config: CompareConfig, results: Sequence[FoldsRef]) -> Choice:
+    """Return the learner, its parameters and Lambda of the lowest validation error, the mean over all trials.
+
+    Parameters
+    ----------
+    config : CompareConfig
+        With one data set.
+    results : sequence of FoldsRef
+        One a learner, in their order.
+
+    Returns
+    -------
+    choice : Choice
+        Ties go to the first learner, then to the smallest Lambda, then to the first combination of `tune`. A learner
+        with ``tune_by: alignment`` takes the combination that most trials chose by alignment.
+    """
+    grid = grid_values(config.protocol.grid)
+    rows, found = [], []
+    for learner, of in zip(config.learners, results, strict=True):
+        folds = read_folds([of])
+        errors = _mean_errors(folds)
+        position, candidate = divmod(int(errors.T.argmin()), len(errors))
+        setting, summary = learner.settings()[candidate], summarise(folds).iloc[0]
+        chosen = learner.model_copy(update={"params": setting, "tune": {}, "tune_by": "error"})
+        about = {
+            "metric": str(summary.metric),
+            "test_error": float(summary.error_mean),
+            "test_error_sd": None if np.isnan(summary.error_sd) else float(summary.error_sd),
+            "relative_error": float(summary.relative_error),
+        }
+        error = float(errors[candidate, position])
+        found.append(Choice(chosen, of.predictor, float(grid[position]), error, (), about))
+        rows.append(
+            {
+                "learner": learner.title,
+                "parameters": ", ".join(f"{name}={value}" for name, value in setting.items()),
+                "Lambda": f"{grid[position]:g}",
+                "validation error": f"{error:.4g}",
+                "test error": f"{summary.error_mean:.4g}",
+                "alignment": f"{summary.alignment_mean:.3f}",
+            }
+        )
+    best = min(range(len(found)), key=lambda i: found[i].validation_error)
+    rows[best]["learner"] += " *"
+    return Choice(**{**vars(found[best]), "candidates": tuple(rows)})
+
+
+def _mean_errors(folds: pd.DataFrame) -> np.ndarray:
+    """Return the mean validation error of each candidate along the grid, infinite for those seldom considered."""
+    errors = np.array([[list(row) for row in table] for table in folds["candidate_errors"]])  # (trials, candidates, L)
+    considered = np.isfinite(errors).all(axis=2)
+    often = considered.sum(axis=0)
+    mean = np.full(errors.shape[1:], np.inf)
+    for candidate in np.flatnonzero(often == often.max()):
+        mean[candidate] = errors[considered[:, candidate], candidate].mean(axis=0)
+    return mean
+
+
+@task(
+    task_run_name="learn {choice.learner.title} on all rows of {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"]
+)
+def fit_on_all_rows(
+    ref: DatasetRef,
+    moments: MomentsRef,
+    choice: Choice,
+    config: CompareConfig,
+    pool: DaskPool,
+    advance: Advance,
+) -> ModelRef:
+    """Learn the chosen kernel and its predictor on every row, unless the store has that model.
+
+    The statistics of all rows are those of all folds together, so a cross-validation leaves nothing more to compute.
+    Where the predictor is ``auto``, all rows may ask for another one than those of a trial.
+    """
+    log, dataset = get_run_logger(), load_dataset(ref)
+    predictor = predictor_for(config, choice.learner, ref, ref.n_rows)
+    options = predictor_options(config, predictor.name)
+    if predictor.name != choice.predictor:
+        log.warning(
+            "%s: %s chose Lambda in the trials, and all rows take %s", ref.name, choice.predictor, predictor.reason
+        )
+    recipe = config.model_copy(update={"learners": (choice.learner,)})
+    about: dict[str, Any] = {
+        "name": config.name,
+        "dataset": ref.name,
+        "digest": ref.digest,
+        "task": ref.task,
+        "target": config.datasets[0].target,
+        "drop": [*config.datasets[0].drop, *config.datasets[0].where, *config.datasets[0].test],
+        "n_rows": ref.n_rows,
+        "predictor": predictor.name,
+        **({"predictor_options": options} if options else {}),
+        **({"predictor_reason": predictor.reason} if options and predictor.reason else {}),
+        "regularisation": choice.regularisation,
+        "validation_error": choice.validation_error,
+        **choice.about,
+        "config": recipe.model_dump(mode="json", by_alias=True),
+        "versions": {name: version(name) for name in LIBRARIES},
+    }
+    path = store_path("models", digest(NUMERICS_VERSION, moments.key, about), ".npz")
+    if path.exists():
+        log.info("%s: the model is in the store", ref.name)
+        advance(1.0)
+        return ModelRef(str(path), dict(load_model(path).about))
+    try:
+        statistics = _moments_of_all_rows(
+            dataset, moments, config, pool, lambda said: log.info("%s: %s", ref.name, said)
+        )
+        (kernel,) = learn_path(
+            choice.learner.name,
+            build_family(config.kernels, dataset.features),
+            dataset.X,
+            statistics,
+            dataset.target,
+            [choice.regularisation],
+            normalise=config.normalise,
+            **choice.learner.params,
+        )
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"data set {ref.name}: learner {choice.learner.title}: {error}") from None
+    low, spread = dataset.scaling
+    about["alignment"] = kernel.alignment
+    if (sampling := kernel.sampling) is not None and sampling.n_rows < sampling.of_rows:
+        about["sampling"] = _sampling_numbers(sampling)
+    workers = pool.workers if PREDICTORS[predictor.name].by_rows and ref.n_rows > PARALLEL_ROWS else None
+    estimator = _fitted(kernel, dataset, choice, config, predictor.name, options, workers)
+    model = Model(estimator, dataset.features, low, spread, about)
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        save_model(model, file)
+    advance(1.0)
+    return ModelRef(str(path), about)
+
+
+def _moments_of_all_rows(
+    dataset: Dataset, ref: MomentsRef, config: CompareConfig, pool: DaskPool, tell: Callable[[str], object]
+) -> Moments:
+    if config.protocol.split is None:
+        return load_moments(ref)[0]
+    return measure_moments(
+        build_family(config.kernels, dataset.features),
+        dataset.X,
+        dataset.target.Y,
+        None,
+        config,
+        fold_seed(config.protocol.seed, ref.repeat),
+        pool,
+        lambda share: None,
+        tell,
+    )
+
+
+def _sampling_numbers(sampling: Sampling) -> dict[str, Any]:
+    """Return what a model says of the sample that its kernel was learned on; None for what is not known."""
+    numbers = {
+        "n_rows": sampling.n_rows,
+        "of_rows": sampling.of_rows,
+        "confidence": sampling.confidence,
+        "alignment_error": sampling.alignment,
+        "weights_error": None if sampling.weights is None else sampling.weights.tolist(),
+        "alignment_bound": sampling.bound,
+    }
+    return {key: value if value is None or np.isfinite(value).all() else None for key, value in numbers.items()}
+
+
+def _fitted(
+    kernel: LearnedKernel,
+    dataset: Dataset,
+    choice: Choice,
+    config: CompareConfig,
+    predictor: str,
+    options: dict[str, Any],
+    workers: Workers | None,
+) -> KernelLearningClassifier | KernelLearningRegressor:
+    """Return the estimator of a learned kernel, with its predictor on all rows."""
+    learner, Lambda = choice.learner, choice.regularisation
+    family = None if LEARNERS[learner.name].needs == "continuous" else kernel.family
+    estimator: KernelLearningClassifier | KernelLearningRegressor
+    shared: dict[str, Any] = {
+        "learner_params": learner.params,
+        "normalise": config.normalise,
+        "predictor": predictor,
+        "predictor_params": options or None,
+    }
+    if dataset.target.task == "regression":
+        estimator = KernelLearningRegressor(family, learner.name, 1 / Lambda, **shared)
+    else:
+        estimator = KernelLearningClassifier(family, learner.name, Lambda, **shared)
+    given = dataset.target.given
+    if len(kernel.rows) < len(given):
+        return estimator.fit_kernel(kernel, given, X=dataset.X, workers=workers)
+    return estimator.fit_kernel(kernel, given[kernel.rows], workers=workers)
+
+
+def recipe_of(model: Model, name: str) -> CompareConfig:
+    """Return the configuration that a model was trained with: one data set and one learner."""
+    try:
+        return CompareConfig.model_validate(model.about["config"])
+    except (KeyError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"model {name}: its configuration cannot be read ({reason}); train it again.") from None
+
+
+def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
+    """Return the first rows of a data set as a user has them: named columns, not scaled."""
+    dataset = load_dataset(ref)
+    low, spread = dataset.scaling
+    X = dataset.X[:rows]
+    X = np.asarray(X.todense()) if hasattr(X, "todense") else X
+    return pd.DataFrame(X * spread + low, columns=list(dataset.features))
+
+
+def _of_a_sample(about: Mapping[str, Any]) -> str:
+    """Return how far the alignment can be off and what sample says so, for a sentence; nothing where all rows count."""
+    if "sampling" not in about:
+        return ""
+    of = about["sampling"]
+    error = (
+        "" if of["alignment_error"] is None else f" {half_width(of['alignment_error'])} at {100 * of['confidence']:g} %"
+    )
+    return f"{error}, from {of['n_rows']:,} of {of['of_rows']:,} rows"
+
+
+def describe_training(choice: Choice, model: ModelRef, name: str, version: int, links: Mapping[str, str]) -> str:
+    """Return the report of a training."""
+    about = model.about
+    columns = list(choice.candidates[0])
+    table = [columns, ["---"] * len(columns), *([str(row[column]) for column in columns] for row in choice.candidates)]
+    sd = "" if about["test_error_sd"] is None else f" ± {about['test_error_sd']:.2g}"
+    lines = [
+        f"# {name} version {version}",
+        "",
+        f"`{choice.learner.title}` with `{about['predictor']}`, Lambda = {choice.regularisation:g}, learned on all "
+        f"{about['n_rows']:,} rows of {about['dataset']}. Expected {about['metric']} on new rows: "
+        f"{about['test_error']:.4g}{sd}, the mean over the test folds of the protocol. Alignment with the target: "
+        f"{about['alignment']:.3f}{_of_a_sample(about)}.",
+        "",
+        *([as_sentence(about["predictor_reason"]), ""] if about.get("predictor_reason") else []),
+        *(f"| {' | '.join(line)} |" for line in table),
+        "",
+        "`*` lowest mean validation error: this learner, its parameters and Lambda were taken.",
+        "",
+        "## Use it",
+        "",
+        "```bash",
+        f"learnkernels predict --model {name}/{version} --input new.parquet --output scored.parquet",
+        f"learnkernels promote {name}    # champion, if it beats the one in use",
+        "```",
+        "",
+        "## Where the evidence lies",
+        "",
+        *link_list(links),
+        "",
+    ]
+    return "\n".join(lines)

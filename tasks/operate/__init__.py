@@ -1,0 +1,1 @@
+"""What an operator needs: servers, schedules, and what a killed run leaves."""

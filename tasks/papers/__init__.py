@@ -1,0 +1,5 @@
+"""Tables and figures of the papers, made again: what was measured, judged and written down."""
+
+from learnkernels.tasks.papers.result import StudyResult
+
+__all__ = ["StudyResult"]

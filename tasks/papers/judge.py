@@ -1,0 +1,442 @@
+"""What the papers print and say, against what was measured: pure functions of the fold table."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from learnkernels.conf.reproduction import BASELINE, CheckConfig, ClaimConfig, PaperItem, panel
+from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p, share_of_test
+
+NEAR = 2.0
+"""Standard deviations within which a number counts as that of the paper."""
+
+Word = Literal["holds", "direction only", "does not hold", "cannot be judged"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of a paper and the same number here.
+
+    Attributes
+    ----------
+    dataset, learner : str or None
+        Of a comparison.
+    measure : str
+        error, alignment, test_alignment, seconds, rank, or the name of a number of a special study.
+    paper, paper_sd : float, float or None
+        As printed.
+    here, here_sd : float or None
+        Mean and deviation over trials, of seconds the standard error; None where there is no such trial.
+    trials : int
+        How many trials.
+    apart : float or None
+        ``(here - paper) / paper_sd``, or over our deviation where the paper prints none; None without either, and for
+        seconds, which are another machine's, and ranks, which have no deviation.
+    """
+
+    dataset: str | None
+    learner: str | None
+    measure: str
+    paper: float
+    paper_sd: float | None
+    here: float | None
+    here_sd: float | None
+    trials: int
+    apart: float | None
+
+    @property
+    def near(self) -> bool | None:
+        """Whether the number is within two standard deviations of the paper's; None where that cannot be told."""
+        return None if self.apart is None else abs(self.apart) <= NEAR
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What bears on a claim on one data set, or on all at once.
+
+    Attributes
+    ----------
+    on : str
+        The data set; how many for a test across them.
+    better, than : float or None
+        Means of the two.
+    p : float or None
+        One-sided, that the first is better: the corrected resampled t-test over all trials, across data sets
+        Wilcoxon's signed-rank test.
+    paired : float or None
+        The paper's plain paired t-test on the folds of the first repeat; with a split on all repeats.
+    below, repeats : int
+        In how many repeats that test is below the level, and how many have one.
+    word : str
+        The verdict on this data set.
+    """
+
+    on: str
+    better: float | None
+    than: float | None
+    p: float | None
+    paired: float | None
+    below: int
+    repeats: int
+    word: Word
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim of a paper, and whether it holds here; of learners, `expected` says in what way the paper means it."""
+
+    says: str
+    expected: str
+    word: Word
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True)
+class Worth:
+    """The best learner of a data set beside the search over one Gaussian kernel.
+
+    `p` is that of the corrected test that the learner has the lower error, `p_search` that the search has it; seconds
+    are means over trials.
+    """
+
+    dataset: str
+    learner: str
+    error: float
+    seconds: float
+    search_error: float
+    search_seconds: float
+    p: float | None
+    p_search: float | None
+
+    @property
+    def verdict(self) -> str:
+        """Whether learning the kernel pays."""
+        if self.p is not None and self.p < SIGNIFICANCE:
+            return "yes"
+        if self.p_search is not None and self.p_search < SIGNIFICANCE:
+            return "no, the search is better"
+        return "no difference"
+
+
+def measured(folds: pd.DataFrame, dataset: str | None, learner: str | None, measure: str) -> pd.Series:
+    """Return one number a trial, indexed by (repeat, fold), without those that are missing."""
+    of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
+    values = of["seconds_weights"] + of["seconds_fit"] if measure == "seconds" else of[measure]
+    series = pd.Series(
+        values.to_numpy(dtype=float), index=pd.MultiIndex.from_arrays([of["repeat"], of["fold"]])
+    ).sort_index()
+    return series.dropna()
+
+
+def ranks(folds: pd.DataFrame, learners: Sequence[str]) -> pd.DataFrame:
+    """Return the rank of each learner by mean error, a row a data set, a column a learner; ties take their average."""
+    of = folds[folds["learner"].isin(learners)]
+    return of.pivot_table(index="dataset", columns="learner", values="error", aggfunc="mean", sort=False).rank(axis=1)
+
+
+def ranked(item: PaperItem, folds: pd.DataFrame) -> list[str]:
+    """Return the learners that are ranked: those whose rank the paper prints, or else all but the search."""
+    printed = [str(cell.learner) for cell in item.printed if cell.rank is not None]
+    return printed or [str(learner) for learner in folds["learner"].unique() if learner != BASELINE]
+
+
+def cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Cell]:
+    """Return every printed cell of an item beside what was measured."""
+    rows = []
+    for cell in item.printed:
+        if cell.value is not None:
+            name = str(cell.named)
+            value = values.get(name)
+            rows.append(_cell(None, None, name, cell.value, value, values.get(f"{name} sd"), int(value is not None)))
+        for measure, printed in cell.measures().items():
+            if measure == "rank":
+                here = _rank(cell.learner, item, folds)
+            else:
+                here = _here(cell.dataset, cell.learner, measure, folds)
+            rows.append(_cell(cell.dataset, cell.learner, measure, printed, *here))
+    return rows
+
+
+def _rank(learner: str | None, item: PaperItem, folds: pd.DataFrame | None) -> tuple[float | None, float | None, int]:
+    """Return the median rank of a learner, no deviation, and the number of data sets."""
+    table = pd.DataFrame() if folds is None else ranks(folds, ranked(item, folds))
+    if learner not in table:
+        return None, None, 0
+    return float(table[learner].median()), None, len(table)
+
+
+def _here(
+    dataset: str | None, learner: str | None, measure: str, folds: pd.DataFrame | None
+) -> tuple[float | None, float | None, int]:
+    """Return mean, deviation and number of trials of a cell."""
+    if folds is None:
+        return None, None, 0
+    of = measured(folds, dataset, learner, measure)
+    if of.empty:
+        return None, None, 0
+    sd = float(of.std()) if len(of) > 1 else None
+    if measure == "seconds" and sd is not None:
+        sd /= np.sqrt(len(of))
+    return float(of.mean()), sd, len(of)
+
+
+def _cell(
+    dataset: str | None,
+    learner: str | None,
+    measure: str,
+    printed: Sequence[float],
+    here: float | None,
+    here_sd: float | None,
+    trials: int,
+) -> Cell:
+    sd = printed[1] if len(printed) > 1 else None
+    counts = measure not in ("seconds", "rank")
+    unit = sd or here_sd
+    apart = (here - printed[0]) / unit if counts and here is not None and unit else None
+    return Cell(dataset, learner, measure, float(printed[0]), sd, here, here_sd, trials, apart)
+
+
+def mean_shares(group: pd.DataFrame) -> np.ndarray:
+    """Return the mean share of each base kernel over the trials of one learner on one data set, shape (p,)."""
+    weights = np.stack(group["weights"].to_list())
+    sizes = np.abs(weights).sum(axis=1, keepdims=True)
+    return np.asarray((weights / np.where(sizes > 0, sizes, 1.0)).mean(axis=0))
+
+
+def cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
+    """Return how alike the weights of the learners of a figure of weights are, as numbers that claims can name.
+
+    ``"cosine of A and B on D"`` is that of the angle between the mean shares of two learners on a data set.
+    """
+    found = {}
+    for dataset, of in folds[folds["learner"].isin(item.figure.learners)].groupby("dataset", sort=False):
+        shares = {str(learner): mean_shares(group) for learner, group in of.groupby("learner", sort=False)}
+        for one, other in itertools.permutations(shares, 2):
+            a, b = shares[one], shares[other]
+            found[f"cosine of {one} and {other} on {dataset}"] = float(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
+    return found
+
+
+def deviations_found(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
+    """Return how far the parameters that continuous learners found are from those of the item, for claims to name.
+
+    ``"found by A on D, apart"`` is the largest relative distance, over all trials of a learner on a data set, of the
+    parameters of its heaviest base kernels from those that generated the data; as many as there are of them, both
+    ascending.
+    """
+    true = np.sort(np.asarray(item.found))
+    apart = {}
+    for (dataset, learner), of in folds.dropna(subset=["parameters"]).groupby(["dataset", "learner"], sort=False):
+        if any(len(found) < len(true) for found in of["parameters"]):
+            continue
+        sigmas = [
+            np.sort([found[k][0] for k in np.argsort(weights)[-len(true) :]])
+            for found, weights in zip(of["parameters"], of["weights"], strict=True)
+        ]
+        apart[f"found by {learner} on {dataset}, apart"] = float((np.abs(np.array(sigmas) - true) / true).max())
+    return apart
+
+
+def derived(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
+    """Return the numbers that follow from the fold table of an item and that its claims may name.
+
+    ``"error of A on D"`` is the mean error of a learner on a data set; besides, `cosines` and `deviations_found`.
+    """
+    means = folds.groupby(["dataset", "learner"], sort=False)["error"].mean()
+    numbers = {f"error of {learner} on {dataset}": float(error) for (dataset, learner), error in means.items()}
+    numbers |= cosines(item, folds) if item.figure.kind == "weights" else {}
+    return numbers | (deviations_found(item, folds) if item.found else {})
+
+
+def claims(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Verdict]:
+    """Return the verdict on every claim of an item."""
+    return [
+        Verdict(claim.says, claim.expected if claim.value is None else "", _overall(evidence), evidence)
+        for claim in item.claims
+        for evidence in [tuple(_valued(claim, values) if claim.value is not None else _compared(claim, item, folds))]
+    ]
+
+
+def without_unknown(verdict: Verdict) -> Verdict | None:
+    """Return a verdict on the data sets that can be judged, or None where none can."""
+    known = tuple(one for one in verdict.evidence if one.word != "cannot be judged")
+    return replace(verdict, word=_overall(known), evidence=known) if known else None
+
+
+def _overall(evidence: Sequence[Evidence]) -> Word:
+    """Return the verdict on a claim: it holds where it does on every data set."""
+    words = {one.word for one in evidence}
+    if not words or "cannot be judged" in words:
+        return "cannot be judged"
+    return "does not hold" if "does not hold" in words else "direction only" if len(words) > 1 else words.pop()
+
+
+def _valued(claim: ClaimConfig, values: Mapping[str, float]) -> list[Evidence]:
+    """Return the evidence of a claim on a number of a special study."""
+    here = values.get(str(claim.value))
+    rows = []
+    for sign, bound in ((1, claim.above), (-1, claim.below)):
+        if bound is None:
+            continue
+        limit = bound if isinstance(bound, float | int) else values.get(bound)
+        on = f"{claim.value} {'above' if sign > 0 else 'below'} {bound if isinstance(bound, str) else f'{bound:g}'}"
+        if here is None or limit is None:
+            word: Word = "cannot be judged"
+        else:
+            word = "holds" if sign * (here - limit) > 0 else "does not hold"
+        rows.append(Evidence(on, here, limit, None, None, 0, 0, word))
+    return rows
+
+
+def _compared(claim: ClaimConfig, item: PaperItem, folds: pd.DataFrame | None) -> list[Evidence]:
+    """Return the evidence of a claim on two learners."""
+    if folds is None:
+        return []
+    known = list(folds["dataset"].unique())
+    wanted = [name for name in known if not claim.on or name in claim.on or panel(name)[0] in claim.on]
+    lacking = [one for one in claim.on if not any(one in (name, panel(name)[0]) for name in known)]
+    evidence = [_unknown(name) for name in lacking]
+    if claim.across or claim.measure == "rank":
+        return [*evidence, _across(claim, item, folds, wanted)]
+    both = [
+        name
+        for name in wanted
+        if claim.on or {claim.better, claim.than} <= set(folds.loc[folds["dataset"] == name, "learner"])
+    ]
+    return [*evidence, *(_tested(claim, folds, name) for name in both)]
+
+
+def _unknown(on: str) -> Evidence:
+    return Evidence(on, None, None, None, None, 0, 0, "cannot be judged")
+
+
+def _tested(claim: ClaimConfig, folds: pd.DataFrame, dataset: str) -> Evidence:
+    """Return the paired tests of one data set."""
+    pair = [measured(folds, dataset, learner, claim.measure) for learner in (claim.better, claim.than)]
+    table = pd.concat(pair, axis=1, join="inner")
+    if table.empty:
+        return _unknown(dataset)
+    sign = _sign(claim)
+    trials = sign * table.to_numpy()
+    p = corrected_p(trials[:, 0], trials[:, 1], _share_of_test(folds, dataset))
+    repeats = [sign * group.to_numpy() for _, group in table.groupby(level=0)]
+    if all(len(group) == 1 for group in repeats):
+        repeats = [trials]  # of a split, whose repeats are one trial each
+    plain = [paired_p(group[:, 0], group[:, 1]) for group in repeats]
+    known = [one for one in plain if one is not None]
+    better, than = (float(table.iloc[:, i].mean()) for i in (0, 1))
+    word = _word(claim.expected, sign * better < sign * than, p)
+    return Evidence(
+        dataset, better, than, p, plain[0], sum(one < SIGNIFICANCE for one in known), len(known), word
+    )  # fmt: skip
+
+
+def _sign(claim: ClaimConfig) -> float:
+    """Return what makes lower numbers better."""
+    return -1.0 if claim.measure in ("alignment", "test_alignment") else 1.0
+
+
+def _share_of_test(folds: pd.DataFrame, dataset: str) -> float:
+    of = folds[folds["dataset"] == dataset]
+    return share_of_test(of["n_test"].to_numpy(), of["n_rows"].to_numpy())
+
+
+def _across(claim: ClaimConfig, item: PaperItem, folds: pd.DataFrame, datasets: Sequence[str]) -> Evidence:
+    """Return the signed-rank test over data sets."""
+    if claim.measure == "rank":
+        of = ranks(folds, ranked(item, folds))
+    else:
+        by = folds.assign(seconds=folds["seconds_weights"] + folds["seconds_fit"])
+        of = by.pivot_table(index="dataset", columns="learner", values=claim.measure, aggfunc="mean", sort=False)
+    if not {claim.better, claim.than} <= set(of.columns):
+        return _unknown(f"{len(datasets)} data sets")
+    table = of.loc[of.index.isin(datasets), [claim.better, claim.than]].dropna()
+    if table.empty:
+        return _unknown(f"{len(datasets)} data sets")
+    sign = _sign(claim)
+    both = sign * table.to_numpy(dtype=float)
+    p = signed_rank_p(both[:, 0], both[:, 1])
+    middle = table.median() if claim.measure == "rank" else table.mean()
+    better, than = float(middle.iloc[0]), float(middle.iloc[1])
+    word = _word(claim.expected, sign * better < sign * than, p)
+    return Evidence(f"{len(table)} data sets", better, than, p, None, 0, 0, word)
+
+
+def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
+    """Return the p-value of Wilcoxon's one-sided signed-rank test that errors are lower than those of a baseline.
+
+    Parameters
+    ----------
+    errors, baseline : ndarray of shape (n,)
+        Of the same data sets. Pairs without a difference are left out.
+
+    Returns
+    -------
+    p : float or None
+        Exact for up to 50 pairs without ties; 1 where no pair differs, None for fewer than two pairs.
+    """
+    if len(errors) < 2:
+        return None
+    difference = np.round(errors - baseline, 12)  # so that ties are ties
+    difference = difference[difference != 0]
+    if len(difference) == 0:
+        return 1.0
+    distinct = len(np.unique(np.abs(difference))) == len(difference)
+    method = "exact" if distinct and len(difference) <= 50 else "asymptotic"
+    return float(stats.wilcoxon(difference, alternative="less", method=method).pvalue)
+
+
+def _word(expected: str, direction: bool, p: float | None) -> Word:
+    """Return the verdict for what a paper expects, whether the mean is better, and the p-value of that."""
+    if expected == "direction":
+        return "holds" if direction else "does not hold"
+    if expected == "none":
+        return "cannot be judged" if p is None else "holds" if p >= SIGNIFICANCE else "does not hold"
+    if p is not None and p < SIGNIFICANCE:
+        return "holds"
+    return "direction only" if direction else "does not hold"
+
+
+def worth(folds: pd.DataFrame) -> list[Worth]:
+    """Return the learner of the lowest mean error beside the search, for each data set that has one."""
+    rows = []
+    for dataset, group in folds.groupby("dataset", sort=False):
+        means = group.groupby("learner", sort=False)["error"].mean()
+        if BASELINE not in means or len(means) < 2:
+            continue
+        best = str(means.drop(BASELINE).idxmin())
+        errors = [measured(folds, str(dataset), learner, "error") for learner in (best, BASELINE)]
+        seconds = [measured(folds, str(dataset), learner, "seconds").mean() for learner in (best, BASELINE)]
+        table = pd.concat(errors, axis=1, join="inner").to_numpy()
+        share = _share_of_test(folds, str(dataset))
+        rows.append(
+            Worth(
+                str(dataset), best, float(means[best]), float(seconds[0]), float(means[BASELINE]), float(seconds[1]),
+                corrected_p(table[:, 0], table[:, 1], share), corrected_p(table[:, 1], table[:, 0], share),
+            )
+        )  # fmt: skip
+    return rows
+
+
+def failing(checks: Sequence[CheckConfig], folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[str]:
+    """Return one sentence a number that lies outside its interval, or is missing."""
+    sentences = []
+    for check in checks:
+        for measure, (low, high) in check.intervals().items():
+            if measure == "value":
+                what, here = str(check.name), values.get(str(check.name))
+            else:
+                what = f"{check.dataset}, {check.learner}: {measure}"
+                here = _here(check.dataset, check.learner, measure, folds)[0]
+            if here is None:
+                sentences.append(f"{what} is missing, expected {low:g} to {high:g}.")
+            elif not low <= here <= high:
+                sentences.append(f"{what} is {here:.4g}, expected {low:g} to {high:g}.")
+    return sentences

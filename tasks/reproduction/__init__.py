@@ -1,5 +1,0 @@
-"""Tables and figures of the papers, made again: what was measured, judged and written down."""
-
-from learnkernels.tasks.reproduction.result import StudyResult
-
-__all__ = ["StudyResult"]

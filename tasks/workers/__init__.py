@@ -1,0 +1,1 @@
+"""Dask workers, and the files from which they read rows."""
