@@ -1,38 +1,33 @@
-"""alignf: the non-negative combination of highest alignment."""
+"""alignf: the combination of highest alignment, non-negative or with weights of either sign."""
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass
+from typing import Literal
 
-from learnkernels.kernels.learners.solution import Products, Solution
+import numpy as np
+from scipy.linalg import cho_solve
+from scipy.linalg.lapack import dpstrf
+
+from learnkernels.kernels.learners.base import Products, Solution, TwoStageLearner
 from learnkernels.kernels.solvers.active_set import minimise_nonnegative
 from learnkernels.kernels.solvers.certificate import Certificate
 
 TOLERANCE = 1e-8
-"""KKT residual that a solution must reach; active sets leave rounding."""
+"""Residual of the optimality conditions that a solution must reach; active sets and Cholesky factors leave rounding."""
+
+DEPENDENT = 1e-10
+"""What a kernel of norm one must have left, squared, outside the span of others to count as independent of them."""
+
+SHOWN = 10
+"""Positions of dependent kernels that a message names."""
 
 
-def alignf(M: Products, a: np.ndarray) -> Solution:
-    r"""Return the non-negative weights whose combined kernel aligns best with the target kernel.
+@dataclass(frozen=True, eq=False, repr=False)
+class Alignf(TwoStageLearner):
+    r"""The non-negative weights whose combined kernel aligns best with the target kernel.
 
     .. math:: \min_{v \ge 0} \; v^\top M v - 2 v^\top a, \qquad \mu = v / \lVert v \rVert
-
-    Parameters
-    ----------
-    M : ndarray or Products of shape (p, p)
-        Frobenius products of the centered base kernels: symmetric, positive semi-definite, diagonal positive.
-    a : ndarray of shape (p,)
-        Products with the target kernel.
-
-    Returns
-    -------
-    solution : Solution
-        With the certificate of `kkt_certificate`.
-
-    Raises
-    ------
-    ValueError
-        No base kernel has a positive product with the target.
 
     Notes
     -----
@@ -44,12 +39,19 @@ def alignf(M: Products, a: np.ndarray) -> Solution:
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Proposition 9 and equation (7).
     """
-    M = np.asarray(M)
-    scale = 1.0 / np.sqrt(np.diag(M))
-    scaled = scale[:, None] * M
-    scaled *= scale
-    v = minimise_nonnegative(scaled, scale * a) * scale
-    return Solution.of_direction(v, kkt_certificate(M, a, v))
+
+    name = "alignf"
+    summary = "the non-negative combination of highest alignment"
+    source = "JMLR 2012, Proposition 9, equation (7)"
+
+    def weigh(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `TwoStageLearner.weigh`."""
+        M = np.asarray(M)
+        scale = 1.0 / np.sqrt(np.diag(M))
+        scaled = scale[:, None] * M
+        scaled *= scale
+        v = minimise_nonnegative(scaled, scale * a) * scale
+        return Solution.of_direction(v, kkt_certificate(M, a, v))
 
 
 def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
@@ -83,3 +85,80 @@ def kkt_certificate(M: np.ndarray, a: np.ndarray, v: np.ndarray) -> Certificate:
     complementarity = np.abs(u * g).max() / (u_unit * g_unit)
     residual = float(max(negative_weight, negative_gradient, complementarity))
     return Certificate("KKT residual", residual, TOLERANCE)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AlignfUncentered(Alignf):
+    """The non-negative weights whose combined kernel aligns best with the target kernel, without centering.
+
+    References
+    ----------
+    Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; Kandola, Shawe-Taylor, Cristianini (2002); JMLR 2012,
+    section 3.2.
+    """
+
+    name = "alignf-uncentered"
+    summary = "the non-negative combination of highest alignment, without centering"
+    source = "Cristianini et al. 2001; Kandola et al. 2002; JMLR 2012, section 3.2"
+    needs = "uncentered alignments"
+    centered = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AlignfLinear(TwoStageLearner):
+    r"""The weights, of either sign, whose combined kernel aligns best with the target kernel.
+
+    .. math:: \mu = \frac{M^{-1} a}{\lVert M^{-1} a \rVert}
+
+    Parameters
+    ----------
+    dependent : {"error", "subset"}, default "error"
+        What to do where a kernel is a combination of others, so that M has no inverse: refuse, or give weight zero to
+        what depends on the rest. The first kernel stays, then each time the one with most left outside the span of
+        those that stay.
+
+    Notes
+    -----
+    O(p^3), by a pivoted Cholesky factor of M scaled to unit diagonal. A kernel counts as dependent where the square of
+    its distance from the span of others is below 1e-10 of its squared norm: rounding of M reaches the weights
+    multiplied by the inverse of that share, so a smaller one would leave them fewer than five digits. Moments of
+    float32 tiles are off by 1e-6 or so and call for kernels that lie further apart.
+
+    `alignf` searches among fewer weights, so it never aligns better on the rows that M and a are of.
+
+    Weights may be negative, and then the combined kernel need not be positive semi-definite; ``mu'a`` never is. The
+    certificate is the largest residual of ``M v = a`` over the kernels kept, relative to the largest entry of a, all in
+    units of base kernels of norm one.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Proposition 8; section 3.2.1 takes an independent subset of
+    dependent kernels.
+    """
+
+    name = "alignf-linear"
+    summary = "the combination of highest alignment, with weights of either sign"
+    source = "JMLR 2012, Proposition 8"
+
+    dependent: Literal["error", "subset"] = "error"
+
+    def weigh(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `TwoStageLearner.weigh`."""
+        if self.dependent not in ("error", "subset"):
+            raise ValueError(f"dependent must be error or subset, got {self.dependent!r}.")
+        M = np.asarray(M)
+        scale = 1.0 / np.sqrt(np.diag(M))
+        scaled, products = scale[:, None] * M * scale, scale * a
+        np.fill_diagonal(scaled, 1.0)  # to the last digit, or rounding would choose the first pivot
+        factor, pivots, rank, _ = dpstrf(scaled, tol=DEPENDENT)
+        kept, left_out = pivots[:rank] - 1, np.sort(pivots[rank:] - 1)
+        if len(left_out) and self.dependent == "error":
+            shown = ", ".join(map(str, left_out[:SHOWN])) + (", ..." if len(left_out) > SHOWN else "")
+            raise ValueError(
+                f"base kernels must be independent for alignf-linear, got {len(left_out)} of {len(a)} in the span of the "
+                f"others (at {shown}, counted from 0); pass dependent='subset' to leave them out, or use alignf."
+            )
+        u = np.zeros(len(a))
+        u[kept] = cho_solve((factor[:rank, :rank], False), products[kept])
+        residual = np.abs(scaled[kept] @ u - products[kept]).max() / (np.abs(products[kept]).max() or 1.0)
+        return Solution.of_direction(u * scale, Certificate("KKT residual", float(residual), TOLERANCE))

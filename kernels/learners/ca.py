@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.learners.alignf import alignf
+from learnkernels.kernels.learners.alignf import Alignf
+from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.search.ascent import Ascent, DenseAscent, RadialAscent, best_step
 from learnkernels.kernels.search.continuous import ContinuousFamily, Kind
@@ -20,22 +20,9 @@ SEARCH_ROWS = 2000
 """Rows that parameters are searched on where there are more; weights and alignments always use all."""
 
 
-def ca(
-    X: Rows,
-    target: Target,
-    *,
-    kind: Kind = "gaussian",
-    per_feature: bool = False,
-    shrinkage: float = 0.0,
-    max_kernels: int = 50,
-    threshold: float = 1e-3,
-    largest_step: float = 1.0,
-    eps: float = 1e-10,
-    corrective: bool = False,
-    search_rows: int = SEARCH_ROWS,
-    seed: int = 0,
-) -> FoundKernels:
-    r"""Return base kernels of a continuous family and weights, found by forward stagewise ascent of the alignment.
+@dataclass(frozen=True, eq=False, repr=False)
+class CA(SearchingLearner):
+    r"""Base kernels of a continuous family and weights, found by forward stagewise ascent of the alignment.
 
     From :math:`K_0 = \varepsilon I`, each step adds the base kernel along which the centered alignment F grows fastest,
 
@@ -47,10 +34,6 @@ def ca(
 
     Parameters
     ----------
-    X : ndarray or CSR matrix of shape (m, d)
-        Training rows. Not modified.
-    target : Target
-        Of those rows; its target kernel is :math:`K^* = Y Y^\top`.
     kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
         Of the base kernels.
     per_feature : bool, default False
@@ -74,15 +57,6 @@ def ca(
     seed : int, default 0
         Of that subset.
 
-    Returns
-    -------
-    found : FoundKernels
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range, the target is constant, or no base kernel aligns with it.
-
     Notes
     -----
     The gradient F' is centered because K and K^* are, by corrections of rank one. For one sigma the candidates of a
@@ -94,47 +68,85 @@ def ca(
     ----------
     Afkanpour, Szepesvari, Bowling (2013), Machine Learning: Algorithm 1, Propositions 1 and 2, equation (4), B.2.
     """
-    _require(shrinkage, max_kernels, threshold, largest_step, eps, search_rows)
-    Y = target.Y - target.Y.mean(axis=0)
-    if not np.abs(Y).max() > 0:
-        raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
-    m = X.shape[0]
-    rows = np.arange(m)
-    if m > search_rows:
-        rows = np.sort(np.random.default_rng(seed).choice(m, search_rows, replace=False))
-    continuous = continuous_family(kind, per_feature, X.shape[1])
-    options: dict[str, Any] = {"max_kernels": max_kernels, "threshold": threshold, "largest_step": largest_step}
-    searched = Y[rows] - Y[rows].mean(axis=0)
-    ascent: Ascent
-    if isinstance(continuous, RadialFamily):
-        pairs = continuous.objective(X[rows])
-        ascent = RadialAscent(pairs, continuous.starts_of(*continuous.bounds_of(pairs.D)), searched, eps)
-    else:
-        starts = continuous.starts(X[rows])
-        if kind != "dirichlet" or X.shape[1] == 1:
-            one = ca(X, target, kind=kind, eps=eps, **options, search_rows=search_rows, seed=seed)
-            starts = np.full((1, X.shape[1]), np.log(one.weights @ one.parameters[:, 0] / one.weights.sum()))
-        ascent = DenseAscent(
-            continuous.objective(X[rows]), starts, continuous.bounds(X[rows]), searched, eps, shrinkage
-        )
-    every_row = _Rows(continuous, X, Y) if len(rows) < m or corrective else None
-    return _ascend(continuous, ascent, every_row, corrective, **options)
 
+    name = "ca"
+    summary = "kernels of a continuous family, added one by one along the steepest ascent of the alignment"
+    source = "AFK 2013, Algorithm 1"
 
-def _require(
-    shrinkage: float, max_kernels: int, threshold: float, largest_step: float, eps: float, search_rows: int
-) -> None:
-    for name, value, low in (
-        ("shrinkage", shrinkage, 0.0),
-        ("threshold", threshold, 0.0),
-        ("max_kernels", max_kernels, 1),
-        ("search_rows", search_rows, 10),
-    ):
-        if not low <= value < np.inf:
-            raise ValueError(f"{name} must be at least {low:g} and finite, got {value}.")
-    for name, value in (("largest_step", largest_step), ("eps", eps)):
-        if not 0 < value < np.inf:
-            raise ValueError(f"{name} must be positive and finite, got {value}.")
+    kind: Kind = "gaussian"
+    per_feature: bool = False
+    shrinkage: float = 0.0
+    max_kernels: int = 50
+    threshold: float = 1e-3
+    largest_step: float = 1.0
+    eps: float = 1e-10
+    corrective: bool = False
+    search_rows: int = SEARCH_ROWS
+    seed: int = 0
+
+    def find(self, X: Rows, target: Target, regularisation: float = 1.0) -> FoundKernels:
+        """Return base kernels and weights; see `SearchingLearner.find`."""
+        self._require()
+        Y = target.Y - target.Y.mean(axis=0)
+        if not np.abs(Y).max() > 0:
+            raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
+        m = X.shape[0]
+        rows = np.arange(m)
+        if m > self.search_rows:
+            rows = np.sort(np.random.default_rng(self.seed).choice(m, self.search_rows, replace=False))
+        continuous = continuous_family(self.kind, self.per_feature, X.shape[1])
+        searched = Y[rows] - Y[rows].mean(axis=0)
+        ascent: Ascent
+        if isinstance(continuous, RadialFamily):
+            pairs = continuous.objective(X[rows])
+            ascent = RadialAscent(pairs, continuous.starts_of(*continuous.bounds_of(pairs.D)), searched, self.eps)
+        else:
+            starts = continuous.starts(X[rows])
+            if self.kind != "dirichlet" or X.shape[1] == 1:
+                one = replace(self, per_feature=False, shrinkage=0.0, corrective=False).find(X, target)
+                starts = np.full((1, X.shape[1]), np.log(one.weights @ one.parameters[:, 0] / one.weights.sum()))
+            ascent = DenseAscent(
+                continuous.objective(X[rows]), starts, continuous.bounds(X[rows]), searched, self.eps, self.shrinkage
+            )
+        every_row = _Rows(continuous, X, Y) if len(rows) < m or self.corrective else None
+        return self._ascend(continuous, ascent, every_row)
+
+    def _ascend(self, continuous: ContinuousFamily, ascent: Ascent, every_row: _Rows | None) -> FoundKernels:
+        """Add base kernels until the alignment grows no further; the last addition, which adds little, stays."""
+        U: np.ndarray | None = None
+        weights, alignments, reached = np.empty(0), list[float](), ascent.alignment
+        while len(weights) < self.max_kernels:
+            u = ascent.steepest()
+            candidates = u[None] if U is None else np.vstack([U, u])
+            eta = ascent.add(u, self.largest_step)
+            new_weights, alignment = np.append(weights, eta), ascent.alignment
+            if every_row is not None:
+                M, a, target_norm = every_row.products(candidates)
+                new_weights = _weigh(M, a, weights, self.largest_step, self.corrective)
+                alignment = float(new_weights @ a / (np.sqrt(new_weights @ M @ new_weights) * target_norm))
+                if self.corrective:
+                    ascent.reset(candidates, new_weights)
+            if not new_weights[-1] > 0:
+                break
+            U, weights = candidates, new_weights
+            alignments.append(alignment)
+            if alignment <= reached + self.threshold and len(weights) > 1:
+                break
+            reached = alignment
+        if U is None:
+            raise ValueError(
+                "no base kernel of the family aligns with the target; try another family or other features."
+            )
+        carried = weights > 0
+        return FoundKernels(continuous.finite(U[carried]), weights[carried], np.exp(U[carried]), tuple(alignments))
+
+    def _require(self) -> None:
+        for name, low in (("shrinkage", 0.0), ("threshold", 0.0), ("max_kernels", 1), ("search_rows", 10)):
+            if not low <= getattr(self, name) < np.inf:
+                raise ValueError(f"{name} must be at least {low:g} and finite, got {getattr(self, name)}.")
+        for name in ("largest_step", "eps"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}.")
 
 
 @dataclass
@@ -151,47 +163,10 @@ class _Rows:
         return moments.frobenius, moments.target, moments.target_norm
 
 
-def _ascend(
-    continuous: ContinuousFamily,
-    ascent: Ascent,
-    every_row: _Rows | None,
-    corrective: bool,
-    *,
-    max_kernels: int,
-    threshold: float,
-    largest_step: float,
-) -> FoundKernels:
-    """Add base kernels until the alignment grows no further; the last addition, which adds little, stays."""
-    U: np.ndarray | None = None
-    weights, alignments, reached = np.empty(0), list[float](), ascent.alignment
-    while len(weights) < max_kernels:
-        u = ascent.steepest()
-        candidates = u[None] if U is None else np.vstack([U, u])
-        eta = ascent.add(u, largest_step)
-        new_weights, alignment = np.append(weights, eta), ascent.alignment
-        if every_row is not None:
-            M, a, target_norm = every_row.products(candidates)
-            new_weights = _weigh(M, a, weights, largest_step, corrective)
-            alignment = float(new_weights @ a / (np.sqrt(new_weights @ M @ new_weights) * target_norm))
-            if corrective:
-                ascent.reset(candidates, new_weights)
-        if not new_weights[-1] > 0:
-            break
-        U, weights = candidates, new_weights
-        alignments.append(alignment)
-        if alignment <= reached + threshold and len(weights) > 1:
-            break
-        reached = alignment
-    if U is None:
-        raise ValueError("no base kernel of the family aligns with the target; try another family or other features.")
-    carried = weights > 0
-    return FoundKernels(continuous.finite(U[carried]), weights[carried], np.exp(U[carried]), tuple(alignments))
-
-
 def _weigh(M: np.ndarray, a: np.ndarray, weights: np.ndarray, largest: float, corrective: bool) -> np.ndarray:
     """Return the weights after an addition: of the last kernel alone, or of all anew."""
     if corrective:
-        return alignf(M, a).weights
+        return Alignf().weigh(M, a).weights
     if not len(weights):
         return np.ones(1)
     before = M[:-1, :-1] @ weights

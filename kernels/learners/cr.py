@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -13,7 +14,8 @@ from scipy.optimize import brentq
 from learnkernels.kernels.centering import center_gram, center_in_place
 from learnkernels.kernels.engine.operators import StackedGrams
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.learners.l1_krr import l1_krr
+from learnkernels.kernels.learners.base import SearchingLearner
+from learnkernels.kernels.learners.lp_krr import L1KRR
 from learnkernels.kernels.search.continuous import Kind
 from learnkernels.kernels.search.found import FoundKernels, continuous_family
 from learnkernels.kernels.search.radial import RadialFamily, RadialPairs, settle
@@ -36,29 +38,14 @@ BRANCH_TOLERANCE = 1e-6
 """Relative accuracy of its maximum."""
 
 
-def cr(
-    X: Rows,
-    target: Target,
-    *,
-    regularisation: float = 1.0,
-    kind: Kind = "gaussian",
-    search: Literal["gradient", "dc"] = "gradient",
-    corrective: bool = True,
-    tolerance: float = 1e-4,
-    max_iterations: int = 200,
-) -> FoundKernels:
-    r"""Return the convex combination of a continuous family's kernels that kernel ridge regression fits best with.
+@dataclass(frozen=True, eq=False, repr=False)
+class CR(SearchingLearner):
+    r"""The convex combination of a continuous family's kernels that kernel ridge regression fits best with.
 
     .. math:: \min_{K \in \operatorname{conv} \{ K_\sigma \}} \; \operatorname{tr} Y^\top (K + \lambda I)^{-1} Y
 
     Parameters
     ----------
-    X : ndarray or CSR matrix of shape (m, d)
-        Training rows. Not modified.
-    target : Target
-        Of those rows.
-    regularisation : float, default 1
-        1 / lambda, for centered kernels as they are.
     kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
         Of the base kernels; one bandwidth for all features.
     search : {"gradient", "dc"}, default "gradient"
@@ -72,21 +59,6 @@ def cr(
     max_iterations : int, default 200
         Most additions.
 
-    Returns
-    -------
-    found : FoundKernels
-        With a certificate: a duality gap, as far as the search finds the maximum over sigma.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range, or the target is constant.
-
-    Warns
-    -----
-    ConvergenceWarning
-        The gap stays above the tolerance.
-
     Notes
     -----
     With :math:`\alpha = (K + \lambda I)^{-1} Y` the objective falls fastest towards the kernel of the largest
@@ -99,55 +71,67 @@ def cr(
     Argyriou, Micchelli, Pontil (2005), COLT; Argyriou, Hauser, Micchelli, Pontil (2006), ICML, for differences of
     convex functions; CR of Afkanpour, Szepesvari, Bowling (2013), Machine Learning.
     """
-    _require(regularisation, search, kind, tolerance, max_iterations)
-    Y = target.Y - target.Y.mean(axis=0)
-    if not np.abs(Y).max() > 0:
-        raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
-    continuous = continuous_family(kind, False, X.shape[1])
-    assert isinstance(continuous, RadialFamily)
-    pairs = continuous.objective(X)
-    candidates = continuous.starts_of(*continuous.bounds_of(pairs.D))[:, 0]
-    ridge = 1.0 / regularisation
-    U = [_steepest(pairs, candidates, Y @ Y.T, search)]
-    grams = [center_in_place(pairs.matrix(np.array(U)))]
-    weights, K = np.ones(1), grams[0].copy()
-    objectives: list[float] = []
-    while True:
-        alpha = _solve(K, ridge, Y)
-        objectives.append(float(np.vdot(alpha, Y)))
-        P = alpha @ alpha.T
-        u = _steepest(pairs, candidates, P, search)
-        new = center_in_place(pairs.matrix(np.array([u])))
-        gap = max(float(np.vdot(P, new) - np.vdot(P, K)), 0.0) / objectives[-1]
-        if gap <= tolerance or len(objectives) >= max_iterations:
-            break
-        known = np.flatnonzero(np.abs(np.array(U) - u) < SAME)
-        if not len(known):
-            U.append(u)
-            weights = np.append(weights, 0.0)
-            if corrective:
-                grams.append(new)
-        if corrective:
-            stacked = StackedGrams(np.stack(grams))
-            weights = l1_krr(
-                stacked, target, regularisation=regularisation, tolerance=max(tolerance / 10, 1e-8)
-            ).weights
-            K = stacked.combine(weights)
-        else:
-            step = _step(K, new, ridge, Y)
-            weights = (1 - step) * weights
-            weights[known[0] if len(known) else -1] += step
-            K += step * (new - K)
-    carried = weights > 1e-9
-    certificate = Certificate("duality gap", gap, tolerance, len(objectives), tuple(objectives))
-    parameters = np.array(U)[carried, None]
-    return FoundKernels(
-        continuous.finite(parameters),
-        weights[carried] / weights[carried].sum(),
-        np.exp(parameters),
-        (),
-        certificate.warn_unless_converged("cr", "raise max_iterations, or use a smaller regularisation"),
-    )
+
+    name = "cr"
+    summary = "a convex combination of a continuous family's kernels, by the risk of kernel ridge regression"
+    source = "Argyriou et al. 2005, 2006; CR of AFK 2013"
+    predictor = "krr"
+
+    kind: Kind = "gaussian"
+    search: Literal["gradient", "dc"] = "gradient"
+    corrective: bool = True
+    tolerance: float = 1e-4
+    max_iterations: int = 200
+
+    def find(self, X: Rows, target: Target, regularisation: float = 1.0) -> FoundKernels:
+        """Return base kernels and weights; see `SearchingLearner.find`."""
+        _require(regularisation, self.search, self.kind, self.tolerance, self.max_iterations)
+        Y = target.Y - target.Y.mean(axis=0)
+        if not np.abs(Y).max() > 0:
+            raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
+        continuous = continuous_family(self.kind, False, X.shape[1])
+        assert isinstance(continuous, RadialFamily)
+        pairs = continuous.objective(X)
+        candidates = continuous.starts_of(*continuous.bounds_of(pairs.D))[:, 0]
+        ridge = 1.0 / regularisation
+        U = [_steepest(pairs, candidates, Y @ Y.T, self.search)]
+        grams = [center_in_place(pairs.matrix(np.array(U)))]
+        weights, K = np.ones(1), grams[0].copy()
+        objectives: list[float] = []
+        while True:
+            alpha = _solve(K, ridge, Y)
+            objectives.append(float(np.vdot(alpha, Y)))
+            P = alpha @ alpha.T
+            u = _steepest(pairs, candidates, P, self.search)
+            new = center_in_place(pairs.matrix(np.array([u])))
+            gap = max(float(np.vdot(P, new) - np.vdot(P, K)), 0.0) / objectives[-1]
+            if gap <= self.tolerance or len(objectives) >= self.max_iterations:
+                break
+            known = np.flatnonzero(np.abs(np.array(U) - u) < SAME)
+            if not len(known):
+                U.append(u)
+                weights = np.append(weights, 0.0)
+                if self.corrective:
+                    grams.append(new)
+            if self.corrective:
+                stacked = StackedGrams(np.stack(grams))
+                weights = L1KRR(tolerance=max(self.tolerance / 10, 1e-8)).solve(stacked, target, regularisation).weights
+                K = stacked.combine(weights)
+            else:
+                step = _step(K, new, ridge, Y)
+                weights = (1 - step) * weights
+                weights[known[0] if len(known) else -1] += step
+                K += step * (new - K)
+        carried = weights > 1e-9
+        certificate = Certificate("duality gap", gap, self.tolerance, len(objectives), tuple(objectives))
+        parameters = np.array(U)[carried, None]
+        return FoundKernels(
+            continuous.finite(parameters),
+            weights[carried] / weights[carried].sum(),
+            np.exp(parameters),
+            (),
+            certificate.warn_unless_converged("cr", "raise self.max_iterations, or use a smaller regularisation"),
+        )
 
 
 def _require(regularisation: float, search: str, kind: str, tolerance: float, max_iterations: int) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
 from learnkernels.kernels.engine.operators import GramOperator
-from learnkernels.kernels.learners.solution import Solution
+from learnkernels.kernels.learners.base import OneStageLearner, Solution
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.svm import solve_machine
 from learnkernels.kernels.targets import Target
@@ -25,16 +26,9 @@ MOST_COSTS = 5
 """Costs of slack that are tried."""
 
 
-def easymkl(
-    grams: GramOperator,
-    target: Target,
-    *,
-    regularisation: float = 1.0,
-    start: np.ndarray | None = None,
-    tradeoff: float = 0.5,
-    tolerance: float = TOLERANCE,
-) -> Solution:
-    r"""Return weights proportional to each kernel's squared distance between the classes.
+@dataclass(frozen=True, eq=False, repr=False)
+class EasyMKL(OneStageLearner):
+    r"""Weights proportional to each kernel's squared distance between the classes.
 
     .. math:: \gamma = \arg\min_{\gamma \in \Gamma} \; (1 - L) \, \gamma^\top Y \Big(\sum_k K_k\Big) Y \gamma
               + L \lVert \gamma \rVert^2, \qquad \mu_k \propto \gamma^\top Y K_k Y \gamma
@@ -44,37 +38,12 @@ def easymkl(
 
     Parameters
     ----------
-    grams : GramOperator
-        p base kernels over m rows, centered, their mean diagonals of mean one.
-    target : Target
-        A classification of the same rows. Several classes are taken one against one, each pair on its own rows.
-    regularisation : float
-        Not used: this stage has none, only the predictor that comes after it. The weights are the same for each value.
-    start : ndarray of shape (p,), optional
-        Not used: weights are the result of the last step, not the variables of an iteration.
     tradeoff : float, default 0.5
         L, from 0 (gamma spans the shortest line between the convex hulls of the classes) to 1 (gamma is uniform, and
         the squared distance is that of the classes' means). Dimensionless; it weighs against the *sum* of the base
         kernels, so the same L regularises many base kernels less than few.
     tolerance : float
         Relative duality gap up to which the weights count as converged.
-
-    Returns
-    -------
-    solution : Solution
-        Weights of sum one, so that base kernels of mean diagonal one make a kernel of mean diagonal one. Its
-        certificate holds the largest relative duality gap of a pair of classes.
-
-    Raises
-    ------
-    ValueError
-        The tradeoff is not between 0 and 1, the target is no classification or holds one class, or no base kernel
-        tells the classes apart.
-
-    Warns
-    -----
-    ConvergenceWarning
-        The duality gap stayed above `tolerance`.
 
     Notes
     -----
@@ -89,38 +58,56 @@ def easymkl(
     vectors; at the end one product of all kernels with as many columns as there are pairs. Memory is a few m by m
     matrices.
 
+    Weights have sum one, so that base kernels of mean diagonal one make a kernel of mean diagonal one; they are the same
+    for each regularisation, as this stage has none, and `start` is not used. The certificate holds the largest relative
+    duality gap of a pair of classes; several classes are taken one against one, each pair on its own rows.
+
     References
     ----------
     Aiolli, Donini (2015), EasyMKL: a scalable multiple kernel learning algorithm, Neurocomputing 169:215-224.
     Bennett, Bredensteiner (2000), Duality and geometry in SVM classifiers, ICML: distances of convex hulls.
     """
-    if not 0 <= tradeoff <= 1:
-        raise ValueError(f"tradeoff must be between 0 and 1, got {tradeoff}.")
-    if target.task != "classification":
-        raise ValueError("easymkl learns from classes, got a regression target; use another learner.")
-    classes = np.unique(target.values)
-    if len(classes) < 2:
-        raise ValueError(f"target must hold rows of at least two classes, got {len(classes)}.")
-    Q = grams.combine(np.ones(grams.n_kernels))
-    Q *= 1 - tradeoff
-    Q[np.diag_indices_from(Q)] += max(tradeoff, LEAST_RIDGE * float(np.trace(Q)) / len(Q))
-    pairs = list(combinations(classes.tolist(), 2))
-    signed = np.zeros((grams.n_rows, len(pairs)))
-    residual, machines, values = 0.0, 0, 0.0
-    for pair, (first, second) in enumerate(pairs):
-        rows = np.flatnonzero((target.values == first) | (target.values == second))
-        y = np.where(target.values[rows] == second, 1.0, -1.0)
-        Q_pair = Q if len(rows) == len(Q) else Q[np.ix_(rows, rows)]
-        gamma, solved = _closest_points(Q_pair, y)
-        gap, value = _duality_gap(Q_pair, y, gamma)
-        signed[rows, pair] = y * gamma
-        residual, machines, values = max(residual, gap), machines + solved, values + value
-    squared_distances = np.maximum(grams.quadratic_forms(signed), 0.0)
-    if not squared_distances.sum() > 0:
-        raise ValueError("no base kernel tells the classes apart (all distances are zero); try other base kernels.")
-    certificate = Certificate("duality gap", residual, tolerance, machines, (values,))
-    certificate.warn_unless_converged("easymkl", "use a larger tradeoff")
-    return Solution(squared_distances / squared_distances.sum(), certificate)
+
+    name = "easymkl"
+    summary = "each weight from the kernel's part in the widest margin between distributions over the classes"
+    source = "Aiolli, Donini (2015), Neurocomputing 169:215-224"
+    tasks = ("classification",)
+    predictor = "svm"
+
+    tradeoff: float = 0.5
+    tolerance: float = TOLERANCE
+
+    def solve(
+        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
+    ) -> Solution:
+        """Return the weights; see `OneStageLearner.solve`."""
+        if not 0 <= self.tradeoff <= 1:
+            raise ValueError(f"tradeoff must be between 0 and 1, got {self.tradeoff}.")
+        if target.task != "classification":
+            raise ValueError("easymkl learns from classes, got a regression target; use another learner.")
+        classes = np.unique(target.values)
+        if len(classes) < 2:
+            raise ValueError(f"target must hold rows of at least two classes, got {len(classes)}.")
+        Q = grams.combine(np.ones(grams.n_kernels))
+        Q *= 1 - self.tradeoff
+        Q[np.diag_indices_from(Q)] += max(self.tradeoff, LEAST_RIDGE * float(np.trace(Q)) / len(Q))
+        pairs = list(combinations(classes.tolist(), 2))
+        signed = np.zeros((grams.n_rows, len(pairs)))
+        residual, machines, values = 0.0, 0, 0.0
+        for pair, (first, second) in enumerate(pairs):
+            rows = np.flatnonzero((target.values == first) | (target.values == second))
+            y = np.where(target.values[rows] == second, 1.0, -1.0)
+            Q_pair = Q if len(rows) == len(Q) else Q[np.ix_(rows, rows)]
+            gamma, solved = _closest_points(Q_pair, y)
+            gap, value = _duality_gap(Q_pair, y, gamma)
+            signed[rows, pair] = y * gamma
+            residual, machines, values = max(residual, gap), machines + solved, values + value
+        squared_distances = np.maximum(grams.quadratic_forms(signed), 0.0)
+        if not squared_distances.sum() > 0:
+            raise ValueError("no base kernel tells the classes apart (all distances are zero); try other base kernels.")
+        certificate = Certificate("duality gap", residual, self.tolerance, machines, (values,))
+        certificate.warn_unless_converged("easymkl", "use a larger tradeoff")
+        return Solution(squared_distances / squared_distances.sum(), certificate)
 
 
 def _duality_gap(Q: np.ndarray, y: np.ndarray, gamma: np.ndarray) -> tuple[float, float]:

@@ -12,10 +12,10 @@ from learnkernels.kernels.engine.operators import TiledGrams
 from learnkernels.kernels.engine.passes import block_rows_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
+from learnkernels.kernels.learners.base import Learner
 from learnkernels.kernels.moments.normalisation import (
     NORMALISATIONS,
     Normalisation,
-    refuse_weights,
     require_informative,
 )
 from learnkernels.kernels.moments.protocol import Moments
@@ -26,6 +26,37 @@ DEPENDENT = 1e-8
 
 LEAST_FREEDOM = np.finfo(np.float64).eps
 """Below this, what a row's own target leaves to the others is rounding."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ensemble(Learner):
+    """One ridge regression a base kernel, and the best linear combination of them: no kernel is learned.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.3.
+    """
+
+    name = "ensemble"
+    summary = "one ridge regression a base kernel, and the best linear combination of them"
+    source = "JMLR 2012, section 3.3"
+    predictor = "krr"
+    needs = "base kernels, one by one"
+    learns_kernel = False
+
+    def learn(
+        self,
+        family: KernelFamily,
+        X: Rows,
+        moments: Moments,
+        target: Target | None,
+        grid: Sequence[float],
+        normalise: Normalisation = "trace",
+    ) -> KernelEnsemble:
+        """Return the hypotheses along the grid."""
+        return KernelEnsemble.fit(
+            family, X, moments, self.required(target, "learns hypotheses"), grid, normalise=normalise
+        )
 
 
 @dataclass(frozen=True)
@@ -141,7 +172,7 @@ class KernelEnsemble:
         X = as_rows(X)
         if len(target) != X.shape[0]:
             raise ValueError(f"target must have one entry a row of X, got {len(target)} for {X.shape[0]} rows.")
-        refuse_weights("ensemble", moments.sample_weight)
+        Ensemble().refuse_weights(moments.sample_weight)
         require_informative(moments)
         training, rows = target.take(moments.rows), move(X[moments.rows], moments.origin)
         scales, traces = NORMALISATIONS[normalise](moments), moments.centered_traces

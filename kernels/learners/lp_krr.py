@@ -1,63 +1,36 @@
-"""lp-krr: kernel ridge regression with weights in the unit ball of any norm."""
+"""Kernel ridge regression with weights in a ball: of any norm, of norm one, of norm two around a centre."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from learnkernels.kernels.engine.operators import GramOperator
-from learnkernels.kernels.learners.one_stage import MOST_ITERATIONS, ball, solve_on_ball
-from learnkernels.kernels.learners.solution import Solution
-from learnkernels.kernels.solvers.certificate import TOLERANCE
+from learnkernels.kernels.learners.base import OneStageLearner, Solution
+from learnkernels.kernels.learners.norm_ball import ADVICE, MOST_ITERATIONS, ball, solve_on_ball
+from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
+from learnkernels.kernels.solvers.minimax import Ball
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.targets import Target
 
 
-def lp_krr(
-    grams: GramOperator,
-    target: Target,
-    *,
-    regularisation: float = 1.0,
-    start: np.ndarray | None = None,
-    norm: float = 2.0,
-    tolerance: float = TOLERANCE,
-    max_iterations: int = MOST_ITERATIONS,
-) -> Solution:
-    r"""Return the non-negative weights of unit norm that kernel ridge regression fits best with.
+@dataclass(frozen=True, eq=False, repr=False)
+class LpKRR(OneStageLearner):
+    r"""The non-negative weights of unit norm that kernel ridge regression fits best with.
 
     .. math:: \min_{\mu \ge 0,\; \lVert \mu \rVert_s \le 1} \; \max_\alpha \; 2 \alpha^\top y
               - \lambda \lVert \alpha \rVert^2 - \sum_k \mu_k\, \alpha^\top K_k \alpha
 
     Parameters
     ----------
-    grams : GramOperator
-        p centered base kernels over m rows, scaled so that their mean diagonals have mean one.
-    target : Target
-        Of those rows.
-    regularisation : float, default 1
-        1 / lambda.
-    start : ndarray of shape (p,), optional
-        Feasible weights to begin with, such as those of a neighbouring regularisation.
     norm : float, default 2
         The s of the norm: 1 gives sparse weights, infinity equal ones.
     tolerance : float, default 1e-6
         Relative duality gap to reach.
     max_iterations : int, default 200
         Most solutions of the ridge regression.
-
-    Returns
-    -------
-    solution : Solution
-        mu, whose length matters; the certificate is a duality gap.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range.
-
-    Warns
-    -----
-    ConvergenceWarning
-        The gap stays above the tolerance.
 
     Notes
     -----
@@ -69,5 +42,142 @@ def lp_krr(
     ----------
     Kloft, Brefeld, Sonnenburg, Zien (2011), JMLR 12:953-997, with the squared loss.
     """
-    problem = RidgeProblem(grams, target, regularisation)
-    return solve_on_ball("lp-krr", problem, ball(grams, norm, 0.0, 1.0), start, tolerance, max_iterations)
+
+    name = "lp-krr"
+    summary = "kernel ridge regression with weights in the unit ball of any norm"
+    source = "Kloft et al. 2011, with the squared loss"
+    predictor = "krr"
+
+    norm: float = 2.0
+    tolerance: float = TOLERANCE
+    max_iterations: int = MOST_ITERATIONS
+
+    def solve(
+        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
+    ) -> Solution:
+        """Return the weights; see `OneStageLearner.solve`."""
+        problem = RidgeProblem(grams, target, regularisation)
+        return solve_on_ball(self.name, problem, self._ball(grams), start, self.tolerance, self.max_iterations)
+
+    def _ball(self, grams: GramOperator) -> Ball:
+        return ball(grams, self.norm, 0.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class L1KRR(LpKRR):
+    r"""The non-negative weights of sum one that kernel ridge regression fits best with.
+
+    .. math:: \min_{\mu \ge 0,\; \sum \mu_k \le 1} \; \max_\alpha \; 2 \alpha^\top y - \lambda \lVert \alpha \rVert^2
+              - \sum_k \mu_k\, \alpha^\top K_k \alpha
+
+    Parameters
+    ----------
+    tolerance : float, default 1e-6
+        Relative duality gap to reach.
+    max_iterations : int, default 200
+        Most solutions of the ridge regression.
+
+    Notes
+    -----
+    Newton's method with an exact Hessian (`kernels.solvers.minimax`): some three to seven Cholesky factors, O(m^3 / 3)
+    and O(p m^2) each. The weights are sparse. For kernels of like trace
+    the bound on the sum is one on the trace of the learned kernel.
+
+    On rank-one kernels of one target the problem is a lasso (`kernels.solvers.rank_one`): O(a^3) a pass for a features
+    that carry weight, some ten passes; where a comes near m or Lambda is large, some twenty factors of size m. The gap
+    is then that of rounding, and `iterations` counts passes and factors.
+
+    References
+    ----------
+    The L1 counterpart of Cortes, Mohri, Rostamizadeh (2009), UAI, equation (3), compared with there in section 5; with
+    the constraint of Lanckriet et al. (2004), JMLR 5:27-72.
+    """
+
+    name = "l1-krr"
+    summary = "kernel ridge regression with weights of bounded sum (trace)"
+    source = "UAI 2009, section 5; Lanckriet et al. 2004"
+
+    norm: float = field(default=1.0, init=False)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class L2KRR(LpKRR):
+    r"""The weights in a ball of the 2-norm that kernel ridge regression fits best with.
+
+    .. math:: \min_{\mu \ge 0,\; \lVert \mu - \mu_0 \rVert_2 \le \Lambda} \; \max_\alpha \; 2 \alpha^\top y
+              - \lambda \lVert \alpha \rVert^2 - \sum_k \mu_k\, \alpha^\top K_k \alpha
+
+    Its solution is :math:`\mu = \mu_0 + \Lambda\, v / \lVert v \rVert` with :math:`v_k = \alpha^\top K_k \alpha` and
+    :math:`\alpha = (K_\mu + \lambda I)^{-1} y`.
+
+    Parameters
+    ----------
+    center : float, default 0
+        mu_0 is this times the uniform weights of unit 2-norm.
+    radius : float, default 1
+        Lambda, in units of the same.
+    algorithm : {"newton", "interpolation"}, default "newton"
+        Newton's method on that equation, or the paper's interpolated fixed-point iteration of it.
+    tolerance : float, default 1e-6
+        Relative duality gap to reach.
+    max_iterations : int, default 200
+        Most solutions of the ridge regression.
+
+    Notes
+    -----
+    Newton's method with an exact Hessian (`kernels.solvers.minimax`): some three to seven Cholesky factors, O(m^3 / 3)
+    and O(p m^2) each. On rank-one kernels of one target the step takes no Hessian, however many there are
+    (`kernels.solvers.rank_one`): some four to ten solutions, each with two factors of the smaller of m and p rows.
+    The interpolated iteration, ``alpha <- eta alpha + (1 - eta) (K(alpha) + lambda I)^-1 y``, converges linearly and
+    may oscillate: eta starts at 1/2 and moves half way to one whenever a step is longer than the one before.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2009), UAI: equation (3), Theorem 1, Algorithm 1.
+    """
+
+    name = "l2-krr"
+    summary = "kernel ridge regression with weights in a 2-norm ball"
+    source = "UAI 2009, equation (3), Theorem 1, Algorithm 1"
+
+    norm: float = field(default=2.0, init=False)
+    center: float = 0.0
+    radius: float = 1.0
+    algorithm: Literal["newton", "interpolation"] = "newton"
+
+    def solve(
+        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
+    ) -> Solution:
+        """Return the weights; see `OneStageLearner.solve`."""
+        if self.algorithm not in ("newton", "interpolation"):
+            raise ValueError(f"algorithm must be newton or interpolation, got {self.algorithm!r}.")
+        if self.algorithm == "newton":
+            return super().solve(grams, target, regularisation, start)
+        problem = RidgeProblem(grams, target, regularisation)
+        return _interpolate(problem, self._ball(grams), start, self.tolerance, self.max_iterations)
+
+    def _ball(self, grams: GramOperator) -> Ball:
+        return ball(grams, self.norm, self.center, self.radius)
+
+
+def _interpolate(
+    problem: RidgeProblem, outer: Ball, start: np.ndarray | None, tolerance: float, max_iterations: int
+) -> Solution:
+    """Return the solution by Algorithm 1; each factorisation counts as an iteration."""
+    mu = outer.start(problem.grams.n_kernels) if start is None else start
+    inner = problem.at(mu)
+    alpha, eta, last, bound = inner.dual, 0.5, np.inf, outer.lower_bound(inner)
+    objectives = [inner.objective]
+    while inner.objective - bound > tolerance * inner.objective and len(objectives) < max_iterations:
+        v = problem.grams.quadratic_forms(alpha)
+        mu = outer.center + outer.radius * v / np.linalg.norm(v)
+        inner = problem.at(mu)
+        bound = max(bound, outer.lower_bound(inner))
+        objectives.append(inner.objective)
+        step = (1 - eta) * (inner.dual - alpha)
+        length = float(np.linalg.norm(step))
+        eta = (1 + eta) / 2 if length > last else eta
+        alpha, last = alpha + step, length
+    gap = max(inner.objective - bound, 0.0) / inner.objective
+    certificate = Certificate("duality gap", gap, tolerance, len(objectives), tuple(objectives))
+    return Solution(mu, certificate.warn_unless_converged("l2-krr", ADVICE))

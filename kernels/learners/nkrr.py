@@ -11,7 +11,7 @@ from scipy.linalg import cho_solve
 from scipy.optimize import minimize
 
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, entrywise_power
-from learnkernels.kernels.learners.solution import Solution
+from learnkernels.kernels.learners.base import OneStageLearner, Solution
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.factor import factored_with_ridge
 from learnkernels.kernels.solvers.monomial_ridge import MonomialRidge, has_few_monomials, not_definite
@@ -320,23 +320,9 @@ class _Descent:
         return min(max(float(s @ s) / bend if long else bend / float(y @ y), shortest), longest)
 
 
-def nkrr(
-    grams: GramOperator,
-    target: Target,
-    *,
-    regularisation: float = 1.0,
-    start: np.ndarray | None = None,
-    degree: int = 2,
-    norm: int = 2,
-    center: float = 1.0,
-    radius: float = 1.0,
-    offset: float = 0.0,
-    starts: int = 3,
-    seed: int = 0,
-    tolerance: float = TOLERANCE,
-    max_iterations: int = 500,
-) -> Solution:
-    r"""Return the weights whose polynomial kernel gives kernel ridge regression the least objective.
+@dataclass(frozen=True, eq=False, repr=False)
+class NKRR(OneStageLearner):
+    r"""The weights whose polynomial kernel gives kernel ridge regression the least objective.
 
     .. math:: \min_{\mu \ge 0,\; \lVert \mu - \mu_0 \rVert_s \le \Lambda}
               F(\mu) = \operatorname{tr} Y^\top \big( K_\mu^{\circ d} + \lambda I \big)^{-1} Y,
@@ -346,15 +332,6 @@ def nkrr(
 
     Parameters
     ----------
-    grams : GramOperator
-        p centered base kernels over m rows; `radius` and `regularisation` are in units in which the mean of their mean
-        diagonals is one.
-    target : Target
-        Of the m rows; Y is ``target.Y``, shape (m, q), less its column means.
-    regularisation : float, default 1.0
-        ``1 / lambda``, positive.
-    start : ndarray of shape (p,), optional
-        Weights to begin with, not negative, in place of the uniform ones; those of another regularisation for example.
     degree : {1, 2, 3, 4}, default 2
         d.
     norm : {1, 2}, default 2
@@ -376,28 +353,6 @@ def nkrr(
         Stationarity gap to reach, dimensionless.
     max_iterations : int, default 500
         Most kernel ridge regressions from one start.
-
-    Returns
-    -------
-    solution : Solution
-        Weights of the start that ended lowest, of the first of those that are equal within `tolerance`; their length is
-        part of the solution. With `degree`, and a certificate whose measure is the stationarity gap
-
-        .. math:: \max_{\mu'} \nabla F(\mu)^\top (\mu - \mu') / F(\mu)
-
-        over the ball, whose iterations are the kernel ridge regressions of that start, and whose objectives are F after
-        each of its steps. Without one for radius zero.
-
-    Raises
-    ------
-    ValueError
-        A parameter is outside its range, the target is constant, or :math:`K_\mu^{\circ d} + \lambda I` is not positive
-        definite up to rounding at some weights of the ball.
-
-    Warns
-    -----
-    ConvergenceWarning
-        The tolerance is not reached.
 
     Notes
     -----
@@ -422,6 +377,14 @@ def nkrr(
     C(p + d - 1, d) monomials, C(p + d, d) with an offset: where they are at most half as many as the rows, a regression
     costs O(D^3 / 3 + m D) after O(m D^2) once (`kernels.solvers.monomial_ridge`), and the results are the same.
 
+    The weights are those of the start that ended lowest, of the first of those that are equal within `tolerance`; their
+    length is part of the solution. The measure of the certificate is the stationarity gap
+
+    .. math:: \max_{\mu'} \nabla F(\mu)^\top (\mu - \mu') / F(\mu)
+
+    over the ball, its iterations are the kernel ridge regressions of that start, and its objectives F after each of its
+    steps. There is none for radius zero.
+
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2009), *Learning non-linear combinations of kernels*, NIPS 22, equation (10),
@@ -429,33 +392,61 @@ def nkrr(
     the power of the sum, as in (4), not the sum over exponents of (3). Birgin, Martinez, Raydan (2000), SIAM Journal on
     Optimization 10:1196-1211: the spectral projected gradient.
     """
-    objective = PolynomialRidge(grams, target, regularisation, degree, offset)
-    if norm not in (1, 2):
-        raise ValueError(f"norm must be 1 or 2, got {norm!r}.")
-    if not 0 <= center < np.inf:
-        raise ValueError(f"center must be zero or positive and finite, got {center}.")
-    if not 0 <= radius < np.inf:
-        raise ValueError(f"radius must be zero or positive and finite, got {radius}; with zero nothing is learned.")
-    if not radius and not center:
-        raise ValueError("radius and center must not both be zero: no base kernel would have weight.")
-    if starts < 1:
-        raise ValueError(f"starts must be at least 1, got {starts}.")
-    p = grams.n_kernels
-    if start is not None and (np.shape(start) != (p,) or not np.all(np.isfinite(start)) or np.any(np.less(start, 0))):
-        raise ValueError(f"start must be {p} finite weights, one a base kernel, none of them negative.")
-    mu_0 = np.full(p, center * float(p) ** (-1 / norm))
-    if not radius:
-        return Solution(mu_0, None, objective.degree, objective.offset)
-    descent = _Descent(objective.in_few_monomials(), mu_0, radius, int(norm), tolerance, max_iterations)
-    first = descent.to_boundary(mu_0 if start is None else np.asarray(start, dtype=np.float64))
-    best = descent.run(first)
-    for other in _other_starts(descent, best.first_gradient, 1 if degree == 1 else starts, seed):
-        run = descent.run(other)
-        if run.value < best.value * (1 - tolerance):
-            best = run
-    certificate = Certificate("stationarity gap", best.gap, tolerance, best.evaluations, best.values)
-    certificate.warn_unless_converged("nkrr", "raise max_iterations, or use a smaller regularisation, radius or degree")
-    return Solution(best.mu, certificate, objective.degree, objective.offset)
+
+    name = "nkrr"
+    summary = "kernel ridge regression with a polynomial of the base kernels"
+    source = "NIPS 2009, equation (10), Algorithm 1"
+    predictor = "krr"
+
+    degree: int = 2
+    norm: int = 2
+    center: float = 1.0
+    radius: float = 1.0
+    offset: float = 0.0
+    starts: int = 3
+    seed: int = 0
+    tolerance: float = TOLERANCE
+    max_iterations: int = 500
+
+    def solve(
+        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
+    ) -> Solution:
+        """Return the weights; see `OneStageLearner.solve`."""
+        objective = PolynomialRidge(grams, target, regularisation, self.degree, self.offset)
+        if self.norm not in (1, 2):
+            raise ValueError(f"norm must be 1 or 2, got {self.norm!r}.")
+        if not 0 <= self.center < np.inf:
+            raise ValueError(f"center must be zero or positive and finite, got {self.center}.")
+        if not 0 <= self.radius < np.inf:
+            raise ValueError(
+                f"radius must be zero or positive and finite, got {self.radius}; with zero nothing is learned."
+            )
+        if not self.radius and not self.center:
+            raise ValueError("radius and center must not both be zero: no base kernel would have weight.")
+        if self.starts < 1:
+            raise ValueError(f"starts must be at least 1, got {self.starts}.")
+        p = grams.n_kernels
+        if start is not None and (
+            np.shape(start) != (p,) or not np.all(np.isfinite(start)) or np.any(np.less(start, 0))
+        ):
+            raise ValueError(f"start must be {p} finite weights, one a base kernel, none of them negative.")
+        mu_0 = np.full(p, self.center * float(p) ** (-1 / self.norm))
+        if not self.radius:
+            return Solution(mu_0, None, objective.degree, objective.offset)
+        descent = _Descent(
+            objective.in_few_monomials(), mu_0, self.radius, int(self.norm), self.tolerance, self.max_iterations
+        )
+        first = descent.to_boundary(mu_0 if start is None else np.asarray(start, dtype=np.float64))
+        best = descent.run(first)
+        for other in _other_starts(descent, best.first_gradient, 1 if self.degree == 1 else self.starts, self.seed):
+            run = descent.run(other)
+            if run.value < best.value * (1 - self.tolerance):
+                best = run
+        certificate = Certificate("stationarity gap", best.gap, self.tolerance, best.evaluations, best.values)
+        certificate.warn_unless_converged(
+            "nkrr", "raise max_iterations, or use a smaller regularisation, radius or degree"
+        )
+        return Solution(best.mu, certificate, objective.degree, objective.offset)
 
 
 def _other_starts(descent: _Descent, g: np.ndarray, starts: int, seed: int) -> Iterator[np.ndarray]:

@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from learnkernels.kernels.engine.operators import GramOperator
-from learnkernels.kernels.learners.one_stage import ADVICE, MOST_ITERATIONS
-from learnkernels.kernels.learners.solution import Solution
+from learnkernels.kernels.learners.base import OneStageLearner, Solution
+from learnkernels.kernels.learners.norm_ball import ADVICE, MOST_ITERATIONS
 from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.minimax import Orthant, minimise
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.targets import Target
 
 
-def single_stage(
-    grams: GramOperator,
-    target: Target,
-    *,
-    regularisation: float = 1.0,
-    start: np.ndarray | None = None,
-    gamma: float = 1.0,
-    gamma1: float = 0.0,
-    gamma2: float = 1.0,
-    tolerance: float = TOLERANCE,
-    max_iterations: int = MOST_ITERATIONS,
-) -> Solution:
-    r"""Return the weights that trade the fit of kernel ridge regression against the alignment of the kernel.
+@dataclass(frozen=True, eq=False, repr=False)
+class SingleStage(OneStageLearner):
+    r"""The weights that trade the fit of kernel ridge regression against the alignment of the kernel.
 
     .. math:: \min_{\mu \ge 0} \; \frac{\lambda}{\lVert Y \rVert^2} \operatorname{tr} Y^\top (K_\mu + \lambda I)^{-1} Y
               - \gamma\, \mu^\top \hat a + \mu^\top (\gamma'' \hat M + \gamma' I)\, \mu
@@ -36,15 +28,6 @@ def single_stage(
 
     Parameters
     ----------
-    grams : GramOperator
-        p centered base kernels over m rows, scaled so that their mean diagonals have mean one.
-    target : Target
-        Of those rows.
-    regularisation : float, default 1
-        1 / lambda.
-    start : ndarray of shape (p,), optional
-        Weights to begin with, such as those of a neighbouring regularisation; by default the minimiser of the last two
-        terms.
     gamma, gamma1, gamma2 : float, default 1, 0, 1
         gamma rewards alignment; gamma' and gamma'' bound the weights and the norm of the kernel. Not negative; gamma'
         or gamma'' positive. With gamma and gamma'' large the direction is that of alignf; all three are worth tuning.
@@ -52,21 +35,6 @@ def single_stage(
         Relative duality gap to reach.
     max_iterations : int, default 200
         Most solutions of the ridge regression.
-
-    Returns
-    -------
-    solution : Solution
-        mu, whose length matters; the certificate is a duality gap.
-
-    Raises
-    ------
-    ValueError
-        A parameter is out of its range.
-
-    Warns
-    -----
-    ConvergenceWarning
-        The gap stays above the tolerance.
 
     Notes
     -----
@@ -78,19 +46,41 @@ def single_stage(
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.4, equation (9). There lambda is subsumed in the
     other three parameters; here it is kept, so that one grid of it serves all learners.
     """
-    if min(gamma, gamma1, gamma2) < 0 or not np.isfinite([gamma, gamma1, gamma2]).all():
-        raise ValueError(f"gamma, gamma1 and gamma2 must not be negative, got {gamma}, {gamma1}, {gamma2}.")
-    if gamma1 == gamma2 == 0:
-        raise ValueError("gamma1 or gamma2 must be positive, or the weights have no bound; set gamma2 to 1.")
-    problem = RidgeProblem(grams, target, regularisation)
-    m = grams.n_rows
-    squared = float(np.vdot(problem.Y, problem.Y))
-    a = np.maximum(grams.quadratic_forms(problem.Y), 0.0) / (m * squared)
-    M = grams.frobenius() / m**2
-    # The common factor of the first term is taken to the other two.
-    outer = Orthant(
-        squared / problem.ridge * (gamma2 * M + gamma1 * np.eye(len(a))), squared / problem.ridge * gamma * a
-    )
-    begin = outer.start(grams.n_kernels) if start is None else start
-    mu, certificate, _ = minimise(problem, outer, begin, tolerance, max_iterations)
-    return Solution(mu, certificate.warn_unless_converged("single-stage", ADVICE))
+
+    name = "single-stage"
+    summary = "kernel ridge regression and alignment in one objective"
+    source = "JMLR 2012, section 3.4, equation (9)"
+    predictor = "krr"
+
+    gamma: float = 1.0
+    gamma1: float = 0.0
+    gamma2: float = 1.0
+    tolerance: float = TOLERANCE
+    max_iterations: int = MOST_ITERATIONS
+
+    def solve(
+        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
+    ) -> Solution:
+        """Return the weights; see `OneStageLearner.solve`."""
+        if (
+            min(self.gamma, self.gamma1, self.gamma2) < 0
+            or not np.isfinite([self.gamma, self.gamma1, self.gamma2]).all()
+        ):
+            raise ValueError(
+                f"gamma, gamma1 and gamma2 must not be negative, got {self.gamma}, {self.gamma1}, {self.gamma2}."
+            )
+        if self.gamma1 == self.gamma2 == 0:
+            raise ValueError("gamma1 or gamma2 must be positive, or the weights have no bound; set gamma2 to 1.")
+        problem = RidgeProblem(grams, target, regularisation)
+        m = grams.n_rows
+        squared = float(np.vdot(problem.Y, problem.Y))
+        a = np.maximum(grams.quadratic_forms(problem.Y), 0.0) / (m * squared)
+        M = grams.frobenius() / m**2
+        # The common factor of the first term is taken to the other two.
+        outer = Orthant(
+            squared / problem.ridge * (self.gamma2 * M + self.gamma1 * np.eye(len(a))),
+            squared / problem.ridge * self.gamma * a,
+        )
+        begin = outer.start(grams.n_kernels) if start is None else start
+        mu, certificate, _ = minimise(problem, outer, begin, self.tolerance, self.max_iterations)
+        return Solution(mu, certificate.warn_unless_converged("single-stage", ADVICE))

@@ -68,12 +68,3 @@ def require_informative(moments: Moments) -> None:
     if not moments.target_norm > (4 * np.finfo(np.float64).eps) ** 2 * magnitude:
         raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
     moments.refuse_constants()
-
-
-def refuse_weights(learner: str, sample_weight: np.ndarray | None) -> None:
-    """Raise ValueError if rows have weights, for a learner that does not learn from moments alone."""
-    if sample_weight is not None:
-        raise ValueError(
-            f"{learner} learns from rows that count once each, got sample_weight; leave it out, or take a learner of "
-            "alignments, such as alignf."
-        )

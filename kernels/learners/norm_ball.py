@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator
-from learnkernels.kernels.learners.solution import Solution
+from learnkernels.kernels.learners.base import Solution
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.minimax import WORKING_SET, Ball, Inner, InnerProblem, minimise

@@ -1,0 +1,404 @@
+"""What a learner is, the three kinds of them, and how a solution becomes a kernel."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from learnkernels.kernels.centering import mean_over
+from learnkernels.kernels.engine.operators import GramOperator, gram_operator
+from learnkernels.kernels.engine.threads import blas_threads_for
+from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
+from learnkernels.kernels.learned import LearnedKernel, alignment_of_matrix
+from learnkernels.kernels.moments.gram import gram_moments
+from learnkernels.kernels.moments.normalisation import (
+    NORMALISATIONS,
+    Normalisation,
+    NormalisedProducts,
+    require_informative,
+)
+from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.parameters import Parameterised
+from learnkernels.kernels.search.found import FoundKernels
+from learnkernels.kernels.solvers.certificate import Certificate
+from learnkernels.kernels.targets import Target, Task
+
+
+class Products(Protocol):
+    """M as a learner is given it: an array, or what becomes one when its entries are asked for.
+
+    A learner that calls `diagonal` alone costs no p by p matrix; one that needs the entries takes ``np.asarray(M)``.
+    """
+
+    def diagonal(self) -> np.ndarray:
+        """Return the squared norms of the centered base kernels, shape (p,)."""
+
+    def __array__(self, dtype: Any = None, /) -> np.ndarray:
+        """Return all entries, shape (p, p)."""
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Weights of the base kernels, and the evidence that they are optimal.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (p,)
+        mu; they apply to the base kernels as normalised by the caller. Two-stage learners give a direction, of unit
+        2-norm; of one-stage learners the length is part of the solution.
+    certificate : Certificate or None
+        Evidence of optimality, where the learner solves an optimisation problem.
+    degree : int
+        The kernel is ``offset + sum_k mu_k K_k`` raised to this power, entry by entry.
+    offset : float
+        Added before the power.
+    """
+
+    weights: np.ndarray
+    certificate: Certificate | None = None
+    degree: int = 1
+    offset: float = 0.0
+
+    @classmethod
+    def of_direction(cls, v: np.ndarray, certificate: Certificate | None = None) -> Solution:
+        """Return the solution along `v`; alignment does not depend on the length.
+
+        Raises
+        ------
+        ValueError
+            v is zero: no base kernel has a positive product with the target.
+        """
+        norm = np.linalg.norm(v)
+        if not norm > 0:
+            raise ValueError("no base kernel aligns with the target (all weights are zero); try other base kernels.")
+        return cls(v / norm, certificate)
+
+
+class Learner(Parameterised, ABC):
+    """A way of learning how base kernels are weighed; what it can be told are its attributes.
+
+    A learner of your own is a frozen data class below `TwoStageLearner`, `OneStageLearner` or `SearchingLearner`, with
+    one method. It is used wherever the name of a built-in one is; configurations call it ``module:Class``.
+
+    Attributes
+    ----------
+    name : str
+        As tables, reports and configurations call it.
+    summary : str
+        What it does, for help pages; the first line of the docstring by default.
+    source : str
+        Paper and equation.
+    tasks : tuple of str
+        The tasks it serves.
+    predictor : str or None
+        The predictor whose problem it solves, which ``predictor="auto"`` takes; None for learners of weights alone.
+    needs : str
+        What it is given, for help pages.
+    centered : bool
+        Whether it sees the base kernels centered, or as they are.
+    takes_weights : bool
+        Whether rows may have sample weights.
+    takes_family : bool
+        Whether it weighs base kernels that are given, or finds its own.
+    learns_kernel : bool
+        Whether it learns a kernel, or hypotheses.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    source: ClassVar[str] = ""
+    tasks: ClassVar[tuple[Task, ...]] = ("classification", "regression")
+    predictor: ClassVar[str | None] = None
+    needs: ClassVar[str]
+    centered: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = False
+    takes_family: ClassVar[bool] = True
+    learns_kernel: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "name" not in vars(cls):
+            cls.name = f"{cls.__module__}:{cls.__qualname__}"
+        if "summary" not in vars(cls) and cls.__doc__:
+            cls.summary = cls.__doc__.strip().partition("\n")[0].rstrip(".")
+
+    @abstractmethod
+    def learn(
+        self,
+        family: KernelFamily,
+        X: Rows,
+        moments: Moments,
+        target: Target | None,
+        grid: Sequence[float],
+        normalise: Normalisation = "trace",
+    ) -> Any:
+        """Return the kernels along a grid of regularisations: one, or one each; see `learn_path`."""
+
+    def takes_sparse(self, family: KernelFamily | None) -> bool:
+        """Return whether sparse rows will do for its base kernels, given or found."""
+        return family is None or family.takes_sparse
+
+    def refuse_weights(self, sample_weight: np.ndarray | None) -> None:
+        """Raise ValueError if rows have weights that this learner does not know."""
+        if sample_weight is not None and not self.takes_weights:
+            raise ValueError(
+                f"{self.name} learns from rows that count once each, got sample_weight; leave it out, or take a "
+                "learner of alignments, such as alignf."
+            )
+
+    def required(self, target: Target | None, why: str) -> Target:
+        """Return the target, or raise ValueError that says why it is needed."""
+        if target is None:
+            raise ValueError(f"{self.name} {why} and needs the target; give target.")
+        return target
+
+
+class TwoStageLearner(Learner):
+    """A learner of weights from alignments alone; any predictor follows.
+
+    A subclass has `weigh`. Its cost is that of (M, a): no tile is computed, whatever the number of rows.
+    """
+
+    needs = "alignments"
+    takes_weights = True
+
+    @abstractmethod
+    def weigh(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights of p base kernels.
+
+        Parameters
+        ----------
+        M : ndarray or Products of shape (p, p)
+            Frobenius products of the base kernels, centered unless `centered` is false: symmetric, positive
+            semi-definite, diagonal positive. One that only calls ``M.diagonal()`` costs no p by p matrix.
+        a : ndarray of shape (p,)
+            Products with the target kernel; not negative, up to rounding.
+
+        Returns
+        -------
+        solution : Solution
+            Of unit 2-norm: alignment does not depend on the length.
+
+        Raises
+        ------
+        ValueError
+            No base kernel aligns with the target.
+        """
+
+    def learn(
+        self,
+        family: KernelFamily,
+        X: Rows,
+        moments: Moments,
+        target: Target | None,
+        grid: Sequence[float],
+        normalise: Normalisation = "trace",
+    ) -> tuple[LearnedKernel, ...]:
+        """Return one kernel for the whole grid."""
+        require_informative(moments)
+        rows = TrainingRows.of(self.name, family, X, moments, normalise)
+        M = NormalisedProducts(moments, rows.varying, rows.scales[rows.varying], self.centered)
+        return (rows.kernel(self.weigh(M, M.target)),)
+
+
+class OneStageLearner(Learner):
+    """A learner of the weights together with a predictor, anew for each regularisation.
+
+    A subclass has `solve`, and says whose problem it solves in `predictor`.
+    """
+
+    needs = "base kernels, for each Lambda"
+
+    @abstractmethod
+    def solve(
+        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
+    ) -> Solution:
+        """Return the weights of p base kernels.
+
+        Parameters
+        ----------
+        grams : GramOperator
+            p centered base kernels over m rows, scaled so that their mean diagonals have mean one.
+        target : Target
+            Of those rows.
+        regularisation : float, default 1
+            C, or 1 / lambda.
+        start : ndarray of shape (p,), optional
+            Feasible weights to begin with, such as those of a neighbouring regularisation.
+
+        Returns
+        -------
+        solution : Solution
+            mu, whose length matters, and a certificate.
+
+        Raises
+        ------
+        ValueError
+            A parameter is out of its range, or the target is not of the learner's tasks.
+
+        Warns
+        -----
+        ConvergenceWarning
+            The certificate stays above the tolerance.
+        """
+
+    def learn(
+        self,
+        family: KernelFamily,
+        X: Rows,
+        moments: Moments,
+        target: Target | None,
+        grid: Sequence[float],
+        normalise: Normalisation = "trace",
+    ) -> tuple[LearnedKernel, ...]:
+        """Return one kernel a regularisation; each problem starts from the solution of the one before."""
+        self.refuse_weights(moments.sample_weight)
+        require_informative(moments)
+        rows = TrainingRows.of(self.name, family, X, moments, normalise)
+        target = self.required(target, "learns weights and predictor together")
+        rows, training, varying = rows.with_unit_diagonal(), target.take(moments.rows), rows.varying
+        kernels, start = [], None
+        with blas_threads_for(moments.n_rows):
+            grams = gram_operator(
+                family.subset(varying.tolist()), rows.X, shift=moments.shift[varying], scales=rows.scales[varying]
+            )
+            for value in grid:
+                solution = self.solve(grams, training, value, start)
+                kernels.append(rows.kernel(solution, regularisation=value))
+                start = solution.weights
+        return tuple(kernels)
+
+
+class SearchingLearner(Learner):
+    """A learner that finds its own base kernels in a continuous family.
+
+    A subclass has `find`; with a `predictor`, it learns anew for each regularisation.
+    """
+
+    needs = "the rows"
+    takes_family = False
+
+    @abstractmethod
+    def find(self, X: Rows, target: Target, regularisation: float = 1.0) -> FoundKernels:
+        """Return base kernels and their weights.
+
+        Parameters
+        ----------
+        X : ndarray or CSR matrix of shape (m, d)
+            Training rows. Not modified.
+        target : Target
+            Of those rows.
+        regularisation : float, default 1
+            C, or 1 / lambda, for centered kernels as they are; for learners with a `predictor`.
+
+        Returns
+        -------
+        found : FoundKernels
+
+        Raises
+        ------
+        ValueError
+            A parameter is out of its range, or the target is constant.
+        """
+
+    def learn(
+        self,
+        family: KernelFamily | None,
+        X: Rows,
+        moments: Moments | np.ndarray,
+        target: Target | None,
+        grid: Sequence[float],
+        normalise: Normalisation = "none",
+    ) -> tuple[LearnedKernel, ...]:
+        """Return one kernel, or one a regularisation; of `moments` the rows alone count, which may be given as such."""
+        rows = moments if isinstance(moments, np.ndarray) else moments.rows
+        if not isinstance(moments, np.ndarray):
+            self.refuse_weights(moments.sample_weight)
+        training = self.required(target, "searches base kernels for a target").take(rows)
+        X, kernels = as_rows(X), []
+        with blas_threads_for(len(rows)):
+            for value in grid if self.predictor else [None]:
+                found = self.find(X[rows], training, 1.0 if value is None else value)
+                of_found = gram_moments(found.family, X[rows], training.Y)
+                of_found = replace(of_found, rows=rows[of_found.rows])
+                taken = TrainingRows.of(self.name, found.family, X, of_found, "none")
+                weights = found.weights if value is not None else found.weights / np.linalg.norm(found.weights)
+                kernel = taken.kernel(Solution(weights, found.certificate), regularisation=value)
+                kernels.append(replace(kernel, parameters=found.parameters))
+        return tuple(kernels)
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """What turns a learner's solution into a kernel: the rows it was learned on, and how base kernels were normalised.
+
+    Attributes
+    ----------
+    learner : str
+    family : KernelFamily
+    X : ndarray or CSR matrix of shape (m, d)
+        Training rows, less the moments' origin.
+    moments : GramMoments or FeatureMoments
+    normalise : {"trace", "frobenius", "none"}
+    scales : ndarray of shape (p,)
+    varying : ndarray of int of shape (k,)
+        Positions of the base kernels that may carry weight.
+    """
+
+    learner: str
+    family: KernelFamily
+    X: Rows
+    moments: Moments
+    normalise: Normalisation
+    scales: np.ndarray
+    varying: np.ndarray
+
+    @classmethod
+    def of(
+        cls, learner: str, family: KernelFamily, X: Rows, moments: Moments, normalise: Normalisation
+    ) -> TrainingRows:
+        """Take the training rows out of a data set, which may be mapped from a file."""
+        X = move(as_rows(X[moments.rows]), moments.origin)
+        scales = NORMALISATIONS[normalise](moments)
+        return cls(learner, family, X, moments, normalise, scales, np.flatnonzero(~moments.constant))
+
+    def with_unit_diagonal(self) -> TrainingRows:
+        """Return the same with all scales times one number: the mean diagonals of the base kernels get mean one."""
+        diagonals = self.moments.centered_traces[self.varying] / self.scales[self.varying]
+        diagonals /= self.moments.total_weight
+        return replace(self, scales=self.scales * diagonals.mean())
+
+    def kernel(self, solution: Solution, regularisation: float | None = None) -> LearnedKernel:
+        """Return the kernel of a solution over the varying base kernels."""
+        moments = self.moments
+        weights, coefficients = np.zeros(moments.n_kernels), np.zeros(moments.n_kernels)
+        weights[self.varying] = solution.weights
+        coefficients[self.varying] = solution.weights / self.scales[self.varying]
+        kernel = LearnedKernel(
+            family=self.family,
+            learner=self.learner,
+            weights=weights,
+            normalise=self.normalise,
+            scales=self.scales,
+            alignment=moments.alignment(coefficients),
+            alignments=moments.alignments,
+            certificate=solution.certificate,
+            X=self.X,
+            origin=moments.origin,
+            rows=moments.rows,
+            shift=moments.shift,
+            row_means=moments.combined_row_means(coefficients),
+            degree=solution.degree,
+            offset=solution.offset,
+            regularisation=regularisation,
+            sample_weight=moments.sample_weight,
+        )
+        if kernel.degree == 1:
+            return kernel
+        w = moments.sample_weight
+        Y = moments.targets - mean_over(moments.targets, w)
+        return replace(kernel, alignment=alignment_of_matrix(kernel.gram(), Y, w))

@@ -1,0 +1,142 @@
+"""Weights in closed form: equal ones, the best kernel alone, alignments, and one q-norm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from learnkernels.kernels.learners.base import Products, Solution, TwoStageLearner
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Unif(TwoStageLearner):
+    """Equal weights: the baseline that is hard to beat.
+
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
+    """
+
+    name = "unif"
+    summary = "equal weights"
+    source = "JMLR 2012, section 5"
+
+    def weigh(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `TwoStageLearner.weigh`."""
+        return Solution.of_direction(np.ones(len(a)))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Single(TwoStageLearner):
+    """All weight on the base kernel with the highest centered alignment; ties go to the first.
+
+
+    Notes
+    -----
+    The choice does not depend on how the base kernels are scaled.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828: the case q = 1 after Proposition 7.
+    """
+
+    name = "single"
+    summary = "the one base kernel that aligns best"
+    source = "JMLR 2012, after Proposition 7 (q = 1)"
+
+    def weigh(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `TwoStageLearner.weigh`."""
+        weights = np.zeros(len(a))
+        weights[np.argmax(a / np.sqrt(M.diagonal()))] = 1.0
+        return Solution(weights)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Align(TwoStageLearner):
+    r"""Weights proportional to each base kernel's own centered alignment with the target kernel.
+
+    .. math:: \mu_k \propto \hat\rho(K_k, K_Y) \propto \frac{a_k}{\sqrt{M_{kk}}}
+
+    Notes
+    -----
+    O(p). The weights themselves do not depend on how the base kernels are scaled, so the combined kernel does:
+    the papers scale each to trace one first.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, equation (3).
+    """
+
+    name = "align"
+    summary = "each weight from the kernel's own alignment"
+    source = "JMLR 2012, equation (3)"
+
+    def weigh(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `TwoStageLearner.weigh`."""
+        # a is not negative for positive semi-definite kernels; rounding can leave it just below.
+        return Solution.of_direction(np.maximum(a, 0.0) / np.sqrt(M.diagonal()))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AlignUncentered(Align):
+    """Weights proportional to each base kernel's own alignment, without centering.
+
+    References
+    ----------
+    Cristianini, Shawe-Taylor, Elisseeff, Kandola (2001), NIPS 14; JMLR 2012, section 2.3.
+    """
+
+    name = "align-uncentered"
+    summary = "each weight from the kernel's own alignment, without centering"
+    source = "Cristianini et al. 2001; JMLR 2012, section 2.3"
+    needs = "uncentered alignments"
+    centered = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Lq(TwoStageLearner):
+    r"""The weights of highest unnormalised alignment among those of one q-norm.
+
+    .. math:: \max_{\lVert \mu \rVert_q \le 1} \; \mu^\top a, \qquad \mu_k \propto a_k^{1 / (q - 1)}
+
+    Parameters
+    ----------
+    q : float, default 2
+        Order of the norm, from 1 to infinity. With 1 all weight is on the largest product, the first of equals; with
+        infinity every kernel with a positive product has the same weight, which is the limit of large q.
+
+    Notes
+    -----
+    O(p). The alignment maximised here is not divided by the norm of the combined kernel, so the weights depend on how
+    the base kernels are scaled: one that is multiplied by c counts c^(1 / (q - 1)) times as much, and once more in the
+    sum. For base kernels of Frobenius norm one and q = 2 this is `align`. Close to q = 1 the weight gathers on the
+    largest product; those that equal it exactly share it, for any q above 1.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, equation (4) and Proposition 7.
+    """
+
+    name = "lq"
+    summary = "the highest unnormalised alignment for weights of one q-norm"
+    source = "JMLR 2012, equation (4), Proposition 7"
+
+    q: float = 2.0
+
+    def weigh(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `TwoStageLearner.weigh`."""
+        if not self.q >= 1:
+            raise ValueError(f"q must be a number from 1 to infinity, got {self.q}.")
+        # a is not negative for positive semi-definite kernels; rounding can leave it just below.
+        products = np.maximum(a, 0.0)
+        largest = products.max()
+        if not largest > 0:
+            return Solution.of_direction(products)
+        if self.q == 1:
+            v = np.zeros(len(a))
+            v[products.argmax()] = 1.0
+            return Solution.of_direction(v)
+        # Relative to the largest, so that a high power vanishes instead of overflowing.
+        return Solution.of_direction(np.where(products > 0, (products / largest) ** (1.0 / (self.q - 1.0)), 0.0))

@@ -1,0 +1,188 @@
+"""From a data set, or its statistics, to a learned kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
+from learnkernels.kernels.families.cosine import require_directions
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import Learner, as_learner
+from learnkernels.kernels.moments.gram import gram_moments
+from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
+from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.moments.sampled import SampledMoments, Sampling
+from learnkernels.kernels.targets import Target, Task
+
+
+def learn_kernel(
+    learner: str | Learner,
+    family: KernelFamily | None,
+    X: Rows,
+    y: np.ndarray,
+    *,
+    sample_weight: np.ndarray | None = None,
+    task: Task | None = None,
+    regularisation: float = 1.0,
+    normalise: Normalisation = "trace",
+) -> LearnedKernel:
+    """Return the combination of base kernels that fits a data set best.
+
+    Parameters
+    ----------
+    learner : str or Learner
+        How base kernels are combined: a name of the table `LEARNERS`, or a learner with its parameters, such as
+        ``LpKRR(norm=1.5)``.
+    family : KernelFamily or None
+        p base kernels; None for a learner that finds its own (`ca`, `cr`).
+    X : ndarray or CSR matrix of shape (m, d)
+        Training rows, finite. Not modified.
+    y : ndarray of shape (m,) or (m, q)
+        Labels or numbers. Not modified.
+    sample_weight : ndarray of shape (m,), optional
+        Weights of the rows, positive: one of weight w counts as w copies of it, in the weights of the kernels and in
+        their centering. For two-stage learners; by default each row counts once. Not modified.
+    task : {"classification", "regression"}, optional
+        By default as `Target.of` tells classes from numbers.
+    regularisation : float, default 1
+        Of the predictor that a one-stage learner learns together with the weights: C, or 1 / lambda.
+    normalise : {"trace", "frobenius", "none"}, default "trace"
+        Scaling of the centered base kernels before the learner sees them.
+
+    Returns
+    -------
+    kernel : LearnedKernel
+        With `weights`, `alignment` and `certificate`.
+
+    Raises
+    ------
+    ValueError
+        As `gram_moments`, `Target.of` and `learn_from_moments`.
+
+    Notes
+    -----
+    O(m^2 (d + p^2)) time in one pass over tiles, O(p m) memory; for a `FeatureFamily` the cost of its features alone.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from learnkernels import GaussianFamily, learn_kernel
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(300, 5))
+    >>> y = np.sign(X[:, 0] * X[:, 1] + 0.5 * X[:, 2])
+    >>> learn_kernel("alignf", GaussianFamily([0.01, 0.1, 1.0]), X, y).shares.round(2)
+    array([0.  , 0.28, 0.72])
+    """
+    X, learner, target = as_rows(X), as_learner(learner), Target.of(y, task)
+    learner.refuse_weights(sample_weight)
+    if not learner.takes_family:
+        if len(target) != X.shape[0]:
+            raise ValueError(f"y must have one entry a row of X, got {len(target)} for {X.shape[0]} rows.")
+        return learner.learn(family, X, np.arange(X.shape[0]), target, [regularisation], normalise)[0]
+    if family is None:
+        raise ValueError(f"{learner.name} weighs given base kernels; give family, or use ca or cr.")
+    require_directions(family, X)
+    moments = gram_moments(family, X, target.Y, sample_weight=sample_weight, keep_origin=not learner.centered)
+    return learn_from_moments(
+        learner, family, X, moments, target=target, regularisation=regularisation, normalise=normalise
+    )
+
+
+def learn_from_moments(
+    learner: str | Learner,
+    family: KernelFamily,
+    X: Rows,
+    moments: Moments,
+    *,
+    target: Target | None = None,
+    regularisation: float = 1.0,
+    normalise: Normalisation = "trace",
+) -> LearnedKernel:
+    """Return the kernel that a learner finds for some rows, given their moments.
+
+    Parameters
+    ----------
+    learner : str or Learner
+        As in `learn_kernel`.
+    family : KernelFamily
+        The base kernels of the moments.
+    X : ndarray or CSR matrix of shape (n, d)
+        The data set that ``moments.rows`` counts in. Not modified.
+    moments : GramMoments, FeatureMoments or SampledMoments
+        Statistics of the training rows, for example ``moments.restrict(training_folds)``. Where they are of weighted
+        rows, the kernel is: two-stage learners alone take them. Of a sample they give the kernel error bars; other
+        learners learn from the sampled rows alone.
+    target : Target, optional
+        Of all n rows; one-stage learners need it.
+    regularisation : float, default 1
+        Of the predictor that a one-stage learner learns together with the weights: C, or 1 / lambda, for a kernel of
+        mean diagonal one. Not used by two-stage learners.
+    normalise : {"trace", "frobenius", "none"}, default "trace"
+        Scaling of the centered base kernels before the learner sees them.
+
+    Returns
+    -------
+    kernel : LearnedKernel
+
+    Raises
+    ------
+    ValueError
+        The learner or the normalisation is unknown, a base kernel or the target is constant on these rows, no base
+        kernel aligns with the target, a one-stage learner is given no target, or a learner that does not learn from
+        moments alone is given rows with weights.
+
+    Notes
+    -----
+    For a two-stage learner O(p^3 + p m): no tile is computed, and M is formed for a learner that asks for more of it
+    than its diagonal. For a one-stage learner see its own cost; base kernels are held where they fit into memory. A
+    rank-one feature that is constant on these rows gets weight zero, without a word: n-grams that no training text
+    holds are normal. Any other base kernel that is constant is refused.
+    """
+    return learn_path(learner, family, X, moments, target, [regularisation], normalise=normalise)[0]
+
+
+def learn_path(
+    learner: str | Learner,
+    family: KernelFamily,
+    X: Rows,
+    moments: Moments,
+    target: Target | None,
+    grid: Sequence[float],
+    *,
+    normalise: Normalisation = "trace",
+) -> tuple[LearnedKernel, ...]:
+    """Return the kernels that a learner finds along a path of regularisations.
+
+    Parameters
+    ----------
+    learner, family, X, moments, target
+        As in `learn_from_moments`.
+    grid : sequence of float
+        Regularisations, ascending; each problem starts from the solution of the one before.
+    normalise
+        As in `learn_from_moments`.
+
+    Returns
+    -------
+    kernels : tuple of LearnedKernel
+        One a regularisation from a one-stage learner; a single one from a two-stage learner, whose kernel does not
+        depend on it.
+
+    Raises
+    ------
+    ValueError
+        As `learn_from_moments`, and for a learner that learns no kernel.
+    """
+    learner = as_learner(learner)
+    if normalise not in NORMALISATIONS:
+        raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
+    if not learner.learns_kernel:
+        raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
+    kernels: tuple[LearnedKernel, ...] = learner.learn(family, X, moments, target, grid, normalise)
+    if isinstance(moments, SampledMoments):
+        sampling = Sampling.of(moments, learner, normalise)
+        kernels = tuple(replace(kernel, sampling=sampling) for kernel in kernels)
+    return kernels
