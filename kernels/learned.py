@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.learners import LEARNERS, Certificate, Learner, Solution
+from learnkernels.kernels.moments.error_bars import FindWeights, Sampling
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import (
     NORMALISATIONS,
@@ -25,7 +26,7 @@ from learnkernels.kernels.moments.normalisation import (
     require_informative,
 )
 from learnkernels.kernels.moments.protocol import Moments
-from learnkernels.kernels.moments.sampled import SampledMoments, Sampling
+from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.targets import Target, Task
 
 
@@ -298,9 +299,36 @@ def learn_path(
         raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
     kernels = _learn_path(name, family, X, moments, target, grid, normalise, params)
     if isinstance(moments, SampledMoments):
-        sampling = Sampling.of(moments, name, normalise, **params)
+        if LEARNERS[name].needs == "continuous":
+            sampling = Sampling(moments.n_rows, moments.total_rows, moments.confidence)
+        else:
+            sampling = Sampling.of(moments, weight_finder(name, normalise, params))
         kernels = tuple(replace(kernel, sampling=sampling) for kernel in kernels)
     return kernels
+
+
+def weight_finder(name: str, normalise: Normalisation, params: Mapping[str, Any]) -> FindWeights | None:
+    """Return what finds a two-stage learner's weights from statistics of a sample, None for any other learner.
+
+    Of statistics that no base kernel aligns in, it finds zeros.
+    """
+    learner = LEARNERS[name]
+    if "moments" not in learner.needs:
+        return None
+
+    def find(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+        weights, coefficients = np.zeros((2, moments.n_kernels))
+        varying = np.flatnonzero(~moments.constant)
+        scales = NORMALISATIONS[normalise](moments)[varying]
+        M = NormalisedProducts(moments, varying, scales, learner.needs == "moments")
+        try:
+            weights[varying] = learner.solve(M, M.target, **params).weights
+        except ValueError:  # no base kernel aligns with the target
+            return weights, coefficients
+        coefficients[varying] = weights[varying] / scales
+        return weights, coefficients
+
+    return find
 
 
 def _learn_path(
