@@ -27,8 +27,8 @@ from sklearn.linear_model import Ridge
 
 from benchmarks.moments import REPEATS, timed
 from learnkernels import GaussianFamily, gram_moments, learn_kernel
-from learnkernels.kernels.learned import LearnedKernel, learn_from_moments
-from learnkernels.kernels.moments.sampled import sample_moments
+from learnkernels.kernels.learned import LearnedKernel, learn_from_moments, weight_finder
+from learnkernels.kernels.moments.sampling import sample_moments
 from learnkernels.kernels.protocol import KernelPredictors
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.synthetic import friedman
@@ -181,9 +181,9 @@ def sampled(m: int, p: int, tolerance: float) -> list[dict[str, Any]]:
     X, y = rows_and_target(m, 0)
     family, told = GaussianFamily(bandwidths(p, 2)), []
     started = time.perf_counter()
+    judged = [(name, weight_finder(name, "trace", {})) for name in ("align", "alignf")]
     moments = sample_moments(
-        family, X, y, None, unions=[(0,)], learners=[("align", {}), ("alignf", {})], tolerance=tolerance,
-        tell=told.append,
+        family, X, y, None, unions=[(0,)], learners=judged, tolerance=tolerance, tell=told.append
     )  # fmt: skip
     kernels = [learn_from_moments(name, family, X, moments) for name in ("align", "alignf")]
     seconds = time.perf_counter() - started
@@ -200,7 +200,7 @@ def coverage(m: int, p: int, trials: int, tolerance: float) -> list[dict[str, An
     exact = _told(moments.alignments, [learn_from_moments(name, family, X, moments) for name in learners])
     covered, sizes, started = np.zeros(len(exact)), [], time.perf_counter()
     for seed in range(trials):
-        judged = [(name, {}) for name in learners]
+        judged = [(name, weight_finder(name, "trace", {})) for name in learners]
         sample = sample_moments(family, X, y, unions=[(0,)], learners=judged, tolerance=tolerance, seed=seed)
         kernels = [learn_from_moments(name, family, X, sample) for name in learners]
         bars = [kernel.sampling for kernel in kernels if kernel.sampling is not None]

@@ -30,7 +30,6 @@ PAGES = {
     "learnkernels.kernels.learned": ("LearnedKernel", "learn_from_moments", "learn_kernel", "learn_path"),
     "learnkernels.kernels.moments.gram": ("GramMoments", "gram_moments"),
     "learnkernels.kernels.persistence.model": ("Model", "load_model", "save_model"),
-    "learnkernels.kernels.bounds": None,
 }
 """Modules that get a page, and the names on it; by default those of `__all__`, or all that are not private."""
 

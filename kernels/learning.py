@@ -10,11 +10,11 @@ import numpy as np
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import Learner, as_learner
+from learnkernels.kernels.learners import Learner, SearchingLearner, as_learner
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
 from learnkernels.kernels.moments.protocol import Moments
-from learnkernels.kernels.moments.sampled import SampledMoments, Sampling
+from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.targets import Target, Task
 
 
@@ -78,12 +78,11 @@ def learn_kernel(
     """
     X, learner, target = as_rows(X), as_learner(learner), Target.of(y, task)
     learner.refuse_weights(sample_weight)
-    if not learner.takes_family:
+    if isinstance(learner, SearchingLearner):
         if len(target) != X.shape[0]:
             raise ValueError(f"y must have one entry a row of X, got {len(target)} for {X.shape[0]} rows.")
-        return learner.learn(family, X, np.arange(X.shape[0]), target, [regularisation], normalise)[0]
-    if family is None:
-        raise ValueError(f"{learner.name} weighs given base kernels; give family, or use ca or cr.")
+        return learner.learn_on(X, np.arange(X.shape[0]), target, [regularisation])[0]
+    family = learner.required_family(family)
     require_directions(family, X)
     moments = gram_moments(family, X, target.Y, sample_weight=sample_weight, keep_origin=not learner.centered)
     return learn_from_moments(
@@ -146,7 +145,7 @@ def learn_from_moments(
 
 def learn_path(
     learner: str | Learner,
-    family: KernelFamily,
+    family: KernelFamily | None,
     X: Rows,
     moments: Moments,
     target: Target | None,
@@ -183,6 +182,6 @@ def learn_path(
         raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
     kernels: tuple[LearnedKernel, ...] = learner.learn(family, X, moments, target, grid, normalise)
     if isinstance(moments, SampledMoments):
-        sampling = Sampling.of(moments, learner, normalise)
-        kernels = tuple(replace(kernel, sampling=sampling) for kernel in kernels)
+        error_bars = learner.error_bars(moments, normalise)
+        kernels = tuple(replace(kernel, sampling=error_bars) for kernel in kernels)
     return kernels

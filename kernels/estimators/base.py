@@ -18,10 +18,10 @@ from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_fam
 from learnkernels.kernels.families import FamilyUnion, KernelFamily, PrecomputedFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.families.cosine import require_directions
-from learnkernels.kernels.learned import LearnedKernel, learn_from_moments, learn_kernel
+from learnkernels.kernels.learned import LearnedKernel, learn_from_moments, learn_kernel, weight_finder
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
-from learnkernels.kernels.moments.sampled import sample_moments
+from learnkernels.kernels.moments.sampling import sample_moments
 from learnkernels.kernels.targets import Target, Task
 
 MOST_THREADS = 4
@@ -94,14 +94,14 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         self, family: KernelFamily, X: Rows, target: Target, regularisation: float, params: dict[str, Any]
     ) -> LearnedKernel:
         require_directions(family, X)
+        find = weight_finder(self.learner, self.normalise, params)
         moments = sample_moments(
             family,
             X,
             target.Y,
-            learners=[(self.learner, params)],
+            learners=[(self.learner, find)] if find else [],
             sample=cast(Any, self.sample),
             keep_origin=LEARNERS[self.learner].needs == "uncentered moments",
-            normalise=self.normalise,
         )
         return learn_from_moments(
             self.learner,

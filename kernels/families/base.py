@@ -142,6 +142,11 @@ class KernelFamily(ABC):
         """Whether moving all rows alike leaves the centered kernels as they are."""
         return self.translation_invariant
 
+    @property
+    def takes_sparse(self) -> bool:
+        """Whether rows may be sparse."""
+        return True
+
     @abstractmethod
     def diag(self, A: Rows) -> np.ndarray:
         """Return ``K_k(A_i, A_i)``, shape (p, a)."""

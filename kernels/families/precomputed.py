@@ -77,6 +77,10 @@ class PrecomputedFamily(KernelFamily):
         return self._names
 
     @property
+    def takes_sparse(self) -> bool:
+        return False
+
+    @property
     def n_rows(self) -> int:
         """n, the number of rows of the data set that the matrices are of."""
         return self._n

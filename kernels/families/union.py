@@ -100,6 +100,10 @@ class FamilyUnion(KernelFamily):
     def translates(self) -> bool:
         return all(family.translates for family in self.families)
 
+    @property
+    def takes_sparse(self) -> bool:
+        return all(family.takes_sparse for family in self.families)
+
     def _parts(self, shift: np.ndarray) -> list[np.ndarray]:
         """Return the shift of each family."""
         return np.split(shift, np.cumsum([family.n_kernels for family in self.families])[:-1])

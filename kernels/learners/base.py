@@ -14,6 +14,7 @@ from learnkernels.kernels.engine.operators import GramOperator, gram_operator
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.learned import LearnedKernel, alignment_of_matrix
+from learnkernels.kernels.moments.error_bars import FindWeights, Sampling
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import (
     NORMALISATIONS,
@@ -22,6 +23,7 @@ from learnkernels.kernels.moments.normalisation import (
     require_informative,
 )
 from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.parameters import Parameterised
 from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.solvers.certificate import Certificate
@@ -100,8 +102,8 @@ class Learner(Parameterised, ABC):
         What it is given, for help pages.
     centered : bool
         Whether it sees the base kernels centered, or as they are.
-    takes_weights : bool
-        Whether rows may have sample weights.
+    two_stage : bool
+        Whether its weights follow from alignments alone: rows may then have weights, and be a sample with error bars.
     takes_family : bool
         Whether it weighs base kernels that are given, or finds its own.
     learns_kernel : bool
@@ -115,7 +117,7 @@ class Learner(Parameterised, ABC):
     predictor: ClassVar[str | None] = None
     needs: ClassVar[str]
     centered: ClassVar[bool] = True
-    takes_weights: ClassVar[bool] = False
+    two_stage: ClassVar[bool] = False
     takes_family: ClassVar[bool] = True
     learns_kernel: ClassVar[bool] = True
 
@@ -129,7 +131,7 @@ class Learner(Parameterised, ABC):
     @abstractmethod
     def learn(
         self,
-        family: KernelFamily,
+        family: KernelFamily | None,
         X: Rows,
         moments: Moments,
         target: Target | None,
@@ -138,17 +140,31 @@ class Learner(Parameterised, ABC):
     ) -> Any:
         """Return the kernels along a grid of regularisations: one, or one each; see `learn_path`."""
 
+    def error_bars(self, moments: SampledMoments, normalise: Normalisation) -> Sampling:
+        """Return how far what is learned from a sample may be from what all rows would give."""
+        return Sampling.of(moments, self.finder(normalise))
+
+    def finder(self, normalise: Normalisation) -> FindWeights | None:
+        """Return what finds the weights from statistics of a sample; None where these follow from more than that."""
+        return None
+
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do for its base kernels, given or found."""
         return family is None or family.takes_sparse
 
     def refuse_weights(self, sample_weight: np.ndarray | None) -> None:
         """Raise ValueError if rows have weights that this learner does not know."""
-        if sample_weight is not None and not self.takes_weights:
+        if sample_weight is not None and not self.two_stage:
             raise ValueError(
                 f"{self.name} learns from rows that count once each, got sample_weight; leave it out, or take a "
                 "learner of alignments, such as alignf."
             )
+
+    def required_family(self, family: KernelFamily | None) -> KernelFamily:
+        """Return the family, or raise ValueError that says that it is needed."""
+        if family is None:
+            raise ValueError(f"{self.name} weighs given base kernels; give family, or use ca or cr.")
+        return family
 
     def required(self, target: Target | None, why: str) -> Target:
         """Return the target, or raise ValueError that says why it is needed."""
@@ -164,7 +180,7 @@ class TwoStageLearner(Learner):
     """
 
     needs = "alignments"
-    takes_weights = True
+    two_stage = True
 
     @abstractmethod
     def weigh(self, M: Products, a: np.ndarray) -> Solution:
@@ -191,7 +207,7 @@ class TwoStageLearner(Learner):
 
     def learn(
         self,
-        family: KernelFamily,
+        family: KernelFamily | None,
         X: Rows,
         moments: Moments,
         target: Target | None,
@@ -200,9 +216,26 @@ class TwoStageLearner(Learner):
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel for the whole grid."""
         require_informative(moments)
-        rows = TrainingRows.of(self.name, family, X, moments, normalise)
+        rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise)
         M = NormalisedProducts(moments, rows.varying, rows.scales[rows.varying], self.centered)
         return (rows.kernel(self.weigh(M, M.target)),)
+
+    def finder(self, normalise: Normalisation) -> FindWeights:
+        """Return what finds weights, and what these make of the base kernels as given; zeros where none aligns."""
+
+        def find(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+            weights, coefficients = np.zeros((2, moments.n_kernels))
+            varying = np.flatnonzero(~moments.constant)
+            scales = NORMALISATIONS[normalise](moments)[varying]
+            M = NormalisedProducts(moments, varying, scales, self.centered)
+            try:
+                weights[varying] = self.weigh(M, M.target).weights
+            except ValueError:  # no base kernel aligns with the target
+                return weights, coefficients
+            coefficients[varying] = weights[varying] / scales
+            return weights, coefficients
+
+        return find
 
 
 class OneStageLearner(Learner):
@@ -248,7 +281,7 @@ class OneStageLearner(Learner):
 
     def learn(
         self,
-        family: KernelFamily,
+        family: KernelFamily | None,
         X: Rows,
         moments: Moments,
         target: Target | None,
@@ -258,13 +291,13 @@ class OneStageLearner(Learner):
         """Return one kernel a regularisation; each problem starts from the solution of the one before."""
         self.refuse_weights(moments.sample_weight)
         require_informative(moments)
-        rows = TrainingRows.of(self.name, family, X, moments, normalise)
+        rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise)
         target = self.required(target, "learns weights and predictor together")
         rows, training, varying = rows.with_unit_diagonal(), target.take(moments.rows), rows.varying
         kernels, start = [], None
         with blas_threads_for(moments.n_rows):
             grams = gram_operator(
-                family.subset(varying.tolist()), rows.X, shift=moments.shift[varying], scales=rows.scales[varying]
+                rows.family.subset(varying.tolist()), rows.X, shift=moments.shift[varying], scales=rows.scales[varying]
             )
             for value in grid:
                 solution = self.solve(grams, training, value, start)
@@ -309,15 +342,23 @@ class SearchingLearner(Learner):
         self,
         family: KernelFamily | None,
         X: Rows,
-        moments: Moments | np.ndarray,
+        moments: Moments,
         target: Target | None,
         grid: Sequence[float],
         normalise: Normalisation = "none",
     ) -> tuple[LearnedKernel, ...]:
-        """Return one kernel, or one a regularisation; of `moments` the rows alone count, which may be given as such."""
-        rows = moments if isinstance(moments, np.ndarray) else moments.rows
-        if not isinstance(moments, np.ndarray):
-            self.refuse_weights(moments.sample_weight)
+        """Return one kernel, or one a regularisation; of `moments` the rows alone count."""
+        self.refuse_weights(moments.sample_weight)
+        return self.learn_on(X, moments.rows, target, grid)
+
+    def error_bars(self, moments: SampledMoments, normalise: Normalisation) -> Sampling:
+        """Return what sample there was; base kernels that were found on it have no error bars."""
+        return Sampling(moments.n_rows, moments.total_rows, moments.confidence)
+
+    def learn_on(
+        self, X: Rows, rows: np.ndarray, target: Target | None, grid: Sequence[float]
+    ) -> tuple[LearnedKernel, ...]:
+        """Return one kernel, or one a regularisation, for some rows of X."""
         training = self.required(target, "searches base kernels for a target").take(rows)
         X, kernels = as_rows(X), []
         with blas_threads_for(len(rows)):

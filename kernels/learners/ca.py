@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.families.base import KernelFamily, Rows
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.moments.gram import gram_moments
@@ -139,6 +139,10 @@ class CA(SearchingLearner):
             )
         carried = weights > 0
         return FoundKernels(continuous.finite(U[carried]), weights[carried], np.exp(U[carried]), tuple(alignments))
+
+    def takes_sparse(self, family: KernelFamily | None) -> bool:
+        """Return whether sparse rows will do."""
+        return self.kind == "gaussian" and not self.per_feature
 
     def _require(self) -> None:
         for name, low in (("shrinkage", 0.0), ("threshold", 0.0), ("max_kernels", 1), ("search_rows", 10)):

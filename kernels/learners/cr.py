@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 
 from learnkernels.kernels.centering import center_gram, center_in_place
 from learnkernels.kernels.engine.operators import StackedGrams
-from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.families.base import KernelFamily, Rows
 from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.learners.lp_krr import L1KRR
 from learnkernels.kernels.search.continuous import Kind
@@ -82,6 +82,10 @@ class CR(SearchingLearner):
     corrective: bool = True
     tolerance: float = 1e-4
     max_iterations: int = 200
+
+    def takes_sparse(self, family: KernelFamily | None) -> bool:
+        """Return whether sparse rows will do."""
+        return self.kind == "gaussian"
 
     def find(self, X: Rows, target: Target, regularisation: float = 1.0) -> FoundKernels:
         """Return base kernels and weights; see `SearchingLearner.find`."""

@@ -46,7 +46,7 @@ class Ensemble(Learner):
 
     def learn(
         self,
-        family: KernelFamily,
+        family: KernelFamily | None,
         X: Rows,
         moments: Moments,
         target: Target | None,
@@ -55,7 +55,7 @@ class Ensemble(Learner):
     ) -> KernelEnsemble:
         """Return the hypotheses along the grid."""
         return KernelEnsemble.fit(
-            family, X, moments, self.required(target, "learns hypotheses"), grid, normalise=normalise
+            self.required_family(family), X, moments, self.required(target, "learns hypotheses"), grid, normalise
         )
 
 

@@ -1,124 +1,15 @@
-"""First-stage statistics of all rows from a random sample of them, with error bars."""
+"""First-stage statistics of all rows from a random sample of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
 
 import numpy as np
 
-from learnkernels.kernels.bounds import alignment_concentration
-from learnkernels.kernels.families.base import KernelFamily, Rows, move
-from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.moments.base import FoldMoments
-from learnkernels.kernels.moments.gram import GramMoments, Mapper, gram_moments
-from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation, NormalisedProducts
-
-START = 2048
-"""Rows of the first sample of ``sample="auto"``."""
-
-FEWEST = 256
-"""Rows that a sample has at least."""
-
-PARTS = 32
-"""Parts of the smallest union of folds, each left out once for its error bars."""
-
-CAUTION = 1.15
-"""What error bars are multiplied by, for two reasons to be too small: alignments are skewed, and a sample stops growing
-when they come out small. Without it about 94 in 100 intervals of 95% hold, 92 where the tolerance is just reached."""
-
-FEWEST_PARTS = 4
-"""Parts of a fold at least."""
-
-ROWS_OF_PART = 4
-"""Sampled rows of a part, on average over a union, at least."""
-
-PRODUCTS_BYTES = 1 << 30
-"""Most memory that products of base kernels, kept apart by pairs of parts, may take; more kernels get fewer parts."""
-
-MARGIN = 1.1
-"""How many times the rows at which widths are predicted to reach the tolerance the next sample has."""
-
-GROWTH = (1.4, 4.0)
-"""Bounds of how many times the rows of a sample the next one has."""
-
-Statistic = Callable[["SampledMoments"], np.ndarray]
-"""What has error bars: numbers that follow from first-stage statistics."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    r"""What a kernel learned from a sample of rows is known by: half widths of intervals around what it tells.
-
-    Attributes
-    ----------
-    n_rows, of_rows : int
-        Sampled rows, and the rows they stand for.
-    confidence : float
-        Probability that an interval contains what all rows would give, each on its own.
-    alignment : float or None
-        Half width of the alignment of the learned kernel. None where the weights do not come from statistics alone.
-    alignments : ndarray of shape (p,) or None
-        The same of each base kernel; None where the learner finds its base kernels itself.
-    weights : ndarray of shape (p,) or None
-        The same of each weight.
-    bound : float or None
-        What a theorem promises in place of `alignment`, for any distribution: `alignment_concentration` at the sample's
-        size and ``delta = 1 - confidence``. None for kernels that it does not cover, those with negative weights.
-
-    Notes
-    -----
-    Intervals are from the sample's own parts, see `SampledMoments.half_width`; infinite ones say that it is too small
-    to tell. Those of weights that a learner moves in and out of zero, or between kernels that are nearly equal, hold
-    less often than the others: for `alignf` on Gaussians of neighbouring widths half the time, at worst.
-
-    The bound is of an independent sample of a distribution, for a kernel fixed beforehand, with upper bounds
-    R^2 of K(x, x) of the kernel before centering. To move all features by one vector changes no alignment, so the R^2
-    here is that of features less their mean, and the largest over the sample stands for the largest of all. It
-    is far wider than the interval, and says nothing above one.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, Theorem 12 (the bound).
-    """
-
-    n_rows: int
-    of_rows: int
-    confidence: float
-    alignment: float | None = None
-    alignments: np.ndarray | None = None
-    weights: np.ndarray | None = None
-    bound: float | None = None
-
-    @classmethod
-    def of(cls, moments: SampledMoments, learner: str, normalise: Normalisation = "trace", **params: Any) -> Sampling:
-        """Return the error bars of what a learner, a name of the table, finds from sampled moments.
-
-        A learner that needs more than moments has error bars of the base kernels' alignments alone; one that finds its
-        own base kernels has none.
-        """
-        only = cls(moments.n_rows, moments.total_rows, moments.confidence)
-        if LEARNERS[learner].needs == "continuous":
-            return only
-        if not learns_from_moments(learner):
-            return replace(only, alignments=moments.half_width(lambda part: part.alignments))
-
-        def found(part: SampledMoments) -> np.ndarray:
-            weights, coefficients = find_weights(learner, part, normalise, **params)
-            return np.concatenate([[alignment_of(part, coefficients)], part.alignments, weights])
-
-        p, widths = moments.n_kernels, moments.half_width(found)
-        _, coefficients = find_weights(learner, moments, normalise, **params)
-        return replace(
-            only,
-            alignment=float(widths[0]),
-            alignments=widths[1 : p + 1],
-            weights=widths[p + 1 :],
-            bound=moments.concentration(coefficients),
-        )
+from learnkernels.kernels.moments.gram import GramMoments
 
 
 @dataclass(frozen=True)
@@ -215,13 +106,14 @@ class SampledMoments(FoldMoments):
         return float(alpha), float(beta), float(gamma)
 
     @cached_property
-    def _centered_diagonals(self) -> np.ndarray:
+    def centered_diagonals(self) -> np.ndarray:
         """Diagonal of each base kernel centered on the sample, shape (p, n)."""
         means = self.sample.row_means
         return np.asarray(self.diagonals - 2 * means + means.mean(axis=1, keepdims=True))
 
     @cached_property
-    def _target_diagonal(self) -> np.ndarray:
+    def target_diagonal(self) -> np.ndarray:
+        """Diagonal of the centered target kernel, shape (n,)."""
         return np.einsum("iq,iq->i", self._centered_targets, self._centered_targets)
 
     @cached_property
@@ -229,7 +121,7 @@ class SampledMoments(FoldMoments):
         """Estimate of M, shape (p, p); formed once, on first use."""
         if self.exact:
             return self.sample.frobenius
-        (alpha, beta, gamma), D = self._factors, self._centered_diagonals
+        (alpha, beta, gamma), D = self._factors, self.centered_diagonals
         t = D.sum(axis=1)
         return np.asarray(alpha * self.sample.frobenius + beta * (D @ D.T) + gamma * np.outer(t, t))
 
@@ -243,13 +135,13 @@ class SampledMoments(FoldMoments):
         """Estimate of a, shape (p,); unbiased, so that one of a kernel without any alignment may be negative."""
         if self.exact:
             return self.sample.target
-        (alpha, beta, gamma), D, y = self._factors, self._centered_diagonals, self._target_diagonal
+        (alpha, beta, gamma), D, y = self._factors, self.centered_diagonals, self.target_diagonal
         return np.asarray(alpha * self.sample.target + beta * (D @ y) + gamma * D.sum(axis=1) * y.sum())
 
     @cached_property
     def target_norm(self) -> float:
         """Frobenius norm of the centered target kernel: the root of the estimate of its square."""
-        (alpha, beta, gamma), y = self._factors, self._target_diagonal
+        (alpha, beta, gamma), y = self._factors, self.target_diagonal
         return float(np.sqrt(alpha * self.sample.target_norm**2 + beta * (y @ y) + gamma * y.sum() ** 2))
 
     @cached_property
@@ -306,7 +198,7 @@ class SampledMoments(FoldMoments):
     def _raw_squares(self) -> np.ndarray:
         return np.einsum("iq,iq->i", self._raw_targets, self._raw_targets)
 
-    # Error bars ------------------------------------------------------------------------------------------------------
+    # Parts -----------------------------------------------------------------------------------------------------------
 
     def replicates(self) -> Iterator[SampledMoments]:
         """Yield the estimates for the same m rows from the sample without each of its parts.
@@ -329,71 +221,6 @@ class SampledMoments(FoldMoments):
             diagonals=self.diagonals[:, held],
             population=self.population.sum(keepdims=True),
         )
-
-    def half_width(self, statistic: Statistic) -> np.ndarray:
-        r"""Return the half width of the interval around a statistic that is to contain its value of all rows.
-
-        With the statistic :math:`\theta`, that without part g :math:`\theta_g`, n_g rows of that part and
-        :math:`h_g = n / n_g`, the jackknife's mean and variance and the half width are
-
-        .. math:: \theta_J = G \theta - \sum_g \big(1 - \tfrac{1}{h_g}\big) \theta_g, \qquad
-                  v = \frac1G \sum_g \frac{(h_g \theta - (h_g - 1) \theta_g - \theta_J)^2}{h_g - 1}
-        .. math:: c \, t_{G-1} \sqrt{(1 - n / m) \, v} + (1 - n / m) \, | \theta - \theta_J |
-
-        where :math:`t_{G-1}` is the quantile of Student's distribution, c is `CAUTION` and the last term the bias of a
-        ratio, which for very narrow kernels is larger than its spread.
-
-        Parameters
-        ----------
-        statistic : callable
-            ``statistic(moments)`` returns a number or an array.
-
-        Returns
-        -------
-        widths : ndarray
-            Of the shape of the statistic. Zero where the sample holds all rows, infinite where the target is constant
-            without some part of it.
-
-        Notes
-        -----
-        G times the cost of the statistic, and O(G p n).
-
-        References
-        ----------
-        Busing, Meijer, van der Leeden (1999), Statistics and Computing 9:3-8 (the jackknife with parts of unequal
-        size). Cochran (1977), Sampling Techniques, section 2.6 (the factor 1 - n / m).
-        """
-        theta = np.asarray(statistic(self), dtype=np.float64)
-        if self.exact:
-            return np.zeros_like(theta)
-        values, G = [], len(self.sample.labels)
-        for part in self.replicates() if G > 1 else ():
-            if not np.ptp(part.targets, axis=0).any():
-                return np.full_like(theta, np.inf)
-            values.append(np.asarray(statistic(part), dtype=np.float64))
-        if not values:
-            return np.full_like(theta, np.inf)
-        without = np.stack(values)
-        h = (self.n_rows / np.bincount(self.sample.group)).reshape(G, *[1] * theta.ndim)
-        centre = G * theta - ((1 - 1 / h) * without).sum(axis=0)
-        variance = ((h * theta - (h - 1) * without - centre) ** 2 / (h - 1)).mean(axis=0)
-        left_out = 1 - self.n_rows / self.total_rows
-        spread = CAUTION * _t_quantile(self.confidence, G - 1) * np.sqrt(left_out * variance)
-        return np.asarray(spread + left_out * np.abs(theta - centre))
-
-    def concentration(self, coefficients: np.ndarray) -> float | None:
-        """Return Theorem 12's bound for ``sum_k coefficients_k K_k``, see `Sampling`; None if one is negative."""
-        if self.exact:
-            return 0.0
-        squared_norm = self._squared_norm(coefficients)
-        if (coefficients < 0).any() or not squared_norm > 0:
-            return None
-        radius = float((coefficients @ self._centered_diagonals).max())
-        other = float(self._target_diagonal.max())
-        m = self.total_rows
-        # No kernel within R^2 has a mean square above R^4; its estimate may have, by its error.
-        squares = min(squared_norm / m**2, radius**2), min((self.target_norm / m) ** 2, other**2)
-        return alignment_concentration(self.n_rows, 1 - self.confidence, radius, other, *squares)
 
     # Fold groups -----------------------------------------------------------------------------------------------------
 
@@ -513,289 +340,4 @@ def expectations(n: int) -> np.ndarray:
             [(n - 1) / n * (4 - 6 / n), n - 4 + 6 / n - 3 / n**2, (n - 1) / n * (2 - 3 / n)],
             [2 * (n - 1) / n, (n - 1) ** 2 / n, (n - 1) ** 3 / n],
         ]
-    )
-
-
-def _t_quantile(confidence: float, freedom: int) -> float:
-    from scipy.stats import t  # here, because it takes as long to import as all else
-
-    return float(t.ppf((1 + confidence) / 2, freedom))
-
-
-# Learners ------------------------------------------------------------------------------------------------------------
-
-
-def learns_from_moments(name: str) -> bool:
-    """Return whether a learner of the table finds weights from moments alone."""
-    return "moments" in LEARNERS[name].needs
-
-
-def find_weights(
-    name: str, moments: SampledMoments, normalise: Normalisation, **params: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return a two-stage learner's weights, and what they make of the base kernels as given; zeros where it finds none.
-
-    Returns
-    -------
-    weights, coefficients : ndarray of shape (p,)
-    """
-    weights, coefficients = np.zeros((2, moments.n_kernels))
-    varying = np.flatnonzero(~moments.constant)
-    scales = NORMALISATIONS[normalise](moments)[varying]
-    M = NormalisedProducts(moments, varying, scales, LEARNERS[name].needs == "moments")
-    try:
-        weights[varying] = LEARNERS[name].solve(M, M.target, **params).weights
-    except ValueError:  # no base kernel aligns with the target
-        return weights, coefficients
-    coefficients[varying] = weights[varying] / scales
-    return weights, coefficients
-
-
-def alignment_of(moments: SampledMoments, coefficients: np.ndarray) -> float:
-    """Return the alignment of a weighted sum of base kernels; zero where all weights are, its limit."""
-    return moments.alignment(coefficients) if coefficients.any() else 0.0
-
-
-# The sample ----------------------------------------------------------------------------------------------------------
-
-
-def sample_moments(
-    family: KernelFamily,
-    X: Rows,
-    Y: np.ndarray,
-    groups: np.ndarray | None = None,
-    *,
-    unions: Sequence[Sequence[int]] = (),
-    learners: Sequence[tuple[str, Mapping[str, Any]]] = (),
-    tolerance: float = 0.01,
-    confidence: float = 0.95,
-    seed: int = 0,
-    sample: Literal["auto"] | int = "auto",
-    mapper: Mapper | None = None,
-    keep_origin: bool = False,
-    dtype: type[np.float64] | type[np.float32] = np.float64,
-    normalise: Normalisation = "trace",
-    tell: Callable[[str], object] | None = None,
-) -> SampledMoments:
-    """Return the first-stage statistics of a family over the rows of a data set, from a random sample of them.
-
-    Parameters
-    ----------
-    family : KernelFamily
-        p base kernels; not rank-one features, whose statistics over all rows cost less than a sample.
-    X : ndarray or CSR matrix of shape (m, d)
-        Rows; those of the sample alone are read. Not modified.
-    Y : ndarray of shape (m,) or (m, q)
-        Numeric targets. Not modified.
-    groups : ndarray of int of shape (m,), optional
-        Fold group of each row, not negative; None puts all rows into group 0. Each has its share of the sample.
-    unions : sequence of sequences of int, optional
-        Fold groups whose statistics will be asked for together, training sets for example; by default all of them.
-    learners : sequence of (str, dict), optional
-        Learners of the table and their parameters. Those that learn from moments have the alignment of what they learn
-        brought to the tolerance, besides the base kernels.
-    tolerance : float, default 0.01
-        Largest half width of an alignment's interval on any of `unions`, in (0, 1), for a sample of size "auto".
-    confidence : float, default 0.95
-        Of each interval, in (0, 1).
-    seed : int, default 0
-        Of the sample. Samples of one seed are nested.
-    sample : "auto" or int, default "auto"
-        Rows of the sample over all fold groups, or as many as the tolerance takes.
-    mapper, keep_origin, dtype
-        As in `gram_moments`.
-    normalise : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the centered base kernels before the learners see them.
-    tell : callable, optional
-        Called with one sentence a round.
-
-    Returns
-    -------
-    moments : SampledMoments
-        Where the sample comes to hold all rows, they are exact and their error bars zero.
-
-    Raises
-    ------
-    ValueError
-        As `gram_moments`; an option is out of its range, the family is one of rank-one features, or the sample is too
-        small for the fold groups, or for the target to vary on it.
-
-    Notes
-    -----
-    O(n^2 (d + p^2)) time for n sampled rows and O(G p n) memory, for G parts in all. Widths fall as the root of n: the
-    last pass costs about as much as all before it, or more.
-
-    References
-    ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.2.1 and, on sample sizes, Theorem 12.
-    """
-    _require_options(family, tolerance, confidence, sample)
-    m = X.shape[0]
-    Y = np.asarray(Y, dtype=np.float64)
-    groups = np.zeros(m, dtype=np.intp) if groups is None else np.asarray(groups)
-    if len(Y) != m or len(groups) != m:
-        raise ValueError(f"Y and groups must have one entry a row of X, got {len(Y)} and {len(groups)} for {m} rows.")
-    if m < 2:
-        raise ValueError(f"X must have at least two rows, got {m}.")
-    plan = SamplePlan.of(groups, unions, seed, family.n_kernels)
-    n = plan.fewest(START) if sample == "auto" else plan.require(sample)
-    tell = tell or (lambda _: None)
-    learners = [(name, params) for name, params in learners if learns_from_moments(name)]
-    while True:
-        moments = _of_sample(family, X, Y, plan, n, confidence, mapper=mapper, keep_origin=keep_origin, dtype=dtype)
-        if moments is None and (n == m or sample != "auto"):
-            raise ValueError(f"the target is constant on the {n} sampled rows; take a larger sample, or all rows.")
-        width, whose = (np.inf, "the target") if moments is None else plan.widest(moments, learners, normalise)
-        about = f"half widths of at most {width:.3g} at {confidence:.0%} confidence, largest of {whose}"
-        tell(f"{n} of {m} rows: {'exact' if n == m else about}.")
-        if moments is not None and (n == m or sample != "auto" or width <= tolerance):
-            return moments
-        n = plan.next_size(n, width / tolerance)
-
-
-def _require_options(family: KernelFamily, tolerance: float, confidence: float, sample: object) -> None:
-    if isinstance(family, FeatureFamily):
-        raise ValueError(
-            "family must not be of rank-one features to be sampled; gram_moments takes all rows in O(m p)."
-        )
-    for name, value in (("tolerance", tolerance), ("confidence", confidence)):
-        if not 0 < value < 1:
-            raise ValueError(f"{name} must be between 0 and 1, got {value}.")
-    if sample != "auto" and (isinstance(sample, bool) or not isinstance(sample, int | np.integer) or sample < FEWEST):
-        raise ValueError(f"sample must be 'auto' or a number of rows of at least {FEWEST}, got {sample!r}.")
-
-
-@dataclass(frozen=True)
-class SamplePlan:
-    """Which rows a sample of any size takes, and into which parts it puts them.
-
-    Attributes
-    ----------
-    labels : tuple of int
-        The fold groups.
-    order : tuple of ndarray
-        Of each, the positions of its rows in random order: a sample takes the first ones.
-    parts : int
-        P: row r of that order is in part r mod P of its fold.
-    unions : tuple of tuple of int
-        Fold groups whose statistics are asked for together.
-    """
-
-    labels: tuple[int, ...]
-    order: tuple[np.ndarray, ...]
-    parts: int
-    unions: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def of(cls, groups: np.ndarray, unions: Sequence[Sequence[int]], seed: int, n_kernels: int) -> SamplePlan:
-        """Shuffle the rows of each fold group, and choose the number of parts from the unions.
-
-        Raises
-        ------
-        ValueError
-            A fold group is negative, or a union is empty or holds one that no row has.
-        """
-        found, codes = np.unique(groups, return_inverse=True)
-        labels = tuple(int(label) for label in found)
-        if labels[0] < 0:
-            raise ValueError(f"groups must not be negative, got {labels[0]}; leave those rows out.")
-        asked = {tuple(sorted({int(label) for label in union})) for union in unions} or {labels}
-        for union in sorted(asked):
-            if not union or set(union) - set(labels):
-                raise ValueError(f"unions must hold some of the fold groups {list(labels)}, got {list(union)}.")
-        order = np.argsort(codes, kind="stable")
-        folds = np.split(order, np.cumsum(np.bincount(codes))[:-1])
-        shuffled = (np.random.default_rng([seed, label]).permutation(f) for label, f in zip(labels, folds, strict=True))
-        wanted = max(FEWEST_PARTS, -(-PARTS // min(len(union) for union in asked)))
-        room = int(np.sqrt(PRODUCTS_BYTES / 8) / (n_kernels * len(labels)))
-        return cls(labels, tuple(shuffled), max(2, min(wanted, room)), tuple(sorted(asked)))
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """Rows of each fold group."""
-        return np.array([len(rows) for rows in self.order])
-
-    def fewest(self, at_least: int) -> int:
-        """Return the rows of a sample that has `at_least` so many and enough of them in each part, or all rows."""
-        sizes = dict(zip(self.labels, self.sizes, strict=True))
-        m = int(self.sizes.sum())
-        needed = max(len(u) * self.parts * ROWS_OF_PART * m / sum(sizes[g] for g in u) for u in self.unions)
-        return min(m, max(at_least, int(np.ceil(needed))))
-
-    def require(self, sample: int) -> int:
-        """Return the rows that a sample of `sample` rows has, at most all; ValueError if parts have too few of them."""
-        n = min(int(sample), int(self.sizes.sum()))
-        if n < self.fewest(0):
-            raise ValueError(
-                f"sample must be at least {self.fewest(0)} rows for these fold groups and the parts that error bars "
-                f"need of them, got {sample}."
-            )
-        return n
-
-    def draw(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions of n rows, ascending, and for each its fold's position times P plus its part.
-
-        Each fold has its share, one row at least. Of all rows, each fold is one part: there is nothing to tell.
-        """
-        sizes = self.sizes
-        m = int(sizes.sum())
-        shares = np.diff(np.rint(np.cumsum(sizes) * (n / m)).astype(np.intp), prepend=0)
-        rows = [order[: max(1, share)] for order, share in zip(self.order, shares, strict=True)]
-        parts = self.parts if n < m else 1
-        codes = [f * self.parts + np.arange(len(of)) % parts for f, of in enumerate(rows)]
-        positions = np.concatenate(rows)
-        ascending = np.argsort(positions)
-        return positions[ascending], np.concatenate(codes)[ascending]
-
-    def widest(
-        self, moments: SampledMoments, learners: Sequence[tuple[str, Mapping[str, Any]]], normalise: Normalisation
-    ) -> tuple[float, str]:
-        """Return the largest half width of an alignment on any union, and whose it is."""
-        names = [*(f"base kernel {name}" for name in moments.names), *(name for name, _ in learners)]
-
-        def alignments(part: SampledMoments) -> np.ndarray:
-            found = [find_weights(name, part, normalise, **params)[1] for name, params in learners]
-            return np.array([*part.alignments, *(alignment_of(part, coefficients) for coefficients in found)])
-
-        widths = np.stack([moments.restrict(union).half_width(alignments) for union in self.unions])
-        union, widest = np.unravel_index(np.argmax(widths), widths.shape)
-        where = "" if len(self.unions) == 1 else f" on fold groups {', '.join(map(str, self.unions[union]))}"
-        return float(widths[union, widest]), names[widest] + where
-
-    def next_size(self, n: int, excess: float) -> int:
-        """Return the rows of the next sample, for half widths `excess` times as large as they may be.
-
-        They fall as the root of 1 / n - 1 / m.
-        """
-        m = int(self.sizes.sum())
-        predicted = MARGIN / (1 / m + (1 / n - 1 / m) / excess**2)
-        least, most = (factor * n for factor in GROWTH)
-        return min(m, int(np.ceil(np.clip(predicted, least, most))))
-
-
-def _of_sample(
-    family: KernelFamily, X: Rows, Y: np.ndarray, plan: SamplePlan, n: int, confidence: float, **options: Any
-) -> SampledMoments | None:
-    """Return the moments of one sample, or None where the target is constant on it."""
-    rows, codes = plan.draw(n)
-    X, Y = X[rows], Y[rows]
-    if not np.ptp(Y, axis=0).any():
-        return None
-    sample = gram_moments(family, X, Y, codes, **options)
-    order, codes = sample.rows, codes[sample.rows]
-    sample = replace(sample, rows=rows[order])
-    diagonals = family.diag(move(X[order], sample.origin)) - sample.shift[:, None]
-    return SampledMoments(
-        names=sample.names,
-        labels=plan.labels,
-        rows=sample.rows,
-        group=codes // plan.parts,
-        targets=sample.targets,
-        target_mean=sample.target_mean,
-        origin=sample.origin,
-        sample=sample,
-        fold=np.asarray(plan.labels)[np.asarray(sample.labels) // plan.parts],
-        diagonals=diagonals,
-        population=plan.sizes,
-        confidence=confidence,
     )

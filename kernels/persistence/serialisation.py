@@ -28,8 +28,8 @@ from learnkernels.kernels.families import (
 )
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.moments.error_bars import Sampling
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
-from learnkernels.kernels.moments.sampled import Sampling
 from learnkernels.kernels.solvers.certificate import Certificate
 
 File: TypeAlias = Any

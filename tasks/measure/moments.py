@@ -20,12 +20,14 @@ from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks
 from learnkernels.kernels.engine.tiles import compile_tiles
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.learned import weight_finder
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.moments.features import FeatureMoments
 from learnkernels.kernels.moments.gram import GramMoments, gram_moments
 from learnkernels.kernels.moments.normalisation import require_informative
 from learnkernels.kernels.moments.protocol import Moments
-from learnkernels.kernels.moments.sampled import SampledMoments, sample_moments
+from learnkernels.kernels.moments.sampled import SampledMoments
+from learnkernels.kernels.moments.sampling import sample_moments
 from learnkernels.kernels.protocol import (
     Trial,
     assign_folds,
@@ -251,19 +253,19 @@ def measure_moments(
     unions: list[tuple[int, ...]] = []
     if groups is not None:
         unions = [*_training_unions(config.protocol), tuple(np.unique(groups).tolist())]
+    found = ((name, weight_finder(name, config.normalise, params)) for name, params in _first_settings(config))
     of_sample = sample_moments(
         family,
         X,
         Y,
         groups,
         unions=unions,
-        learners=_first_settings(config),
+        learners=[(name, find) for name, find in found if find],
         tolerance=config.moments.tolerance,
         confidence=config.moments.confidence,
         seed=seed,
         sample=size,
         mapper=dask_mapper(pool, lambda share: None),
-        normalise=config.normalise,
         tell=tell,
         **options,
     )

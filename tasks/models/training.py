@@ -19,8 +19,8 @@ from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.learned import LearnedKernel, learn_path
 from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.moments.error_bars import Sampling
 from learnkernels.kernels.moments.protocol import Moments
-from learnkernels.kernels.moments.sampled import Sampling
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import PREDICTORS
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
