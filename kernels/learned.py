@@ -11,8 +11,8 @@ from learnkernels.kernels.centering import as_sample_weight, center_gram, mean_o
 from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.engine.operators import entrywise_power
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
-from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.moments.error_bars import Sampling
+from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.targets import Target
 
