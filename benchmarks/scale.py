@@ -29,7 +29,7 @@ from benchmarks.moments import REPEATS, timed
 from learnkernels import GaussianFamily, gram_moments, learn_kernel
 from learnkernels.kernels.learned import LearnedKernel, learn_from_moments, weight_finder
 from learnkernels.kernels.moments.sampling import sample_moments
-from learnkernels.kernels.protocol import KernelPredictors
+from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.synthetic import friedman
 

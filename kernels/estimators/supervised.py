@@ -18,7 +18,7 @@ from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.predictors import PREDICTORS, KernelOnRows, RowsPath, resolve_predictor
 from learnkernels.kernels.predictors.choice import choose_predictor
 from learnkernels.kernels.predictors.landmarks import MEMORY
-from learnkernels.kernels.protocol import usable_gram
+from learnkernels.kernels.predictors.rows import usable_gram
 from learnkernels.kernels.targets import Target, Task
 
 LEAST = {"landmarks": 2, "seed": 0}

@@ -120,3 +120,41 @@ class KernelOnRows:
         row_means = gram.matvec(self.shares[:, None])[:, 0]
         X, rows = self.take(np.arange(self.n_rows))
         return replace(self.kernel, X=X, rows=rows, row_means=row_means, sample_weight=self.sample_weight)
+
+
+def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
+    r"""Return the Gram matrix that a predictor is fitted on, and what a cross-Gram matrix is multiplied by for it.
+
+    Parameters
+    ----------
+    kernel : LearnedKernel
+        Not modified.
+
+    Returns
+    -------
+    K : ndarray of shape (m, m)
+        Positive semi-definite and, of a kernel that was learned for no regularisation in particular, of mean diagonal
+        one.
+    new_rows : ndarray of shape (m, m) or float
+        ``kernel.cross_gram(X) @ new_rows``, or times it, is the same kernel between new rows and the training rows.
+
+    Notes
+    -----
+    With sample weights w, :math:`D = \operatorname{diag} \sqrt w` and U the eigenvectors of :math:`D K D` of positive
+    eigenvalues, K becomes :math:`D^{-1} (D K D)_+ D^{-1}` and the matrix for new rows :math:`D U U^\top D^{-1}`: what
+    rows that are repeated w times give. The mean diagonal is weighted likewise. O(m^3) for a kernel with negative
+    weights, and O(m^2) for others.
+    """
+    K, weights = kernel.gram(), kernel.sample_weight
+    projection = None
+    if kernel.indefinite:
+        root = np.ones(len(K)) if weights is None else np.sqrt(weights)
+        eigenvalues, Q = np.linalg.eigh(K if weights is None else K * root * root[:, None])
+        Q = Q[:, eigenvalues > 0]
+        projection = (Q * root[:, None]) @ (Q / root[:, None]).T
+        Q /= root[:, None]
+        K = (Q * eigenvalues[eigenvalues > 0]) @ Q.T
+    unit = 1.0
+    if kernel.regularisation is None:
+        unit = float(np.trace(K) / len(K) if weights is None else np.average(K.diagonal(), weights=weights))
+    return K / unit, 1.0 / unit if projection is None else projection / unit

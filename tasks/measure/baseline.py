@@ -22,7 +22,8 @@ from learnkernels.conf.schema import BaselineConfig, CompareConfig, grid_values
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.protocol import FoldResult, Trial
+from learnkernels.kernels.protocol.evaluation import FoldResult
+from learnkernels.kernels.protocol.folds import Trial
 from learnkernels.kernels.targets import Target, Task
 from learnkernels.tasks.data.ingest import DatasetRef, load_dataset
 from learnkernels.tasks.evidence.saved_view import GRID_SEARCH, GRID_SEARCH_TITLE

@@ -28,7 +28,7 @@ from learnkernels.kernels.moments.normalisation import require_informative
 from learnkernels.kernels.moments.protocol import Moments
 from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.moments.sampling import sample_moments
-from learnkernels.kernels.protocol import (
+from learnkernels.kernels.protocol.folds import (
     Trial,
     assign_folds,
     assign_nested_split,

@@ -21,17 +21,15 @@ from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.moments.protocol import Moments
 from learnkernels.kernels.moments.sampled import SampledMoments
-from learnkernels.kernels.protocol import (
+from learnkernels.kernels.protocol.evaluation import (
     FoldResult,
-    Hypotheses,
-    KernelPredictors,
     Selection,
-    Trial,
     evaluate,
-    inner_trials,
     outcome,
     select_by_cross_validation,
 )
+from learnkernels.kernels.protocol.folds import Trial, inner_trials
+from learnkernels.kernels.protocol.hypotheses import Hypotheses, KernelPredictors
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset

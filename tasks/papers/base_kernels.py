@@ -24,7 +24,9 @@ from learnkernels.kernels.learners import Solution
 from learnkernels.kernels.moments.gram import GramMoments, gram_moments
 from learnkernels.kernels.moments.normalisation import require_informative
 from learnkernels.kernels.predictors import DEFAULT_PREDICTOR
-from learnkernels.kernels.protocol import KernelPredictors, Trial, assign_folds, evaluate, trials
+from learnkernels.kernels.protocol.evaluation import evaluate
+from learnkernels.kernels.protocol.folds import Trial, assign_folds, trials
+from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, ingest, load_dataset
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.measure.moments import Advance, fold_seed

@@ -19,7 +19,9 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import Comparison, compare
 from learnkernels.kernels.learned import learn_path
 from learnkernels.kernels.learners import LEARNERS
-from learnkernels.kernels.protocol import KernelPredictors, assign_folds, evaluate, trials
+from learnkernels.kernels.protocol.evaluation import evaluate
+from learnkernels.kernels.protocol.folds import assign_folds, trials
+from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.evidence.tracking import LEVEL
 from learnkernels.tasks.measure.moments import fold_seed

@@ -26,7 +26,9 @@ from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import compare
 from learnkernels.kernels.learned import learn_from_moments
-from learnkernels.kernels.protocol import KernelPredictors, assign_folds, assign_split, evaluate, split_trial, trials
+from learnkernels.kernels.protocol.evaluation import evaluate
+from learnkernels.kernels.protocol.folds import assign_folds, assign_split, split_trial, trials
+from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.evidence.tracking import LEVEL, OWNER
 from learnkernels.tasks.measure.moments import fold_seed

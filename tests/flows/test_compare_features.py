@@ -13,7 +13,7 @@ from sklearn.datasets import dump_svmlight_file
 from learnkernels import FeatureFamily, learn_kernel
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import compare
-from learnkernels.kernels.protocol import assign_folds, trials
+from learnkernels.kernels.protocol.folds import assign_folds, trials
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.measure.moments import fold_seed
 

@@ -52,7 +52,7 @@ from learnkernels.kernels.families import DirichletFamily, ScaledFamily
 from learnkernels.kernels.learned import learn_path
 from learnkernels.kernels.predictors import PREDICTORS, KernelRidgePath
 from learnkernels.kernels.predictors.svm import ExactMachine, SupportVectorPath
-from learnkernels.kernels.protocol import KernelPredictors
+from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 

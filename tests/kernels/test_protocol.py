@@ -6,20 +6,18 @@ import pytest
 from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, centered_alignment, gram_moments
 from learnkernels.kernels.learned import LearnedKernel, learn_from_moments, learn_path
 from learnkernels.kernels.predictors import PREDICTORS
-from learnkernels.kernels.protocol import (
-    KernelPredictors,
+from learnkernels.kernels.protocol.evaluation import evaluate, outcome, select_by_cross_validation
+from learnkernels.kernels.protocol.folds import (
     Trial,
     assign_folds,
     assign_nested_split,
     assign_split,
-    evaluate,
     inner_trials,
     nested_split_trial,
-    outcome,
-    select_by_cross_validation,
     split_trial,
     trials,
 )
+from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
 from tests.reference import (
     combined,

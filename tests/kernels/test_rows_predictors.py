@@ -19,7 +19,7 @@ from learnkernels.kernels.predictors.choice import choose_predictor
 from learnkernels.kernels.predictors.landmarks import landmarks_for, leverage_landmarks, uniform_landmarks
 from learnkernels.kernels.predictors.rows import KernelOnRows
 from learnkernels.kernels.predictors.subspace import Subspace, SubspacePasses, centered_products
-from learnkernels.kernels.protocol import KernelPredictors
+from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
 from learnkernels.kernels.targets import Target
 

@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 
 from learnkernels import GaussianFamily, gram_moments
 from learnkernels.conf.schema import BaselineConfig
-from learnkernels.kernels.protocol import Trial, assign_folds, assign_nested_split, nested_split_trial, trials
+from learnkernels.kernels.protocol.folds import Trial, assign_folds, assign_nested_split, nested_split_trial, trials
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, store_dataset
 from learnkernels.tasks.measure.baseline import SearchJob, search

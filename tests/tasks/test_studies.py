@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from learnkernels.conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
-from learnkernels.kernels.protocol import assign_folds
+from learnkernels.kernels.protocol.folds import assign_folds
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, load_source, store_dataset
 from learnkernels.tasks.measure.moments import fold_seed

@@ -1,0 +1,1 @@
+"""The papers' protocol: folds to train on, one to choose the regularisation, one to test."""

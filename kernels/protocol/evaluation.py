@@ -1,0 +1,247 @@
+"""Errors of what was learned: one fold chooses candidate and regularisation, another one tests the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from learnkernels.kernels.engine.threads import blas_threads_for
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.protocol.folds import Trial
+from learnkernels.kernels.protocol.hypotheses import AlignedHypotheses, Hypotheses, KernelPredictors
+from learnkernels.kernels.targets import Target
+
+EDGE_GAIN = 1e-3
+"""Relative gain over the next value from which a choice at the edge of the grid asks for a wider one."""
+
+
+@dataclass(frozen=True)
+class FoldResult:
+    """Outcome of one learner and predictor in one trial.
+
+    Attributes
+    ----------
+    error, trivial_error : float
+        Test error of the predictor, and of the best constant; a share, or in units of y.
+    candidate : int
+        Position of the chosen candidate among those given.
+    position : int
+        Position of the chosen Lambda on the grid.
+    validation_errors : ndarray of shape (L,)
+        Of the chosen candidate, along the grid.
+    candidate_errors : ndarray of shape (n_candidates, L)
+        Validation errors of all candidates; NaN for those that were not compared by error.
+    regularisation : float
+        The chosen Lambda.
+    edge : bool
+        The choice lies on the grid's edge and the error was still falling there.
+    n_train, n_test : int
+    """
+
+    error: float
+    trivial_error: float
+    candidate: int
+    position: int
+    validation_errors: np.ndarray
+    candidate_errors: np.ndarray
+    regularisation: float
+    edge: bool
+    n_train: int
+    n_test: int
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What validation errors choose.
+
+    Attributes
+    ----------
+    errors : ndarray of shape (n_candidates, L)
+        Of each candidate along the grid; NaN for those that were not compared by error.
+    candidate, position : int
+        Of the lowest one; the first of equal ones along the grid, then along the candidates.
+    regularisation : float
+        Lambda at that position.
+    """
+
+    errors: np.ndarray
+    candidate: int
+    position: int
+    regularisation: float
+
+    @classmethod
+    def of(cls, errors: np.ndarray, grid: Sequence[float]) -> Selection:
+        """Return what a table of errors chooses."""
+        comparable = np.where(np.isnan(errors), np.inf, errors)
+        position, candidate = divmod(int(comparable.T.argmin()), len(errors))
+        return cls(errors, candidate, position, float(grid[position]))
+
+    @property
+    def edge(self) -> bool:
+        """Whether it lies on the grid's edge and the error was still falling there."""
+        return _still_falling(self.errors[self.candidate], self.position)
+
+
+def evaluate(
+    candidates: Sequence[Hypotheses],
+    X: Rows,
+    target: Target,
+    training: np.ndarray,
+    folds: np.ndarray,
+    trial: Trial,
+    by: Literal["error", "alignment"] = "error",
+) -> FoldResult:
+    """Return the test error in one trial, with candidate and regularisation chosen on the validation fold.
+
+    Parameters
+    ----------
+    candidates : sequence of Hypotheses
+        Fitted on the trial's training folds; one for each setting of the learner's parameters that is tried.
+    X : ndarray or CSR matrix of shape (n, d)
+        All rows. Not modified.
+    target : Target
+        Of all rows.
+    training : ndarray of int
+        Positions of the training rows.
+    folds : ndarray of shape (n,)
+        Fold of each row.
+    trial : Trial
+        Which folds train, validate and test.
+    by : {"error", "alignment"}, default "error"
+        What chooses the candidate on the validation fold: its error, together with the regularisation, or
+        its `validation_alignment`, and the regularisation then by the error. The latter needs `AlignedHypotheses`.
+
+    Returns
+    -------
+    result : FoldResult
+        Ties go to the smallest Lambda, the strongest regularisation, and among those to the first candidate; ties of
+        the alignment to the first candidate.
+
+    Raises
+    ------
+    ValueError
+        `by` is unknown, or asks for the alignment of candidates that have none.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5. Afkanpour, Szepesvari, Bowling (2013), Machine
+    Learning 91:305-324, appendix B.2, for the choice by alignment.
+    """
+    if by not in ("error", "alignment"):
+        raise ValueError(f"by must be error or alignment, got {by!r}.")
+    if trial.validation is None:
+        raise ValueError("a trial without a validation fold has nothing to choose by; use select_by_cross_validation.")
+    with blas_threads_for(len(training)):
+        validation = np.flatnonzero(folds == trial.validation)
+        considered = list(range(len(candidates)))
+        if by == "alignment":
+            considered = [_most_aligned(candidates, X, target, validation)]
+        errors = np.full((len(candidates), len(candidates[0].grid)), np.nan)
+        for c in considered:
+            errors[c] = _errors(candidates[c], X, target, validation)
+    selection = Selection.of(errors, candidates[0].grid)
+    return outcome(candidates[selection.candidate], selection.position, selection, X, target, training, folds, trial)
+
+
+def select_by_cross_validation(
+    fits: Iterable[tuple[Trial, Sequence[Hypotheses]]], X: Rows, target: Target, folds: np.ndarray
+) -> Selection:
+    """Return candidate and regularisation of the lowest mean error over the folds that validate each other.
+
+    Parameters
+    ----------
+    fits : iterable of (Trial, sequence of Hypotheses)
+        Each of `inner_trials` with the candidates that were fitted on its training folds, the same ones in the same
+        order. Consumed one at a time, so that no more than one set of predictors need be alive.
+    X : ndarray or CSR matrix of shape (n, d)
+        All rows. Not modified.
+    target : Target
+        Of all rows.
+    folds : ndarray of shape (n,)
+        Fold of each row.
+
+    Returns
+    -------
+    selection : Selection
+        Of the means over the folds.
+    """
+    tables, grid = [], []
+    for trial, candidates in fits:
+        rows = np.flatnonzero(folds == trial.validation)
+        grid = list(candidates[0].grid)
+        with blas_threads_for(int(np.isin(folds, trial.training).sum())):
+            tables.append(np.array([_errors(of, X, target, rows) for of in candidates]))
+    return Selection.of(np.mean(tables, axis=0), grid)
+
+
+def outcome(
+    fitted: Hypotheses,
+    position: int,
+    selection: Selection,
+    X: Rows,
+    target: Target,
+    training: np.ndarray,
+    folds: np.ndarray,
+    trial: Trial,
+) -> FoldResult:
+    """Return the test error of what was chosen.
+
+    Parameters
+    ----------
+    fitted : Hypotheses
+        The chosen candidate, fitted on the trial's training folds.
+    position : int
+        Of the chosen regularisation on the grid of `fitted`.
+    selection : Selection
+        What was chosen, and by which errors.
+    X, target, training, folds, trial
+        As for `evaluate`.
+    """
+    rows = np.flatnonzero(folds == trial.test)
+    test = target.take(rows)
+    if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
+        fitted, position = fitted.only(position), 0
+    with blas_threads_for(len(training)):
+        error = float(_errors(fitted, X, target, rows)[position])
+    return FoldResult(
+        error=error,
+        trivial_error=test.trivial_error(target.take(training)),
+        candidate=selection.candidate,
+        position=selection.position,
+        validation_errors=selection.errors[selection.candidate],
+        candidate_errors=selection.errors,
+        regularisation=selection.regularisation,
+        edge=selection.edge,
+        n_train=len(training),
+        n_test=len(test),
+    )
+
+
+def _errors(of: Hypotheses, X: Rows, target: Target, rows: np.ndarray) -> np.ndarray:
+    """Return the error on some rows along the grid, shape (L,)."""
+    held_out = target.take(rows)
+    return np.array([held_out.error(prediction) for prediction in of.predict(X[rows])])
+
+
+def _most_aligned(candidates: Sequence[Hypotheses], X: Rows, target: Target, rows: np.ndarray) -> int:
+    """Return the position of the first candidate of highest alignment on the rows; one without a number comes last."""
+    alignments = []
+    for position, of in enumerate(candidates):
+        if not isinstance(of, AlignedHypotheses):
+            raise ValueError(
+                f"a choice by alignment needs candidates with a kernel, got {type(of).__name__} at {position}; "
+                "choose by error."
+            )
+        alignments.append(of.validation_alignment(X[rows], target.take(rows)))
+    return int(np.nan_to_num(alignments, nan=-np.inf).argmax())
+
+
+def _still_falling(errors: np.ndarray, best: int) -> bool:
+    """Return whether the best is at an edge of the grid and clearly better than its neighbour."""
+    if len(errors) < 2 or 0 < best < len(errors) - 1:
+        return False
+    neighbour = errors[1 if best == 0 else -2]
+    return bool(neighbour - errors[best] > EDGE_GAIN * neighbour)

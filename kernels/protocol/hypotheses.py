@@ -1,0 +1,179 @@
+"""What is compared: predictors of one learner, one a regularisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from learnkernels.kernels.engine.threads import blas_threads_for
+from learnkernels.kernels.engine.workers import Workers
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.predictors import PREDICTORS, KernelOnRows, RegularisationPath
+from learnkernels.kernels.predictors.rows import usable_gram
+from learnkernels.kernels.solvers.conjugate_gradients import Progress
+from learnkernels.kernels.targets import Target
+
+CROSS_ENTRIES = 1 << 24
+"""Entries of the kernel between new rows and training rows that are held at once, 128 MiB."""
+
+
+class Hypotheses(Protocol):
+    """Predictors of one learner, one a regularisation; `KernelPredictors` and `KernelEnsemble` are such.
+
+    Attributes
+    ----------
+    grid : sequence of float
+        Values of Lambda, ascending.
+    """
+
+    @property
+    def grid(self) -> Sequence[float]: ...
+
+    def predict(self, X_new: Rows) -> np.ndarray:
+        """Return predictions for new rows in the terms of the target, one row a regularisation."""
+
+
+@runtime_checkable
+class AlignedHypotheses(Protocol):
+    """Hypotheses on kernels, which can be compared by alignment; `KernelPredictors` are such."""
+
+    def validation_alignment(self, X_new: Rows, target_new: Target) -> float:
+        """Return the centered alignment of the kernel among new rows with the target kernel of these rows."""
+
+
+class KernelPredictors:
+    """Predictors on learned kernels, one a regularisation.
+
+    Attributes
+    ----------
+    kernels : sequence of LearnedKernel
+        One for the whole grid, or one a value of it, as `learn_path` gives them.
+    grid : sequence of float
+        Values of Lambda.
+    notes : tuple of str
+        What a predictor that is fitted on rows says of its fit: landmarks, residuals.
+    """
+
+    def __init__(
+        self,
+        kernels: Sequence[LearnedKernel],
+        target: Target,
+        predictor: str,
+        grid: Sequence[float],
+        *,
+        X: Rows | None = None,
+        training: np.ndarray | None = None,
+        options: Mapping[str, Any] | None = None,
+        workers: Workers | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Fit.
+
+        Parameters
+        ----------
+        kernels : sequence of LearnedKernel
+            All over the same training rows. A kernel that was learned for no regularisation in particular is first
+            scaled to mean diagonal one, so that one grid suits all learners; one that was, has its own scale.
+        target : Target
+            Of all rows of the data set.
+        predictor : str
+            A predictor of the table that serves the task.
+        grid : sequence of float
+            Values of Lambda, ascending.
+        X : ndarray or CSR matrix of shape (n, d), optional
+            All rows of the data set, which may be mapped from a file: needed where the kernels were learned on some of
+            the training rows. Not modified.
+        training : ndarray of int, optional
+            Positions of the training rows; by default those the kernels were learned on.
+        options : mapping, optional
+            Options of the predictor.
+        workers : Workers, optional
+            Who does the passes of a predictor that is fitted on rows; by default threads of this process.
+        progress : callable, optional
+            Told, by a predictor that is fitted on rows, the steps of its iterations and the largest residual.
+
+        Notes
+        -----
+        Of exact predictors O(m^2) memory and, for kernel ridge regression, O(m^3) time in the number m of training
+        rows, a kernel; of those fitted on rows see their own cost. A kernel with negative weights is replaced by its
+        projection onto the positive semi-definite ones, new rows alike.
+        """
+        self.kernels, self.grid = kernels, grid
+        rows = kernels[0].rows if training is None else training
+        of_rows, row = target.take(rows), PREDICTORS[predictor]
+        self._fitted: list[tuple[LearnedKernel, np.ndarray | float, RegularisationPath]] = []
+        notes: list[str] = []
+        with blas_threads_for(len(rows)):
+            for kernel in kernels:
+                values = grid if kernel.regularisation is None else [kernel.regularisation]
+                on = KernelOnRows.of(kernel, X, rows, workers)
+                if row.by_rows:
+                    path = row.fit(on, of_rows, values, progress=progress, **(options or {}))
+                    self._fitted.append((path.kernel, 1.0, path))
+                    notes += path.notes
+                    continue
+                kernel = on.whole_kernel()
+                K, new_rows = usable_gram(kernel)
+                weighted = {} if kernel.sample_weight is None else {"sample_weight": kernel.sample_weight}
+                path = row.fit(K, of_rows, values, **weighted, **(options or {}))
+                self._fitted.append((kernel, new_rows, path))
+        self.notes = tuple(dict.fromkeys(notes))
+
+    def predict(self, X_new: Rows) -> np.ndarray:
+        """Return predictions for new rows in the terms of the target, one row a regularisation."""
+        predictions = [
+            np.concatenate([_predicted(one, X_new[rows]) for rows in _chunks(X_new.shape[0], one[0])], axis=1)
+            for one in self._fitted
+        ]
+        return np.concatenate(predictions)
+
+    def only(self, position: int) -> KernelPredictors:
+        """Return the predictor of one value of Lambda alone; of many kernels one, so that new rows cost one's."""
+        if len(self.kernels) == 1:
+            return self
+        one = KernelPredictors.__new__(KernelPredictors)
+        one.kernels, one.grid = self.kernels[position : position + 1], self.grid[position : position + 1]
+        one._fitted, one.notes = self._fitted[position : position + 1], self.notes
+        return one
+
+    def validation_alignment(self, X_new: Rows, target_new: Target) -> float:
+        """Return the centered alignment of the kernels among new rows with the target, their mean where they are many.
+
+        Parameters
+        ----------
+        X_new : ndarray or CSR matrix of shape (n, d)
+            New rows. Not modified.
+        target_new : Target
+            Of these rows.
+
+        Returns
+        -------
+        alignment : float
+            Centered on the new rows.
+
+        Raises
+        ------
+        ValueError
+            The target is constant on the new rows.
+        """
+        if not np.ptp(target_new.Y, axis=0).any():
+            raise ValueError(
+                f"the target is constant on the {len(target_new)} rows that a choice by alignment looks at; give more "
+                "rows to validate, or choose by error."
+            )
+        return float(np.mean([kernel.alignment_with(X_new, target_new) for kernel in self.kernels]))
+
+
+def _predicted(fitted: tuple[LearnedKernel, np.ndarray | float, RegularisationPath], X_new: Rows) -> np.ndarray:
+    kernel, new_rows, path = fitted
+    K = kernel.cross_gram(X_new)
+    return path.predict(K @ new_rows if isinstance(new_rows, np.ndarray) else K * new_rows)
+
+
+def _chunks(n_new: int, kernel: LearnedKernel) -> list[slice]:
+    """Return runs of new rows whose kernel with the training rows is held at once."""
+    step = max(1, CROSS_ENTRIES // kernel.X.shape[0])
+    return [slice(start, start + step) for start in range(0, n_new, step)] or [slice(0, 0)]
