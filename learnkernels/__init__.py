@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         PolynomialFamily,
         PrecomputedFamily,
     )
-    from learnkernels.kernels.learned import learn_kernel
+    from learnkernels.kernels.learning import learn_kernel
     from learnkernels.kernels.moments.gram import gram_moments
     from learnkernels.kernels.persistence.serialisation import load_kernel, save_kernel
 
@@ -45,7 +45,7 @@ _ROOMS = {
     "center_gram": "centering",
     "centered_alignment": "centering",
     "gram_moments": "moments.gram",
-    "learn_kernel": "learned",
+    "learn_kernel": "learning",
     "load_kernel": "persistence.serialisation",
     "save_kernel": "persistence.serialisation",
 }

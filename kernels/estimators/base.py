@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import cpu_count
-from numbers import Real
-from typing import Any, Literal, cast
+from numbers import Integral, Real
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from learnkernels.kernels.engine.threads import one_blas_thread
 from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family
-from learnkernels.kernels.families import FamilyUnion, KernelFamily, PrecomputedFamily
+from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.families.cosine import require_directions
-from learnkernels.kernels.learned import LearnedKernel, learn_from_moments, learn_kernel, weight_finder
-from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import LEARNERS, Learner, as_learner
+from learnkernels.kernels.learning import learn_from_moments, learn_kernel
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
 from learnkernels.kernels.moments.sampling import sample_moments
+from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.targets import Target, Task
+
+MOST_ROWS = 20_000
+"""Rows up to which a pass over all pairs of them is made without a word: ten seconds or so."""
 
 MOST_THREADS = 4
 """Chunks of new rows taken at the same time; each has a matrix of its own in memory."""
@@ -34,20 +41,39 @@ READ_AS = (np.float64, np.float32)
 class KernelLearner(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: learns a kernel, and applies it to new rows by chunks.
 
-    A subclass has the parameters `family`, `learner`, `learner_params`, `normalise` and `sample`.
+    A subclass has the parameters `family`, `learner`, `normalise`, `sample`, `random_state` and `n_jobs`.
     """
 
     family: KernelFamily | None
-    learner: str
-    learner_params: Mapping[str, Any] | None
+    learner: str | Learner
     normalise: Normalisation
-    sample: Literal["auto"] | int | None
+    sample: Literal["auto", "all"] | int | None
+    random_state: Any
+    n_jobs: int | None
 
     kernel_: LearnedKernel
     weights_: np.ndarray
     alignment_: float
     family_: KernelFamily
     n_features_in_: int
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, also ``learner__norm`` or ``predictor__landmarks`` where learner or predictor is a name.
+
+        Parameters
+        ----------
+        **params
+            As scikit-learn's estimators have them.
+
+        Returns
+        -------
+        self : object
+        """
+        for name, made in (("learner", as_learner), ("predictor", as_predictor)):
+            if any(key.startswith(f"{name}__") for key in params) and hasattr(self, name):
+                setattr(self, name, made(params.pop(name, getattr(self, name))))
+        super().set_params(**params)
+        return self
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -62,76 +88,74 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         return X, y
 
     def _sparse_formats(self) -> str | Literal[False]:
-        return "csr" if takes_sparse(self.family, self.learner, self.learner_params or {}) else False
+        try:
+            return "csr" if as_learner(self.learner).takes_sparse(self.family) else False
+        except ValueError:  # which `fit` will say
+            return "csr"
+
+    @property
+    def _seed(self) -> int:
+        """Of all that is drawn."""
+        state = self.random_state
+        return int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
 
     def _learned(
         self, X: Rows, values: np.ndarray, task: Task, regularisation: float, sample_weight: np.ndarray | None
     ) -> LearnedKernel:
         """Return the kernel learned from rows or a sample of them and their target, positions of classes or numbers."""
-        params = dict(self.learner_params or {})
-        self._require_learner(task, params)
-        continuous = LEARNERS[self.learner].needs == "continuous"
-        family = None if continuous else self.family if self.family is not None else default_family(X)
-        if self.sample is not None:
-            if family is None or sample_weight is not None:
-                why = "rows have weights" if sample_weight is not None else f"{self.learner} finds its own base kernels"
-                raise ValueError(f"sample must be None where {why}, got {self.sample!r}; learn from all rows.")
-            return self._learned_from_sample(family, X, Target.of(values, task), regularisation, params)
-        weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return learn_kernel(
-            self.learner,
-            family,
-            X,
-            values,
-            task=task,
-            regularisation=regularisation,
-            normalise=self.normalise,
-            **weighted,
-            **params,
-        )
-
-    def _learned_from_sample(
-        self, family: KernelFamily, X: Rows, target: Target, regularisation: float, params: dict[str, Any]
-    ) -> LearnedKernel:
+        learner = self._checked_learner(task)
+        family = self.family if self.family is not None or not learner.takes_family else default_family(X)
+        sample = self._checked_sample(learner, X.shape[0], sample_weight)
+        options: dict[str, Any] = {"regularisation": regularisation, "normalise": self.normalise}
+        if sample is None or family is None:
+            return learn_kernel(learner, family, X, values, task=task, sample_weight=sample_weight, **options)
         require_directions(family, X)
-        find = weight_finder(self.learner, self.normalise, params)
+        target, find = Target.of(values, task), learner.finder(self.normalise)
         moments = sample_moments(
             family,
             X,
             target.Y,
-            learners=[(self.learner, find)] if find else [],
-            sample=cast(Any, self.sample),
-            keep_origin=LEARNERS[self.learner].needs == "uncentered moments",
+            learners=[(learner.name, find)] if find else [],
+            sample=sample,
+            seed=self._seed,
+            keep_origin=not learner.centered,
         )
-        return learn_from_moments(
-            self.learner,
-            family,
-            X,
-            moments,
-            target=target,
-            regularisation=regularisation,
-            normalise=self.normalise,
-            **params,
-        )
+        return learn_from_moments(learner, family, X, moments, target=target, **options)
 
-    def _require_learner(self, task: Task, params: dict[str, Any]) -> None:
-        """Raise ValueError for a learner that is unknown, learns no kernel, or cannot do what it is asked."""
-        kernel_learners = sorted(name for name, learner in LEARNERS.items() if learner.needs != "rows")
-        if self.learner not in LEARNERS:
-            raise ValueError(f"learner must be one of {', '.join(kernel_learners)}, got {self.learner!r}.")
-        learner = LEARNERS[self.learner]
-        if learner.needs == "rows":
+    def _checked_sample(
+        self, learner: Learner, m: int, sample_weight: np.ndarray | None
+    ) -> Literal["auto"] | int | None:
+        """Return how many rows the kernel is learned from, None for all of them, with a word where nobody asked."""
+        why = "rows have weights" if sample_weight is not None else f"{learner.name} finds its own base kernels"
+        whole = sample_weight is not None or not learner.takes_family
+        if self.sample not in (None, "all"):
+            if whole:
+                raise ValueError(f"sample must be None where {why}, got {self.sample!r}; learn from all rows.")
+            return cast(Any, self.sample)
+        if m <= MOST_ROWS or self.sample == "all" or isinstance(self.family, FeatureFamily):
+            return None
+        if whole and not learner.two_stage:
             raise ValueError(
-                f"{self.learner} learns hypotheses and not a kernel, so it is no learner of this estimator; use one of "
-                f"{', '.join(kernel_learners)}."
+                f"{learner.name} forms matrices of all pairs of rows, {8 * m**2 / 1e9:,.0f} GB each for the {m:,} rows "
+                f"of X; give some of the rows, take a learner of alignments, such as alignf, or say sample='all'."
+            )
+        if whole:
+            warn_of_rows(m, f"as {why}, a pass goes over all pairs of them; sample='all' says that this is meant")
+            return None
+        warn_of_rows(m, "the kernel is learned from a sample of them; sample='auto' says that this is meant, 'all' no")
+        return "auto"
+
+    def _checked_learner(self, task: Task) -> Learner:
+        """Return the learner; ValueError for one that is unknown, learns no kernel, or cannot do what it is asked."""
+        learner = as_learner(self.learner)
+        fitting = [name for name, one in LEARNERS.items() if one.learns_kernel and task in one.tasks]
+        if not learner.learns_kernel:
+            raise ValueError(
+                f"{learner.name} learns hypotheses and not a kernel, so it is no learner of this estimator; use one of "
+                f"{', '.join(fitting)}."
             )
         if task not in learner.tasks:
-            others = [name for name in kernel_learners if task in LEARNERS[name].tasks]
-            raise ValueError(f"{self.learner} does not serve {task}; use one of {', '.join(others)}.")
-        unknown = sorted(set(params) - set(learner.params))
-        if unknown:
-            known = ", ".join(learner.params) or "none"
-            raise ValueError(f"{self.learner} has no parameter {unknown[0]!r} in learner_params; it has {known}.")
+            raise ValueError(f"{learner.name} does not serve {task}; use one of {', '.join(fitting)}.")
         if self.normalise not in NORMALISATIONS:
             raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {self.normalise!r}.")
         if self.family is not None and not isinstance(self.family, KernelFamily):
@@ -139,11 +163,12 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 f"family must be a family of base kernels or None, got {type(self.family).__name__}; give for example "
                 "GaussianFamily([0.1, 1.0])."
             )
-        if learner.needs == "continuous" and self.family is not None:
+        if not learner.takes_family and self.family is not None:
             raise ValueError(
-                f"{self.learner} finds its own base kernels and takes no family; leave family=None, and choose among "
-                "gaussian, laplacian and dirichlet by learner_params={'kind': ...}."
+                f"{learner.name} finds its own base kernels and takes no family; leave family=None, and choose among "
+                "gaussian, laplacian and dirichlet by its kind, as in learner=CA(kind='laplacian')."
             )
+        return learner
 
     def _take_kernel(self, kernel: LearnedKernel) -> None:
         """Keep a learned kernel and what is shown of it."""
@@ -168,13 +193,9 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             return np.concatenate(list(threads.map(made, starts)))
 
 
-def takes_sparse(family: KernelFamily | None, learner: str, params: Mapping[str, Any]) -> bool:
-    """Return whether sparse rows will do for the base kernels, given or found by a learner with these parameters."""
-    if learner in LEARNERS and LEARNERS[learner].needs == "continuous":
-        return params.get("kind", "gaussian") == "gaussian" and not params.get("per_feature", False)
-    if isinstance(family, FamilyUnion):
-        return all(takes_sparse(part, learner, params) for part in family.families)
-    return not isinstance(family, PrecomputedFamily)
+def warn_of_rows(m: int, what: str) -> None:
+    """Say that there are many rows, and what is done."""
+    warnings.warn(f"X has {m:,} rows, more than {MOST_ROWS:,}: {what}.", UserWarning, stacklevel=2)
 
 
 def positive(name: str, value: Any) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import combinations
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
@@ -17,13 +18,14 @@ from learnkernels.kernels.estimators.base import checked_weights, positive
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.estimators.supervised import (
     SupervisedLearner,
-    fitted_coefficients,
     linear_scores,
     without_zero_weights,
 )
 from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
-from learnkernels.kernels.predictors import KernelOnRows
+from learnkernels.kernels.predictors import KernelOnRows, Predictor
+from learnkernels.kernels.predictors.base import ExactPredictor, RowsPredictor
 from learnkernels.kernels.targets import Target
 
 
@@ -35,30 +37,34 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     family : KernelFamily or None, default None
         Base kernels; None for Gaussians of seven bandwidths around one over the median squared distance
         (`default_family`), and for a learner that finds its own (`ca`, `cr`).
-    learner : str, default "alignf"
-        How base kernels are combined, one of the table `LEARNERS`; `ensemble`, which learns no kernel, is none.
+    learner : str or Learner, default "alignf"
+        How base kernels are combined: a name, see `learnkernels learners`, or a learner with its parameters, such as
+        ``LpKRR(norm=1.5)`` of `kernels.learners`, which a search reaches as ``learner__norm``. Start with "alignf",
+        "unif" and "l2-krr"; "ensemble" learns no kernel and is none.
     C : float, default 1.0
         How much errors count against the size of the hypothesis, for a kernel of mean diagonal one; positive. The
         Lambda of comparisons. A one-stage learner uses it for its weights, too.
-    predictor : {"auto", "svm", "krr", "krr-cg", "nystrom"}, default "auto"
-        Support vector machine; kernel ridge regression, by a factorisation or by conjugate gradients; or a linear
-        classifier on landmarks, a few of the training rows. auto is, up to 10,000 rows (krr: 5,000), the predictor
-        whose problem the learner solves, or a support vector machine, and for more rows what suits them and the memory
-        (`kernels.predictors.choice`).
-    learner_params : dict or None, default None
-        Parameters of the learner.
+    predictor : str or Predictor, default "auto"
+        "svm", a support vector machine; "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate
+        gradients; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
+        such as ``Nystrom(landmarks=2000)`` of `kernels.predictors`. "auto" is, up to 10,000 rows (krr: 5,000), the predictor
+        whose problem the learner solves, or a support vector machine, and for more rows what suits them and the memory.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
+    sample : "auto", "all", int or None, default None
+        Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
+        0.01 with a confidence of 95 %, or all of them. None is all up to 20,000 rows, and "auto" with a word beyond.
+        The predictor is fitted on all training rows.
+    class_weight : dict, "balanced" or None, default None
+        What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.
     probability : bool, default False
         Whether to fit probabilities, which takes five more predictors.
-    predictor_params : dict or None, default None
-        Options of the predictor: ``tolerance`` and ``seed`` of krr-cg and nystrom; of the latter also ``landmarks``,
-        their number, or ``memory``, the bytes that it follows from, ``sampling`` ("uniform" or "leverage") and ``loss``
-        ("squared", "hinge" or "logistic"). auto goes by ``memory``, and leaves aside what its choice has no use for.
-    sample : "auto", int or None, default None
-        Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
-        0.01 with a confidence of 95 %; None for all of them. The predictor is fitted on all training rows.
+    random_state : int, RandomState or None, default 0
+        Draws samples and, for a predictor that is given by its name, landmarks.
+    n_jobs : int or None, default None
+        Most threads of passes over rows; None for one a core that this process may use, or its share of them within
+        joblib's workers.
 
     Attributes
     ----------
@@ -137,25 +143,27 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     def __init__(
         self,
         family: KernelFamily | None = None,
-        learner: str = "alignf",
+        learner: str | Learner = "alignf",
         C: float = 1.0,
         *,
-        predictor: str = "auto",
-        learner_params: Mapping[str, Any] | None = None,
+        predictor: str | Predictor = "auto",
         normalise: Normalisation = "trace",
+        sample: Literal["auto", "all"] | int | None = None,
+        class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         probability: bool = False,
-        predictor_params: Mapping[str, Any] | None = None,
-        sample: Literal["auto"] | int | None = None,
+        random_state: Any = 0,
+        n_jobs: int | None = None,
     ) -> None:
         self.family = family
         self.learner = learner
         self.C = C
         self.predictor = predictor
-        self.learner_params = learner_params
         self.normalise = normalise
-        self.probability = probability
-        self.predictor_params = predictor_params
         self.sample = sample
+        self.class_weight = class_weight
+        self.probability = probability
+        self.random_state = random_state
+        self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the kernel, then the predictor.
@@ -182,10 +190,13 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         X, y = self._validated(X, y)
         check_classification_targets(y)
         weights = checked_weights(sample_weight, len(y))
+        if self.class_weight is not None:
+            of_classes = compute_sample_weight(self.class_weight, y)
+            weights = checked_weights(of_classes if weights is None else of_classes * weights, len(y))
         X, y, weights = without_zero_weights(X, y, weights)
         classes, codes = np.unique(y, return_inverse=True)
         require_classes(classes)
-        self._require_predictor("classification")
+        self._checked_predictor("classification")
         kernel = self._learned(X, codes, "classification", C, weights)
         return self._fit_predictor(KernelOnRows.of(kernel, X, np.arange(len(y))), y)
 
@@ -196,10 +207,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         require_classes(classes)
         target = Target("classification", codes, tuple(str(label) for label in classes))
         with blas_threads_for(len(target)):
-            K = self._solve(on, target, C)
+            gram = self._solve(on, target, C).gram
             self.classes_ = classes
             if self.probability:
-                self.calibration_ = self._calibrated(on, K, target, C)
+                self.calibration_ = self._calibrated(on, gram, target, C)
             elif hasattr(self, "calibration_"):
                 del self.calibration_
         return self
@@ -213,16 +224,14 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             # Rows that no predictor can do without are scored by that of all rows.
             held_out, others = np.flatnonzero(folds == fold), np.flatnonzero((folds != fold) | (folds < 0))
             if K is None:
-                path = self._path(on.only(others), target.take(others), C)
+                rows_predictor = cast(RowsPredictor, self._predictor)
+                path = rows_predictor.fit(on.only(others), target.take(others), [C], fine=True)
                 linear = linear_scores(path, X, held_out)
             else:
-                dual, intercept = fitted_coefficients(
-                    K[np.ix_(others, others)],
-                    target.take(others),
-                    self.predictor_,
-                    C,
-                    None if weights is None else weights[others],
-                )
+                w = None if weights is None else weights[others]
+                exact = cast(ExactPredictor, self._predictor)
+                own = exact.fit(K[np.ix_(others, others)], target.take(others), [C], w, fine=True)
+                dual, intercept = own.coefficients()
                 linear = K[np.ix_(held_out, others)] @ dual + intercept
             scores[held_out] = class_scores(linear, n_classes, self.predictor_).reshape(len(held_out), -1)
         spoken_for = np.array([1]) if n_classes == 2 else np.arange(n_classes)

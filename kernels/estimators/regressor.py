@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -12,8 +11,9 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import checked_weights, positive
 from learnkernels.kernels.estimators.supervised import SupervisedLearner, without_zero_weights
 from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
-from learnkernels.kernels.predictors import KernelOnRows
+from learnkernels.kernels.predictors import KernelOnRows, Predictor
 from learnkernels.kernels.targets import Target
 
 
@@ -25,28 +25,29 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     family : KernelFamily or None, default None
         Base kernels; None for Gaussians of seven bandwidths around one over the median squared distance
         (`default_family`), and for a learner that finds its own (`ca`, `cr`).
-    learner : str, default "alignf"
-        How base kernels are combined, one of the table `LEARNERS` that serves regression; `ensemble`, which learns no
-        kernel, is none.
+    learner : str or Learner, default "alignf"
+        How base kernels are combined: a name, see `learnkernels learners`, or a learner with its parameters, such as
+        ``LpKRR(norm=1.5)`` of `kernels.learners`, which a search reaches as ``learner__norm``. Start with "alignf",
+        "unif" and "l2-krr"; "ensemble" learns no kernel and is none.
     alpha : float, default 1.0
         The ridge, for a kernel of mean diagonal one; positive. One over the Lambda of comparisons. A one-stage learner
         uses it for its weights, too.
-    learner_params : dict or None, default None
-        Parameters of the learner.
+    predictor : str or Predictor, default "auto"
+        How the ridge regression is solved: "krr" by a factorisation, "krr-cg" by conjugate gradients, "nystrom" on
+        landmarks, a few of the training rows; or one with its options, such as ``Nystrom(landmarks=2000)`` of
+        `kernels.predictors`. "auto" is the first up to 5,000 rows, and for more what suits them and the memory.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
-    predictor : {"auto", "krr", "krr-cg", "nystrom"}, default "auto"
-        How the ridge regression is solved: by a factorisation, by conjugate gradients, or on landmarks, a few of the
-        training rows. auto is the first up to 5,000 rows, and for more what suits them and the memory
-        (`kernels.predictors.choice`).
-    predictor_params : dict or None, default None
-        Options of the predictor: ``tolerance`` and ``seed`` of krr-cg and nystrom; of the latter also ``landmarks``,
-        their number, or ``memory``, the bytes that it follows from, and ``sampling`` ("uniform" or "leverage"). auto
-        goes by ``memory``, and leaves aside what its choice has no use for.
-    sample : "auto", int or None, default None
+    sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
-        0.01 with a confidence of 95 %; None for all of them. The predictor is fitted on all training rows.
+        0.01 with a confidence of 95 %, or all of them. None is all up to 20,000 rows, and "auto" with a word beyond.
+        The predictor is fitted on all training rows.
+    random_state : int, RandomState or None, default 0
+        Draws samples and, for a predictor that is given by its name, landmarks.
+    n_jobs : int or None, default None
+        Most threads of passes over rows; None for one a core that this process may use, or its share of them within
+        joblib's workers.
 
     Attributes
     ----------
@@ -105,23 +106,23 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     def __init__(
         self,
         family: KernelFamily | None = None,
-        learner: str = "alignf",
+        learner: str | Learner = "alignf",
         alpha: float = 1.0,
         *,
-        learner_params: Mapping[str, Any] | None = None,
+        predictor: str | Predictor = "auto",
         normalise: Normalisation = "trace",
-        predictor: str = "auto",
-        predictor_params: Mapping[str, Any] | None = None,
-        sample: Literal["auto"] | int | None = None,
+        sample: Literal["auto", "all"] | int | None = None,
+        random_state: Any = 0,
+        n_jobs: int | None = None,
     ) -> None:
         self.family = family
         self.learner = learner
         self.alpha = alpha
-        self.learner_params = learner_params
-        self.normalise = normalise
         self.predictor = predictor
-        self.predictor_params = predictor_params
+        self.normalise = normalise
         self.sample = sample
+        self.random_state = random_state
+        self.n_jobs = n_jobs
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -154,7 +155,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         y = np.asarray(y, dtype=np.float64)
         weights = checked_weights(sample_weight, len(y))
         X, y, weights = without_zero_weights(X, y, weights)
-        self._require_predictor("regression")
+        self._checked_predictor("regression")
         kernel = self._learned(X, y, "regression", 1.0 / alpha, weights)
         return self._fit_predictor(KernelOnRows.of(kernel, X, np.arange(len(y))), y)
 

@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 
 from learnkernels.kernels.engine.workers import Workers
-from learnkernels.kernels.estimators.base import KernelLearner, positive
+from learnkernels.kernels.estimators.base import KernelLearner
 from learnkernels.kernels.estimators.defaults import chunk_rows_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import LEARNERS
-from learnkernels.kernels.predictors import PREDICTORS, KernelOnRows, RowsPath, resolve_predictor
-from learnkernels.kernels.predictors.choice import choose_predictor
-from learnkernels.kernels.predictors.landmarks import MEMORY
-from learnkernels.kernels.predictors.rows import usable_gram
+from learnkernels.kernels.learners import as_learner
+from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor, RowsPath, as_predictor
+from learnkernels.kernels.predictors.choice import Problem, choose_predictor
 from learnkernels.kernels.targets import Target, Task
-
-LEAST = {"landmarks": 2, "seed": 0}
-"""Options of predictors that are whole numbers, and the least ones."""
 
 
 class SupervisedLearner(KernelLearner):
     """Base of both: a predictor on the learned kernel, linear in the kernel between new rows and training rows.
 
-    A subclass has the parameters `predictor` and `predictor_params` as well.
+    A subclass has the parameter `predictor` as well.
     """
 
-    predictor: str
-    predictor_params: Mapping[str, Any] | None
+    predictor: str | Predictor
 
     dual_coef_: np.ndarray
     intercept_: np.ndarray
@@ -81,7 +73,7 @@ class SupervisedLearner(KernelLearner):
                 f"y must have one entry a training row {of}, {m}, got shape {y.shape}; take those of {take}, in that "
                 "order."
             )
-        if kernel.learner != self.learner:
+        if kernel.learner != as_learner(self.learner).name:
             raise ValueError(
                 f"the kernel was learned by {kernel.learner}, and the estimator has learner={self.learner!r}; give it "
                 "the learner of the kernel."
@@ -91,17 +83,19 @@ class SupervisedLearner(KernelLearner):
         self.n_features_in_ = int(kernel.X.shape[1])
         return self._fit_predictor(KernelOnRows.of(kernel, X, kernel.rows if X is None else np.arange(m), workers), y)
 
-    def _require_predictor(self, task: Task) -> None:
-        """Raise ValueError for a predictor that is unknown or does not serve the task, or that lacks an option."""
-        resolve_predictor(self.predictor, task)
-        checked_options(self.predictor, self.predictor_params)
+    def _checked_predictor(self, task: Task) -> Predictor:
+        """Return the predictor; ValueError for one that is unknown, does not serve the task, or has a wrong option."""
+        predictor = as_predictor(self.predictor)
+        if isinstance(self.predictor, str) and "seed" in predictor.get_params():
+            predictor = as_predictor(self.predictor, seed=self._seed)
+        predictor.check(task)
+        return predictor
 
     def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:
         raise NotImplementedError
 
-    def _solve(self, on: KernelOnRows, target: Target, regularisation: float) -> np.ndarray | None:
-        """Choose and fit the predictor, and return the Gram matrix that it was fitted on, where it was."""
-        self._require_predictor(target.task)
+    def _solve(self, on: KernelOnRows, target: Target, regularisation: float) -> Fitted:
+        """Choose and fit the predictor."""
         kernel = on.kernel
         if kernel.regularisation is not None and not np.isclose(
             kernel.regularisation, regularisation, rtol=1e-9, atol=0
@@ -110,72 +104,24 @@ class SupervisedLearner(KernelLearner):
                 f"the kernel was learned for a regularisation of {kernel.regularisation:g}, and the estimator has "
                 f"{regularisation:g} (C, or 1 / alpha); give it that of the kernel."
             )
-        choice = choose_predictor(
-            self.predictor,
-            target.task,
-            LEARNERS[kernel.learner].predictor,
-            n_rows=on.n_rows,
-            n_kernels=kernel.family.n_kernels,
-            n_features=on.n_features,
-            n_columns=target.Y.shape[1],
-            memory=checked_options(self.predictor, self.predictor_params).get("memory", MEMORY),
-            power=kernel.degree != 1,
-            indefinite=kernel.indefinite,
+        problem = Problem(
+            target.task, as_learner(self.learner).predictor, on.n_rows, kernel.family.n_kernels, on.n_features,
+            target.Y.shape[1], kernel.degree != 1, kernel.indefinite,
+        )  # fmt: skip
+        choice = choose_predictor(self._checked_predictor(target.task), problem)
+        self._predictor, self.predictor_, self.predictor_reason_ = (
+            choice.predictor,
+            choice.predictor.name,
+            choice.reason,
         )
-        self.predictor_, self.predictor_reason_ = choice.name, choice.reason
-        if PREDICTORS[choice.name].by_rows:
-            path = self._path(on, target, regularisation)
-            self._take_kernel(path.kernel)
-            self.dual_coef_, self.intercept_ = path.coefficients()
-            return None
-        kernel = on.whole_kernel()
-        self._take_kernel(kernel)
-        K, new_rows = usable_gram(kernel)
-        dual, self.intercept_ = fitted_coefficients(K, target, choice.name, regularisation, kernel.sample_weight)
-        self.dual_coef_ = new_rows @ dual if isinstance(new_rows, np.ndarray) else new_rows * dual
-        return K
-
-    def _path(self, on: KernelOnRows, target: Target, regularisation: float) -> RowsPath:
-        """Return the predictor, one that is fitted on rows, with all digits that are read unless less was asked for."""
-        row, given = PREDICTORS[self.predictor_], checked_options(self.predictor, self.predictor_params)
-        known = {name: value for name, value in given.items() if name in row.options}
-        path: RowsPath = row.fit(on, target, [regularisation], **{**row.fine, **known})
-        return path
+        fitted = choice.predictor.fit_on(on, target, [regularisation], fine=True)
+        self._take_kernel(fitted.kernel)
+        self.dual_coef_, self.intercept_ = fitted.coefficients()
+        return fitted
 
     def _scores(self, X: Any) -> np.ndarray:
         """Return ``cross_gram(X) @ dual_coef_ + intercept_``, shape (n, q), by chunks."""
         return self._by_chunks(X, lambda K_cross: K_cross @ self.dual_coef_ + self.intercept_)
-
-
-def checked_options(predictor: str, params: Any) -> dict[str, Any]:
-    """Return the options of a predictor of the table, or of all that ``auto`` may stand for.
-
-    Raises
-    ------
-    ValueError
-        They are no dictionary, one is unknown, or a number is out of its range.
-    """
-    if params is not None and not isinstance(params, Mapping):
-        raise ValueError(
-            f"predictor_params must be a dictionary or None, got {type(params).__name__}; give for example "
-            "{'landmarks': 1000}."
-        )
-    options = dict(params or {})
-    rows = PREDICTORS.values() if predictor == "auto" else [PREDICTORS[predictor]]
-    known = list(dict.fromkeys(name for row in rows for name in row.options))
-    unknown = [name for name in options if name not in known]
-    if unknown:
-        raise ValueError(
-            f"{predictor} has no option {unknown[0]!r} in predictor_params; it has {', '.join(known) or 'none'}."
-        )
-    for name, least in LEAST.items():
-        value = options.get(name)
-        if value is None:
-            options.pop(name, None)
-        elif not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-            raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    options |= {name: positive(name, options[name]) for name in ("memory", "tolerance") if name in options}
-    return options | ({"memory": int(options["memory"])} if "memory" in options else {})
 
 
 def require_rows_of(kernel: LearnedKernel, X: Any) -> None:
@@ -203,15 +149,6 @@ def linear_scores(path: RowsPath, X: Rows, rows: np.ndarray) -> np.ndarray:
     step = chunk_rows_for(kernel.X.shape[0])
     chunks = [X[rows[start : start + step]] for start in range(0, len(rows), step)]
     return np.concatenate([kernel.cross_gram(chunk) @ dual + intercept for chunk in chunks])
-
-
-def fitted_coefficients(
-    K: np.ndarray, target: Target, predictor: str, regularisation: float, weights: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return dual and intercept of a predictor, fitted to all digits that are read."""
-    row = PREDICTORS[predictor]
-    weighted = {} if weights is None else {"sample_weight": weights}
-    return row.fit(K, target, [regularisation], **weighted, **row.fine).coefficients()
 
 
 def without_zero_weights(

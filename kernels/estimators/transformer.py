@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Integral
 from typing import Any, Literal, Self, get_args
@@ -17,6 +16,7 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import KernelLearner, positive
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.targets import Task
 
@@ -39,8 +39,10 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     family : KernelFamily or None, default None
         Base kernels; None for Gaussians of seven bandwidths around one over the median squared distance
         (`default_family`), and for a learner that finds its own (`ca`, `cr`).
-    learner : str, default "alignf"
-        How base kernels are combined, one of the table `LEARNERS`; `ensemble`, which learns no kernel, is none.
+    learner : str or Learner, default "alignf"
+        How base kernels are combined: a name, see `learnkernels learners`, or a learner with its parameters, such as
+        ``LpKRR(norm=1.5)`` of `kernels.learners`, which a search reaches as ``learner__norm``. Start with "alignf",
+        "unif" and "l2-krr"; "ensemble" learns no kernel and is none.
     n_components : int, default 100
         Most features.
     method : {"nystroem", "eigen"}, default "nystroem"
@@ -51,16 +53,18 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     regularisation : float, default 1.0
         C, or one over the ridge, of the predictor that a one-stage learner learns its weights with; positive. Two-stage
         learners use none.
-    learner_params : dict or None, default None
-        Parameters of the learner.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
-    random_state : int, RandomState or None, default None
-        Draws the landmarks, where there are fewer than training rows.
-    sample : "auto", int or None, default None
+    sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
-        0.01 with a confidence of 95 %; None for all of them. Landmarks are drawn from the same rows.
+        0.01 with a confidence of 95 %, or all of them. None is all up to 20,000 rows, and "auto" with a word beyond.
+        Landmarks are drawn from the same rows.
+    random_state : int, RandomState or None, default 0
+        Draws samples and landmarks.
+    n_jobs : int or None, default None
+        Most threads of passes over rows; None for one a core that this process may use, or its share of them within
+        joblib's workers.
 
     Attributes
     ----------
@@ -117,16 +121,16 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def __init__(
         self,
         family: KernelFamily | None = None,
-        learner: str = "alignf",
+        learner: str | Learner = "alignf",
         n_components: int = 100,
         *,
         method: Method = "nystroem",
         task: Task | None = None,
         regularisation: float = 1.0,
-        learner_params: Mapping[str, Any] | None = None,
         normalise: Normalisation = "trace",
-        random_state: Any = None,
-        sample: Literal["auto"] | int | None = None,
+        sample: Literal["auto", "all"] | int | None = None,
+        random_state: Any = 0,
+        n_jobs: int | None = None,
     ) -> None:
         self.family = family
         self.learner = learner
@@ -134,10 +138,10 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.method = method
         self.task = task
         self.regularisation = regularisation
-        self.learner_params = learner_params
         self.normalise = normalise
-        self.random_state = random_state
         self.sample = sample
+        self.random_state = random_state
+        self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn the kernel, then its features.

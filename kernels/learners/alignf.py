@@ -155,8 +155,8 @@ class AlignfLinear(TwoStageLearner):
         if len(left_out) and self.dependent == "error":
             shown = ", ".join(map(str, left_out[:SHOWN])) + (", ..." if len(left_out) > SHOWN else "")
             raise ValueError(
-                f"base kernels must be independent for alignf-linear, got {len(left_out)} of {len(a)} in the span of the "
-                f"others (at {shown}, counted from 0); pass dependent='subset' to leave them out, or use alignf."
+                f"base kernels must be independent for alignf-linear, got {len(left_out)} of {len(a)} in the span of "
+                f"the others (at {shown}, counted from 0); pass dependent='subset' to leave them out, or use alignf."
             )
         u = np.zeros(len(a))
         u[kept] = cho_solve((factor[:rank, :rank], False), products[kept])

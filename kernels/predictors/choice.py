@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from learnkernels.kernels.predictors import resolve_predictor
-from learnkernels.kernels.predictors.krr_cg import SKETCH
-from learnkernels.kernels.predictors.landmarks import MEMORY
-from learnkernels.kernels.targets import Task
+from learnkernels.kernels.predictors.base import DEFAULTS, Fitted, Predictor
+from learnkernels.kernels.predictors.krr import KRR
+from learnkernels.kernels.predictors.krr_cg import SKETCH, ConjugateGradients
+from learnkernels.kernels.predictors.landmarks import MEMORY, Sampling
+from learnkernels.kernels.predictors.nystrom import Loss, Nystrom
+from learnkernels.kernels.predictors.rows import KernelOnRows
+from learnkernels.kernels.predictors.svm import SVM
+from learnkernels.kernels.solvers.conjugate_gradients import Progress
+from learnkernels.kernels.targets import Target, Task
 
 EXACT_ROWS = 10_000
 """Most training rows of a predictor that forms their matrix: beyond, it takes minutes."""
@@ -32,87 +38,130 @@ class PredictorChoice:
 
     Attributes
     ----------
-    name : str
-        Of the table of predictors.
+    predictor : Predictor
     reason : str
         One sentence; empty where a user named the predictor.
     """
 
-    name: str
+    predictor: Predictor
     reason: str
 
 
-def choose_predictor(
-    name: str,
-    task: Task,
-    own: str | None = None,
-    *,
-    n_rows: int,
-    n_kernels: int,
-    n_features: int,
-    n_columns: int,
-    memory: int = MEMORY,
-    power: bool = False,
-    indefinite: bool = False,
-) -> PredictorChoice:
-    """Return the predictor for so many training rows.
+@dataclass(frozen=True)
+class Problem:
+    """What a choice of the predictor depends on.
 
-    Parameters
+    Attributes
     ----------
-    name : str
-        A predictor of the table, which is taken, or ``auto``.
     task : {"classification", "regression"}
-        What it is to serve.
-    own : str, optional
+    own : str or None
         The predictor whose problem the learner solves.
     n_rows, n_kernels, n_features : int
-        m, p and d.
+        m training rows, p and d.
     n_columns : int
         Columns that are solved for at once: outputs times regularisations.
-    memory : int
-        Bytes that a fit may take beside the data set.
     power, indefinite : bool, default False
         Whether the kernel is a power of a sum, which exact predictors alone serve, or has negative weights, which
         conjugate gradients do not.
+    """
 
-    Returns
-    -------
-    choice : PredictorChoice
+    task: Task
+    own: str | None
+    n_rows: int
+    n_kernels: int
+    n_features: int
+    n_columns: int
+    power: bool = False
+    indefinite: bool = False
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Auto(Predictor):
+    """The predictor that suits the number of training rows; its options are those of whichever that is.
+
+    Parameters
+    ----------
+    memory : int
+        Bytes that a fit may take beside the data set.
+    landmarks, sampling, loss
+        Of `Nystrom`.
+    tolerance : float or None, default None
+        Of whichever is iterative.
+    seed : int, default 0
+        Of whatever is drawn.
+
+    Notes
+    -----
+    The first of these that fits. Exact, the learner's own predictor or else the task's: up to `EXACT_ROWS` rows, of
+    kernel ridge regression `RIDGE_ROWS`, whose matrices fit the memory. For kernel ridge regression conjugate gradients
+    on all rows, which give the same numbers: while the preconditioner fits the memory and thirty passes over the pairs
+    of rows stay below `CONJUGATE_FLOPS`. Otherwise landmarks.
+    """
+
+    name = "auto"
+    summary = "what suits the number of rows"
+
+    landmarks: int | None = None
+    memory: int = MEMORY
+    sampling: Sampling = "uniform"
+    loss: Loss = "squared"
+    tolerance: float | None = None
+    seed: int = 0
+
+    def fit_on(
+        self,
+        on: KernelOnRows,
+        target: Target,
+        grid: Sequence[float],
+        *,
+        fine: bool = False,
+        progress: Progress | None = None,
+    ) -> Fitted:
+        """Fit what suits these rows and this kernel; which learner learned it is not known here."""
+        kernel, outputs = on.kernel, target.Y.shape[1]
+        problem = Problem(
+            target.task, None, on.n_rows, kernel.family.n_kernels, on.n_features, outputs * len(grid),
+            kernel.degree != 1, kernel.indefinite,
+        )  # fmt: skip
+        return self.choose(problem).predictor.fit_on(on, target, grid, fine=fine, progress=progress)
+
+    def choose(self, problem: Problem) -> PredictorChoice:
+        """Return the predictor for a problem, and why it is that one."""
+        own, m = problem.own or DEFAULTS[problem.task], problem.n_rows
+        exact: Predictor = KRR() if own == "krr" else SVM()
+        matrices = EXACT_MATRICES * 8 * m**2
+        rows, room = f"{m:,} training rows", f"the {_size(self.memory)} there are"
+        held = 8 * m * (2 * SKETCH + 6 * problem.n_columns)
+        conjugate = own == "krr" and held <= self.memory and not (problem.indefinite or problem.power)
+        most = RIDGE_ROWS if conjugate else EXACT_ROWS
+        if m <= most and matrices <= self.memory:
+            return PredictorChoice(exact, f"{own}, exact: the matrices of {rows} take {_size(matrices)} of {room}")
+        if problem.power:
+            return PredictorChoice(exact, f"{own}, exact: the kernel is a power, which landmarks do not serve")
+        too_large = (
+            f"the matrices of {rows} would take {_size(matrices)}, with {room}"
+            if matrices > self.memory
+            else f"{rows} are more than the {most:,} up to which their matrix is factorised"
+        )
+        flops = 2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
+        if conjugate and STEPS * m**2 * flops <= CONJUGATE_FLOPS:
+            reason = f"krr-cg, conjugate gradients on all pairs of rows: {too_large}"
+            return PredictorChoice(ConjugateGradients(self.tolerance, self.seed), reason)
+        pairs = f", and {STEPS} passes over all pairs of rows too long" if conjugate else ""
+        landmarks = Nystrom(self.landmarks, self.memory, self.sampling, self.loss, self.tolerance, self.seed)
+        return PredictorChoice(landmarks, f"nystrom, landmarks in place of all rows: {too_large}{pairs}")
+
+
+def choose_predictor(predictor: Predictor, problem: Problem) -> PredictorChoice:
+    """Return the predictor for a problem: the one that is given, or what ``auto`` stands for.
 
     Raises
     ------
     ValueError
-        As `resolve_predictor`.
-
-    Notes
-    -----
-    ``auto`` takes the first of these that fits. Exact, the learner's own predictor or else the task's: up to
-    `EXACT_ROWS` rows, of kernel ridge regression `RIDGE_ROWS`, whose matrices fit the memory. For kernel ridge
-    regression conjugate gradients on all rows, which give the same numbers: while the preconditioner fits the memory
-    and thirty passes over the pairs of rows stay below `CONJUGATE_FLOPS`. Otherwise landmarks.
+        The predictor does not serve the task, or an option is out of its range.
     """
-    exact = resolve_predictor(name, task, own)
-    if name != "auto":
-        return PredictorChoice(exact, "")
-    matrices = EXACT_MATRICES * 8 * n_rows**2
-    rows, room = f"{n_rows:,} training rows", f"the {_size(memory)} there are"
-    held = 8 * n_rows * (2 * SKETCH + 6 * n_columns)
-    conjugate = exact == "krr" and held <= memory and not (indefinite or power)
-    most = RIDGE_ROWS if conjugate else EXACT_ROWS
-    if n_rows <= most and matrices <= memory:
-        return PredictorChoice(exact, f"{exact}, exact: the matrices of {rows} take {_size(matrices)} of {room}")
-    if power:
-        return PredictorChoice(exact, f"{exact}, exact: the kernel is a power, which landmarks do not serve")
-    too_large = (
-        f"the matrices of {rows} would take {_size(matrices)}, with {room}"
-        if matrices > memory
-        else f"{rows} are more than the {most:,} up to which their matrix is factorised"
-    )
-    work = STEPS * n_rows**2 * (2.0 * n_features + 6.0 * n_kernels + 2.0 * n_columns)
-    if conjugate and work <= CONJUGATE_FLOPS:
-        return PredictorChoice("krr-cg", f"krr-cg, conjugate gradients on all pairs of rows: {too_large}")
-    pairs = f", and {STEPS} passes over all pairs of rows too long" if conjugate else ""
-    return PredictorChoice("nystrom", f"nystrom, landmarks in place of all rows: {too_large}{pairs}")
+    predictor.check(problem.task)
+    return predictor.choose(problem) if isinstance(predictor, Auto) else PredictorChoice(predictor, "")
 
 
 def _size(n_bytes: float) -> str:

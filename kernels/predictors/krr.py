@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
+from learnkernels.kernels.predictors.base import ExactPredictor
 from learnkernels.kernels.targets import Target
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class KRR(ExactPredictor):
+    """Kernel ridge regression by a factorisation: numbers, or one column a class.
+
+    Notes
+    -----
+    O(m^3) time and O(m^2) memory for m training rows; see `KernelRidgePath`.
+    """
+
+    name = "krr"
+    summary = "kernel ridge regression"
+
+    def fit(
+        self,
+        K: np.ndarray,
+        target: Target,
+        grid: Sequence[float],
+        sample_weight: np.ndarray | None = None,
+        fine: bool = False,
+    ) -> KernelRidgePath:
+        """Fit on a centered Gram matrix of mean diagonal one."""
+        return KernelRidgePath(K, target, grid, sample_weight)
 
 
 class KernelRidgePath:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.engine.combined_gram import CombinedGram
+from learnkernels.kernels.predictors.base import RowsPredictor
 from learnkernels.kernels.predictors.landmarks import uniform_landmarks
 from learnkernels.kernels.predictors.nystrom import tell_of
 from learnkernels.kernels.predictors.rows import KernelOnRows
@@ -22,6 +24,41 @@ MOST_ITERATIONS = 1000
 
 SKETCH = 1000
 """Most columns of the Gram matrix that the preconditioner is made from."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ConjugateGradients(RowsPredictor):
+    """Kernel ridge regression by conjugate gradients: the numbers of `KRR` without its matrix.
+
+    Parameters
+    ----------
+    tolerance : float or None, default None
+        Largest relative residual; None for 1e-8.
+    seed : int, default 0
+        Of the columns that the preconditioner is made from.
+
+    Notes
+    -----
+    Some tens of passes over the pairs of m training rows and O(m) memory; see `ConjugateRidgePath`.
+    """
+
+    name = "krr-cg"
+    summary = "kernel ridge regression by conjugate gradients"
+
+    tolerance: float | None = None
+    seed: int = 0
+
+    def fit(
+        self,
+        on: KernelOnRows,
+        target: Target,
+        grid: Sequence[float],
+        fine: bool = False,
+        progress: Progress | None = None,
+    ) -> ConjugateRidgePath:
+        """Fit on rows."""
+        tolerance = self.tolerance or TOLERANCE
+        return ConjugateRidgePath(on, target, grid, seed=self.seed, tolerance=tolerance, progress=progress)
 
 
 class ConjugateRidgePath:

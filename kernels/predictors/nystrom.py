@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.predictors.base import RowsPredictor
 from learnkernels.kernels.predictors.landmarks import (
     MEMORY,
     SAMPLINGS,
@@ -28,7 +30,7 @@ from learnkernels.kernels.predictors.subspace import (
     refined,
 )
 from learnkernels.kernels.solvers.conjugate_gradients import Progress, ShiftedSolutions, solve_shifted
-from learnkernels.kernels.targets import Target
+from learnkernels.kernels.targets import Target, Task
 
 Loss = Literal["squared", "hinge", "logistic"]
 
@@ -54,6 +56,60 @@ ABSENT = -1e9
 
 LINEAR_ITERATIONS = 2000
 """Most iterations of scikit-learn's linear models, whose default of 100 ends early on features of many scales."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Nystrom(RowsPredictor):
+    """Kernel ridge regression, or a linear classifier, on landmarks: a few of the training rows.
+
+    Parameters
+    ----------
+    landmarks : int or None, default None
+        Their number M; None for as many as the memory allows, and no more than help.
+    memory : int
+        Bytes that the fit may take beside the data set.
+    sampling : {"uniform", "leverage"}, default "uniform"
+        How landmarks are drawn: all rows alike, or by their ridge leverage scores.
+    loss : {"squared", "hinge", "logistic"}, default "squared"
+        Of a classification: ridge regression on one column a class, scikit-learn's `LinearSVC`, or its
+        `LogisticRegression`.
+    tolerance : float or None, default None
+        Largest relative residual; None for 1e-6 where predictors are compared, and 1e-9 where their scores are shown.
+    seed : int, default 0
+        Of the drawing.
+
+    Notes
+    -----
+    O(m M) time a pass over m training rows, or O(m M^2) in all, and O(M^2) memory; see `NystromPath`.
+    """
+
+    name = "nystrom"
+    summary = "kernel ridge regression, or a linear classifier, on landmarks"
+
+    landmarks: int | None = None
+    memory: int = MEMORY
+    sampling: Sampling = "uniform"
+    loss: Loss = "squared"
+    tolerance: float | None = None
+    seed: int = 0
+
+    def check(self, task: Task) -> None:
+        """Raise ValueError for an option that is out of its range, or a loss that does not serve the task."""
+        super().check(task)
+        _require_options(task, self.landmarks, self.sampling, self.loss, self.tolerance or TOLERANCE)
+
+    def fit(
+        self,
+        on: KernelOnRows,
+        target: Target,
+        grid: Sequence[float],
+        fine: bool = False,
+        progress: Progress | None = None,
+    ) -> NystromPath:
+        """Fit on rows."""
+        tolerance = self.tolerance or (FINE_TOLERANCE if fine else TOLERANCE)
+        given = {**self.get_params(), "memory": int(self.memory), "tolerance": tolerance}
+        return NystromPath(on, target, grid, **given, progress=progress)
 
 
 class NystromPath:
@@ -145,7 +201,12 @@ class NystromPath:
         preconditioner from the landmarks alone; here in their eigenvectors, where it is diagonal and one serves
         the whole grid. Williams, Seeger (2001), NIPS 13, for the features.
         """
-        _require(on.kernel, target, landmarks, sampling, loss, tolerance)
+        if on.kernel.degree != 1:
+            raise ValueError(
+                f"predictor nystrom serves sums of base kernels, got a kernel of degree {on.kernel.degree}; use "
+                "predictor krr."
+            )
+        _require_options(target.task, landmarks, sampling, loss, tolerance)
         self._target, rng = target, np.random.default_rng(seed)
         Y, q = target.Y, target.Y.shape[1]
         M = landmarks if landmarks is not None else landmarks_for(
@@ -199,21 +260,15 @@ def tell_of(solutions: ShiftedSolutions, grid: Sequence[float], n_outputs: int) 
     return (text,)
 
 
-def _require(
-    kernel: LearnedKernel, target: Target, landmarks: int | None, sampling: str, loss: str, tolerance: float
-) -> None:
-    if kernel.degree != 1:
-        raise ValueError(
-            f"predictor nystrom serves sums of base kernels, got a kernel of degree {kernel.degree}; use predictor krr."
-        )
+def _require_options(task: Task, landmarks: int | None, sampling: str, loss: str, tolerance: float) -> None:
     if landmarks is not None and landmarks < 2:
         raise ValueError(f"landmarks must be at least 2, got {landmarks}.")
     if sampling not in SAMPLINGS:
         raise ValueError(f"sampling must be one of {', '.join(SAMPLINGS)}, got {sampling!r}.")
     if loss not in LOSSES:
         raise ValueError(f"loss must be one of {', '.join(LOSSES)}, got {loss!r}.")
-    if loss != "squared" and target.task != "classification":
-        raise ValueError(f"loss {loss} serves classification, and this is a {target.task}; use loss squared.")
+    if loss != "squared" and task != "classification":
+        raise ValueError(f"loss {loss} serves classification, and this is a {task}; use loss squared.")
     if not 0 < tolerance < 1:
         raise ValueError(f"tolerance must be between 0 and 1, got {tolerance}.")
 

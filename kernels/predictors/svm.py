@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from learnkernels.kernels.predictors.base import ExactPredictor
 from learnkernels.kernels.solvers.svm import solve_machine
 from learnkernels.kernels.targets import Target
 
@@ -57,6 +59,40 @@ class ExactMachine:
             votes[:, classes.index(first)] += scores[:, j] <= 0
             votes[:, classes.index(second)] += scores[:, j] > 0
         return np.asarray(classes)[votes.argmax(axis=1)]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SVM(ExactPredictor):
+    """Support vector machine; several classes one against one.
+
+    Parameters
+    ----------
+    tolerance : float or None, default None
+        Of the conditions of optimality, in units of the margin; None for 1e-3 where machines are compared, and 1e-9
+        where their scores are shown.
+
+    Notes
+    -----
+    O(m^2) to O(m^3) time and O(m^2) memory for m training rows; see `SupportVectorPath`.
+    """
+
+    name = "svm"
+    summary = "support vector machine"
+    tasks = ("classification",)
+
+    tolerance: float | None = None
+
+    def fit(
+        self,
+        K: np.ndarray,
+        target: Target,
+        grid: Sequence[float],
+        sample_weight: np.ndarray | None = None,
+        fine: bool = False,
+    ) -> SupportVectorPath:
+        """Fit on a centered Gram matrix of mean diagonal one."""
+        tolerance = self.tolerance or (FINE_TOLERANCE if fine else TOLERANCE)
+        return SupportVectorPath(K, target, grid, sample_weight, tolerance)
 
 
 class SupportVectorPath:

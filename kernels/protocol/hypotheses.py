@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -11,8 +12,7 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.predictors import PREDICTORS, KernelOnRows, RegularisationPath
-from learnkernels.kernels.predictors.rows import usable_gram
+from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor, as_predictor
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target
 
@@ -61,12 +61,11 @@ class KernelPredictors:
         self,
         kernels: Sequence[LearnedKernel],
         target: Target,
-        predictor: str,
+        predictor: str | Predictor,
         grid: Sequence[float],
         *,
         X: Rows | None = None,
         training: np.ndarray | None = None,
-        options: Mapping[str, Any] | None = None,
         workers: Workers | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -79,8 +78,8 @@ class KernelPredictors:
             scaled to mean diagonal one, so that one grid suits all learners; one that was, has its own scale.
         target : Target
             Of all rows of the data set.
-        predictor : str
-            A predictor of the table that serves the task.
+        predictor : str or Predictor
+            One that serves the task.
         grid : sequence of float
             Values of Lambda, ascending.
         X : ndarray or CSR matrix of shape (n, d), optional
@@ -88,8 +87,6 @@ class KernelPredictors:
             the training rows. Not modified.
         training : ndarray of int, optional
             Positions of the training rows; by default those the kernels were learned on.
-        options : mapping, optional
-            Options of the predictor.
         workers : Workers, optional
             Who does the passes of a predictor that is fitted on rows; by default threads of this process.
         progress : callable, optional
@@ -103,29 +100,19 @@ class KernelPredictors:
         """
         self.kernels, self.grid = kernels, grid
         rows = kernels[0].rows if training is None else training
-        of_rows, row = target.take(rows), PREDICTORS[predictor]
-        self._fitted: list[tuple[LearnedKernel, np.ndarray | float, RegularisationPath]] = []
-        notes: list[str] = []
+        of_rows, chosen = target.take(rows), as_predictor(predictor)
+        self._fitted: list[Fitted] = []
         with blas_threads_for(len(rows)):
             for kernel in kernels:
                 values = grid if kernel.regularisation is None else [kernel.regularisation]
                 on = KernelOnRows.of(kernel, X, rows, workers)
-                if row.by_rows:
-                    path = row.fit(on, of_rows, values, progress=progress, **(options or {}))
-                    self._fitted.append((path.kernel, 1.0, path))
-                    notes += path.notes
-                    continue
-                kernel = on.whole_kernel()
-                K, new_rows = usable_gram(kernel)
-                weighted = {} if kernel.sample_weight is None else {"sample_weight": kernel.sample_weight}
-                path = row.fit(K, of_rows, values, **weighted, **(options or {}))
-                self._fitted.append((kernel, new_rows, path))
-        self.notes = tuple(dict.fromkeys(notes))
+                self._fitted.append(replace(chosen.fit_on(on, of_rows, values, progress=progress), gram=None))
+        self.notes = tuple(dict.fromkeys(note for one in self._fitted for note in one.notes))
 
     def predict(self, X_new: Rows) -> np.ndarray:
         """Return predictions for new rows in the terms of the target, one row a regularisation."""
         predictions = [
-            np.concatenate([_predicted(one, X_new[rows]) for rows in _chunks(X_new.shape[0], one[0])], axis=1)
+            np.concatenate([one.predict(X_new[rows]) for rows in _chunks(X_new.shape[0], one.kernel)], axis=1)
             for one in self._fitted
         ]
         return np.concatenate(predictions)
@@ -165,12 +152,6 @@ class KernelPredictors:
                 "rows to validate, or choose by error."
             )
         return float(np.mean([kernel.alignment_with(X_new, target_new) for kernel in self.kernels]))
-
-
-def _predicted(fitted: tuple[LearnedKernel, np.ndarray | float, RegularisationPath], X_new: Rows) -> np.ndarray:
-    kernel, new_rows, path = fitted
-    K = kernel.cross_gram(X_new)
-    return path.predict(K @ new_rows if isinstance(new_rows, np.ndarray) else K * new_rows)
 
 
 def _chunks(n_new: int, kernel: LearnedKernel) -> list[slice]:

@@ -1,0 +1,204 @@
+"""What a predictor of the second stage is: an object with its options, fitted on a learned kernel and training rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.parameters import Parameterised
+from learnkernels.kernels.predictors.rows import KernelOnRows, usable_gram
+from learnkernels.kernels.solvers.conjugate_gradients import Progress
+from learnkernels.kernels.targets import Target, Task
+
+
+class RegularisationPath(Protocol):
+    """Predictors fitted on one kernel, one a regularisation."""
+
+    def predict(self, K_cross: np.ndarray) -> np.ndarray:
+        """Return predictions in the terms of the target, one row a regularisation."""
+        ...
+
+    def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return dual, shape (m, r), and intercept, shape (r,), at a position of the grid: scores are linear in them.
+
+        One column an output, a class, or a pair of classes; a single one for two classes, above zero for the second.
+        """
+        ...
+
+
+class RowsPath(RegularisationPath, Protocol):
+    """Predictors fitted on rows and never on their Gram matrix.
+
+    Attributes
+    ----------
+    kernel : LearnedKernel
+        Whose `cross_gram` they take: over all training rows, or over a few that stand for them.
+    notes : tuple of str
+        What was done, for a log.
+    """
+
+    kernel: LearnedKernel
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Predictors of one kernel, one a regularisation, and the kernel that they see new rows by.
+
+    Attributes
+    ----------
+    kernel : LearnedKernel
+        Over all training rows, or over a few that stand for them.
+    new_rows : ndarray of shape (m, m) or float
+        ``kernel.cross_gram(X) @ new_rows``, or times it, is what `path` predicts from.
+    path : RegularisationPath
+    gram : ndarray of shape (m, m) or None
+        The matrix that `path` was fitted on, where it was on one.
+    notes : tuple of str
+        What was done, for a log.
+    """
+
+    kernel: LearnedKernel
+    new_rows: np.ndarray | float
+    path: RegularisationPath
+    gram: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+
+    def predict(self, X_new: Any) -> np.ndarray:
+        """Return predictions for new rows in the terms of the target, one row a regularisation."""
+        K = self.kernel.cross_gram(X_new)
+        return self.path.predict(K @ self.new_rows if isinstance(self.new_rows, np.ndarray) else K * self.new_rows)
+
+    def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return dual and intercept of the first regularisation, for ``kernel.cross_gram(X) @ dual + intercept``."""
+        dual, intercept = self.path.coefficients()
+        return (self.new_rows @ dual if isinstance(self.new_rows, np.ndarray) else self.new_rows * dual), intercept
+
+
+class Predictor(Parameterised, ABC):
+    """A predictor on a learned kernel; what it can be told are its attributes.
+
+    Attributes
+    ----------
+    name : str
+        As tables, reports and configurations call it.
+    summary : str
+        What it is, for help pages.
+    tasks : tuple of str
+        The tasks it serves.
+    by_rows : bool
+        Whether the matrix of all training rows is never formed.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    tasks: ClassVar[tuple[Task, ...]] = ("classification", "regression")
+    by_rows: ClassVar[bool] = False
+
+    @abstractmethod
+    def fit_on(
+        self,
+        on: KernelOnRows,
+        target: Target,
+        grid: Sequence[float],
+        *,
+        fine: bool = False,
+        progress: Progress | None = None,
+    ) -> Fitted:
+        """Fit on training rows, once a regularisation.
+
+        Parameters
+        ----------
+        on : KernelOnRows
+            A learned kernel and m training rows.
+        target : Target
+            Of the training rows.
+        grid : sequence of float
+            Values of Lambda, ascending: C, or one over the ridge, for a kernel of mean diagonal one.
+        fine : bool, default False
+            Whether scores are to have all digits that are read; a comparison asks for errors alone.
+        progress : callable, optional
+            Told, where the solver is iterative, its steps and the largest residual.
+        """
+
+    def check(self, task: Task) -> None:
+        """Raise ValueError for a task that is not served, or an option that is out of its range."""
+        if task not in self.tasks:
+            raise ValueError(f"predictor {self.name} does not serve {task}; use auto or {DEFAULTS[task]}.")
+        for name, least in (("landmarks", 2), ("seed", 0)):
+            value = getattr(self, name, None)
+            if value is not None and (not isinstance(value, Integral) or isinstance(value, bool) or value < least):
+                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        for name in ("memory", "tolerance"):
+            value = getattr(self, name, None)
+            if value is not None and (not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < np.inf):
+                raise ValueError(f"{name} must be a positive, finite number, got {value!r}.")
+
+
+DEFAULTS: dict[Task, str] = {"classification": "svm", "regression": "krr"}
+"""What ``auto`` stands for, on few rows and for a learner without a predictor of its own."""
+
+
+class ExactPredictor(Predictor):
+    """A predictor on the Gram matrix of all training rows, which is formed: O(m^2) memory."""
+
+    @abstractmethod
+    def fit(
+        self,
+        K: np.ndarray,
+        target: Target,
+        grid: Sequence[float],
+        sample_weight: np.ndarray | None = None,
+        fine: bool = False,
+    ) -> RegularisationPath:
+        """Fit on a centered Gram matrix of mean diagonal one."""
+
+    def fit_on(
+        self,
+        on: KernelOnRows,
+        target: Target,
+        grid: Sequence[float],
+        *,
+        fine: bool = False,
+        progress: Progress | None = None,
+    ) -> Fitted:
+        """Fit on the matrix; a kernel with negative weights is replaced by its positive semi-definite part."""
+        kernel = on.whole_kernel()
+        K, new_rows = usable_gram(kernel)
+        return Fitted(kernel, new_rows, self.fit(K, target, grid, kernel.sample_weight, fine), K)
+
+
+class RowsPredictor(Predictor):
+    """A predictor that passes over the training rows and never forms the matrix of all of them."""
+
+    by_rows = True
+
+    @abstractmethod
+    def fit(
+        self,
+        on: KernelOnRows,
+        target: Target,
+        grid: Sequence[float],
+        fine: bool = False,
+        progress: Progress | None = None,
+    ) -> RowsPath:
+        """Fit on rows."""
+
+    def fit_on(
+        self,
+        on: KernelOnRows,
+        target: Target,
+        grid: Sequence[float],
+        *,
+        fine: bool = False,
+        progress: Progress | None = None,
+    ) -> Fitted:
+        """Fit on rows."""
+        path = self.fit(on, target, grid, fine, progress)
+        return Fitted(path.kernel, 1.0, path, None, path.notes)
