@@ -132,10 +132,10 @@ def _require_files(config: CompareConfig) -> None:
 
 def _connect_to_ui() -> None:
     """Send the run to the Prefect server of `learnkernels ui`, where one runs in this folder and no other is named."""
-    from learnkernels.tasks.operate.servers import running_prefect_api
+    from learnkernels.tasks.environment import running_server
 
     if "PREFECT_API_URL" not in os.environ:
-        address = running_prefect_api()
+        address = running_server("prefect_api")
         if address:
             os.environ["PREFECT_API_URL"] = address
 
@@ -144,7 +144,8 @@ def _show(config: CompareConfig, results: Path, chart: str) -> None:
     """Print the table, the verdicts and where everything lies; the results folder comes last."""
     import pandas as pd
 
-    from learnkernels.tasks.evidence.report import display_table, measures, verdicts
+    from learnkernels.tasks.evidence.report import measures, verdicts
+    from learnkernels.tasks.evidence.tables import display_table
 
     summary = pd.read_parquet(results / "summary.parquet")
     rows = display_table(summary)

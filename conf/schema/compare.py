@@ -21,6 +21,9 @@ from learnkernels.conf.schema.learners import LearnerConfig
 from learnkernels.conf.schema.predictors import PredictorConfig, PredictorName, PredictorSetting
 from learnkernels.conf.schema.protocol import ProtocolConfig
 
+GRID_SEARCH_TITLE = "GridSearchCV"
+"""The baseline in reports: scikit-learn's search, which is no learner."""
+
 SMALLEST_SAMPLE = 256
 """Rows that say anything of an alignment and of its error."""
 
@@ -173,9 +176,9 @@ class CompareConfig(Strict):
                     f"learner {learner.title}: 'tune_by: alignment' needs validation rows, and 'protocol.choose' has "
                     "none; give the split 'validation' rows, or set 'tune_by: error'"
                 )
-        if self.baseline is not None and "GridSearchCV" in [learner.title for learner in self.learners]:
+        if self.baseline is not None and GRID_SEARCH_TITLE in [learner.title for learner in self.learners]:
             raise ValueError(
-                "a learner is labelled GridSearchCV, the name of the baseline in reports; label it otherwise"
+                f"a learner is labelled {GRID_SEARCH_TITLE}, the name of the baseline in reports; label it otherwise"
             )
         return self
 

@@ -16,7 +16,8 @@ from prefect.cache_policies import NO_CACHE
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.ingest import DatasetRef, load_dataset
-from learnkernels.tasks.evidence.report import link_list, read_folds
+from learnkernels.tasks.evidence.report import link_list
+from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.t_tests import corrected_p, paired_p, share_of_test
 from learnkernels.tasks.store import atomic_path

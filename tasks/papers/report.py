@@ -24,19 +24,12 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from learnkernels.conf.reproduction import BASELINE, FigureConfig, PaperItem, panel
+from learnkernels.conf.reproduction import FigureConfig, PaperItem, panel
+from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.kernels import NUMERICS_VERSION
-from learnkernels.tasks.evidence.report import (
-    add_legend,
-    alignment_figure,
-    colors_of,
-    environment,
-    markdown_table,
-    mean_and_sd,
-    panels,
-    short_p,
-    summarise,
-)
+from learnkernels.tasks.evidence.figures import add_legend, alignment_figure, colors_of, panels
+from learnkernels.tasks.evidence.report import environment
+from learnkernels.tasks.evidence.tables import markdown_table, mean_and_sd, short_p, summarise
 from learnkernels.tasks.measure.evaluation import COLUMNS
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.papers.judge import (
@@ -183,8 +176,8 @@ def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure:
                 continue
             axis.errorbar(
                 along.index.to_numpy(), along["mean"].to_numpy(), along["std"].fillna(0.0).to_numpy(),
-                label=learner, color=color, marker=MARKERS[c % len(MARKERS)], ls="--" if learner == BASELINE else "-",
-                lw=1.2, ms=4, capsize=2,
+                label=learner, color=color, marker=MARKERS[c % len(MARKERS)],
+                ls="--" if learner == GRID_SEARCH_TITLE else "-", lw=1.2, ms=4, capsize=2,
             )  # fmt: skip
         axis.set(xlabel=config.x or "", ylabel=_error_label(folds))
         places = sorted(table.loc[table["panel"] == name, "place"].unique())
@@ -339,7 +332,7 @@ def section(kept: Kept, images: Mapping[str, str]) -> str:
     if item.tried:
         lines += [f"Tried: {item.tried.strip()}", ""]
     if result.folds is not None and (paying := worth_table(result.folds)):
-        lines += [f"Is the learned kernel worth it, beside {BASELINE} over one Gaussian kernel?", ""]
+        lines += [f"Is the learned kernel worth it, beside {GRID_SEARCH_TITLE} over one Gaussian kernel?", ""]
         lines += [*_table(paying), "", WORTH, ""]
     return "\n".join(lines)
 
@@ -522,8 +515,8 @@ def worth_table(folds: pd.DataFrame) -> list[dict[str, Any]]:
             "best learner": one.learner,
             "error": f"{one.error:.4g}",
             "seconds": f"{one.seconds:.3g}",
-            f"{BASELINE}: error": f"{one.search_error:.4g}",
-            f"{BASELINE}: seconds": f"{one.search_seconds:.3g}",
+            f"{GRID_SEARCH_TITLE}: error": f"{one.search_error:.4g}",
+            f"{GRID_SEARCH_TITLE}: seconds": f"{one.search_seconds:.3g}",
             "p, learner better": "" if one.p is None else short_p(one.p),
             "worth it": one.verdict,
         }

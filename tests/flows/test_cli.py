@@ -21,7 +21,7 @@ from prefect.settings import PREFECT_API_URL
 from learnkernels.conf.loading import load_config
 from learnkernels.flows.cli import _show
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
-from learnkernels.tasks.evidence.report import display_table, summarise
+from learnkernels.tasks.evidence.tables import display_table, summarise
 from tests.tasks.test_report import folds
 
 ROOT = Path(__file__).resolve().parents[2]

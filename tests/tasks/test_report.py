@@ -17,17 +17,12 @@ from scipy import stats
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import LEARNERS
+from learnkernels.tasks.evidence.figures import alignment_figure, learner_colors, shares_figure
 from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, experiment_note, run_note, sweep_note
-from learnkernels.tasks.evidence.report import (
-    alignment_figure,
-    display_table,
-    markdown_report,
-    shares_figure,
-    summarise,
-    verdicts,
-)
+from learnkernels.tasks.evidence.report import markdown_report, verdicts
 from learnkernels.tasks.evidence.report import measures as describe_measures
-from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, View, learner_colors, view_path, view_tag
+from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, View, view_path, view_tag
+from learnkernels.tasks.evidence.tables import display_table, summarise
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
 
