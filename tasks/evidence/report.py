@@ -26,12 +26,12 @@ from learnkernels.tasks.evidence.figures import (
     inline,
     shares_figure,
 )
+from learnkernels.tasks.evidence.markdown import link_list, markdown_table
 from learnkernels.tasks.evidence.tables import (
     BASELINE,
     certificate_table,
     display_table,
     found_table,
-    markdown_table,
     mean_and_sd,
     missing,
     read_folds,
@@ -157,13 +157,6 @@ def markdown_report(
         names = of["kernels"].iloc[0]
         lines += [f"## {dataset}: mean share of each base kernel", "", *markdown_table(share_table(group, names)), ""]
     return "\n".join([*lines, "## Where the evidence lies", "", *link_list(links), ""])
-
-
-def link_list(links: Mapping[str, str]) -> list[str]:
-    """Return a list of places, addresses as links and paths as they are."""
-    return [
-        f"- [{name}]({place})" if place.startswith("http") else f"- {name}: `{place}`" for name, place in links.items()
-    ]
 
 
 def _reading(config: CompareConfig) -> str:

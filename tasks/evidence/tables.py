@@ -256,9 +256,3 @@ def largest_shares(group: pd.DataFrame) -> np.ndarray:
     """Return the positions, ascending, of the base kernels that are shown."""
     shares = np.stack(group["weights"].to_list(), axis=1)
     return np.sort(np.argsort(-shares.max(axis=1), kind="stable")[:SHOWN_KERNELS])
-
-
-def markdown_table(rows: list[dict[str, str]]) -> list[str]:
-    columns = list(dict.fromkeys(key for row in rows for key in row))
-    cells = [[str(row.get(column, "")) for column in columns] for row in rows]
-    return [f"| {' | '.join(line)} |" for line in (columns, ["---"] * len(columns), *cells)]

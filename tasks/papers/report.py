@@ -28,8 +28,9 @@ from learnkernels.conf.reproduction import FigureConfig, PaperItem, panel
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.tasks.evidence.figures import add_legend, alignment_figure, colors_of, panels
+from learnkernels.tasks.evidence.markdown import markdown_table
 from learnkernels.tasks.evidence.report import environment
-from learnkernels.tasks.evidence.tables import markdown_table, mean_and_sd, short_p, summarise
+from learnkernels.tasks.evidence.tables import mean_and_sd, short_p, summarise
 from learnkernels.tasks.measure.evaluation import COLUMNS
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.papers.judge import (
@@ -283,15 +284,6 @@ def _png(figure: Figure) -> bytes:
         dpi *= min(0.9, (FIGURE_BYTES / buffer.tell()) ** 0.5)
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return rows as a Markdown table; a bar in a cell is no border."""
-
-    def plain(text: Any) -> str:
-        return re.sub(r"(?<!\\)\|", r"\\|", str(text))
-
-    return markdown_table([{plain(key): plain(value) for key, value in row.items()} for row in rows])
-
-
 # The section of an item -----------------------------------------------------------------------------------------------
 
 
@@ -326,14 +318,14 @@ def section(kept: Kept, images: Mapping[str, str]) -> str:
     for name in kept.figures:
         lines += [f"![{item.where}: {Path(name).stem}]({images.get(name, name)})", ""]
     if verdicts := kept.claims():
-        lines += [*_table(claims_table(verdicts)), ""]
+        lines += [*markdown_table(claims_table(verdicts)), ""]
         if any(one.p is not None for verdict in verdicts for one in verdict.evidence):
             lines += [TESTS, ""]
     if item.tried:
         lines += [f"Tried: {item.tried.strip()}", ""]
     if result.folds is not None and (paying := worth_table(result.folds)):
         lines += [f"Is the learned kernel worth it, beside {GRID_SEARCH_TITLE} over one Gaussian kernel?", ""]
-        lines += [*_table(paying), "", WORTH, ""]
+        lines += [*markdown_table(paying), "", WORTH, ""]
     return "\n".join(lines)
 
 
@@ -362,14 +354,14 @@ def _tables(item: PaperItem, result: StudyResult, compared: Sequence[Cell]) -> l
                 lines += [
                     f"{name}: test error along {item.figure.x or 'the data sets'}",
                     "",
-                    *_table(rows),
+                    *markdown_table(rows),
                     "",
                 ]
             beside = [cell for cell in compared if cell.dataset is not None]
             if beside:
-                lines += [*_table(cells_table(beside)), ""]
+                lines += [*markdown_table(cells_table(beside)), ""]
         else:
-            lines += [*_table(_full_table(result.folds, compared)), ""]
+            lines += [*markdown_table(_full_table(result.folds, compared)), ""]
             lines += [
                 "Means ± standard deviations over trials. Apart: our mean less the paper's, in its standard "
                 "deviations, or in ours where it prints none."
@@ -378,12 +370,12 @@ def _tables(item: PaperItem, result: StudyResult, compared: Sequence[Cell]) -> l
                 "",
             ]
     if alike := _alike(item, result):
-        lines += ["Cosine of the angle between the mean shares of two learners.", "", *_table(alike), ""]
+        lines += ["Cosine of the angle between the mean shares of two learners.", "", *markdown_table(alike), ""]
     for some in (ranked, named):
         if some:
-            lines += [*_table(cells_table(some)), ""]
+            lines += [*markdown_table(cells_table(some)), ""]
     for caption, rows in result.tables:
-        lines += [caption, "", *_table(rows), ""]
+        lines += [caption, "", *markdown_table(rows), ""]
     return lines
 
 
@@ -687,7 +679,7 @@ def report_text(
         "altogether.",
         "",
         *_machine(list(kept.values())),
-        *_table(_overview(items, summaries, reasons)),
+        *markdown_table(_overview(items, summaries, reasons)),
         "",
         *_not_holding(list(kept.values())),
     ]

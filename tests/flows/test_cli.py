@@ -130,6 +130,12 @@ def test_a_piped_table_is_wide_enough_for_long_names(tmp_path: Path, capsys: pyt
         assert " ".join(row.values()).split() in lines
 
 
+def test_a_label_in_brackets_is_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    summarise(folds({"unif": [0.3, 0.2, 0.4]}, "iris [/raw]")).to_parquet(tmp_path / "summary.parquet")
+    _show(load_config(ROOT / "conf/quickstart.yaml"), tmp_path, "chart")
+    assert "iris [/raw]" in capsys.readouterr().out
+
+
 def test_the_quickstart_runs_for_a_new_user_and_stays_in_its_folder(home: Path):
     run = learnkernels(home, "compare", str(ROOT / "conf/quickstart.yaml"))
     assert run.returncode == 0, run.stderr
