@@ -15,16 +15,13 @@ from pydantic import BeforeValidator, Discriminator, Field, ValidationError, mod
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import describe, read_yaml
-from learnkernels.conf.schema import CompareConfig, DatasetConfig, Parameter, Strict, TrackingConfig
+from learnkernels.conf.schema import GRID_SEARCH_TITLE, CompareConfig, DatasetConfig, Parameter, Strict, TrackingConfig
 from learnkernels.conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
 
 PAPERS = Path(__file__).resolve().parent / "papers"
 """Where the items lie."""
 
 CATALOGUE = "datasets.yaml"
-
-BASELINE = "GridSearchCV"
-"""The title of the baseline in fold tables."""
 
 Paper = Literal["JMLR 2012", "ICML 2010", "NIPS 2009", "UAI 2009", "AFK 2013"]
 Measure = Literal["error", "alignment", "test_alignment", "seconds", "rank"]
@@ -447,7 +444,7 @@ def _require_distinct(parts: Sequence[CompareConfig], path: Path) -> None:
     """Refuse two parts that measure the same learner on data sets of one name; their trials could not be told apart."""
     seen: set[tuple[str, str]] = set()
     for part in parts:
-        titles = [learner.title for learner in part.learners] + ([BASELINE] if part.baseline else [])
+        titles = [learner.title for learner in part.learners] + ([GRID_SEARCH_TITLE] if part.baseline else [])
         for pair in itertools.product((dataset.label for dataset in part.datasets), titles):
             if pair in seen:
                 raise InputError(f"{path}: study.parts: {pair[1]} on {pair[0]} is in two parts; give one a 'label'.")
@@ -456,7 +453,7 @@ def _require_distinct(parts: Sequence[CompareConfig], path: Path) -> None:
 
 def _require_titles(item: PaperItem, parts: Sequence[CompareConfig], path: Path) -> None:
     """Refuse a printed cell or a claim on a learner or data set that the study has not."""
-    learners = {learner.title for part in parts for learner in part.learners} | {BASELINE}
+    learners = {learner.title for part in parts for learner in part.learners} | {GRID_SEARCH_TITLE}
     datasets = {dataset.label for part in parts for dataset in part.datasets}
     panels = datasets | {panel(dataset)[0] for dataset in datasets}
     named: list[tuple[str, str | None, set[str]]] = []
@@ -547,7 +544,7 @@ def _reduce(study: dict[str, Any], quick: QuickConfig) -> None:
             place["datasets"] = [entry for entry in place["datasets"] if _label(entry) in quick.datasets]
         if quick.learners is not None and isinstance(place.get("learners"), list):
             place["learners"] = [entry for entry in place["learners"] if _title(entry) in quick.learners]
-        if quick.learners is not None and BASELINE not in quick.learners:
+        if quick.learners is not None and GRID_SEARCH_TITLE not in quick.learners:
             place.pop("baseline", None)
     if "parts" in study:
         study["parts"] = [

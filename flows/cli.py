@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -13,6 +13,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import prepare_environment
@@ -132,10 +133,10 @@ def _require_files(config: CompareConfig) -> None:
 
 def _connect_to_ui() -> None:
     """Send the run to the Prefect server of `learnkernels ui`, where one runs in this folder and no other is named."""
-    from learnkernels.tasks.operate.servers import running_prefect_api
+    from learnkernels.tasks.environment import running_server
 
     if "PREFECT_API_URL" not in os.environ:
-        address = running_prefect_api()
+        address = running_server("prefect_api")
         if address:
             os.environ["PREFECT_API_URL"] = address
 
@@ -144,24 +145,12 @@ def _show(config: CompareConfig, results: Path, chart: str) -> None:
     """Print the table, the verdicts and where everything lies; the results folder comes last."""
     import pandas as pd
 
-    from learnkernels.tasks.evidence.report import display_table, measures, verdicts
+    from learnkernels.tasks.evidence.report import measures, verdicts
+    from learnkernels.tasks.evidence.tables import display_table
 
     summary = pd.read_parquet(results / "summary.parquet")
-    rows = display_table(summary)
-    table = Table(
-        title=f"{config.name}: which way of learning the kernel wins?",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
-    for column in rows[0]:
-        name = column in ("dataset", "learner")
-        table.add_column(column, justify="left" if name else "right", no_wrap=not name, overflow="fold")
-    for row, following in zip(rows, [*rows[1:], None], strict=True):
-        last = following is not None and following["dataset"] != row["dataset"]
-        table.add_row(*row.values(), style="bold" if row["learner"].endswith("*") else None, end_section=last)
-    out = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
-    out.print(table)
+    title = f"{config.name}: which way of learning the kernel wins?"
+    _show_table(display_table(summary), title, folded=("dataset", "learner"), numbers=True)
     _say(
         f"test error: {measures(summary)}; * marks the lowest",
         *verdicts(summary),
@@ -321,9 +310,8 @@ def papers(
     with _user_errors("what was computed is kept"):
         chosen = choose_items(names or [], folder, quick)
         if listed:
-            _show_table(
-                "", [{"item": one.name, "paper": one.paper, "where": one.where, "title": one.title} for one in chosen]
-            )
+            shown = [{"item": one.name, "paper": one.paper, "where": one.where, "title": one.title} for one in chosen]
+            _show_table(shown, folded=("where", "title"))
             return
         source = None if only_report else data_folder(str(data_dir) if data_dir else None, folder)
         _set_up(verbose)
@@ -359,7 +347,8 @@ def _show_papers(result: Reproduction, items: Mapping[str, PaperItem]) -> None:
 
     outcomes = result["outcomes"]
     if outcomes:
-        _show_table("the papers, reproduced", [row(one) for one in outcomes])
+        folded = ("cells", "claims", "minutes", "status")
+        _show_table([row(one) for one in outcomes], "the papers, reproduced", folded)
         of = total([one["summary"] for one in outcomes if one["summary"]])
         cells = f"cells {of['cells_near']} of {of['cells']} within 2 sd of the paper; " if of["cells"] else ""
         _say(f"{cells}claims {of['claims_hold']} of {of['claims']} hold")
@@ -374,13 +363,21 @@ def _show_papers(result: Reproduction, items: Mapping[str, PaperItem]) -> None:
         raise typer.Exit(1)
 
 
-def _show_table(title: str, rows: list[dict[str, str]]) -> None:
-    """Print rows as a table whose first columns stay whole."""
+def _show_table(
+    rows: Sequence[Mapping[str, str]], title: str = "", folded: Sequence[str] = (), numbers: bool = False
+) -> None:
+    """Print rows as a table: some columns may be folded, the others stay whole, and to the right if they are numbers.
+
+    A learner's row with a star is bold, and a line parts data sets.
+    """
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
-    for i, column in enumerate(rows[0]):
-        table.add_column(column, no_wrap=i < 2, overflow="fold")
-    for row in rows:
-        table.add_row(*row.values())
+    for column in rows[0]:
+        whole = column not in folded
+        table.add_column(column, justify="right" if numbers and whole else "left", no_wrap=whole, overflow="fold")
+    for row, following in zip(rows, [*rows[1:], {}], strict=True):
+        best = row.get("learner", "").endswith("*")
+        last = row.get("dataset") != following.get("dataset", row.get("dataset"))
+        table.add_row(*map(Text, row.values()), style="bold" if best else None, end_section=last)  # no markup in cells
     Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
 
 
@@ -393,8 +390,9 @@ def learners(
 
     rows = table()
     if markdown:
-        for line in (COLUMNS, ["---"] * len(COLUMNS), *rows):
-            typer.echo(f"| {' | '.join(line)} |")
+        from learnkernels.tasks.evidence.markdown import markdown_table
+
+        typer.echo("\n".join(markdown_table([dict(zip(COLUMNS, row, strict=True)) for row in rows])))
         return
     for name, learns, needs, predictor, tasks, parameters, source in rows:
         typer.echo(f"{name.strip('`'):<18} {learns}")
@@ -490,19 +488,12 @@ def deploy(
         deployed = apply(
             {"compare": compare_flow, "train": train_flow, "promote": promote_flow, "predict": predict_flow}, plan
         )
-    out = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("deployment", "next run"):
-        table.add_column(column, no_wrap=True)
-    for one in deployed:
-        table.add_row(one.name, one.when)
-    out.print(table)
-    for line in [
+    _show_table([{"deployment": one.name, "next run": one.when} for one in deployed])
+    _say(
         *(f"{one.url}  {one.name}" for one in deployed),
         "",
         f"run one now:  PREFECT_API_URL={os.environ['PREFECT_API_URL']} prefect deployment run '{deployed[1].name}'",
-    ]:
-        out.print(line, markup=False, soft_wrap=True)
+    )
 
 
 if __name__ == "__main__":

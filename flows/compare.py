@@ -7,11 +7,11 @@ from typing import TypedDict
 from prefect import flow, runtime
 
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.comparison import measure, prepare, steps
+from learnkernels.tasks.evidence.comparison import measure, prepare, steps
 from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.evidence.report import new_run_id, write_results
+from learnkernels.tasks.evidence.report import write_results
 from learnkernels.tasks.evidence.tracking import track_sweep, tracked_run
-from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.naming import new_run_id, run_name
 from learnkernels.tasks.workers.cluster import DaskPool
 
 

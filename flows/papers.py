@@ -18,13 +18,13 @@ from learnkernels.conf.forms import shown
 from learnkernels.conf.reproduction import NotOnOpenML, PaperItem, StudyConfig, choose_items
 from learnkernels.conf.schema import CompareConfig, DaskConfig, TrackingConfig
 from learnkernels.conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
-from learnkernels.tasks.comparison import measure, prepare, steps
 from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.evidence.comparison import measure, prepare, steps
 from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.evidence.report import new_run_id, read_folds
+from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import log_run, tracked_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
-from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.naming import new_run_id, run_name
 from learnkernels.tasks.papers import StudyResult
 from learnkernels.tasks.papers.judge import failing
 from learnkernels.tasks.papers.report import (

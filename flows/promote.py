@@ -10,7 +10,6 @@ from learnkernels.conf.forms import shown
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.ingest import DatasetRef, ingest
 from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.evidence.report import new_run_id
 from learnkernels.tasks.evidence.tracking import tracked_run
 from learnkernels.tasks.measure.evaluation import FoldsRef, evaluate_learner, predictor_for
 from learnkernels.tasks.measure.moments import compute_moments, require_feasible
@@ -28,7 +27,7 @@ from learnkernels.tasks.models.promotion import (
     write_decision,
 )
 from learnkernels.tasks.models.training import recipe_of
-from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.naming import new_run_id, run_name
 from learnkernels.tasks.operate.deployments import start_following
 from learnkernels.tasks.workers.cluster import DaskPool
 

@@ -10,13 +10,12 @@ from learnkernels.conf.forms import shown
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.evidence.report import new_run_id
 from learnkernels.tasks.evidence.tracking import tracked_run
 from learnkernels.tasks.measure.evaluation import evaluate_learner, predictor_for, require_params
 from learnkernels.tasks.measure.moments import compute_moments, require_feasible
 from learnkernels.tasks.models.lifecycle import require_model_name, track_model, write_training
 from learnkernels.tasks.models.training import choose, fit_on_all_rows, training_config
-from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.naming import new_run_id, run_name
 from learnkernels.tasks.operate.deployments import start_following
 from learnkernels.tasks.workers.cluster import DaskPool
 

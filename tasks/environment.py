@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import urllib.request
 from pathlib import Path
+from typing import Literal
 
 STATE_DIR = ".learnkernels"
 """Folder below the working folder for everything that can be made again."""
@@ -70,3 +73,27 @@ def scheduled_settings() -> dict[str, str]:
 def without_passwords(text: str) -> str:
     """Return a text whose addresses name no user and no password, to be shown."""
     return re.sub(r"//[^/@\s]*@", "//", text)
+
+
+def servers_note() -> Path:
+    """Return where `learnkernels ui` and `up` note the addresses of the servers that they have started."""
+    return state_dir() / "ui.json"
+
+
+def running_server(name: Literal["prefect_api", "mlflow"]) -> str | None:
+    """Return the address of a server of this folder's `learnkernels ui` or `up`, if it answers."""
+    try:
+        noted = json.loads(servers_note().read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None  # there is none, or its note is damaged
+    address = noted.get(name) if isinstance(noted, dict) else None
+    return address if isinstance(address, str) and answers(f"{address}/health") else None
+
+
+def answers(url: str) -> bool:
+    """Return whether a page on a server of this folder can be had."""
+    try:
+        with urllib.request.urlopen(url, timeout=2) as response:
+            return bool(response.status == 200)
+    except (OSError, ValueError):
+        return False

@@ -1,8 +1,10 @@
-"""Names of flow runs: what they do, to what, and when."""
+"""Names of runs: what they do, to what, and when."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from prefect import runtime
 from pydantic import BaseModel
@@ -30,3 +32,8 @@ def _named(value: object) -> object:
     if isinstance(value, BaseModel):
         return getattr(value, "name", value)
     return value.get("name", value) if isinstance(value, dict) else value
+
+
+def new_run_id() -> str:
+    """Return a name for a run that sorts by time."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,50 @@ def test_no_flow_imports_another_flow():
     for path in modules("flows"):
         if path.stem != "cli":
             assert not {name.removeprefix("flows.") for name in imports(path)} & names, path.name
+
+
+ROOMED = ("tasks",)
+"""Packages whose rooms say in the last line of their docstring what of the package they import."""
+
+
+def named_parts(package: str) -> list[str]:
+    """The rooms and the loose modules of a package."""
+    inside = [path for path in (ROOT / package).iterdir() if path.name != "__init__.py"]
+    return sorted(path.stem for path in inside if path.suffix == ".py" or (path / "__init__.py").is_file())
+
+
+def imported_parts(package: str, part: str) -> set[str]:
+    """The other rooms and loose modules of its package that a room or loose module imports."""
+    room = ROOT / package / part
+    files = sorted(room.rglob("*.py")) if room.is_dir() else [room.with_suffix(".py")]
+    names = [name.split(".") for path in files for name in imports(path)]
+    return {name[1] for name in names if name[0] == package and len(name) > 1} - {part}
+
+
+def declared_parts(package: str, room: str) -> set[str]:
+    """What the docstring of a room says that it imports of its package."""
+    doc = ast.get_docstring(ast.parse((ROOT / package / room / "__init__.py").read_text(encoding="utf-8")))
+    last = str(doc).splitlines()[-1]
+    found = re.fullmatch(r"Imports: (.+)\.", last)
+    assert found, f"{package}/{room}: the docstring must end with 'Imports: ROOM, ROOM.', got {last!r}"
+    return set() if found[1] == f"nothing of {package}" else set(found[1].split(", "))
+
+
+@pytest.mark.parametrize(
+    ("package", "room"),
+    [(package, part) for package in ROOMED for part in named_parts(package) if (ROOT / package / part).is_dir()],
+)
+def test_a_room_imports_what_it_says_and_no_more(package: str, room: str):
+    assert declared_parts(package, room) == imported_parts(package, room)
+
+
+@pytest.mark.parametrize("package", ROOMED)
+def test_rooms_and_loose_modules_import_each_other_in_no_circle(package: str):
+    TopologicalSorter({part: imported_parts(package, part) for part in named_parts(package)}).prepare()
+
+
+def test_few_modules_lie_loose_beside_the_rooms_of_tasks():
+    assert len([part for part in named_parts("tasks") if not (ROOT / "tasks" / part).is_dir()]) <= 6
 
 
 def test_only_tracking_and_registry_import_mlflow():

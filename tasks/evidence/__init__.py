@@ -1,1 +1,4 @@
-"""What is shown of a run: MLflow, Prefect, tables, figures, reports."""
+"""What a run leaves behind: comparisons in MLflow and Prefect, tables, figures, reports.
+
+Imports: data, environment, measure, store, workers.
+"""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from learnkernels.tasks.evidence.markdown import inline_links
 from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, View, run_path, view_path
 
 NOTE_CHARACTERS = 8_000
@@ -78,7 +79,7 @@ def sweep_note(experiment_id: str, run_id: str, verdicts: Sequence[str], files: 
         "Prefect": flow_run,
     }
     figure = f"get-artifact?path=alignment_vs_error.png&run_uuid={run_id}"
-    return _cut("\n".join([_inline(links), "", *shown, "", f"![alignment against error]({figure})"]))
+    return _cut("\n".join([inline_links(links), "", *shown, "", f"![alignment against error]({figure})"]))
 
 
 def result_note(experiment_id: str, what: str, sweep_run: str, sweep_name: str, flow_run: str) -> str:
@@ -88,16 +89,12 @@ def result_note(experiment_id: str, what: str, sweep_run: str, sweep_name: str, 
         "chart": view_path(experiment_id),
         "Prefect": flow_run,
     }
-    return _cut(f"{what}\n\n{_inline(links)}")
+    return _cut(f"{what}\n\n{inline_links(links)}")
 
 
 def run_note(report: str, links: Mapping[str, str]) -> str:
     """Return the note of a training or a decision: where the rest is, and its report as far as MLflow keeps it."""
-    return _cut(f"{_inline(links)}\n\n{report}")
-
-
-def _inline(links: Mapping[str, str]) -> str:
-    return " · ".join(f"[{name}]({place})" for name, place in links.items())
+    return _cut(f"{inline_links(links)}\n\n{report}")
 
 
 def _cut(note: str) -> str:

@@ -26,7 +26,7 @@ class RunProgress(AbstractContextManager["RunProgress"]):
         self._done = 0.0
         self._console = Console(file=sys.stderr)
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("{task.percentage:>3.0f}%"),
             TimeElapsedColumn(),

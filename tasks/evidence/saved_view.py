@@ -9,13 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
-
-from learnkernels.kernels.learners import LEARNERS
 
 PREFIX = "mlflow.sharedViewState."
 """What the tags of shared views begin with."""
@@ -26,8 +20,6 @@ LEVEL = "learnkernels.level"
 RUN = "learnkernels.run"
 """Tag that names the comparison, training or decision a run belongs to."""
 
-GRID_SEARCH, GRID_SEARCH_TITLE, GRID_SEARCH_COLOR = "grid-search", "GridSearchCV", "#333333"
-"""What stands in the fold table, in reports and in charts for scikit-learn's search, which is no learner."""
 
 Chart = dict[str, object]
 
@@ -162,24 +154,3 @@ def run_path(experiment_id: str, run_id: str, artifact: str | None = None) -> st
     """Return the place of a run's page, or of one of its artifacts, below the address of the UI."""
     place = "" if artifact is None else f"/artifacts/{artifact}"
     return f"#/experiments/{experiment_id}/runs/{run_id}{place}?workflowType=machine_learning"
-
-
-def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
-    """Return the colour of each learner, the same in MLflow's charts, in the figures and from run to run.
-
-    Parameters
-    ----------
-    learners : mapping of str to str
-        Name in reports -> name in the table of learners, in the order of the run. An algorithm has its own colour;
-        where it stands in a run more than once, the later ones take the colours that no algorithm of the run has.
-    """
-    palette = [to_hex(color) for name in ("tab10", "Set2", "Dark2") for color in colormaps[name].colors]  # type: ignore[attr-defined]
-    own = {**dict(zip(LEARNERS, palette, strict=False)), GRID_SEARCH: GRID_SEARCH_COLOR}
-    free = [color for color in palette if color not in {own.get(algorithm) for algorithm in learners.values()}]
-    colors: dict[str, str] = {}
-    for title, algorithm in learners.items():
-        color = own.get(algorithm)
-        if color is None or color in colors.values():
-            color = free.pop(0) if free else palette[len(colors) % len(palette)]
-        colors[title] = color
-    return colors

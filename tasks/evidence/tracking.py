@@ -28,27 +28,17 @@ from prefect.settings import PREFECT_UI_URL
 from prefect.states import Crashed
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import CompareConfig, TrackingConfig, grid_values
+from learnkernels.conf.schema import GRID_SEARCH_TITLE, CompareConfig, TrackingConfig, grid_values
 from learnkernels.tasks.data.ingest import DatasetRef
-from learnkernels.tasks.environment import without_passwords
+from learnkernels.tasks.environment import running_server, without_passwords
+from learnkernels.tasks.evidence.figures import learner_colors
 from learnkernels.tasks.evidence.notes import experiment_note, result_note, run_note, sweep_note
-from learnkernels.tasks.evidence.report import display_table, read_folds, summarise, verdicts
-from learnkernels.tasks.evidence.saved_view import (
-    GRID_SEARCH,
-    GRID_SEARCH_TITLE,
-    HISTORY,
-    LEVEL,
-    MODELS,
-    NEWEST,
-    RUN,
-    learner_colors,
-    run_path,
-    view_path,
-    view_tag,
-)
+from learnkernels.tasks.evidence.report import verdicts
+from learnkernels.tasks.evidence.saved_view import HISTORY, LEVEL, MODELS, NEWEST, RUN, run_path, view_path, view_tag
+from learnkernels.tasks.evidence.tables import display_table, read_folds, summarise
+from learnkernels.tasks.measure.baseline import GRID_SEARCH
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
 from learnkernels.tasks.measure.moments import planned_trials
-from learnkernels.tasks.operate.servers import running_mlflow
 
 NOTE = "mlflow.note.content"
 PARAM_CHARACTERS = 6_000
@@ -109,7 +99,7 @@ class TrackedRun:
 def mlflow_ui() -> str:
     """Return where the pages of MLflow are; for a local store, where `learnkernels ui` shows it."""
     uri = mlflow.get_tracking_uri()
-    return without_passwords(uri).rstrip("/") if uri.startswith("http") else running_mlflow() or UI
+    return without_passwords(uri).rstrip("/") if uri.startswith("http") else running_server("mlflow") or UI
 
 
 @contextmanager

@@ -1,1 +1,4 @@
-"""Base kernels kept as matrices on disk, in Arrow files."""
+"""Base kernels kept as matrices on disk, in Arrow files.
+
+Imports: data, store, workers.
+"""

@@ -1,1 +1,4 @@
-"""From a data set to errors and alignments, fold by fold."""
+"""From a data set to errors and alignments, fold by fold.
+
+Imports: data, matrices, store, workers.
+"""

@@ -18,7 +18,7 @@ from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from learnkernels.conf.schema import BaselineConfig, CompareConfig, grid_values
+from learnkernels.conf.schema import GRID_SEARCH_TITLE, BaselineConfig, CompareConfig, grid_values
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
@@ -26,12 +26,14 @@ from learnkernels.kernels.protocol.evaluation import FoldResult
 from learnkernels.kernels.protocol.folds import Trial
 from learnkernels.kernels.targets import Target, Task
 from learnkernels.tasks.data.ingest import DatasetRef, load_dataset
-from learnkernels.tasks.evidence.saved_view import GRID_SEARCH, GRID_SEARCH_TITLE
 from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, write_fold_table
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, load_folds, planned_trials
 from learnkernels.tasks.measure.trials import trial_columns
 from learnkernels.tasks.store import digest, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
+
+GRID_SEARCH = "grid-search"
+"""What stands in the fold table in place of a learner."""
 
 
 @dataclass(frozen=True)

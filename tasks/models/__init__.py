@@ -1,1 +1,4 @@
-"""Models from training to use: trained, registered, promoted, applied."""
+"""Models from training to use: trained, registered, promoted, applied.
+
+Imports: data, environment, evidence, measure, store, workers.
+"""

@@ -17,8 +17,8 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.persistence.model import Model, load_model
 from learnkernels.tasks.data.ingest import DatasetRef
-from learnkernels.tasks.evidence.report import read_folds
-from learnkernels.tasks.evidence.saved_view import learner_colors
+from learnkernels.tasks.evidence.figures import learner_colors
+from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import TrackedRun, log_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.models.promotion import Decision, describe_decision, shown_p

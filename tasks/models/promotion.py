@@ -16,7 +16,8 @@ from prefect.cache_policies import NO_CACHE
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.ingest import DatasetRef, load_dataset
-from learnkernels.tasks.evidence.report import link_list, read_folds
+from learnkernels.tasks.evidence.markdown import link_list, markdown_table
+from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.t_tests import corrected_p, paired_p, share_of_test
 from learnkernels.tasks.store import atomic_path
@@ -204,16 +205,7 @@ def describe_decision(decision: Decision, links: dict[str, str]) -> str:
     ]
     if decision.defender is not None and decision.challenger.errors:
         lines += [
-            f"| trial | champion, version {decision.defender.version} ({decision.defender.learner}) | challenger, "
-            f"version {decision.challenger.version} ({decision.challenger.learner}) |",
-            "| --- | --- | --- |",
-            *(
-                f"| {trial} | {theirs:.4g} | {ours:.4g} |"
-                for trial, (ours, theirs) in enumerate(
-                    zip(decision.challenger.errors, decision.defender.errors, strict=True)
-                )
-            ),
-            f"| mean | {decision.defender.shown} | {decision.challenger.shown} |",
+            *markdown_table(_trials(decision.defender, decision.challenger)),
             "",
             f"Test error ({decision.metric}) on {decision.dataset} ({decision.digest}), both learned anew on the same "
             f"training folds. Paired one-sided t-test: p = {shown_p(decision.p)}, level {decision.level:g}; with the "
@@ -221,6 +213,16 @@ def describe_decision(decision: Decision, links: dict[str, str]) -> str:
             "",
         ]
     return "\n".join([*lines, *link_list(links), ""])
+
+
+def _trials(defender: Contender, challenger: Contender) -> list[dict[str, str]]:
+    """Return one row a trial, and one of the means."""
+    sides = {
+        f"{role}, version {of.version} ({of.learner})": [*(f"{error:.4g}" for error in of.errors), of.shown]
+        for role, of in (("champion", defender), ("challenger", challenger))
+    }
+    trials = [*map(str, range(len(challenger.errors))), "mean"]
+    return [dict(zip(("trial", *sides), row, strict=True)) for row in zip(trials, *sides.values(), strict=True)]
 
 
 def shown_p(p: float | None) -> str:

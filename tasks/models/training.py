@@ -24,7 +24,9 @@ from learnkernels.kernels.moments.protocol import Moments
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import PREDICTORS
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
-from learnkernels.tasks.evidence.report import as_sentence, half_width, link_list, read_folds, summarise
+from learnkernels.tasks.evidence.markdown import link_list
+from learnkernels.tasks.evidence.report import as_sentence
+from learnkernels.tasks.evidence.tables import half_width, read_folds, summarise
 from learnkernels.tasks.measure.evaluation import PARALLEL_ROWS, FoldsRef, predictor_for, predictor_options
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, fold_seed, load_moments, measure_moments

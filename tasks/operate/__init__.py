@@ -1,1 +1,4 @@
-"""What an operator needs: servers, schedules, and what a killed run leaves."""
+"""What an operator needs: servers, schedules, and what a killed run leaves.
+
+Imports: environment, evidence, models, store.
+"""

@@ -15,12 +15,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
-from urllib.error import URLError
 
 import psutil
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import state_dir, without_passwords
+from learnkernels.tasks.environment import answers, servers_note, state_dir, without_passwords
+from learnkernels.tasks.evidence.saved_view import NEWEST, PREFIX, view_path
+from learnkernels.tasks.store import atomic_path
 
 LOOPBACK = "127.0.0.1"
 POOL = "learnkernels"
@@ -77,7 +78,7 @@ def prefect_server(port: int) -> Service:
     # Its pages ask port 4200 unless told otherwise; behind a proxy the user tells.
     api = f"http://{LOOPBACK}:{port}/api"
     env = {"PREFECT_UI_API_URL": os.environ.get("PREFECT_UI_API_URL", api)}
-    return Service("Prefect", command, _health(f"{api}/health"), port, env)
+    return Service("Prefect", command, lambda: answers(f"{api}/health"), port, env)
 
 
 def mlflow_server(port: int) -> Service:
@@ -87,7 +88,7 @@ def mlflow_server(port: int) -> Service:
         "--backend-store-uri", os.environ["MLFLOW_TRACKING_URI"],
         "--artifacts-destination", (Path.cwd() / "mlartifacts").as_uri(),
     ]  # fmt: skip
-    return Service("MLflow", command, _health(f"http://{LOOPBACK}:{port}/health"), port)
+    return Service("MLflow", command, lambda: answers(f"http://{LOOPBACK}:{port}/health"), port)
 
 
 def worker(api: str, watch: Watch) -> Service:
@@ -213,19 +214,17 @@ def _children(say: Callable[[str], None]) -> Iterator[_Starter]:
 @contextmanager
 def _noted(prefect: Service | None, mlflow: Service | None) -> Iterator[None]:
     """Let runs of this folder find its servers."""
-    note = state_dir() / "ui.json"
     prefect_api = {} if prefect is None else {"prefect_api": f"{prefect.url}/api"}
-    note.write_text(json.dumps(prefect_api | ({} if mlflow is None else {"mlflow": mlflow.url})), encoding="utf-8")
+    with atomic_path(servers_note()) as note:
+        note.write_text(json.dumps(prefect_api | ({} if mlflow is None else {"mlflow": mlflow.url})), encoding="utf-8")
     try:
         yield
     finally:
-        note.unlink(missing_ok=True)
+        servers_note().unlink(missing_ok=True)
 
 
 def newest_chart(mlflow_url: str) -> str | None:
     """Return the address of the chart of the experiment that changed last, if the server answers and has one."""
-    from learnkernels.tasks.evidence.saved_view import NEWEST, PREFIX, view_path  # here: brings matplotlib along
-
     wanted = {
         "max_results": 1,
         "order_by": ["last_update_time DESC"],
@@ -258,24 +257,6 @@ def _wait_for_end(running: list[tuple[Service, subprocess.Popen[bytes]]]) -> Non
     raise InputError(
         f"{service.name} has stopped by itself (exit code {process.returncode}); its log is {service.log}."
     )
-
-
-def running_prefect_api() -> str | None:
-    """Return the address of the Prefect API of this folder's `learnkernels ui` or `up`, if one answers."""
-    return _noted_address("prefect_api")
-
-
-def running_mlflow() -> str | None:
-    """Return the address of the MLflow server of this folder's `learnkernels ui` or `up`, if one answers."""
-    return _noted_address("mlflow")
-
-
-def _noted_address(server: str) -> str | None:
-    note = state_dir() / "ui.json"
-    if not note.exists():
-        return None
-    address = json.loads(note.read_text(encoding="utf-8")).get(server)
-    return str(address) if address and _answers(f"{address}/health") else None
 
 
 def _remote_mlflow() -> bool:
@@ -312,18 +293,6 @@ def _wait_for(service: Service, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.3)
     where = f" on port {service.port}" if service.port else ""
     raise InputError(f"{service.name} did not come up{where}; its log is {service.log}.")
-
-
-def _health(url: str) -> Answer:
-    return lambda: _answers(url)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=2) as response:
-            return bool(response.status == 200)
-    except (URLError, OSError):
-        return False
 
 
 def _stop(service: Service, process: subprocess.Popen[bytes]) -> None:

@@ -1,4 +1,7 @@
-"""Tables and figures of the papers, made again: what was measured, judged and written down."""
+"""Tables and figures of the papers, made again: what was measured, judged and written down.
+
+Imports: data, evidence, measure, store, workers.
+"""
 
 from learnkernels.tasks.papers.result import StudyResult
 

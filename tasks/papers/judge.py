@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from learnkernels.conf.reproduction import BASELINE, CheckConfig, ClaimConfig, PaperItem, panel
+from learnkernels.conf.reproduction import CheckConfig, ClaimConfig, PaperItem, panel
+from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p, share_of_test
 
 NEAR = 2.0
@@ -144,7 +145,7 @@ def ranks(folds: pd.DataFrame, learners: Sequence[str]) -> pd.DataFrame:
 def ranked(item: PaperItem, folds: pd.DataFrame) -> list[str]:
     """Return the learners that are ranked: those whose rank the paper prints, or else all but the search."""
     printed = [str(cell.learner) for cell in item.printed if cell.rank is not None]
-    return printed or [str(learner) for learner in folds["learner"].unique() if learner != BASELINE]
+    return printed or [str(learner) for learner in folds["learner"].unique() if learner != GRID_SEARCH_TITLE]
 
 
 def cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Cell]:
@@ -409,16 +410,17 @@ def worth(folds: pd.DataFrame) -> list[Worth]:
     rows = []
     for dataset, group in folds.groupby("dataset", sort=False):
         means = group.groupby("learner", sort=False)["error"].mean()
-        if BASELINE not in means or len(means) < 2:
+        if GRID_SEARCH_TITLE not in means or len(means) < 2:
             continue
-        best = str(means.drop(BASELINE).idxmin())
-        errors = [measured(folds, str(dataset), learner, "error") for learner in (best, BASELINE)]
-        seconds = [measured(folds, str(dataset), learner, "seconds").mean() for learner in (best, BASELINE)]
+        best = str(means.drop(GRID_SEARCH_TITLE).idxmin())
+        errors = [measured(folds, str(dataset), learner, "error") for learner in (best, GRID_SEARCH_TITLE)]
+        seconds = [measured(folds, str(dataset), learner, "seconds").mean() for learner in (best, GRID_SEARCH_TITLE)]
         table = pd.concat(errors, axis=1, join="inner").to_numpy()
         share = _share_of_test(folds, str(dataset))
         rows.append(
             Worth(
-                str(dataset), best, float(means[best]), float(seconds[0]), float(means[BASELINE]), float(seconds[1]),
+                str(dataset), best, float(means[best]), float(seconds[0]),
+                float(means[GRID_SEARCH_TITLE]), float(seconds[1]),
                 corrected_p(table[:, 0], table[:, 1], share), corrected_p(table[:, 1], table[:, 0], share),
             )
         )  # fmt: skip

@@ -24,19 +24,13 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from learnkernels.conf.reproduction import BASELINE, FigureConfig, PaperItem, panel
+from learnkernels.conf.reproduction import FigureConfig, PaperItem, panel
+from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.kernels import NUMERICS_VERSION
-from learnkernels.tasks.evidence.report import (
-    add_legend,
-    alignment_figure,
-    colors_of,
-    environment,
-    markdown_table,
-    mean_and_sd,
-    panels,
-    short_p,
-    summarise,
-)
+from learnkernels.tasks.evidence.figures import add_legend, alignment_figure, colors_of, panels
+from learnkernels.tasks.evidence.markdown import markdown_table
+from learnkernels.tasks.evidence.report import environment
+from learnkernels.tasks.evidence.tables import mean_and_sd, short_p, summarise
 from learnkernels.tasks.measure.evaluation import COLUMNS
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.papers.judge import (
@@ -183,8 +177,8 @@ def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure:
                 continue
             axis.errorbar(
                 along.index.to_numpy(), along["mean"].to_numpy(), along["std"].fillna(0.0).to_numpy(),
-                label=learner, color=color, marker=MARKERS[c % len(MARKERS)], ls="--" if learner == BASELINE else "-",
-                lw=1.2, ms=4, capsize=2,
+                label=learner, color=color, marker=MARKERS[c % len(MARKERS)],
+                ls="--" if learner == GRID_SEARCH_TITLE else "-", lw=1.2, ms=4, capsize=2,
             )  # fmt: skip
         axis.set(xlabel=config.x or "", ylabel=_error_label(folds))
         places = sorted(table.loc[table["panel"] == name, "place"].unique())
@@ -290,15 +284,6 @@ def _png(figure: Figure) -> bytes:
         dpi *= min(0.9, (FIGURE_BYTES / buffer.tell()) ** 0.5)
 
 
-def _table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return rows as a Markdown table; a bar in a cell is no border."""
-
-    def plain(text: Any) -> str:
-        return re.sub(r"(?<!\\)\|", r"\\|", str(text))
-
-    return markdown_table([{plain(key): plain(value) for key, value in row.items()} for row in rows])
-
-
 # The section of an item -----------------------------------------------------------------------------------------------
 
 
@@ -333,14 +318,14 @@ def section(kept: Kept, images: Mapping[str, str]) -> str:
     for name in kept.figures:
         lines += [f"![{item.where}: {Path(name).stem}]({images.get(name, name)})", ""]
     if verdicts := kept.claims():
-        lines += [*_table(claims_table(verdicts)), ""]
+        lines += [*markdown_table(claims_table(verdicts)), ""]
         if any(one.p is not None for verdict in verdicts for one in verdict.evidence):
             lines += [TESTS, ""]
     if item.tried:
         lines += [f"Tried: {item.tried.strip()}", ""]
     if result.folds is not None and (paying := worth_table(result.folds)):
-        lines += [f"Is the learned kernel worth it, beside {BASELINE} over one Gaussian kernel?", ""]
-        lines += [*_table(paying), "", WORTH, ""]
+        lines += [f"Is the learned kernel worth it, beside {GRID_SEARCH_TITLE} over one Gaussian kernel?", ""]
+        lines += [*markdown_table(paying), "", WORTH, ""]
     return "\n".join(lines)
 
 
@@ -369,14 +354,14 @@ def _tables(item: PaperItem, result: StudyResult, compared: Sequence[Cell]) -> l
                 lines += [
                     f"{name}: test error along {item.figure.x or 'the data sets'}",
                     "",
-                    *_table(rows),
+                    *markdown_table(rows),
                     "",
                 ]
             beside = [cell for cell in compared if cell.dataset is not None]
             if beside:
-                lines += [*_table(cells_table(beside)), ""]
+                lines += [*markdown_table(cells_table(beside)), ""]
         else:
-            lines += [*_table(_full_table(result.folds, compared)), ""]
+            lines += [*markdown_table(_full_table(result.folds, compared)), ""]
             lines += [
                 "Means ± standard deviations over trials. Apart: our mean less the paper's, in its standard "
                 "deviations, or in ours where it prints none."
@@ -385,12 +370,12 @@ def _tables(item: PaperItem, result: StudyResult, compared: Sequence[Cell]) -> l
                 "",
             ]
     if alike := _alike(item, result):
-        lines += ["Cosine of the angle between the mean shares of two learners.", "", *_table(alike), ""]
+        lines += ["Cosine of the angle between the mean shares of two learners.", "", *markdown_table(alike), ""]
     for some in (ranked, named):
         if some:
-            lines += [*_table(cells_table(some)), ""]
+            lines += [*markdown_table(cells_table(some)), ""]
     for caption, rows in result.tables:
-        lines += [caption, "", *_table(rows), ""]
+        lines += [caption, "", *markdown_table(rows), ""]
     return lines
 
 
@@ -522,8 +507,8 @@ def worth_table(folds: pd.DataFrame) -> list[dict[str, Any]]:
             "best learner": one.learner,
             "error": f"{one.error:.4g}",
             "seconds": f"{one.seconds:.3g}",
-            f"{BASELINE}: error": f"{one.search_error:.4g}",
-            f"{BASELINE}: seconds": f"{one.search_seconds:.3g}",
+            f"{GRID_SEARCH_TITLE}: error": f"{one.search_error:.4g}",
+            f"{GRID_SEARCH_TITLE}: seconds": f"{one.search_seconds:.3g}",
             "p, learner better": "" if one.p is None else short_p(one.p),
             "worth it": one.verdict,
         }
@@ -694,7 +679,7 @@ def report_text(
         "altogether.",
         "",
         *_machine(list(kept.values())),
-        *_table(_overview(items, summaries, reasons)),
+        *markdown_table(_overview(items, summaries, reasons)),
         "",
         *_not_holding(list(kept.values())),
     ]

@@ -1,1 +1,4 @@
-"""Dask workers, and the files from which they read rows."""
+"""Dask workers, and the files from which they read rows.
+
+Imports: store.
+"""

@@ -21,7 +21,7 @@ from prefect.settings import PREFECT_API_URL
 from learnkernels.conf.loading import load_config
 from learnkernels.flows.cli import _show
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
-from learnkernels.tasks.evidence.report import display_table, summarise
+from learnkernels.tasks.evidence.tables import display_table, summarise
 from tests.tasks.test_report import folds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,6 +128,12 @@ def test_a_piped_table_is_wide_enough_for_long_names(tmp_path: Path, capsys: pyt
     assert max(len("  ".join(row.values())) for row in rows) > 80  # as wide as a terminal is taken to be
     for row in rows:
         assert " ".join(row.values()).split() in lines
+
+
+def test_a_label_in_brackets_is_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    summarise(folds({"unif": [0.3, 0.2, 0.4]}, "iris [/raw]")).to_parquet(tmp_path / "summary.parquet")
+    _show(load_config(ROOT / "conf/quickstart.yaml"), tmp_path, "chart")
+    assert "iris [/raw]" in capsys.readouterr().out
 
 
 def test_the_quickstart_runs_for_a_new_user_and_stays_in_its_folder(home: Path):

@@ -1,10 +1,12 @@
-"""What is shown of addresses."""
+"""What is shown of addresses, and which servers a folder has."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from learnkernels.tasks.environment import without_passwords
+from learnkernels.tasks.environment import running_server, servers_note, without_passwords
 
 
 @pytest.mark.parametrize(
@@ -19,3 +21,10 @@ from learnkernels.tasks.environment import without_passwords
 )
 def test_users_and_passwords_are_left_out(address: str, shown: str):
     assert without_passwords(address) == shown
+
+
+@pytest.mark.parametrize("note", ["", "{", "[]", '{"mlflow": 5}', '{"mlflow": "no address"}'])
+def test_a_damaged_note_of_servers_names_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, note: str):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
+    servers_note().write_text(note)
+    assert running_server("mlflow") is None

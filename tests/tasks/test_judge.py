@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from learnkernels.conf.reproduction import BASELINE, CheckConfig, PaperItem
-from learnkernels.tasks.evidence.saved_view import GRID_SEARCH, GRID_SEARCH_TITLE
+from learnkernels.conf.reproduction import CheckConfig, PaperItem
+from learnkernels.conf.schema import GRID_SEARCH_TITLE
+from learnkernels.tasks.measure.baseline import GRID_SEARCH
 from learnkernels.tasks.papers.judge import (
     cells,
     claims,
@@ -40,7 +41,7 @@ def table(
             rows.append(
                 {
                     "dataset": dataset, "task": "classification", "learner": learner, "predictor": "krr",
-                    "algorithm": GRID_SEARCH if learner == BASELINE else learner,
+                    "algorithm": GRID_SEARCH if learner == GRID_SEARCH_TITLE else learner,
                     "repeat": repeat, "fold": fold, "error": error, "alignment": aligned[repeat, fold],
                     "metric": "misclassification", "seconds_weights": 1.0 + fold, "seconds_fit": 0.5,
                     "n_train": N_TRAIN, "n_test": N_TEST, "n_rows": N_ROWS,
@@ -133,11 +134,11 @@ def test_a_claim_holds_where_it_does_on_every_data_set():
 
 def test_alignment_is_better_when_higher_and_cannot_be_judged_without_a_kernel():
     aligned = {("d", "unif"): UNIF, ("d", "alignf"): UNIF + 0.1 + 0.01 * rng.standard_normal((2, 5))}
-    folds = table({**dict.fromkeys(aligned, UNIF), ("d", BASELINE): UNIF}, aligned)
+    folds = table({**dict.fromkeys(aligned, UNIF), ("d", GRID_SEARCH_TITLE): UNIF}, aligned)
     (one,) = verdict(folds, better="alignf", than="unif", measure="alignment").evidence
     assert one.word == "holds"
     assert one.p == pytest.approx(corrected(-aligned["d", "alignf"], -aligned["d", "unif"]))
-    assert verdict(folds, better=BASELINE, than="unif", measure="alignment").word == "cannot be judged"
+    assert verdict(folds, better=GRID_SEARCH_TITLE, than="unif", measure="alignment").word == "cannot be judged"
 
 
 def test_a_split_is_tested_over_its_repeats_and_one_trial_not_at_all():
@@ -180,7 +181,7 @@ def test_ties_share_their_ranks():
 
 
 def test_ranks_are_among_the_learners_of_the_paper():
-    folds = table({("d", BASELINE): [0.1], ("d", "extra"): [0.2], ("d", "a"): [0.3], ("d", "b"): [0.4]})
+    folds = table({("d", GRID_SEARCH_TITLE): [0.1], ("d", "extra"): [0.2], ("d", "a"): [0.3], ("d", "b"): [0.4]})
     printed = [{"learner": "a", "rank": [1]}, {"learner": "b", "rank": [1]}]
     assert [cell.here for cell in cells(item(printed=printed), folds, {})] == [1.0, 2.0]
     claimed = item(claims=[{"says": "So.", "better": "a", "than": "b", "measure": "rank", "expected": "direction"}])
@@ -229,16 +230,16 @@ def test_numbers_of_special_studies_lie_above_or_below(keys: dict[str, Any], wor
 
 
 def test_the_best_learner_stands_beside_the_search_over_one_kernel():
-    assert BASELINE == GRID_SEARCH_TITLE
-    folds = table({("d", "unif"): UNIF, ("d", "alignf"): BETTER, ("d", BASELINE): UNIF, ("e", "unif"): UNIF})
+    assert GRID_SEARCH_TITLE == GRID_SEARCH_TITLE
+    folds = table({("d", "unif"): UNIF, ("d", "alignf"): BETTER, ("d", GRID_SEARCH_TITLE): UNIF, ("e", "unif"): UNIF})
     (one,) = worth(folds)
     assert (one.dataset, one.learner, one.verdict) == ("d", "alignf", "yes")
     assert one.p == pytest.approx(corrected(BETTER, UNIF))
     assert one.p_search == pytest.approx(1 - corrected(BETTER, UNIF))
     assert one.seconds == pytest.approx(3.5)  # weights and fit, mean over trials
-    (lost,) = worth(table({("d", "unif"): UNIF, ("d", BASELINE): BETTER}))
+    (lost,) = worth(table({("d", "unif"): UNIF, ("d", GRID_SEARCH_TITLE): BETTER}))
     assert lost.verdict == "no, the search is better"
-    (even,) = worth(table({("d", "unif"): UNIF, ("d", BASELINE): CLOSE}))
+    (even,) = worth(table({("d", "unif"): UNIF, ("d", GRID_SEARCH_TITLE): CLOSE}))
     assert even.verdict == "no difference"
 
 

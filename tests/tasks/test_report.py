@@ -17,17 +17,13 @@ from scipy import stats
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import LEARNERS
+from learnkernels.tasks.evidence.figures import alignment_figure, learner_colors, shares_figure
+from learnkernels.tasks.evidence.markdown import markdown_table
 from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, experiment_note, run_note, sweep_note
-from learnkernels.tasks.evidence.report import (
-    alignment_figure,
-    display_table,
-    markdown_report,
-    shares_figure,
-    summarise,
-    verdicts,
-)
+from learnkernels.tasks.evidence.report import markdown_report, verdicts
 from learnkernels.tasks.evidence.report import measures as describe_measures
-from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, View, learner_colors, view_path, view_tag
+from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, View, view_path, view_tag
+from learnkernels.tasks.evidence.tables import display_table, summarise
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
 
@@ -282,3 +278,8 @@ def test_every_metric_that_a_note_names_is_one_that_runs_have():
     named = set(re.findall(r"`([a-z_]+)`", experiment_note("1")))
     columns = {column.removeprefix("metrics.") for column in NEWEST.columns if column.startswith("metrics.")}
     assert columns - {"test_error_sd"} <= named
+
+
+def test_a_bar_or_a_line_break_in_a_cell_parts_no_table():
+    rows = [{"learner": "a|b", "says": "one\ntwo"}, {"learner": "c"}]
+    assert markdown_table(rows)[2:] == [r"| a\|b | one<br>two |", "| c |  |"]

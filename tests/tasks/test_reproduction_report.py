@@ -12,7 +12,8 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from learnkernels.conf.reproduction import BASELINE, PaperItem
+from learnkernels.conf.reproduction import PaperItem
+from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.papers import StudyResult
 from learnkernels.tasks.papers.judge import cells, claims
 from learnkernels.tasks.papers.report import (
@@ -37,7 +38,7 @@ FACTS = {
     "environment": {"python": "3.11", "machine": "Linux", "numpy": "2", "learnkernels": "1"},
 }  # fmt: skip
 ALIGNED = {("d", "unif"): UNIF, ("d", "alignf"): UNIF + 0.3}
-FOLDS = table({("d", "unif"): UNIF, ("d", "alignf"): BETTER, ("d", BASELINE): UNIF + 0.001}, ALIGNED)
+FOLDS = table({("d", "unif"): UNIF, ("d", "alignf"): BETTER, ("d", GRID_SEARCH_TITLE): UNIF + 0.001}, ALIGNED)
 FULL = {
     "choices": ["The seed is 0."],
     "printed": [{"dataset": "d", "learner": "alignf", "error": [0.25, 0.05], "alignment": [0.6]}],
@@ -62,7 +63,7 @@ def test_a_section_has_set_up_tables_figure_claims_and_what_was_tried():
     apart = (BETTER.mean() - 0.25) / 0.05
     assert f"| d | alignf | 0.25 ± 0.05 | {BETTER.mean():.3f} ± {BETTER.std(ddof=1):.3f} | {apart:+.1f} |" in text
     assert "of ours" in text  # of the alignment, for which the paper prints no deviation
-    assert f"| d | {BASELINE} |" in text
+    assert f"| d | {GRID_SEARCH_TITLE} |" in text
     assert "![Table 0: alignment](there/alignment.png)" in text
     assert re.search(
         r"\| alignf \\\| is better. \| significantly \| holds \| d: .*; p < 0.01 \(plain: below 0.1 in", text
@@ -70,7 +71,7 @@ def test_a_section_has_set_up_tables_figure_claims_and_what_was_tried():
     assert re.search(r"\| unif is better. \| significantly \| does not hold \|", text)
     assert "Tried: More seeds." in text
     assert re.search(
-        rf"Is the learned kernel worth it, beside {BASELINE}.*\| d \| alignf \|.*\| yes \|", text, re.DOTALL
+        rf"Is the learned kernel worth it, beside {GRID_SEARCH_TITLE}.*\| d \| alignf \|.*\| yes \|", text, re.DOTALL
     )
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from learnkernels.conf.schema import CompareConfig
+from learnkernels.conf.schema import GRID_SEARCH_TITLE, CompareConfig
 from learnkernels.tasks.data.ingest import DatasetRef, ingest
 from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.evidence.saved_view import GRID_SEARCH_TITLE
 from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
 from learnkernels.tasks.measure.baseline import evaluate_baseline
 from learnkernels.tasks.measure.evaluation import FoldsRef, evaluate_learner, predictor_for, require_params

@@ -1,0 +1,55 @@
+"""What a configuration may hold. Prefect shows the same descriptions as a form."""
+
+from learnkernels.conf.schema.base import Parameter, Positive, Strict
+from learnkernels.conf.schema.compare import (
+    GRID_SEARCH_TITLE,
+    BaselineConfig,
+    CompareConfig,
+    DaskConfig,
+    TrackingConfig,
+)
+from learnkernels.conf.schema.datasets import DatasetConfig, NgramsConfig, SyntheticName
+from learnkernels.conf.schema.grids import grid_values
+from learnkernels.conf.schema.kernels import (
+    CosineConfig,
+    DirichletConfig,
+    FamilyConfig,
+    FeatureConfig,
+    GaussianConfig,
+    LaplacianConfig,
+    PolynomialConfig,
+    PrecomputedConfig,
+)
+from learnkernels.conf.schema.learners import PRESETS, LearnerConfig, LearnerName, PresetName
+from learnkernels.conf.schema.predictors import PREDICTOR_OPTIONS, PredictorName
+from learnkernels.conf.schema.protocol import ProtocolConfig
+
+__all__ = [
+    "GRID_SEARCH_TITLE",
+    "PREDICTOR_OPTIONS",
+    "PRESETS",
+    "BaselineConfig",
+    "CompareConfig",
+    "CosineConfig",
+    "DaskConfig",
+    "DatasetConfig",
+    "DirichletConfig",
+    "FamilyConfig",
+    "FeatureConfig",
+    "GaussianConfig",
+    "LaplacianConfig",
+    "LearnerConfig",
+    "LearnerName",
+    "NgramsConfig",
+    "Parameter",
+    "PolynomialConfig",
+    "Positive",
+    "PrecomputedConfig",
+    "PredictorName",
+    "PresetName",
+    "ProtocolConfig",
+    "Strict",
+    "SyntheticName",
+    "TrackingConfig",
+    "grid_values",
+]

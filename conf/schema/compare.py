@@ -1,0 +1,219 @@
+"""The configuration of one run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from learnkernels.conf.schema.base import Strict
+from learnkernels.conf.schema.datasets import DatasetConfig
+from learnkernels.conf.schema.grids import GRID_FORMS, Grid, Powers
+from learnkernels.conf.schema.kernels import FamilyConfig, PrecomputedConfig
+from learnkernels.conf.schema.learners import LearnerConfig
+from learnkernels.conf.schema.predictors import PredictorConfig, PredictorName, PredictorSetting
+from learnkernels.conf.schema.protocol import ProtocolConfig
+
+GRID_SEARCH_TITLE = "GridSearchCV"
+"""The baseline in reports: scikit-learn's search, which is no learner."""
+
+SMALLEST_SAMPLE = 256
+"""Rows that say anything of an alignment and of its error."""
+
+
+class MomentsConfig(Strict):
+    """How many rows the statistics of the base kernels are taken over."""
+
+    sample: Literal["none", "auto"] | int = Field(
+        "none",
+        description="none: all rows, exactly. auto: a growing sample, until alignments are known to 'tolerance'. A "
+        "number: a sample of that many rows. Alignments and weights then have error bars.",
+    )
+    tolerance: float = Field(
+        0.01, gt=0, lt=1, description="Half width of the confidence interval of alignments at which auto stops."
+    )
+    confidence: float = Field(0.95, gt=0, lt=1, description="Of each interval, so that at 0.95 one in twenty may miss.")
+
+    @field_validator("sample", mode="before")
+    @classmethod
+    def _rows_or_a_word(cls, value: Any) -> Any:
+        number = isinstance(value, int) and not isinstance(value, bool)
+        if value not in ("none", "auto") and not (number and value >= SMALLEST_SAMPLE):
+            raise ValueError(f"must be none, auto, or a whole number of rows from {SMALLEST_SAMPLE}, got {value!r}")
+        return value
+
+
+class BaselineConfig(Strict):
+    """What most would use instead: scikit-learn's GridSearchCV over one Gaussian kernel, on the same trials."""
+
+    gammas: Grid = Field(
+        default_factory=lambda: Powers.model_validate({"base": 4, "from": -3, "to": 3}),
+        description="Bandwidths to try, as multiples of 1 / (features x variance), scikit-learn's 'scale': "
+        f"{GRID_FORMS}.",
+    )
+    grid: Grid = Field(
+        default_factory=lambda: Powers.model_validate({"base": 8, "from": -1, "to": 4}),
+        description=f"C of SVC, and 1 / alpha of KernelRidge, to try: {GRID_FORMS}.",
+    )
+    absolute: bool = Field(False, description="The bandwidths are gamma itself, and not multiples.")
+
+
+class DaskConfig(Strict):
+    """Where base-kernel tiles are computed."""
+
+    scheduler: str | None = Field(
+        None, description="Address of a running scheduler, such as tcp://127.0.0.1:8786; by default a local cluster."
+    )
+    workers: int | None = Field(
+        None, ge=0, le=1024, description="Worker processes of the local cluster: one a core by default, 0 for none."
+    )
+    memory: str = Field("auto", description="Memory limit of each local worker, such as 4GiB; auto shares out half.")
+    super_tile: int = Field(
+        4096, ge=64, description="Most rows of the square of pairs of one distributed task; a second of work, or so."
+    )
+    timeout: float = Field(10.0, gt=0, description="Seconds to wait for a scheduler.")
+
+
+class TrackingConfig(Strict):
+    """Where MLflow keeps the evidence. MLFLOW_TRACKING_URI says where the server or the file is."""
+
+    experiment: str | None = Field(None, description="MLflow experiment; the run's name by default.")
+    tags: dict[str, str] = Field(default_factory=dict, description="Tags put on every MLflow run.")
+
+
+def _named(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class CompareConfig(Strict):
+    """Compare learners of the kernel on data sets."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="Name of the run: the results folder and, by default, the MLflow experiment.",
+    )
+    data_dir: str = Field(".", description="Folder that relative paths start from; relative to the working folder.")
+    datasets: tuple[DatasetConfig, ...] = Field(min_length=1, description="What to learn from.")
+    kernels: tuple[FamilyConfig, ...] = Field(min_length=1, description="The families of base kernels.")
+    learners: tuple[Annotated[LearnerConfig, BeforeValidator(_named)], ...] = Field(
+        min_length=1, description="The ways of learning the weights; a name, or {name, params, tune, tune_by, label}."
+    )
+    normalise: Literal["trace", "frobenius", "none"] = Field(
+        "trace", description="What each centered base kernel is scaled by before a learner sees it."
+    )
+    precision: Literal["float64", "float32"] = Field(
+        "float64",
+        description="Of a tile's values; sums are always float64. float32 takes 0.6 of the time and gives about five "
+        "digits of an alignment, fewer where a kernel is nearly constant.",
+    )
+    predictor: PredictorSetting = Field(
+        "auto",
+        description="Second stage: a name, or {name, landmarks, memory, sampling, loss, tolerance}. auto is the "
+        "learner's own, or svm for classification and krr for regression, and one that needs no matrix of all pairs of "
+        "training rows where that has no room.",
+    )
+    moments: MomentsConfig = Field(
+        default_factory=lambda: MomentsConfig.model_validate({}),
+        description="First stage: {sample, tolerance, confidence}; all rows by default.",
+    )
+    baseline: BaselineConfig | None = Field(
+        None,
+        description="Also measure what most would use instead: scikit-learn's GridSearchCV over one Gaussian kernel; "
+        "{} for its defaults.",
+    )
+    protocol: ProtocolConfig = Field(
+        default_factory=lambda: ProtocolConfig.model_validate({}), description="How errors are measured."
+    )
+    dask: DaskConfig = Field(
+        default_factory=lambda: DaskConfig.model_validate({}), description="Where tiles are computed."
+    )
+    tracking: TrackingConfig = Field(
+        default_factory=lambda: TrackingConfig.model_validate({}), description="Where evidence is kept."
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_exact_moments(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `moments` out where it is the default: what depends on a configuration is stored under its dump."""
+        data: dict[str, Any] = dump(self)
+        if self.moments == MomentsConfig.model_validate({}):
+            data.pop("moments", None)
+        return data
+
+    @property
+    def second_stage(self) -> PredictorConfig:
+        """The predictor with its options."""
+        if isinstance(self.predictor, PredictorConfig):
+            return self.predictor
+        return PredictorConfig.model_validate({"name": self.predictor})
+
+    @field_validator("predictor")
+    @classmethod
+    def _plain_where_it_can_be(cls, predictor: PredictorName | PredictorConfig) -> PredictorName | PredictorConfig:
+        return predictor.name if isinstance(predictor, PredictorConfig) and not predictor.options() else predictor
+
+    @field_validator("kernels")
+    @classmethod
+    def _matrices_alone(cls, kernels: tuple[FamilyConfig, ...]) -> tuple[FamilyConfig, ...]:
+        if len(kernels) > 1 and any(isinstance(family, PrecomputedConfig) for family in kernels):
+            raise ValueError(
+                "family precomputed must be the only one, as its rows are positions and not features; put all families "
+                "into the configuration that 'learnkernels gram' makes the matrices from"
+            )
+        return kernels
+
+    @model_validator(mode="after")
+    def _chosen_by_error(self) -> CompareConfig:
+        for learner in self.learners:
+            if self.protocol.choose is not None and learner.tune and learner.tune_by == "alignment":
+                raise ValueError(
+                    f"learner {learner.title}: 'tune_by: alignment' needs validation rows, and 'protocol.choose' has "
+                    "none; give the split 'validation' rows, or set 'tune_by: error'"
+                )
+        if self.baseline is not None and GRID_SEARCH_TITLE in [learner.title for learner in self.learners]:
+            raise ValueError(
+                f"a learner is labelled {GRID_SEARCH_TITLE}, the name of the baseline in reports; label it otherwise"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _something_tests(self) -> CompareConfig:
+        split = self.protocol.split
+        for dataset in self.datasets:
+            if dataset.test and split is None:
+                raise ValueError(
+                    f"data set {dataset.label}: 'test' says which rows test, and goes with 'protocol.split'; give the "
+                    "rows that train and validate there"
+                )
+            if not dataset.test and split is not None and split.test is None:
+                raise ValueError(
+                    f"protocol.split needs 'test', a number of rows, for data set {dataset.label}, which does not say "
+                    "with 'test' which rows test; give it in one of them"
+                )
+        return self
+
+    @field_validator("datasets")
+    @classmethod
+    def _distinct_datasets(cls, datasets: tuple[DatasetConfig, ...]) -> tuple[DatasetConfig, ...]:
+        _require_distinct("data set", [dataset.label for dataset in datasets], "give each its own 'name'")
+        return datasets
+
+    @field_validator("learners")
+    @classmethod
+    def _distinct_learners(cls, learners: tuple[LearnerConfig, ...]) -> tuple[LearnerConfig, ...]:
+        _require_distinct(
+            "learner", [learner.title for learner in learners], "list it once, or give each setting its own 'label'"
+        )
+        return learners
+
+
+def _require_distinct(what: str, names: list[str], advice: str) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{what} {', '.join(twice)} appears more than once; {advice}")

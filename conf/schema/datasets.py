@@ -1,0 +1,220 @@
+"""Data sets: where they lie, and how they are read."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from learnkernels.conf.schema.base import Parameter, Strict, as_text
+
+SklearnName = Literal["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"]
+SyntheticName = Literal["three_sines", "relevance", "friedman"]
+
+
+def _several(value: Any) -> Any:
+    """Return one value as a list of one; several as they are."""
+    return [value] if isinstance(value, str | int | float) else value
+
+
+def _as_plain_text(value: Any) -> Any:
+    """Return a number as the text that a column of numbers is compared by: 5.0 as 5."""
+    return as_text(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _from_to(value: Any) -> Any:
+    if isinstance(value, list | tuple) and len(value) != 2:
+        raise ValueError(f"must be one number, or two: [from, to]; got {list(value)}")
+    return value if isinstance(value, list | tuple) else [value, value]
+
+
+Name = Annotated[str, Field(min_length=1)]
+Names = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(_several)]
+Values = Annotated[
+    tuple[Annotated[str, BeforeValidator(_as_plain_text)], ...], Field(min_length=1), BeforeValidator(_several)
+]
+Words = Annotated[int, Field(ge=1, le=10)]
+
+
+class NgramsConfig(Strict):
+    """Texts as counts of n-grams: runs of n words, one sparse feature each."""
+
+    column: Names = Field(
+        description="Column of texts, or several whose counts add up (a missing text is empty, words are lower-cased "
+        "and of two letters or more); or one column of lists of tokens, in which the words of a token are joined by _."
+    )
+    counts: str | None = Field(
+        None, min_length=1, description="Column of lists: how often each token occurs. By default each stands for one."
+    )
+    size: Annotated[tuple[Words, Words], BeforeValidator(_from_to)] = Field(
+        (1, 1), description="Words of an n-gram: 2 takes bigrams alone, [1, 2] single words too."
+    )
+    most_frequent: int | None = Field(
+        None,
+        ge=1,
+        description="Keep that many n-grams of the largest count in all rows together; all by default. Counted before "
+        "rows are drawn by `subsample`; of equal counts the first in the order of the text goes first.",
+    )
+    constant: bool = Field(False, description="Add a feature named constant that is one in every row.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> NgramsConfig:
+        if self.size[1] < self.size[0]:
+            raise ValueError(f"'size' must not fall, got from {self.size[0]} to {self.size[1]} words")
+        if self.counts is not None and (len(self.column) > 1 or self.counts in self.column):
+            raise ValueError(
+                f"'counts' is a column beside the only column of tokens, got {self.counts!r} beside "
+                f"{', '.join(self.column)}; leave it out, or name one 'column'"
+            )
+        return self
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        return self.column if self.counts is None else (*self.column, self.counts)
+
+
+class DatasetConfig(Strict):
+    """One data set: where it lies and how it is read."""
+
+    source: Literal["sklearn", "file", "synthetic", "openml"] = Field(
+        description="A set bundled with scikit-learn, a file, rows drawn from a known distribution, or a set of "
+        "OpenML, which is fetched once and kept."
+    )
+    name: str | None = Field(
+        None,
+        description="Name in reports; for `sklearn`, `synthetic` and `openml` the name of the set.",
+    )
+    title: str | None = Field(
+        None,
+        alias="label",
+        min_length=1,
+        description="Name in reports, whatever the source; the set's, or the file's without its ending, by default.",
+    )
+    version: int | None = Field(
+        None, ge=1, description="For `openml` only, and needed there: the version of the set of that name."
+    )
+    path: str | None = Field(
+        None, description="Parquet, CSV, Arrow/Feather or LIBSVM file; relative to `data_dir`. For `file` only."
+    )
+    params: dict[str, Parameter] = Field(
+        default_factory=dict,
+        description="For `synthetic` only: rows; of relevance also gamma, how unequal the features are, and features; "
+        "of friedman also irrelevant, how many features do not matter.",
+    )
+    seed: int = Field(
+        0, ge=0, description="For `synthetic` only: what the rows are drawn with, whatever the protocol's seed."
+    )
+    target: str = Field(
+        "target",
+        description="Column to predict. A LIBSVM file, the sklearn and the synthetic sets have their own; a set of "
+        "OpenML has one by default.",
+    )
+    positive: Annotated[str | None, BeforeValidator(as_text)] = Field(
+        None,
+        description="Value of the target that becomes +1 while all others become -1: one class against the rest, or "
+        "labels used as numbers in a regression.",
+    )
+    drop: tuple[str, ...] = Field((), description="Columns that are not features.")
+    where: dict[str, Values] = Field(
+        default_factory=dict,
+        description="Column to its value, or to a list of values: rows with another value are left out. Compared as "
+        "text. These columns are no features.",
+    )
+    test: dict[str, Values] = Field(
+        default_factory=dict,
+        description="For `file` only. Column to its value, or to a list of values, as in `where`: rows that have them "
+        "test and do nothing else; `protocol.split` draws the others among the rest. These columns are no features.",
+    )
+    distinct: bool = Field(
+        False, description="Keep the first of rows that are equal in every feature and in the target."
+    )
+    ngrams: NgramsConfig | None = Field(
+        None, description="Count n-grams of a column of texts or tokens; they are the only features then."
+    )
+    bytes: str | None = Field(
+        None,
+        min_length=1,
+        description="Column of binary values of one length, such as the pixels of images: each byte is a feature.",
+    )
+    task: Literal["classification", "regression"] | None = Field(
+        None, description="By default a target of text or whole numbers with few values is a classification."
+    )
+    missing: Literal["refuse", "drop"] = Field(
+        "refuse", description="drop leaves rows with a missing or infinite value out; refuse says how many there are."
+    )
+    scale: Literal["none", "unit", "standard"] = Field(
+        "none",
+        description="none: raw features. unit: each feature to [0, 1]. standard: each to mean 0 and deviation 1. "
+        "Uses the features of all rows, never the target.",
+    )
+    subsample: int | None = Field(None, ge=10, description="Use that many rows, drawn at random with the seed.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> DatasetConfig:
+        if self.source == "file" and self.path is None:
+            raise ValueError("source 'file' needs 'path', the file to read")
+        if self.source != "file" and self.path is not None:
+            raise ValueError(f"'path' goes with source 'file'; for source {self.source!r} give 'name'")
+        if self.source in ("sklearn", "synthetic"):
+            names = SklearnName if self.source == "sklearn" else SyntheticName
+            valid = names.__args__  # type: ignore[attr-defined]
+            if self.name not in valid:
+                raise ValueError(f"source {self.source!r} needs 'name', one of: {', '.join(valid)}; got {self.name!r}")
+        if self.source == "openml":
+            if self.name is None or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.(),+-]*", self.name):
+                raise ValueError(f"source 'openml' needs 'name', a set's as OpenML writes it; got {self.name!r}")
+            if self.version is None:
+                raise ValueError("source 'openml' needs 'version', a whole number from 1: a set is told by both")
+        return self
+
+    @model_validator(mode="after")
+    def _keys_of_the_source(self) -> DatasetConfig:
+        owners = {
+            "params": ("synthetic",),
+            "seed": ("synthetic",),
+            "version": ("openml",),
+            "where": ("file", "openml"),
+            "test": ("file",),
+            "ngrams": ("file", "openml"),
+            "bytes": ("file", "openml"),
+        }
+        for key, sources in owners.items():
+            if getattr(self, key) and self.source not in sources:
+                named = f"source {sources[0]!r}" if len(sources) == 1 else f"sources {' and '.join(map(repr, sources))}"
+                raise ValueError(f"{key!r} goes with {named}, got source {self.source!r}; leave it out")
+        return self
+
+    @model_validator(mode="after")
+    def _columns_once(self) -> DatasetConfig:
+        if self.ngrams is not None and self.bytes is not None:
+            raise ValueError("'ngrams' are the only features, so 'bytes' adds none; leave one of them out")
+        if self.ngrams is not None:
+            key, wanted = "ngrams", self.ngrams.columns
+        else:
+            key, wanted = "bytes", () if self.bytes is None else (self.bytes,)
+        for column in wanted:
+            taken = (("target", (self.target,)), ("where", self.where), ("test", self.test), ("drop", self.drop))
+            for other, columns in taken:
+                if column in columns:
+                    raise ValueError(f"column {column!r} of {key!r} is in {other!r} as well; name it in one of them")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_empty_test(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `test` out where it is empty: what depends on a configuration is stored under its dump."""
+        data: dict[str, Any] = dump(self)
+        if not self.test:
+            data.pop("test", None)
+        return data
+
+    @property
+    def label(self) -> str:
+        """Name in reports: as given, or the set's or file's own; of a synthetic set its parameters too."""
+        if self.title is not None:
+            return self.title
+        if self.source == "synthetic":
+            settings = self.params | ({"seed": self.seed} if self.seed else {})
+            return " ".join([str(self.name), *(f"{key}={value}" for key, value in settings.items())])
+        return self.name or (self.path or "").replace("\\", "/").rsplit("/", 1)[-1].split(".", 1)[0]

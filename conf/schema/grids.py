@@ -1,0 +1,76 @@
+"""Lists of numbers, and the two ways to write a long one."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from learnkernels.conf.schema.base import Positive, Strict
+
+GRID_FORMS = "a list, {base, from, to}, or {from, to, count, spacing}"
+
+
+class Powers(Strict):
+    """Every whole power of a base, both ends included."""
+
+    base: float = Field(2.0, gt=1, description="What is raised to the powers.")
+    start: int = Field(alias="from", description="The first exponent.")
+    stop: int = Field(alias="to", description="The last exponent, included.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Powers:
+        if self.stop < self.start:
+            raise ValueError(f"'to' must not be below 'from', got from {self.start} to {self.stop}")
+        return self
+
+    def values(self) -> list[float]:
+        """Return the numbers, ascending."""
+        return [self.base**exponent for exponent in range(self.start, self.stop + 1)]
+
+
+class Spaced(Strict):
+    """Some positive numbers from one to another, both included: equidistant, or with one ratio."""
+
+    start: Positive = Field(alias="from", description="The first number.")
+    stop: Positive = Field(alias="to", description="The last number, included.")
+    count: int = Field(ge=2, description="How many numbers.")
+    spacing: Literal["linear", "log"] = Field(
+        "linear", description="linear: neighbours have one distance. log: they have one ratio."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Spaced:
+        if self.stop <= self.start:
+            raise ValueError(f"'to' must be above 'from', got from {self.start:g} to {self.stop:g}")
+        return self
+
+    def values(self) -> list[float]:
+        """Return the numbers, ascending."""
+        shares = [i / (self.count - 1) for i in range(self.count)]
+        if self.spacing == "log":
+            return [self.start ** (1 - share) * self.stop**share for share in shares]
+        return [self.start * (1 - share) + self.stop * share for share in shares]
+
+
+def _kind_of_grid(value: Any) -> str:
+    if isinstance(value, dict):
+        known = ("base", "start", "stop", "from", "to", "count", "spacing")
+        meant = {name for key in value for name in difflib.get_close_matches(str(key), known, n=1)}
+        return "spaced" if meant & {"count", "spacing"} else "powers"
+    return "powers" if isinstance(value, Powers) else "spaced" if isinstance(value, Spaced) else "list"
+
+
+Grid = Annotated[
+    Annotated[list[Positive], Field(min_length=1), Tag("list")]
+    | Annotated[Powers, Tag("powers")]
+    | Annotated[Spaced, Tag("spaced")],
+    Discriminator(_kind_of_grid),
+]
+"""A list of positive numbers, the powers of a base, or a number of them from one to another."""
+
+
+def grid_values(grid: list[float] | Powers | Spaced) -> list[float]:
+    """Return the numbers of a grid, as given."""
+    return list(grid) if isinstance(grid, list) else grid.values()

@@ -1,0 +1,97 @@
+"""Learners of the weights."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from learnkernels.conf.schema.base import Parameter, Strict
+
+LearnerName = Literal[
+    "align",
+    "align-uncentered",
+    "alignf",
+    "alignf-linear",
+    "alignf-uncentered",
+    "ca",
+    "cr",
+    "easymkl",
+    "ensemble",
+    "l1-krr",
+    "l1-svm",
+    "l2-krr",
+    "lp-krr",
+    "lp-svm",
+    "lq",
+    "nkrr",
+    "single",
+    "single-stage",
+    "unif",
+]
+PresetName = Literal["CA-1D", "CA-nD", "CR", "DA", "D1", "D2", "DU"]
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "CA-1D": {"name": "ca"},
+    "CA-nD": {"name": "ca", "params": {"per_feature": True}},
+    "CR": {"name": "cr"},
+    "DA": {"name": "alignf"},
+    "D1": {"name": "lp-svm", "params": {"norm": 1}},
+    "D2": {"name": "lp-svm", "params": {"norm": 2}},
+    "DU": {"name": "unif"},
+}
+"""The methods of AFK 2013, Table 1: names that stand for a learner, its label and its parameters."""
+
+
+class LearnerConfig(Strict):
+    """A way of learning the kernel's weights."""
+
+    name: Literal[LearnerName, PresetName] = Field(
+        description="The algorithm; `learnkernels learners` lists them. CA-1D, CA-nD, CR, DA, D1, D2 and DU stand for "
+        "an algorithm with the parameters and the label of AFK 2013, Table 1; what is given beside goes first."
+    )
+    label: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._=-]{0,47}$",
+        description="Name in reports; the algorithm's by default. For one algorithm with several settings.",
+    )
+    params: dict[str, Parameter] = Field(default_factory=dict, description="Its parameters.")
+    tune: dict[str, Annotated[list[Parameter], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="Lists of values of parameters; every combination is tried, and the validation fold chooses.",
+    )
+    tune_by: Literal["error", "alignment"] = Field(
+        "error",
+        description="How it chooses among the combinations: by the predictor's error, together with Lambda, or by the "
+        "centered alignment of the learned kernel with the target there, and Lambda then by the error.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_preset(cls, data: Any) -> Any:
+        name = data.get("name") if isinstance(data, dict) else None
+        if not isinstance(name, str) or name not in PRESETS:
+            return data
+        given, preset = {key: value for key, value in data.items() if value is not None}, PRESETS[name]
+        params, tune = given.get("params", {}), given.get("tune", {})
+        if isinstance(params, dict):
+            chosen = tune if isinstance(tune, dict) else {}
+            kept = {key: value for key, value in preset.get("params", {}).items() if key not in chosen}
+            params = {**kept, **params}
+        return {"label": name, **given, "name": preset["name"], "params": params}
+
+    @model_validator(mode="after")
+    def _set_once(self) -> LearnerConfig:
+        if twice := sorted(set(self.params) & set(self.tune)):
+            raise ValueError(f"parameter {', '.join(twice)} is in both 'params' and 'tune'; give it in one of them")
+        return self
+
+    @property
+    def title(self) -> str:
+        """Name in reports."""
+        return self.label or self.name
+
+    def settings(self) -> list[dict[str, Any]]:
+        """Return the parameters of each combination to try, the first values first."""
+        return [{**self.params, **dict(zip(self.tune, values, strict=True))} for values in product(*self.tune.values())]

@@ -1,0 +1,88 @@
+"""Predictors: the second stage."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+
+from learnkernels.conf.schema.base import Strict, as_text
+
+PredictorName = Literal["auto", "krr", "krr-cg", "nystrom", "svm"]
+
+APPROXIMATE: tuple[str, ...] = ("auto", "nystrom")
+PREDICTOR_OPTIONS: dict[str, tuple[str, ...]] = {
+    "landmarks": APPROXIMATE,
+    "memory": APPROXIMATE,
+    "sampling": APPROXIMATE,
+    "loss": APPROXIMATE,
+    "tolerance": ("auto", "krr-cg", "nystrom"),
+}
+"""Which predictors take an option; with auto it counts where one of the others is what it takes."""
+
+
+def _size(value: Any) -> Any:
+    text = as_text(value)
+    if (
+        not isinstance(text, str)
+        or not re.fullmatch(r"\d*\.?\d+\s*([kKMGTP]i?)?B?", text)
+        or not re.search("[1-9]", text)
+    ):
+        raise ValueError(f"must be a size such as 2GB or 512MiB, got {value!r}")
+    return text
+
+
+Size = Annotated[str, BeforeValidator(_size)]
+"""A number of bytes."""
+
+
+class PredictorConfig(Strict):
+    """The second stage, with options."""
+
+    name: PredictorName = Field(
+        "auto", description="svm, krr: exact. krr-cg: exact, without a matrix. nystrom: on landmarks. auto: by size."
+    )
+    landmarks: int | None = Field(
+        None, ge=10, description="Rows that nystrom expresses the predictor in; by default as many as 'memory' allows."
+    )
+    memory: Size | None = Field(
+        None,
+        description="What the predictor may take, such as 2GB: auto chooses by it, and the landmarks of nystrom follow "
+        "from it. Half of what is free, by default.",
+    )
+    sampling: Literal["uniform", "leverage"] | None = Field(
+        None, description="How nystrom draws landmarks: all rows alike (default), or by their ridge leverage scores."
+    )
+    loss: Literal["squared", "hinge", "logistic"] | None = Field(
+        None, description="What nystrom minimises: squared by default; hinge and logistic are for classification."
+    )
+    tolerance: float | None = Field(
+        None, gt=0, lt=1, description="Relative residual at which the iterations of krr-cg and nystrom stop."
+    )
+
+    @model_validator(mode="after")
+    def _options_of_the_predictor(self) -> PredictorConfig:
+        for key, owners in PREDICTOR_OPTIONS.items():
+            if getattr(self, key) is not None and self.name not in owners:
+                raise ValueError(f"{key!r} goes with predictor {' or '.join(owners)}, got {self.name}; leave it out")
+        if self.landmarks is not None and self.memory is not None and self.name == "nystrom":
+            raise ValueError(
+                "'landmarks' and 'memory', from which their number follows, exclude each other; give one of them"
+            )
+        return self
+
+    def options(self) -> dict[str, Any]:
+        """Return the options that are given."""
+        return {key: value for key in PREDICTOR_OPTIONS if (value := getattr(self, key)) is not None}
+
+
+def _kind_of_predictor(value: Any) -> str:
+    return "options" if isinstance(value, dict | PredictorConfig) else "plain"
+
+
+PredictorSetting = Annotated[
+    Annotated[PredictorName, Tag("plain")] | Annotated[PredictorConfig, Tag("options")],
+    Discriminator(_kind_of_predictor),
+]
+"""The name of a predictor, or its name with options."""

@@ -1,0 +1,199 @@
+"""Figures of a run: alignment against error, convergence, shares, and base kernels that were found."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from learnkernels.kernels.learners import LEARNERS
+from learnkernels.tasks.evidence.tables import (
+    largest_shares,
+    missing,
+    sampled,
+)
+from learnkernels.tasks.measure.baseline import GRID_SEARCH
+
+GRID_SEARCH_COLOR = "#333333"
+
+
+BARS: dict[str, Any] = {"fmt": "none", "elinewidth": 1.2, "zorder": 1}
+"""How intervals are drawn: behind the dots."""
+
+PANELS_A_ROW = 3
+"""Data sets side by side in a figure."""
+
+INLINE_BYTES = 400_000
+"""Largest figure that is put into a Prefect artifact; a larger one is in MLflow and in the results folder alone."""
+
+
+def colors_of(table: pd.DataFrame) -> dict[str, str]:
+    """Return the colour of each learner of a table with columns `learner` and `algorithm`."""
+    first = table.drop_duplicates("learner")
+    return learner_colors(dict(zip(first["learner"], first["algorithm"], strict=True)))
+
+
+def panels(datasets: Sequence[str]) -> tuple[Figure, list[Axes]]:
+    """Return a figure of one panel a data set, a few side by side."""
+    columns = min(len(datasets), PANELS_A_ROW)
+    rows = -(-len(datasets) // columns)
+    figure = Figure(figsize=(4.6 * columns + 1.6, 4.2 * rows), layout="constrained")
+    axes = list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
+    for unused in axes[len(datasets) :]:
+        unused.set_axis_off()
+    for axis, dataset in zip(axes, datasets, strict=False):
+        axis.set_title(dataset)
+        axis.grid(alpha=0.3)
+    return figure, axes[: len(datasets)]
+
+
+def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
+    """Put one legend beside the panels, with each learner once, in the order of the run."""
+    entries = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(list(entries.values()), list(entries), loc="outside right upper")
+
+
+def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
+    """Return the figure *alignment against error*: a panel a data set, a colour a learner, each trial and the mean."""
+    datasets = list(summary["dataset"].unique())
+    figure, axes = panels(datasets)
+    markers = "oDs^vP*X"
+    for axis, dataset in zip(axes, datasets, strict=True):
+        for c, (learner, color) in enumerate(colors_of(summary).items()):
+            of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
+            means = summary[(summary["dataset"] == dataset) & (summary["learner"] == learner)]
+            if means.empty or missing(means.iloc[0].alignment_mean):
+                continue  # it combines hypotheses and has no kernel
+            mean = means.iloc[0]
+            style: dict[str, Any] = {"color": color, "marker": markers[c % len(markers)]}
+            axis.scatter(of["alignment"], of["error"], s=18, alpha=0.35, **style)
+            if sampled(of):
+                axis.errorbar(of["alignment"], of["error"], xerr=of["alignment_error"], **BARS, color=color, alpha=0.35)
+                axis.errorbar(
+                    [mean.alignment_mean],
+                    [mean.error_mean],
+                    xerr=[mean.alignment_error],
+                    **BARS,
+                    color="black",
+                    capsize=4,
+                )
+            axis.scatter(mean.alignment_mean, mean.error_mean, s=90, edgecolor="black", label=learner, **style)
+            axis.set(xlabel="centered alignment (training rows)", ylabel=f"test error ({mean.metric})")
+            axis.locator_params(axis="x", nbins=6)
+    add_legend(figure, axes)
+    return figure
+
+
+def shares_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure | None:
+    """Return the figure of mean shares with their sampling errors, a panel a data set, a colour a learner.
+
+    Error bars end where a share of that sign can be no larger. None where nothing was sampled, or no learner weighs
+    given base kernels.
+    """
+    shown = summary[[len(errors) > 0 for errors in summary["shares_error"]]]
+    if shown.empty:
+        return None
+    figure, axes = panels(list(shown["dataset"].unique()))
+    colors = colors_of(summary)
+    for axis, (dataset, group) in zip(axes, shown.groupby("dataset", sort=False), strict=True):
+        of = folds[(folds["dataset"] == dataset) & (folds["learner"] == group["learner"].iloc[0])]
+        names, places = of["kernels"].iloc[0], largest_shares(group)
+        for i, row in enumerate(group.itertuples()):
+            beside = (i - (len(group) - 1) / 2) * 0.8 / len(group)
+            shares, errors = np.asarray(row.weights)[places], np.asarray(row.shares_error)[places]
+            least = 0.0 if (np.asarray(row.weights) >= 0).all() else -1.0
+            axis.errorbar(
+                np.arange(len(places)) + beside, shares,
+                yerr=[np.minimum(errors, shares - least), np.minimum(errors, 1.0 - shares)],
+                fmt="o", ms=4, capsize=2, color=colors[row.learner], label=row.learner,
+            )  # fmt: skip
+        axis.set_xticks(np.arange(len(places)), [names[k] for k in places], rotation=60, ha="right", fontsize=8)
+        axis.set_ylabel("share of the weight")
+    add_legend(figure, axes)
+    return figure
+
+
+def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
+    """Return the figure of iterative learners: what is left of the objective after each iteration, a line a trial.
+
+    None where no learner iterates.
+    """
+    iterated = folds[folds["objectives"].map(lambda values: values is not None and len(values) > 1)]
+    if iterated.empty:
+        return None
+    datasets = list(iterated["dataset"].unique())
+    figure, axes = panels(datasets)
+    for axis, dataset in zip(axes, datasets, strict=True):
+        for learner, group in iterated[iterated["dataset"] == dataset].groupby("learner", sort=False):
+            for i, values in enumerate(group["objectives"]):
+                left = (values - np.min(values)) / max(abs(values[0]), np.finfo(float).tiny)
+                axis.semilogy(
+                    np.arange(1, len(left)), left[:-1], "o-", ms=3, lw=1, alpha=0.6,
+                    color=colors[str(learner)], label=learner if i == 0 else None,
+                )  # fmt: skip
+        axis.set(xlabel="step", ylabel="objective above its last value, relative")
+    add_legend(figure, axes)
+    return figure
+
+
+def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
+    """Return the figure of found base kernels: sigma against share, a colour a learner; None where none was found.
+
+    A kernel with a sigma a feature is a line of dots at its share.
+    """
+    found = folds[[values is not None for values in folds["parameters"]]]
+    if found.empty:
+        return None
+    datasets = list(found["dataset"].unique())
+    figure, axes = panels(datasets)
+    for axis, dataset in zip(axes, datasets, strict=True):
+        for learner, group in found[found["dataset"] == dataset].groupby("learner", sort=False):
+            sigma = [np.stack(values) for values in group["parameters"]]
+            shares = [
+                np.repeat(np.asarray(weights) / np.sum(weights), values.shape[1])
+                for weights, values in zip(group["weights"], sigma, strict=True)
+            ]
+            axis.scatter(
+                np.concatenate([values.ravel() for values in sigma]), np.concatenate(shares),
+                s=18, alpha=0.5, color=colors[str(learner)], label=learner,
+            )  # fmt: skip
+        axis.set(xlabel="sigma (bandwidth or frequency)", ylabel="share of the weight", xscale="log")
+    add_legend(figure, axes)
+    return figure
+
+
+def inline(figure: Figure) -> str | None:
+    """Return a figure as an address that holds it, or None where it is large."""
+    buffer = BytesIO()
+    figure.savefig(buffer, dpi=100, format="png")
+    image = base64.b64encode(buffer.getvalue()).decode()
+    return f"data:image/png;base64,{image}" if len(image) <= INLINE_BYTES else None
+
+
+def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
+    """Return the colour of each learner, the same in MLflow's charts, in the figures and from run to run.
+
+    Parameters
+    ----------
+    learners : mapping of str to str
+        Name in reports -> name in the table of learners, in the order of the run. An algorithm has its own colour;
+        where it stands in a run more than once, the later ones take the colours that no algorithm of the run has.
+    """
+    palette = [to_hex(color) for name in ("tab10", "Set2", "Dark2") for color in colormaps[name].colors]  # type: ignore[attr-defined]
+    own = {**dict(zip(LEARNERS, palette, strict=False)), GRID_SEARCH: GRID_SEARCH_COLOR}
+    free = [color for color in palette if color not in {own.get(algorithm) for algorithm in learners.values()}]
+    colors: dict[str, str] = {}
+    for title, algorithm in learners.items():
+        color = own.get(algorithm)
+        if color is None or color in colors.values():
+            color = free.pop(0) if free else palette[len(colors) % len(palette)]
+        colors[title] = color
+    return colors

@@ -1,0 +1,258 @@
+"""Tables of a run: trials, one row a (data set, learner), and what people read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from learnkernels.tasks.measure.baseline import GRID_SEARCH
+from learnkernels.tasks.measure.evaluation import COLUMNS, FoldsRef
+from learnkernels.tasks.measure.t_tests import paired_p
+
+BASELINE = "unif"
+
+OF_A_SAMPLE = ("n_sampled", "confidence", "alignment_error", "alignment_bound")
+"""Columns of a fold table that say how far numbers from a sample can be off."""
+
+SHOWN_FOUND = 6
+"""Base kernels listed of those that a continuous learner found."""
+
+ROUNDING = 1e-9
+"""Half width that is none."""
+
+SHOWN_KERNELS = 24
+"""Base kernels listed in the report; all are in `folds.parquet`."""
+
+
+def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
+    """Return the fold results of references, one row a fold."""
+    return pa.concat_tables([pq.read_table(ref.path, schema=COLUMNS) for ref in refs]).to_pandas()
+
+
+def summarise(folds: pd.DataFrame) -> pd.DataFrame:
+    """Return one row a (data set, learner), in the order of the run.
+
+    Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
+    best constant, `p_better_than_unif` and `p_better_than_grid_search` of paired one-sided t-tests over folds, `best`
+    on its data set. With a split, a repeat takes the place of a fold. Where base kernels were measured on a sample,
+    `alignment_error` and `shares_error` are mean half widths of the intervals at `confidence`, `alignment_bound` is the
+    mean of Theorem 12, and `n_sampled` and `n_train` are mean numbers of rows.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, appendix C.
+    """
+    rows = []
+    for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
+        first = group.iloc[0]
+        baseline = folds[(folds["dataset"] == dataset) & (folds["algorithm"] == BASELINE)]
+        searched = folds[(folds["dataset"] == dataset) & (folds["algorithm"] == GRID_SEARCH)]
+        rows.append(
+            {
+                "dataset": dataset,
+                "task": first["task"],
+                "learner": learner,
+                "algorithm": first["algorithm"],
+                "predictor": first["predictor"],
+                "metric": first["metric"],
+                "error_mean": group["error"].mean(),
+                "error_sd": group["error"].std(),
+                "relative_error": group["error"].mean() / group["trivial_error"].mean(),
+                "alignment_mean": group["alignment"].mean(),
+                "alignment_sd": group["alignment"].std(),
+                "test_alignment_mean": group["test_alignment"].mean(),
+                "p_better_than_unif": paired_p(group["error"].to_numpy(), baseline["error"].to_numpy()),
+                "p_better_than_grid_search": paired_p(group["error"].to_numpy(), searched["error"].to_numpy()),
+                "seconds_weights": group["seconds_weights"].sum(),
+                "seconds_fit": group["seconds_fit"].sum(),
+                "n_kernels": int(group["n_kernels"].median()),
+                "folds": len(group),
+                "grid_edge": int(group["grid_edge"].sum()),
+                "certificate": group["certificate"].max(),
+                "certificate_measure": first["certificate_measure"],
+                "certificate_tolerance": first["certificate_tolerance"],
+                "iterations": group["iterations"].median(),
+                "weights": _mean_shares(group),
+                "n_train": group["n_train"].mean(),
+                **{key: group[key].mean() if key in group else np.nan for key in OF_A_SAMPLE},
+                "shares_error": _mean_share_errors(group),
+                "predictor_reason": _reason(group),
+            }
+        )
+    summary = pd.DataFrame(rows)
+    summary["best"] = summary["error_mean"] == summary.groupby("dataset")["error_mean"].transform("min")
+    return summary
+
+
+def _mean_shares(group: pd.DataFrame) -> list[float]:
+    """Return the mean share of each base kernel; none where each fold has found its own."""
+    if kernels_found(group):
+        return []
+    weights = np.stack(group["weights"].to_list())
+    return [float(share) for share in (weights / np.abs(weights).sum(axis=1, keepdims=True)).mean(axis=0)]
+
+
+def _mean_share_errors(group: pd.DataFrame) -> list[float]:
+    """Return the mean half width of each weight over the sum of their sizes; none where every row counts."""
+    if not sampled(group) or group["weights_error"].isna().any():
+        return []
+    each = [errors / np.abs(w).sum() for w, errors in zip(group["weights"], group["weights_error"], strict=True)]
+    return [float(error) for error in np.minimum(np.mean(each, axis=0), 1.0)]
+
+
+def sampled(table: pd.DataFrame) -> bool:
+    """Return whether a table of trials, or of results, has some whose base kernels were measured on a sample."""
+    return "n_sampled" in table and bool(table["n_sampled"].notna().any())
+
+
+def _reason(group: pd.DataFrame) -> str:
+    """Return why the predictor was taken; nothing where it was named."""
+    first = group["predictor_reason"].iloc[0] if "predictor_reason" in group else None
+    return "" if pd.isna(first) else str(first)
+
+
+def kernels_found(folds: pd.DataFrame) -> bool:
+    """Return whether base kernels were found, and not given."""
+    return "parameters" in folds and any(values is not None for values in folds["parameters"])
+
+
+def mean_and_sd(mean: float, sd: float) -> str:
+    """Return mean ± deviation, both to the second digit of the deviation; of one trial the mean alone."""
+    if np.isnan(sd):
+        return f"{mean:.4f}"
+    digits = 4 if not sd > 1e-12 * abs(mean) else int(np.clip(1 - np.floor(np.log10(sd)), 0, 12))
+    return f"{mean:.{digits}f} ± {sd:.{digits}f}"
+
+
+def short_p(p: float) -> str:
+    return "< 0.01" if p < 0.01 else f"{p:.2f}"
+
+
+def half_width(value: float) -> str:
+    """Return half the width of an interval for people, rounded up: three decimals, or two digits where it is less."""
+    if not np.isfinite(value):
+        return "± unknown"
+    if value < ROUNDING:
+        return f"± {0:.3f}"
+    digits = 3 if value >= 0.001 else int(1 - np.floor(np.log10(value)))
+    return f"± {np.ceil(value * 10**digits - ROUNDING) / 10**digits:.{digits}f}"
+
+
+def missing(value: float | None) -> bool:
+    return value is None or bool(np.isnan(value))
+
+
+def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the table that people see in the terminal, in Prefect and in the report."""
+    of_a_sample = sampled(summary)
+    return [
+        {
+            "dataset": row.dataset,
+            "learner": row.learner + (" *" if row.best else ""),
+            "test error": mean_and_sd(row.error_mean, row.error_sd),
+            "alignment": "" if missing(row.alignment_mean) else f"{row.alignment_mean:.3f}"
+            + ("" if missing(row.alignment_sd) else f" ± {row.alignment_sd:.3f}"),
+            **({"sampling error": sampling_error(row)} if of_a_sample else {}),
+            "p vs unif": "" if missing(row.p_better_than_unif) or row.algorithm == BASELINE
+            else short_p(row.p_better_than_unif),
+            "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}",
+        }
+        for row in summary.itertuples()
+    ]  # fmt: skip
+
+
+def sampling_error(row: Any) -> str:
+    """Return how far an alignment from a sample can be off, and what sample that is; nothing where every row counts."""
+    if missing(row.n_sampled):
+        return ""
+    of = f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
+    if missing(row.alignment_error):
+        return of
+    return f"{half_width(row.alignment_error)} ({100 * row.confidence:g} %, {of})"
+
+
+def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
+    """Return one row a (data set, learner) that solves an optimisation problem."""
+    return [
+        {
+            "dataset": row.dataset,
+            "learner": row.learner,
+            "measure": row.certificate_measure,
+            "largest": f"{row.certificate:.0e}",
+            "tolerance": f"{row.certificate_tolerance:.0e}",
+            "iterations": f"{row.iterations:.0f}",
+        }
+        for row in summary.itertuples()
+        if not missing(row.certificate)
+    ]
+
+
+def sampling_table(summary: pd.DataFrame) -> list[dict[str, str]]:
+    """Return one row a (data set, learner) whose base kernels were measured on a sample."""
+    return [
+        {
+            "dataset": row.dataset,
+            "learner": row.learner,
+            "rows": f"{row.n_sampled:,.0f} of {row.n_train:,.0f}",
+            "alignment": f"{row.alignment_mean:.3f}",
+            "sampling error": "" if missing(row.alignment_error) else half_width(row.alignment_error),
+            "confidence": f"{100 * row.confidence:g} %",
+            "largest of a share": half_width(max(row.shares_error)) if len(row.shares_error) else "",
+            "Theorem 12": "" if missing(row.alignment_bound) else f"± {row.alignment_bound:.2g}",
+        }
+        for row in summary.itertuples()
+        if not missing(row.n_sampled)
+    ]
+
+
+def found_table(folds: pd.DataFrame) -> list[dict[str, str]]:
+    """Return one row a (data set, learner) that finds its base kernels: how many, and those of the first fold."""
+    rows = []
+    for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
+        if not kernels_found(group):
+            continue
+        first = group.iloc[0]
+        shares = np.asarray(first["weights"]) / np.sum(first["weights"])
+        order = np.argsort(-shares)[:SHOWN_FOUND]
+        counts = group["n_kernels"]
+        rows.append(
+            {
+                "dataset": str(dataset),
+                "learner": str(learner),
+                "kernels": f"{counts.min()} to {counts.max()}" if counts.nunique() > 1 else str(counts.iloc[0]),
+                "sigma (share) of the largest in the first trial": ", ".join(
+                    f"{_sigma(first['parameters'][k])} ({shares[k]:.2f})" for k in order
+                ),
+            }
+        )
+    return rows
+
+
+def _sigma(values: Sequence[float]) -> str:
+    """Return a base kernel's sigma, or their range where there is one a feature."""
+    low, high = min(values), max(values)
+    return f"{low:.4g}" if len(values) == 1 else f"{low:.3g} to {high:.3g}"
+
+
+def share_table(group: pd.DataFrame, names: Sequence[str]) -> list[dict[str, str]]:
+    """Return one row a base kernel, one column a learner; of many kernels those with the largest share."""
+    return [
+        {"base kernel": names[k]}
+        | {
+            row.learner: f"{row.weights[k]:.3f}"
+            + (f" {half_width(row.shares_error[k])}" if len(row.shares_error) else "")
+            for row in group.itertuples()
+        }
+        for k in largest_shares(group)
+    ]
+
+
+def largest_shares(group: pd.DataFrame) -> np.ndarray:
+    """Return the positions, ascending, of the base kernels that are shown."""
+    shares = np.stack(group["weights"].to_list(), axis=1)
+    return np.sort(np.argsort(-shares.max(axis=1), kind="stable")[:SHOWN_KERNELS])
