@@ -1,0 +1,155 @@
+"""Objects that are made of named parameters, in scikit-learn's sense, and records that are equal by what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from copy import copy
+from inspect import Parameter, signature
+from typing import Any, Self
+
+import numpy as np
+from scipy import sparse
+
+SHOWN = 24
+"""Most values that `repr` shows; of more it tells the number."""
+
+
+class Value:
+    """An object that is what `__init__` took, kept under the same names: a plain class, or a dataclass.
+
+    Notes
+    -----
+    Two of one class are equal where they hold the same, arrays included; `repr` is one line without what is as by
+    default. A dataclass leaves both to this class: ``@dataclass(frozen=True, eq=False, repr=False)``.
+    """
+
+    def _parameters(self) -> dict[str, Any]:
+        """Return what `__init__` takes, by name."""
+        return {name: getattr(self, name) for name in signature(type(self)).parameters}
+
+    def _values(self) -> Hashable:
+        """Return what tells objects of this class apart."""
+        return content(self._parameters())
+
+    def __eq__(self, other: object) -> bool:
+        if type(self) is not type(other):
+            return NotImplemented
+        assert isinstance(other, Value)
+        return self is other or self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._values()))
+
+    def __repr__(self) -> str:
+        texts = []
+        for position, (name, value) in enumerate(self._parameters().items()):
+            default = signature(type(self)).parameters[name].default
+            if default is Parameter.empty and not position:
+                texts.append(brief(value))
+            elif default is Parameter.empty or content(value) != content(default):
+                texts.append(f"{name}={brief(value)}")
+        return f"{type(self).__name__}({', '.join(texts)})"
+
+
+class Parameterised(Value):
+    """An object whose parameters can be read, set and searched as those of scikit-learn's estimators.
+
+    Notes
+    -----
+    It is treated as a value that never changes by all but `set_params`, which scikit-learn calls on clones.
+    """
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name.
+
+        Parameters
+        ----------
+        deep : bool, default True
+            Whether to add, as ``name__inner``, the parameters of each parameter that has some, and as
+            ``name__0__inner`` those of the first of several in a list.
+        """
+        params = self._parameters()
+        return {**params, **_inner(params)} if deep else params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set some parameters, as `get_params` names them, and return this object.
+
+        Raises
+        ------
+        ValueError
+            There is no such parameter, or a value is refused; the object is unchanged then.
+        """
+        made = type(self)(**_changed(self._parameters(), params, type(self).__name__))
+        vars(self).clear()  # with what was derived from the parameters
+        vars(self).update(vars(made))
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        """Return a copy that can be given other parameters; inner objects are replaced then and never changed."""
+        return copy(self)
+
+
+def content(value: Any) -> Hashable:
+    """Return something hashable that is equal for equal values: arrays by type, shape and bits, and lists as tuples."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, tuple(value.tolist()) if value.dtype == object else value.tobytes()
+    if sparse.issparse(value):
+        rows = value.tocsr()
+        return type(value), rows.shape, content([rows.data, rows.indices, rows.indptr])
+    if isinstance(value, list | tuple):
+        return tuple(map(content, value))
+    if isinstance(value, Mapping):
+        return frozenset((key, content(one)) for key, one in value.items())
+    return value
+
+
+def brief(value: Any) -> str:
+    """Return a value as Python reads it, or what and how many it holds where that is long."""
+    if isinstance(value, np.ndarray) and value.size <= SHOWN:
+        return repr(value.tolist())
+    if isinstance(value, np.ndarray) or sparse.issparse(value):
+        return f"<array of shape {value.shape}>"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(brief, value))}]" if len(value) <= SHOWN else f"<{len(value)} values>"
+    return repr(value.item() if isinstance(value, np.generic) else value)
+
+
+def _inner(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of parameters, lists of them included, as ``name__inner``."""
+    found: dict[str, Any] = {}
+    for name, value in params.items():
+        if hasattr(value, "get_params") and not isinstance(value, type):
+            inner = value.get_params()
+        elif isinstance(value, list | tuple):
+            inner = _inner(dict(zip(map(str, range(len(value))), value, strict=True)))
+        else:
+            continue
+        found |= {f"{name}__{key}": one for key, one in inner.items()}
+    return found
+
+
+def _changed(params: Mapping[str, Any], changes: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """Return parameters with some replaced, those of parameters after them all."""
+    changed, nested = dict(params), dict[str, dict[str, Any]]()
+    for key, value in changes.items():
+        name, _, inner = key.partition("__")
+        if name not in params:
+            known = ", ".join(params) or "none"
+            raise ValueError(f"parameters of {owner} must be among its own, {known}, got {name!r}; correct the name.")
+        if inner:
+            nested.setdefault(name, {})[inner] = value
+        else:
+            changed[name] = value
+    for name, inner_changes in nested.items():
+        changed[name] = _with_inner(changed[name], inner_changes, f"{name} of {owner}")
+    return changed
+
+
+def _with_inner(value: Any, changes: Mapping[str, Any], owner: str) -> Any:
+    """Return a copy of a parameter with some of its own parameters, or of those of its entries, replaced."""
+    if isinstance(value, list | tuple):
+        entries = dict(zip(map(str, range(len(value))), value, strict=True))
+        return type(value)(_changed(entries, changes, owner).values())
+    if hasattr(value, "set_params"):
+        return copy(value).set_params(**changes)
+    return _changed({}, changes, owner)  # which says that there are none

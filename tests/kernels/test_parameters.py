@@ -1,0 +1,111 @@
+"""Parameters of objects: read, set and searched as scikit-learn does, and equality that arrays do not break."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+
+from learnkernels.kernels.parameters import Parameterised
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Learner(Parameterised):
+    """A frozen dataclass."""
+
+    norm: int = 2
+    start: np.ndarray | None = None
+    options: dict[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.norm < 1:
+            raise ValueError(f"norm must be at least 1, got {self.norm}.")
+
+    @cached_property
+    def dual(self) -> float:
+        return np.inf if self.norm == 1 else self.norm / (self.norm - 1)
+
+
+class Several(Parameterised):
+    """A plain class around others."""
+
+    def __init__(self, learners, shift=0.0) -> None:
+        self.learners = tuple(learners)
+        self.shift = shift
+
+
+def test_parameters_are_those_of_the_constructor():
+    assert list(Learner(3).get_params()) == ["norm", "start", "options"]
+    assert Several([Learner()], 1.0).get_params(deep=False) == {"learners": (Learner(),), "shift": 1.0}
+
+
+def test_parameters_are_set_in_place_and_what_was_derived_is_derived_again():
+    learner = Learner(3)
+    assert learner.dual == 1.5
+    assert learner.set_params(norm=2) is learner
+    assert learner.dual == 2.0
+    assert learner == Learner(2)
+
+
+def test_parameters_of_parameters_have_names_of_their_own():
+    several = Several([Learner(1), Learner(2)])
+    assert several.get_params()["learners__1__norm"] == 2
+    before = several.learners
+    several.set_params(learners__1__norm=3, learners__0=Learner(4), shift=2.0)
+    assert several == Several([Learner(4), Learner(3)], 2.0)
+    assert before == (Learner(1), Learner(2))  # others may hold them
+
+
+def test_parameters_of_a_new_parameter_are_set_after_it():
+    several = Several([Learner(1)])
+    several.set_params(learners__0__norm=5, learners=[Learner(7, np.ones(2))])
+    assert several == Several([Learner(5, np.ones(2))])
+
+
+@pytest.mark.parametrize(
+    ("object_", "params", "said"),
+    [
+        (Learner(), {"norms": 1}, "parameters of Learner must be among its own, norm, start, options, got 'norms'"),
+        (Learner(), {"norm__p": 1}, "parameters of norm of Learner must be among its own, none, got 'p'"),
+        (Several([Learner()]), {"learners__1__norm": 1}, "parameters of learners of Several must be among its own, 0,"),
+        (Several([Learner()]), {"learners__0__p": 1}, "parameters of Learner must be among"),
+        (Learner(), {"norm": 0}, "norm must be at least 1"),
+    ],
+)
+def test_what_cannot_be_set_is_refused_and_changes_nothing(object_, params, said):
+    before = repr(object_)
+    with pytest.raises(ValueError, match=said):
+        object_.set_params(**params)
+    assert repr(object_) == before
+
+
+@pytest.mark.parametrize("learner", [Learner(1, np.arange(3.0), {"a": 1.0}), Several([Learner(3)], np.eye(2))])
+def test_a_clone_is_equal_and_its_own(learner):
+    again = clone(learner)
+    assert again == learner
+    assert hash(again) == hash(learner)
+    assert again is not learner
+
+
+@pytest.mark.parametrize(
+    "other",
+    [Learner(2, np.arange(3)), Learner(2, np.arange(3.0)[None]), Learner(2, np.zeros(3)), Learner(2), Several([]), 2],
+)
+def test_another_type_shape_or_entry_is_another_object(other):
+    assert Learner(2, np.arange(3.0)) != other
+
+
+def test_arrays_sparse_rows_and_numbers_that_are_none_are_compared():
+    assert Learner(2, np.array([np.nan, 1.0])) == Learner(2, np.array([np.nan, 1.0]))
+    assert Learner(2, sparse.csr_matrix(np.eye(2))) == Learner(2, sparse.csr_matrix(np.eye(2)))
+    assert Learner(2, sparse.csr_matrix(np.eye(2))) != Learner(2, sparse.csr_matrix(2 * np.eye(2)))
+    assert Learner(options={"a": 1, "b": [2]}) == Learner(options={"b": [2], "a": 1})
+
+
+def test_repr_is_one_line_without_what_is_as_by_default():
+    assert repr(Learner()) == "Learner()"
+    assert repr(Learner(1, np.zeros(100))) == "Learner(norm=1, start=<array of shape (100,)>)"
+    assert repr(Several([Learner(np.int64(3))], shift=np.ones(2))) == "Several([Learner(norm=3)], shift=[1.0, 1.0])"
+    assert repr(Several([Learner()] * 99)) == "Several(<99 values>)"
