@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from multiprocessing import cpu_count
 from numbers import Real
 from typing import Any, Literal, cast
@@ -71,7 +72,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         params = dict(self.learner_params or {})
         self._require_learner(task, params)
         continuous = LEARNERS[self.learner].needs == "continuous"
-        family = None if continuous else self.family if self.family is not None else default_family(X)
+        family = None if continuous else default_family(X) if self.family is None else copy(self.family)
         if self.sample is not None:
             if family is None or sample_weight is not None:
                 why = "rows have weights" if sample_weight is not None else f"{self.learner} finds its own base kernels"

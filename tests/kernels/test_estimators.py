@@ -947,6 +947,15 @@ def test_defaults_follow_the_parameters_that_are_set():
         matrices.set_params(kernels=[2])
 
 
+def test_a_fitted_estimator_keeps_its_kernel_when_parameters_are_set():
+    X = rows(30)
+    model = KernelLearningClassifier(GaussianFamily([0.1, 1.0])).fit(X, labels(X))
+    before = model.decision_function(X)
+    model.set_params(family__gammas=[0.5])
+    np.testing.assert_array_equal(model.decision_function(X), before)
+    assert model.fit(X, labels(X)).weights_.shape == (1,)
+
+
 def test_a_grid_search_goes_over_the_parameters_of_a_family():
     X = rows(60)
     family = GaussianFamily([1.0])
