@@ -45,10 +45,20 @@ class Value:
         for position, (name, value) in enumerate(self._parameters().items()):
             default = signature(type(self)).parameters[name].default
             if default is Parameter.empty and not position:
-                texts.append(brief(value))
+                texts.append(self._brief(value))
             elif default is Parameter.empty or content(value) != content(default):
-                texts.append(f"{name}={brief(value)}")
+                texts.append(f"{name}={self._brief(value)}")
         return f"{type(self).__name__}({', '.join(texts)})"
+
+    def _brief(self, value: Any) -> str:
+        """Return a value as Python reads it, or what and how many it holds where that is long."""
+        if isinstance(value, np.ndarray) and value.size <= SHOWN:
+            return self._brief(value.tolist())
+        if isinstance(value, np.ndarray) or sparse.issparse(value):
+            return f"<array of shape {value.shape}>"
+        if isinstance(value, list | tuple):
+            return f"[{', '.join(map(self._brief, value))}]" if len(value) <= SHOWN else f"<{len(value)} values>"
+        return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 class Parameterised(Value):
@@ -101,17 +111,6 @@ def content(value: Any) -> Hashable:
     if isinstance(value, Mapping):
         return frozenset((key, content(one)) for key, one in value.items())
     return value
-
-
-def brief(value: Any) -> str:
-    """Return a value as Python reads it, or what and how many it holds where that is long."""
-    if isinstance(value, np.ndarray) and value.size <= SHOWN:
-        return repr(value.tolist())
-    if isinstance(value, np.ndarray) or sparse.issparse(value):
-        return f"<array of shape {value.shape}>"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(brief, value))}]" if len(value) <= SHOWN else f"<{len(value)} values>"
-    return repr(value.item() if isinstance(value, np.generic) else value)
 
 
 def _inner(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from multiprocessing import cpu_count
 from numbers import Integral, Real
 from typing import Any, Literal, Self, cast
@@ -104,7 +105,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     ) -> LearnedKernel:
         """Return the kernel learned from rows or a sample of them and their target, positions of classes or numbers."""
         learner = self._checked_learner(task)
-        family = self.family if self.family is not None or not learner.takes_family else default_family(X)
+        given = copy(self.family)  # which a search may change
+        family = default_family(X) if given is None and learner.takes_family else given
         sample = self._checked_sample(learner, X.shape[0], sample_weight)
         options: dict[str, Any] = {"regularisation": regularisation, "normalise": self.normalise}
         if sample is None or family is None:

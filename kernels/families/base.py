@@ -10,6 +10,8 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 from scipy import sparse
 
+from learnkernels.kernels.parameters import Parameterised, content
+
 Rows: TypeAlias = Any
 """Rows of a data set: an ndarray or a CSR matrix of float64, which share no type to name here."""
 
@@ -57,34 +59,30 @@ class TilePlan:
 FINITE_BLOCK = 1 << 20
 """Values that are checked at once."""
 
-SHOWN = 24
-"""Most values of a family that `repr` shows; of more it tells the number."""
 
-
-class KernelFamily(ABC):
+class KernelFamily(Parameterised, ABC):
     """p base kernels that share work, evaluated one tile of pairs at a time.
 
     Notes
     -----
-    A family never changes: copies are the family itself, and two of one class with the same parameters are equal.
+    A family is a value: nothing here changes one, its deep copy is the family itself, and two of one class with the
+    same parameters are equal. Its class keeps what `__init__` takes under the same names; `get_params` and
+    `set_params`, and with them a search over ``family__gammas``, follow.
 
     A tile holds the values of all p kernels for every pair of a row of `A` and a row of `B`. Centered
     quantities do not change when a constant is added to a kernel, so a caller may ask for ``K - shift``:
     a family that knows how to form that difference without cancellation (Gaussians, by ``expm1``) does.
     """
 
+    def _resolved(self) -> dict[str, Any]:
+        """Return the parameters with what was left to defaults filled in."""
+        return self._parameters()
+
     def _values(self) -> Hashable:
-        """Return what tells families of this class apart; by default the object itself."""
-        return id(self)
+        return content(self._resolved())
 
-    def __eq__(self, other: object) -> bool:
-        if type(self) is not type(other):
-            return NotImplemented
-        assert isinstance(other, KernelFamily)
-        return self is other or self._values() == other._values()
-
-    def __hash__(self) -> int:
-        return hash((type(self), self._values()))
+    def _brief(self, value: Any) -> str:
+        return as_power(value) if isinstance(value, float) else super()._brief(value)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
@@ -156,9 +154,31 @@ class KernelFamily(ABC):
         """Return the family of the base kernels at the given positions, in that order."""
 
 
-def listed(values: Sequence[str], what: str = "values") -> str:
-    """Return values as a list that Python reads, or their number where they are more than `SHOWN`."""
-    return f"[{', '.join(values)}]" if len(values) <= SHOWN else f"<{len(values)} {what}>"
+def as_power(value: float) -> str:
+    """Return a number as Python reads it back bit by bit: a power of two of some size as such."""
+    text = readable(value)
+    return text.replace("^", "**") if "^" in text else repr(value)
+
+
+def readable(value: float) -> str:
+    """Return a number as people write it: a power of two of some size as such."""
+    mantissa, exponent = np.frexp(value)
+    return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent - 1) > 1 else f"{value:.12g}"
+
+
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names, numbered from the second on where one appears again."""
+    taken, found = set(names), list[str]()
+    seen: dict[str, int] = {}
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        new = name
+        if seen[name] > 1:
+            while (new := f"{name} ({seen[name]})") in taken:
+                seen[name] += 1
+            taken.add(new)
+        found.append(new)
+    return tuple(found)
 
 
 def as_rows(X: Rows) -> Rows:

@@ -27,12 +27,6 @@ class CosineFamily(KernelFamily):
     Shawe-Taylor, Cristianini (2004), Kernel Methods for Pattern Analysis, section 5.1: the normalised kernel.
     """
 
-    def __repr__(self) -> str:
-        return "CosineFamily()"
-
-    def _values(self) -> tuple[()]:
-        return ()
-
     @property
     def names(self) -> tuple[str, ...]:
         return ("cosine",)

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, listed
-from learnkernels.kernels.families.exponential import as_power
+from learnkernels.kernels.families.base import KernelFamily, Rows
 
 LARGEST_EXPONENT = 700.0
 """Natural logarithm of the largest kernel value; that of the largest double is 709."""
@@ -59,13 +58,6 @@ class DirichletFamily(KernelFamily):
                 raise ValueError(f"frequencies must be positive and finite, got {frequency:g}; leave it out.")
         if self.degree < 1 or self.degree != degree:
             raise ValueError(f"degree must be a whole number of at least 1, got {degree}.")
-
-    def __repr__(self) -> str:
-        degree = f", degree={self.degree}" if self.degree != 1 else ""
-        return f"DirichletFamily({listed([as_power(sigma) for sigma in self.frequencies])}{degree})"
-
-    def _values(self) -> tuple[tuple[float, ...], int]:
-        return self.frequencies, self.degree
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, listed
+from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, readable
 
 Steps = tuple[tuple[int, int | None], ...]
 """Pairs (kernel, kernel of half its bandwidth or None), each half before its double."""
@@ -28,12 +28,6 @@ class ExponentialFamily(KernelFamily):
 
     def __init__(self, gammas: Sequence[float]) -> None:
         self.gammas = checked_bandwidths(gammas)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({listed([as_power(gamma) for gamma in self.gammas])})"
-
-    def _values(self) -> tuple[float, ...]:
-        return self.gammas
 
     @abstractmethod
     def distances(self, A: Rows, B: Rows) -> np.ndarray:
@@ -148,15 +142,3 @@ def doubling_plan(steps: Steps, shift: np.ndarray) -> TilePlan:
         seeds += parent is None
         half[k] = -1 if parent is None else parent
     return TilePlan(np.array(order), half, 1.0 - shift)
-
-
-def as_power(value: float) -> str:
-    """Return a positive number as Python reads it back bit by bit: a power of two of some size as such."""
-    text = readable(value)
-    return text.replace("^", "**") if "^" in text else repr(value)
-
-
-def readable(gamma: float) -> str:
-    """Return a bandwidth as people write it: a power of two of some size as such."""
-    mantissa, exponent = np.frexp(gamma)
-    return f"2^{exponent - 1}" if mantissa == 0.5 and abs(exponent - 1) > 1 else f"{gamma:.12g}"

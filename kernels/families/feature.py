@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, listed
+from learnkernels.kernels.families.base import KernelFamily, Rows
 
 COMBINED_ROWS = 512
 """Rows of the result that `combine` forms at once from sparse rows."""
@@ -47,9 +48,7 @@ class FeatureFamily(KernelFamily):
     """
 
     def __init__(self, features: int | Sequence[str], columns: Sequence[int] | np.ndarray | None = None) -> None:
-        if isinstance(features, int | np.integer):
-            features = [f"feature {k}" for k in range(features)]
-        self._names = tuple(str(name) for name in features)
+        self._names = _numbered(features) if isinstance(features, int | np.integer) else tuple(map(str, features))
         self.columns = np.arange(len(self._names)) if columns is None else np.asarray(columns, dtype=np.intp)
         if not self._names:
             raise ValueError("features must name at least one feature, got none.")
@@ -61,17 +60,15 @@ class FeatureFamily(KernelFamily):
                 f"columns must have one entry a feature, got {len(self.columns)} for {len(self._names)} features."
             )
 
-    def __repr__(self) -> str:
-        p, first = self.n_kernels, np.array_equal(self.columns, np.arange(self.n_kernels))
-        if self._names == tuple(f"feature {k}" for k in range(p)):
-            names = str(p)
-        else:
-            names = listed([repr(name) for name in self._names], "features")
-        columns = "" if first else f", {listed([str(column) for column in self.columns], 'columns')}"
-        return f"FeatureFamily({names}{columns})"
+    def _parameters(self) -> dict[str, Any]:
+        p = self.n_kernels
+        return {
+            "features": p if self._names == _numbered(p) else self._names,
+            "columns": None if np.array_equal(self.columns, np.arange(p)) else self.columns,
+        }
 
-    def _values(self) -> tuple[tuple[str, ...], bytes]:
-        return self._names, self.columns.tobytes()
+    def _resolved(self) -> dict[str, Any]:
+        return {"features": self._names, "columns": self.columns}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -138,3 +135,7 @@ class FeatureFamily(KernelFamily):
         for i in range(0, A.shape[0], COMBINED_ROWS):
             K[i : i + COMBINED_ROWS] = (weighted[i : i + COMBINED_ROWS] @ right).toarray()
         return K
+
+
+def _numbered(p: int | np.integer) -> tuple[str, ...]:
+    return tuple(f"feature {k}" for k in range(p))

@@ -17,12 +17,6 @@ class LinearFamily(KernelFamily):
     Centering this kernel is the same as centering the features.
     """
 
-    def __repr__(self) -> str:
-        return "LinearFamily()"
-
-    def _values(self) -> tuple[()]:
-        return ()
-
     @property
     def names(self) -> tuple[str, ...]:
         return ("linear",)

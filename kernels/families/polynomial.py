@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, inner_products, listed, squared_norms
-from learnkernels.kernels.families.exponential import as_power
+from learnkernels.kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
 
 
 class PolynomialFamily(KernelFamily):
@@ -46,13 +45,6 @@ class PolynomialFamily(KernelFamily):
             raise ValueError(f"gamma must be positive and finite, got {gamma:g}.")
         if not (0.0 <= self.coef0 < np.inf):
             raise ValueError(f"coef0 must be finite and not negative, got {coef0:g}.")
-
-    def __repr__(self) -> str:
-        degrees = listed([str(degree) for degree in self.degrees])
-        return f"PolynomialFamily({degrees}, gamma={as_power(self.gamma)}, coef0={self.coef0!r})"
-
-    def _values(self) -> tuple[tuple[int, ...], float, float]:
-        return self.degrees, self.gamma, self.coef0
 
     @property
     def names(self) -> tuple[str, ...]:

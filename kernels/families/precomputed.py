@@ -31,12 +31,14 @@ class PrecomputedFamily(KernelFamily):
         a block may be a memory-mapped file, of which a tile reads what it needs.
     names : sequence of str, optional
         One name a matrix; by default their numbers.
+    kernels : sequence of int, optional
+        Positions of the matrices that are base kernels, in order; by default all of them.
 
     Raises
     ------
     ValueError
-        The blocks do not make up square matrices, a matrix is not symmetric or not finite on a sample of rows, or
-        `names` has another length.
+        The blocks do not make up square matrices, a matrix is not symmetric or not finite on a sample of rows,
+        `names` has another length, or `kernels` names a matrix that is not there.
 
     Notes
     -----
@@ -45,7 +47,12 @@ class PrecomputedFamily(KernelFamily):
     differ by, far below the difference to another matrix.
     """
 
-    def __init__(self, blocks: np.ndarray | Sequence[np.ndarray], names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        blocks: np.ndarray | Sequence[np.ndarray],
+        names: Sequence[str] | None = None,
+        kernels: Sequence[int] | np.ndarray | None = None,
+    ) -> None:
         self._blocks: Sequence[np.ndarray] = (blocks,) if isinstance(blocks, np.ndarray) else blocks
         shapes = [block.shape for block in self._blocks]
         if not shapes or any(len(shape) != 3 or shape[::2] != shapes[0][::2] or not shape[0] for shape in shapes):
@@ -60,21 +67,27 @@ class PrecomputedFamily(KernelFamily):
         bad = [str(block.dtype) for block in self._blocks if block.dtype not in (np.float32, np.float64)]
         if bad:
             raise ValueError(f"blocks must be of float32 or float64, got {bad[0]}; convert them with astype.")
-        self._kernels = np.arange(shapes[0][0])
-        self._names = tuple(f"matrix {k}" for k in self._kernels) if names is None else tuple(names)
-        if len(self._names) != len(self._kernels):
-            raise ValueError(f"names must have one entry a matrix, got {len(self._names)} for {len(self._kernels)}.")
+        p = shapes[0][0]
+        self._names = tuple(f"matrix {k}" for k in range(p)) if names is None else tuple(names)
+        if len(self._names) != p:
+            raise ValueError(f"names must have one entry a matrix, got {len(self._names)} for {p}.")
+        self.kernels = np.arange(p) if kernels is None else np.asarray(kernels, dtype=np.intp)
+        if not len(self.kernels) or not ((self.kernels >= 0) & (self.kernels < p)).all():
+            raise ValueError(f"kernels must be positions from 0 to {p - 1}, at least one, got {self.kernels.tolist()}.")
         self._require_symmetric()
+
+    def _parameters(self) -> dict[str, Any]:
+        return {"blocks": self._blocks, "names": self._names, "kernels": self.kernels}
 
     def __repr__(self) -> str:
         return f"PrecomputedFamily(<{self.n_kernels} matrices of {self._n} rows>)"
 
     def _values(self) -> tuple[Any, ...]:
-        return tuple(id(block) for block in self._blocks), self._kernels.tobytes(), self._names
+        return tuple(id(block) for block in self._blocks), self.kernels.tobytes(), self.names
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self._names
+        return tuple(self._names[k] for k in self.kernels)
 
     @property
     def takes_sparse(self) -> bool:
@@ -117,7 +130,7 @@ class PrecomputedFamily(KernelFamily):
             held = np.flatnonzero(owner == b)
             target, local = _span(held), _span(rows[held] - self._bounds[b])
             block = self._blocks[b]
-            for k, kernel in enumerate(self._kernels):
+            for k, kernel in enumerate(self.kernels):
                 K[k, target] = _gather(block[kernel], local, columns)
         self._require_finite(K)
         if shift is not None:
@@ -131,14 +144,13 @@ class PrecomputedFamily(KernelFamily):
         for b in np.unique(owner):
             held = np.flatnonzero(owner == b)
             local = rows[held] - self._bounds[b]
-            K[:, held] = self._blocks[b][self._kernels[:, None], local, rows[held]]
+            K[:, held] = self._blocks[b][self.kernels[:, None], local, rows[held]]
         self._require_finite(K)
         return K
 
     def subset(self, kernels: Sequence[int]) -> PrecomputedFamily:
         part = copy(self)
-        part._kernels = self._kernels[list(kernels)]
-        part._names = tuple(self._names[k] for k in kernels)
+        part.kernels = self.kernels[list(kernels)]
         return part
 
     def _positions(self, A: Rows) -> np.ndarray:
@@ -160,7 +172,7 @@ class PrecomputedFamily(KernelFamily):
     def _require_finite(self, K: np.ndarray) -> None:
         if not np.isfinite(K).all():
             bad = next(k for k, values in enumerate(K) if not np.isfinite(values).all())
-            raise ValueError(f"matrix {self._names[bad]!r} holds NaN or infinity; correct it or leave it out.")
+            raise ValueError(f"matrix {self.names[bad]!r} holds NaN or infinity; correct it or leave it out.")
 
     def _require_symmetric(self) -> None:
         X = self.X[np.unique(np.linspace(0, self._n - 1, SAMPLE).astype(np.intp))]
@@ -168,7 +180,7 @@ class PrecomputedFamily(KernelFamily):
         tolerance = np.sqrt(max(np.finfo(block.dtype).eps for block in self._blocks))
         apart = np.abs(K - K.transpose(0, 2, 1)).max(axis=(1, 2)) > tolerance * np.abs(K).max(axis=(1, 2))
         if apart.any():
-            name = self._names[int(apart.argmax())]
+            name = self.names[int(apart.argmax())]
             raise ValueError(f"matrix {name!r} is not symmetric; a kernel's matrix is, for example (K + K.T) / 2.")
 
 

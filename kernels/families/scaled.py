@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.families.base import SHOWN, KernelFamily, Rows, TilePlan, listed
+from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, distinct
 
 
 class ScaledFamily(KernelFamily):
@@ -57,21 +58,21 @@ class ScaledFamily(KernelFamily):
                 f"scales must be positive and finite, got {self.scales[k, c]:g} for feature {c} of kernel {k}; leave a "
                 "feature out by choosing columns."
             )
-        self._named = names is not None
-        if names is None:
-            names = [f"{base.names[0]} scaled {readable_range(s)}" for s in self.scales]
+        names = self._ranges() if names is None else names
         if len(names) != len(self.scales):
             raise ValueError(f"names must have one entry a kernel, got {len(names)} for {len(self.scales)}.")
         self._names = distinct(names)
 
-    def __repr__(self) -> str:
-        p, d = self.scales.shape
-        scales = repr(self.scales.tolist()) if p * d <= SHOWN else f"<{p} scalings of {d} features>"
-        names = f", {listed([repr(name) for name in self._names], 'names')}" if self._named else ""
-        return f"ScaledFamily({self.base!r}, {scales}{names})"
+    def _parameters(self) -> dict[str, Any]:
+        given = self._names != distinct(self._ranges())
+        return {"base": self.base, "scales": self.scales, "names": self._names if given else None}
 
-    def _values(self) -> tuple[KernelFamily, tuple[int, ...], bytes, tuple[str, ...]]:
-        return self.base, self.scales.shape, self.scales.tobytes(), self._names
+    def _resolved(self) -> dict[str, Any]:
+        return {"base": self.base, "scales": self.scales, "names": self._names}
+
+    def _ranges(self) -> list[str]:
+        """Return the names by default."""
+        return [f"{self.base.names[0]} scaled {readable_range(s)}" for s in self.scales]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,18 +134,3 @@ def readable_range(values: np.ndarray) -> str:
     """Return the least and the largest of some values with three digits: ``0.3..4.1``, or one where both read alike."""
     low, high = f"{values.min():.3g}", f"{values.max():.3g}"
     return low if low == high else f"{low}..{high}"
-
-
-def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, numbered from the second on where one appears again."""
-    taken, found = set(names), list[str]()
-    seen: dict[str, int] = {}
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        new = name
-        if seen[name] > 1:
-            while (new := f"{name} ({seen[name]})") in taken:
-                seen[name] += 1
-            taken.add(new)
-        found.append(new)
-    return tuple(found)

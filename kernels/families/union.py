@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import count
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, listed
+from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, distinct
 
 
 class FamilyUnion(KernelFamily):
@@ -46,16 +45,15 @@ class FamilyUnion(KernelFamily):
         if len(self.views) != len(self.families):
             raise ValueError(f"views must have one entry a family, got {len(self.views)} for {len(self.families)}.")
 
-    def __repr__(self) -> str:
-        views: list[str | None] = list(self.views)
-        given = [listed([str(c) for c in view], "columns") if view is not None else "None" for view in self.columns]
-        columns = f", {listed(given)}" if any(view is not None for view in self.columns) else ""
-        named = views != list(map(_positions, self.columns))
-        return f"FamilyUnion({list(self.families)}{columns}{f', views={views}' if named else ''})"
+    def _parameters(self) -> dict[str, Any]:
+        return {
+            "families": self.families,
+            "columns": None if all(view is None for view in self.columns) else self.columns,
+            "views": None if self.views == tuple(map(_positions, self.columns)) else self.views,
+        }
 
-    def _values(self) -> tuple[Any, ...]:
-        columns = tuple(None if view is None else view.tobytes() for view in self.columns)
-        return self.families, columns, self.views
+    def _resolved(self) -> dict[str, Any]:
+        return {"families": self.families, "columns": self.columns, "views": self.views}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -64,7 +62,7 @@ class FamilyUnion(KernelFamily):
             for family, view in zip(self.families, self.views, strict=True)
             for name in family.names
         ]
-        return tuple(_apart(names))
+        return distinct(names)
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
         K = np.empty((self.n_kernels, A.shape[0], B.shape[0]), dtype=A.dtype)
@@ -133,12 +131,3 @@ def _positions(columns: np.ndarray | None) -> str | None:
         return None
     shown = ", ".join(map(str, columns[:4])) + (f", ... ({len(columns)})" if len(columns) > 4 else "")
     return f"columns {shown}"
-
-
-def _apart(names: Sequence[str]) -> Iterator[str]:
-    """Yield the names, numbered where one appears again, so that all differ."""
-    taken: set[str] = set()
-    for name in names:
-        own = name if name not in taken else next(n for i in count(2) if (n := f"{name} ({i})") not in taken)
-        taken.add(own)
-        yield own

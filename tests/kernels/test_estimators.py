@@ -901,16 +901,73 @@ def test_families_are_told_apart():
 
 def test_large_families_are_told_by_their_size():
     assert repr(GaussianFamily(np.linspace(0.1, 1, 500))) == "GaussianFamily(<500 values>)"
-    assert repr(FeatureFamily([f"n{k}" for k in range(5000)])) == "FeatureFamily(<5000 features>)"
+    assert repr(FeatureFamily([f"n{k}" for k in range(5000)])) == "FeatureFamily(<5000 values>)"
     assert repr(PrecomputedFamily(np.eye(3)[None])) == "PrecomputedFamily(<1 matrices of 3 rows>)"
-    assert "<9 scalings of 5 features>" in repr(ScaledFamily(GaussianFamily([1.0]), np.ones((9, 5))))
+    assert "scales=<array of shape (9, 5)>" in repr(ScaledFamily(GaussianFamily([1.0]), np.ones((9, 5))))
 
 
-def test_a_copy_of_a_family_is_the_family():
+def test_a_copy_of_a_family_holds_the_same_matrices():
     """Copies that scikit-learn makes for each fold would read mapped matrices into memory."""
     family = PrecomputedFamily(np.eye(3)[None])
     assert copy.deepcopy(family) is family
-    assert clone(KernelLearningClassifier(family)).family is family
+    again = clone(KernelLearningClassifier(family)).family
+    assert again == family
+    assert again.get_params()["blocks"][0] is family.get_params()["blocks"][0]
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, PrecomputedFamily(np.eye(3)[None].repeat(2, axis=0), ["a", "b"])])
+def test_a_family_is_made_of_its_parameters(family):
+    again = clone(family)
+    assert again == family
+    assert again is not family
+    assert type(family)(**family.get_params(deep=False)) == family
+    assert again.set_params(**family.get_params()) == family
+
+
+def test_a_family_with_other_parameters_forgets_what_it_derived():
+    family = GaussianFamily([0.5, 1.0])
+    X = rows(10)
+    family.tile(X, X)
+    assert family.set_params(gammas=[0.3]) is family
+    assert family == GaussianFamily([0.3])
+    np.testing.assert_array_equal(family.tile(X, X), GaussianFamily([0.3]).tile(X, X))
+
+
+def test_defaults_follow_the_parameters_that_are_set():
+    assert FeatureFamily(2).set_params(features=5) == FeatureFamily(5)
+    union = FamilyUnion([LinearFamily()]).set_params(families=[LinearFamily(), GaussianFamily([1.0])])
+    assert union.names == ("linear", "gaussian(gamma=1)")
+    union.set_params(families__1__gammas=[2.0], columns=[[0], None])
+    assert union.names == ("linear on columns 0", "gaussian(gamma=2)")
+    scaled = ScaledFamily(GaussianFamily([1.0]), [[1.0]]).set_params(base=LinearFamily(), scales=[[1.0], [2.0]])
+    assert scaled.names == ("linear scaled 1", "linear scaled 2")
+    matrices = PrecomputedFamily(np.eye(3)[None].repeat(2, axis=0), ["a", "b"])
+    assert matrices.set_params(kernels=[1]).names == ("b",)
+    with pytest.raises(ValueError, match="positions from 0 to 1"):
+        matrices.set_params(kernels=[2])
+
+
+def test_a_fitted_estimator_keeps_its_kernel_when_parameters_are_set():
+    X = rows(30)
+    model = KernelLearningClassifier(GaussianFamily([0.1, 1.0])).fit(X, labels(X))
+    before = model.decision_function(X)
+    model.set_params(family__gammas=[0.5])
+    np.testing.assert_array_equal(model.decision_function(X), before)
+    assert model.fit(X, labels(X)).weights_.shape == (1,)
+
+
+def test_a_grid_search_goes_over_the_parameters_of_a_family():
+    X = rows(60)
+    family = GaussianFamily([1.0])
+    grid = {"family__gammas": [[0.1, 1.0], [0.2]]}
+    search = GridSearchCV(KernelLearningClassifier(family), grid, cv=2).fit(X, labels(X))
+    assert search.best_estimator_.family_ in (GaussianFamily([0.1, 1.0]), GaussianFamily([0.2]))
+    assert family == GaussianFamily([1.0])
+    grid = {"family__families__0__gammas": [[0.1], [0.2]]}
+    union = FamilyUnion([family, LinearFamily()])
+    search = GridSearchCV(KernelLearningRegressor(union), grid, cv=2).fit(X, numbers(X))
+    assert search.best_estimator_.weights_.shape == (2,)
+    assert union == FamilyUnion([GaussianFamily([1.0]), LinearFamily()])
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------
