@@ -126,6 +126,13 @@ def test_the_pipeline_requires_what_all_else_imports_and_the_command_looks_for_i
     assert {MODULES.get(name, name) for name in required("pipeline")} == imported | {"fastapi"}  # a pin of Prefect's
 
 
+def test_the_command_says_what_to_install_where_the_pipeline_is_not():
+    bare = [sys.executable, "-S", "-m", "learnkernels", "--help"]  # Python's own library, nothing installed
+    run = subprocess.run(bare, cwd=ROOT, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert re.fullmatch(r"error: .*\(dask, .*, yaml\); .*pip install 'learnkernels\[pipeline\]'\n", run.stderr)
+
+
 def test_every_dependency_has_its_reason():
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if re.match(r'\s+"[\w\[\]-]+[<>=]', line)]
