@@ -51,10 +51,10 @@ $(VENV)/.run: pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (about a minute) ..."
 ifdef UV
 	@$(UV) venv --quiet --allow-existing --python "$(PYTHON)" $(VENV)
-	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e .
+	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[pipeline]'
 else
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet -c constraints.txt -e .
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[pipeline]'
 endif
 	@touch $@
 

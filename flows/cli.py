@@ -494,7 +494,3 @@ def deploy(
         "",
         f"run one now:  PREFECT_API_URL={os.environ['PREFECT_API_URL']} prefect deployment run '{deployed[1].name}'",
     )
-
-
-if __name__ == "__main__":
-    sys.exit(app())

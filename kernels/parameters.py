@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from copy import copy
 from inspect import Parameter, signature
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -152,3 +153,16 @@ def _with_inner(value: Any, changes: Mapping[str, Any], owner: str) -> Any:
     if hasattr(value, "set_params"):
         return copy(value).set_params(**changes)
     return _changed({}, changes, owner)  # which says that there are none
+
+
+def positive(name: str, value: Any) -> float:
+    """Return a parameter that must be positive and finite.
+
+    Raises
+    ------
+    ValueError
+        It is not.
+    """
+    if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < np.inf:
+        return float(value)
+    raise ValueError(f"{name} must be a positive, finite number, got {value!r}.")

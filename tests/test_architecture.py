@@ -14,7 +14,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from learnkernels.__main__ import PIPELINE
+
 ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = ("kernels", "conf", "tasks", "flows")
 
 ALLOWED = {
@@ -139,8 +142,40 @@ def test_importing_the_flows_does_nothing(tmp_path: Path):
 
 
 def test_the_version_has_its_entry_in_the_changelog():
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
-    assert f"## [{version}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{PROJECT['project']['version']}]" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def required(extra: str | None = None) -> list[str]:
+    """Names of the packages that the core requires, or one of its extras, as they are written."""
+    wanted = PROJECT["project"]["optional-dependencies"][extra] if extra else PROJECT["project"]["dependencies"]
+    return [re.match(r"[A-Za-z0-9._-]+", item).group() for item in wanted]
+
+
+MODULES = {"scikit-learn": "sklearn", "pyyaml": "yaml"}
+"""What is imported under another name than it is installed by."""
+
+
+def libraries(*packages: str) -> set[str]:
+    """What packages of this project import that is neither theirs nor Python's."""
+    names = {name.split(".")[0] for package in packages for path in modules(package) for name in imports(path)}
+    return names - set(sys.stdlib_module_names) - {*PACKAGES, "learnkernels"}
+
+
+def test_the_core_requires_what_the_mathematics_import():
+    assert {MODULES.get(name, name) for name in required()} == libraries("kernels")
+
+
+def test_the_pipeline_requires_what_all_else_imports_and_the_command_looks_for_it():
+    imported = libraries("conf", "tasks", "flows") - libraries("kernels")
+    assert set(PIPELINE) == imported
+    assert {MODULES.get(name, name) for name in required("pipeline")} == imported | {"fastapi"}  # a pin of Prefect's
+
+
+def test_the_command_says_what_to_install_where_the_pipeline_is_not():
+    bare = [sys.executable, "-S", "-m", "learnkernels", "--help"]  # Python's own library, nothing installed
+    run = subprocess.run(bare, cwd=ROOT, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert re.fullmatch(r"error: .*\(dask, .*, yaml\); .*pip install 'learnkernels\[pipeline\]'\n", run.stderr)
 
 
 def test_every_dependency_has_its_reason():
@@ -155,10 +190,14 @@ def test_constraints_pin_versions_without_addresses():
     pins = [line for line in lines if line and not line.startswith("#")]
     assert [line for line in pins if not re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.+!_]+", line)] == []
     pinned = {line.split("==")[0].lower() for line in pins}
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = project["dependencies"] + project["optional-dependencies"]["dev"]
-    names = {re.match(r"[A-Za-z0-9._-]+", item).group().lower() for item in wanted}
+    names = {name.lower() for name in (*required(), *required("pipeline"), *required("dev"))} - {"learnkernels"}
     assert names <= pinned
+
+
+def test_the_wheel_is_built_by_the_same_version_in_tests_and_outside():
+    assert PROJECT["build-system"]["requires"] == [
+        line for line in PROJECT["project"]["optional-dependencies"]["dev"] if line.startswith("setuptools")
+    ]
 
 
 def test_the_readme_names_every_command_learner_and_configuration():

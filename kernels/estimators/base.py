@@ -200,19 +200,6 @@ def warn_of_rows(m: int, what: str) -> None:
     warnings.warn(f"X has {m:,} rows, more than {MOST_ROWS:,}: {what}.", UserWarning, stacklevel=2)
 
 
-def positive(name: str, value: Any) -> float:
-    """Return a parameter that must be positive and finite.
-
-    Raises
-    ------
-    ValueError
-        It is not.
-    """
-    if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < np.inf:
-        return float(value)
-    raise ValueError(f"{name} must be a positive, finite number, got {value!r}.")
-
-
 def checked_weights(sample_weight: Any, m: int) -> np.ndarray | None:
     """Return sample weights as float64, shape (m,), or None where all are one.
 

@@ -14,7 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from learnkernels.kernels.engine.threads import blas_threads_for
-from learnkernels.kernels.estimators.base import checked_weights, positive
+from learnkernels.kernels.estimators.base import checked_weights
+from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.estimators.supervised import (
     SupervisedLearner,
@@ -47,8 +48,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     predictor : str or Predictor, default "auto"
         "svm", a support vector machine; "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate
         gradients; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
-        such as ``Nystrom(landmarks=2000)`` of `kernels.predictors`. "auto" is, up to 10,000 rows (krr: 5,000), the predictor
-        whose problem the learner solves, or a support vector machine, and for more rows what suits them and the memory.
+        such as ``Nystrom(landmarks=2000)`` of `kernels.predictors`. "auto" is, up to 10,000 rows (krr: 5,000), the
+        predictor whose problem the learner solves, or a support vector machine, and for more what suits the memory.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.

@@ -13,7 +13,8 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from learnkernels.kernels.engine.threads import blas_threads_for
-from learnkernels.kernels.estimators.base import KernelLearner, positive
+from learnkernels.kernels.estimators.base import KernelLearner
+from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner

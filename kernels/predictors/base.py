@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.parameters import Parameterised
+from learnkernels.kernels.parameters import Parameterised, positive
 from learnkernels.kernels.predictors.rows import KernelOnRows, usable_gram
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target, Task
@@ -137,7 +137,9 @@ class Predictor(Parameterised, ABC):
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
         for name in ("memory", "tolerance"):
             value = getattr(self, name, None)
-            if value is not None and (not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < np.inf):
+            if value is not None and (
+                not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < np.inf
+            ):
                 raise ValueError(f"{name} must be a positive, finite number, got {value!r}.")
 
 

@@ -25,7 +25,7 @@ from learnkernels.tasks.evidence.tables import display_table, summarise
 from tests.tasks.test_report import folds
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-m", "learnkernels.flows.cli"]
+COMMAND = [sys.executable, "-m", "learnkernels"]
 
 
 @pytest.fixture

@@ -70,16 +70,64 @@ def test_a_parameters_section_names_the_parameters_of_the_signature(name):
 # Layers --------------------------------------------------------------------------------------------------------------
 
 
-def test_importing_the_package_in_a_fresh_process_loads_no_engine():
-    code = "import sys, json, learnkernels; print(json.dumps([learnkernels.__file__, sorted(sys.modules)]))"
-    out = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
-    )
-    origin, modules = json.loads(out.stdout)
-    assert Path(origin) == ROOT / "learnkernels" / "__init__.py"
-    loaded = {name.partition(".")[0] for name in modules}
-    assert not loaded & {"prefect", "mlflow", "dask", "distributed", "pyarrow"}
-    assert not {name for name in modules if re.match(r"learnkernels\.(conf|tasks|flows)", name)}
+def printed_by(code: str) -> str:
+    """Return what some code prints in a fresh process."""
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def loaded_by(code: str) -> set[str]:
+    """Return what of this project and of the mathematics' libraries a fresh process has loaded after some code."""
+    names = json.loads(printed_by(f"{code}\nimport sys, json; print(json.dumps(sorted(sys.modules)))"))
+    rooms = {".".join(name.split(".")[:2]) for name in names if name.startswith("learnkernels.")}
+    return {name.partition(".")[0] for name in names} & {
+        "learnkernels",
+        *ALLOWED - set(sys.stdlib_module_names),
+    } | rooms
+
+
+def test_importing_the_package_loads_nothing_else():
+    assert loaded_by("import learnkernels; dir(learnkernels); hasattr(learnkernels, 'numpy')") == {"learnkernels"}
+    assert Path(printed_by("import learnkernels; print(learnkernels.__file__)").strip()).parent == ROOT / "learnkernels"
+
+
+@pytest.mark.parametrize(
+    ("names", "libraries"),
+    [
+        (["center_gram", "centered_alignment"], {"numpy"}),
+        ([name for name in learnkernels.__all__ if "Family" in name], {"numpy", "scipy"}),
+    ],
+)
+def test_a_name_brings_along_what_it_needs_and_no_more(names: list[str], libraries: set[str]):
+    loaded = loaded_by(f"from learnkernels import {', '.join(names)}")
+    assert loaded == {"learnkernels", "learnkernels.kernels"} | libraries
+
+
+def test_estimators_and_files_work_where_nothing_of_the_pipeline_can_be_imported(tmp_path: Path):
+    code = f"""
+import sys
+from learnkernels.__main__ import PIPELINE
+class Missing:
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in PIPELINE:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing)
+import numpy as np
+from learnkernels import *
+X = np.random.default_rng(0).normal(size=(60, 3))
+kernel = learn_kernel("alignf", GaussianFamily([0.1, 1.0]), X, X[:, 0])
+save_kernel(kernel, {str(tmp_path / "kernel.npz")!r})
+assert np.array_equal(load_kernel({str(tmp_path / "kernel.npz")!r}).weights, kernel.weights)
+for estimator in (KernelLearningRegressor(), KernelLearningClassifier(), LearnedKernelTransformer()):
+    estimator.fit(X, X[:, 0] > 0)
+print("learned")
+"""
+    assert printed_by(code) == "learned\n"
+
+
+def test_the_package_lists_its_names_and_refuses_others():
+    assert dir(learnkernels) == learnkernels.__all__ == sorted(learnkernels.__all__)
+    with pytest.raises(AttributeError, match="module 'learnkernels' has no attribute 'GaussFamily'"):
+        getattr(learnkernels, "Gauss" + "Family")
 
 
 ALLOWED = set(sys.stdlib_module_names) | {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "kernels"}

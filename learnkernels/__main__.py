@@ -1,0 +1,27 @@
+"""The command `learnkernels`: that of `flows.cli`, where the libraries are installed that it runs on."""
+
+import sys
+from importlib.util import find_spec
+
+PIPELINE = (
+    *("dask", "distributed", "httpx", "matplotlib", "mlflow", "pandas", "prefect", "psutil", "pyarrow", "pydantic"),
+    *("rich", "sqlalchemy", "typer", "yaml"),
+)
+"""What `conf`, `tasks` and `flows` import and `learnkernels[pipeline]` installs."""
+
+
+def main() -> None:
+    """Run the command, or say in one sentence what it lacks."""
+    lacking = [name for name in PIPELINE if find_spec(name) is None]
+    if lacking:
+        sys.exit(
+            f"error: the command learnkernels runs on libraries that are not installed ({', '.join(lacking)}); install "
+            "them with: pip install 'learnkernels[pipeline]'"
+        )
+    from learnkernels.flows.cli import app
+
+    app()
+
+
+if __name__ == "__main__":
+    main()
