@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from multiprocessing import cpu_count
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Literal, Self, cast
 
 import numpy as np

@@ -14,11 +14,11 @@ from sklearn.utils.validation import column_or_1d
 
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import KernelLearner
-from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
+from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.targets import Task
 
 Method = Literal["nystroem", "eigen"]

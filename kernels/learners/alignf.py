@@ -140,6 +140,8 @@ class AlignfLinear(TwoStageLearner):
     summary = "the combination of highest alignment, with weights of either sign"
     source = "JMLR 2012, Proposition 8"
 
+    signed = True
+
     dependent: Literal["error", "subset"] = "error"
 
     def weigh(self, M: Products, a: np.ndarray) -> Solution:

@@ -106,6 +106,8 @@ class Learner(Parameterised, ABC):
         Whether its weights follow from alignments alone: rows may then have weights, and be a sample with error bars.
     takes_family : bool
         Whether it weighs base kernels that are given, or finds its own.
+    signed : bool
+        Whether weights may be negative.
     learns_kernel : bool
         Whether it learns a kernel, or hypotheses.
     """
@@ -119,6 +121,7 @@ class Learner(Parameterised, ABC):
     centered: ClassVar[bool] = True
     two_stage: ClassVar[bool] = False
     takes_family: ClassVar[bool] = True
+    signed: ClassVar[bool] = False
     learns_kernel: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

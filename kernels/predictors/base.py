@@ -137,10 +137,8 @@ class Predictor(Parameterised, ABC):
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
         for name in ("memory", "tolerance"):
             value = getattr(self, name, None)
-            if value is not None and (
-                not isinstance(value, Real) or isinstance(value, bool) or not 0 < float(value) < np.inf
-            ):
-                raise ValueError(f"{name} must be a positive, finite number, got {value!r}.")
+            if value is not None:
+                positive(name, value)
 
 
 DEFAULTS: dict[Task, str] = {"classification": "svm", "regression": "krr"}

@@ -33,9 +33,10 @@ from learnkernels.conf.schema import (
 )
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.workers import Threads, Workers
-from learnkernels.kernels.learners import LEARNERS
-from learnkernels.kernels.predictors import PREDICTORS, resolve_predictor
-from learnkernels.kernels.predictors.choice import PredictorChoice, choose_predictor
+from learnkernels.kernels.learners import as_learner, learner_class
+from learnkernels.kernels.predictors import PREDICTORS, as_predictor
+from learnkernels.kernels.predictors.base import DEFAULTS
+from learnkernels.kernels.predictors.choice import Auto, PredictorChoice, Problem, choose_predictor
 from learnkernels.tasks.data.ingest import DatasetRef, stored_bytes
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_trials
 from learnkernels.tasks.measure.trials import TrialJob, run_trial
@@ -44,9 +45,6 @@ from learnkernels.tasks.workers.cluster import DaskPool, run_all
 
 PARALLEL_ROWS = 4096
 """Training rows up to which trials run side by side; larger factorisations use all cores of one process."""
-
-SIGNED = ("alignf-linear",)
-"""Learners whose weights may be negative."""
 
 STEPS_SECONDS = 10.0
 """Least time between two lines of the log about one iteration."""
@@ -123,16 +121,20 @@ class FoldsRef:
 
 def require_params(learner: LearnerConfig) -> None:
     """Raise InputError if a learner does not take a parameter, or one of that type, or cannot be tuned as asked."""
-    if learner.tune_by == "alignment" and LEARNERS[learner.name].needs == "rows":
+    try:
+        found = learner_class(learner.name)
+        taken = found().get_params(deep=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"learners: {str(error).rstrip('.')}.") from None
+    if learner.tune_by == "alignment" and not found.learns_kernel:
         raise InputError(
             f"learners: {learner.title} learns no kernel that 'tune_by: alignment' could compare; set 'tune_by: error'."
         )
-    taken = LEARNERS[learner.name].params
     for name, values in [*((name, [value]) for name, value in learner.params.items()), *learner.tune.items()]:
         if name not in taken:
             valid = f"it takes {', '.join(taken)}" if taken else "it takes none"
             raise InputError(f"learners: {learner.title} has no parameter {name!r}; {valid}.")
-        kinds, expected = _KINDS[type(taken[name])]
+        kinds, expected = _KINDS.get(type(taken[name]), ((object,), ""))
         for value in values:
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 raise InputError(f"learners: {learner.title}: {name} must be {expected}, got {value!r}.")
@@ -169,37 +171,37 @@ def predictor_for(
         The learner, the configured predictor or its loss does not serve the data set's task, or the learner takes no
         sample.
     """
-    row = LEARNERS[learner.name]
+    row = learner_class(learner.name)
     if ref.task not in row.tasks:
         raise InputError(
             f"data set {ref.name}: learner {learner.title} serves {' and '.join(row.tasks)}, and this is a {ref.task}; "
             "leave it out, or set the data set's task."
         )
-    if row.needs == "rows":
+    if not row.learns_kernel:
         if config.moments.sample != "none":
             raise InputError(
                 f"learners: {learner.title} learns from all rows and not from a sample; leave it out, or set "
                 "'moments.sample: none'."
             )
         # It learns hypotheses and brings its own predictor, whatever the configuration names.
-        return PredictorChoice(resolve_predictor("auto", ref.task, row.predictor), "")
+        return PredictorChoice(as_predictor(row.predictor or DEFAULTS[ref.task]), "")
     stage, outputs = config.second_stage, len(ref.classes) if len(ref.classes) > 2 else 1
+    problem = Problem(
+        ref.task,
+        row.predictor,
+        n_rows=n_rows or training_rows(config.protocol, ref.n_rows),
+        n_kernels=_n_kernels(config.kernels, ref.n_features),
+        n_features=ref.n_features,
+        n_columns=outputs * (len(grid_values(config.protocol.grid)) if n_rows is None else 1),
+        power=any(getattr(as_learner(learner.name, **setting), "degree", 1) != 1 for setting in learner.settings()),
+        indefinite=row.signed,
+    )
+    auto = Auto(memory=predictor_memory(stage.memory))
     try:
-        choice = choose_predictor(
-            stage.name,
-            ref.task,
-            row.predictor,
-            n_rows=n_rows or training_rows(config.protocol, ref.n_rows),
-            n_kernels=_n_kernels(config.kernels, ref.n_features),
-            n_features=ref.n_features,
-            n_columns=outputs * (len(grid_values(config.protocol.grid)) if n_rows is None else 1),
-            memory=predictor_memory(stage.memory),
-            power=any(setting.get("degree", row.params.get("degree", 1)) != 1 for setting in learner.settings()),
-            indefinite=learner.name in SIGNED,
-        )
+        choice = choose_predictor(auto if stage.name == "auto" else as_predictor(stage.name), problem)
     except ValueError as error:
         raise InputError(f"data set {ref.name}: {error}") from None
-    if choice.name == "nystrom" and ref.task == "regression" and stage.loss not in (None, "squared"):
+    if choice.predictor.name == "nystrom" and ref.task == "regression" and stage.loss not in (None, "squared"):
         raise InputError(
             f"data set {ref.name}: predictor.loss {stage.loss} is for classification, and this is a regression; leave "
             "it out."
@@ -271,7 +273,8 @@ def evaluate_learner(
     the passes.
     """
     choice, protocol = predictor_for(config, learner, ref), config.protocol
-    predictor, options = choice.name, predictor_options(config, choice.name)
+    predictor = choice.predictor.name
+    options = predictor_options(config, predictor)
     grid = grid_values(protocol.grid)
     once = [protocol.choose.once] if protocol.choose is not None else []
     key = digest(

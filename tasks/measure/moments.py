@@ -20,8 +20,7 @@ from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks
 from learnkernels.kernels.engine.tiles import compile_tiles
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.learned import weight_finder
-from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.learners import as_learner, learner_class
 from learnkernels.kernels.moments.features import FeatureMoments
 from learnkernels.kernels.moments.gram import GramMoments, gram_moments
 from learnkernels.kernels.moments.normalisation import require_informative
@@ -184,7 +183,7 @@ def sampled(config: CompareConfig) -> bool:
 
 def _uncentered(config: CompareConfig) -> bool:
     """Return whether some learner needs moments that are not centered."""
-    return any(LEARNERS[learner.name].needs == "uncentered moments" for learner in config.learners)
+    return any(not learner_class(learner.name).centered for learner in config.learners)
 
 
 def _sample_settings(config: CompareConfig) -> list[Any]:
@@ -253,7 +252,7 @@ def measure_moments(
     unions: list[tuple[int, ...]] = []
     if groups is not None:
         unions = [*_training_unions(config.protocol), tuple(np.unique(groups).tolist())]
-    found = ((name, weight_finder(name, config.normalise, params)) for name, params in _first_settings(config))
+    found = ((name, as_learner(name, **params).finder(config.normalise)) for name, params in _first_settings(config))
     of_sample = sample_moments(
         family,
         X,

@@ -15,12 +15,14 @@ from learnkernels.conf.schema import FamilyConfig, LearnerConfig
 from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.learned import LearnedKernel, learn_path
-from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
+from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.moments.protocol import Moments
 from learnkernels.kernels.moments.sampled import SampledMoments
+from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.protocol.evaluation import (
     FoldResult,
     Selection,
@@ -124,11 +126,10 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         return KernelPredictors(
             kernels,
             target,
-            job.predictor,
+            as_predictor(job.predictor, **job.options),
             grid,
             X=X,
             training=rows,
-            options=job.options,
             workers=workers,
             progress=progress,
         )
@@ -226,9 +227,11 @@ def learn(
     params: dict[str, Any],
 ) -> tuple[LearnedKernel, ...] | KernelEnsemble:
     """Return the kernels of a learner along the grid, or the hypotheses of one that learns no kernel."""
-    if LEARNERS[name].needs == "rows":
-        return KernelEnsemble.fit(family, X, moments, target, grid, normalise=normalise, **params)
-    return learn_path(name, family, X, moments, target, grid, normalise=normalise, **params)
+    learner = as_learner(name, **params)
+    if learner.learns_kernel:
+        return learn_path(learner, family, X, moments, target, grid, normalise=normalise)
+    hypotheses: KernelEnsemble = learner.learn(family, X, moments, target, grid, normalise)
+    return hypotheses
 
 
 def _learned_columns(

@@ -17,12 +17,13 @@ from learnkernels.conf.schema import CompareConfig, LearnerConfig, PrecomputedCo
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
-from learnkernels.kernels.learned import LearnedKernel, learn_path
-from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import as_learner, learner_class
+from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.moments.error_bars import Sampling
 from learnkernels.kernels.moments.protocol import Moments
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
-from learnkernels.kernels.predictors import PREDICTORS
+from learnkernels.kernels.predictors import Predictor, as_predictor
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.evidence.markdown import link_list
 from learnkernels.tasks.evidence.report import as_sentence
@@ -110,7 +111,7 @@ def training_config(config: CompareConfig, dataset: str | None, learner: str | N
             "families that the matrices were made from."
         )
     for one in chosen.learners:
-        if LEARNERS[one.name].needs == "rows":
+        if not learner_class(one.name).learns_kernel:
             raise InputError(
                 f"learners: {one.title} learns no kernel, so no model can be trained with it; leave it out, or name "
                 "another with --learner."
@@ -193,12 +194,11 @@ def fit_on_all_rows(
     Where the predictor is ``auto``, all rows may ask for another one than those of a trial.
     """
     log, dataset = get_run_logger(), load_dataset(ref)
-    predictor = predictor_for(config, choice.learner, ref, ref.n_rows)
-    options = predictor_options(config, predictor.name)
+    found = predictor_for(config, choice.learner, ref, ref.n_rows)
+    options = predictor_options(config, found.predictor.name)
+    predictor = as_predictor(found.predictor.name, **options)
     if predictor.name != choice.predictor:
-        log.warning(
-            "%s: %s chose Lambda in the trials, and all rows take %s", ref.name, choice.predictor, predictor.reason
-        )
+        log.warning("%s: %s chose Lambda in the trials, and all rows take %s", ref.name, choice.predictor, found.reason)
     recipe = config.model_copy(update={"learners": (choice.learner,)})
     about: dict[str, Any] = {
         "name": config.name,
@@ -210,7 +210,7 @@ def fit_on_all_rows(
         "n_rows": ref.n_rows,
         "predictor": predictor.name,
         **({"predictor_options": options} if options else {}),
-        **({"predictor_reason": predictor.reason} if options and predictor.reason else {}),
+        **({"predictor_reason": found.reason} if options and found.reason else {}),
         "regularisation": choice.regularisation,
         "validation_error": choice.validation_error,
         **choice.about,
@@ -227,14 +227,13 @@ def fit_on_all_rows(
             dataset, moments, config, pool, lambda said: log.info("%s: %s", ref.name, said)
         )
         (kernel,) = learn_path(
-            choice.learner.name,
+            as_learner(choice.learner.name, **choice.learner.params),
             build_family(config.kernels, dataset.features),
             dataset.X,
             statistics,
             dataset.target,
             [choice.regularisation],
             normalise=config.normalise,
-            **choice.learner.params,
         )
     except InputError:
         raise
@@ -244,8 +243,8 @@ def fit_on_all_rows(
     about["alignment"] = kernel.alignment
     if (sampling := kernel.sampling) is not None and sampling.n_rows < sampling.of_rows:
         about["sampling"] = _sampling_numbers(sampling)
-    workers = pool.workers if PREDICTORS[predictor.name].by_rows and ref.n_rows > PARALLEL_ROWS else None
-    estimator = _fitted(kernel, dataset, choice, config, predictor.name, options, workers)
+    workers = pool.workers if predictor.by_rows and ref.n_rows > PARALLEL_ROWS else None
+    estimator = _fitted(kernel, dataset, choice, config, predictor, workers)
     model = Model(estimator, dataset.features, low, spread, about)
     with atomic_path(path) as temporary, temporary.open("wb") as file:
         save_model(model, file)
@@ -289,24 +288,18 @@ def _fitted(
     dataset: Dataset,
     choice: Choice,
     config: CompareConfig,
-    predictor: str,
-    options: dict[str, Any],
+    predictor: Predictor,
     workers: Workers | None,
 ) -> KernelLearningClassifier | KernelLearningRegressor:
     """Return the estimator of a learned kernel, with its predictor on all rows."""
-    learner, Lambda = choice.learner, choice.regularisation
-    family = None if LEARNERS[learner.name].needs == "continuous" else kernel.family
+    learner, Lambda = as_learner(choice.learner.name, **choice.learner.params), choice.regularisation
+    family = kernel.family if learner.takes_family else None
     estimator: KernelLearningClassifier | KernelLearningRegressor
-    shared: dict[str, Any] = {
-        "learner_params": learner.params,
-        "normalise": config.normalise,
-        "predictor": predictor,
-        "predictor_params": options or None,
-    }
+    shared: dict[str, Any] = {"normalise": config.normalise, "predictor": predictor}
     if dataset.target.task == "regression":
-        estimator = KernelLearningRegressor(family, learner.name, 1 / Lambda, **shared)
+        estimator = KernelLearningRegressor(family, learner, 1 / Lambda, **shared)
     else:
-        estimator = KernelLearningClassifier(family, learner.name, Lambda, **shared)
+        estimator = KernelLearningClassifier(family, learner, Lambda, **shared)
     given = dataset.target.given
     if len(kernel.rows) < len(given):
         return estimator.fit_kernel(kernel, given, X=dataset.X, workers=workers)

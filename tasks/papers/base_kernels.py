@@ -19,11 +19,11 @@ from learnkernels.conf.schema import FamilyConfig, ProtocolConfig, grid_values
 from learnkernels.conf.studies import BaseKernelsStudy
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.families.base import KernelFamily
-from learnkernels.kernels.learned import TrainingRows
 from learnkernels.kernels.learners import Solution
+from learnkernels.kernels.learners.base import TrainingRows
 from learnkernels.kernels.moments.gram import GramMoments, gram_moments
 from learnkernels.kernels.moments.normalisation import require_informative
-from learnkernels.kernels.predictors import DEFAULT_PREDICTOR
+from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.protocol.evaluation import evaluate
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, trials
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
@@ -170,7 +170,7 @@ def _one_by_one(
     found = []
     for k, unit in enumerate(np.eye(family.n_kernels)):
         kernel = rows.kernel(Solution(unit[rows.varying]))
-        predictors = KernelPredictors([kernel], target, DEFAULT_PREDICTOR[target.task], grid)
+        predictors = KernelPredictors([kernel], target, DEFAULTS[target.task], grid)
         result = evaluate([predictors], dataset.X, target, training.rows, folds, trial)
         found.append(
             {
