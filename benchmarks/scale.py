@@ -27,7 +27,8 @@ from sklearn.linear_model import Ridge
 
 from benchmarks.moments import REPEATS, timed
 from learnkernels import GaussianFamily, gram_moments, learn_kernel
-from learnkernels.kernels.learned import LearnedKernel, learn_from_moments, weight_finder
+from learnkernels.kernels.learned import LearnedKernel, weight_finder
+from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.moments.sampling import sample_moments
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target

@@ -13,6 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.persistence.model_files import (
     ADVICE,
     labels_from_data,
@@ -27,7 +28,7 @@ from learnkernels.kernels.persistence.model_files import (
     write_content,
 )
 from learnkernels.kernels.persistence.serialisation import Fields, File, kernel_from_arrays, kernel_to_arrays
-from learnkernels.kernels.predictors import PREDICTORS
+from learnkernels.kernels.predictors import PREDICTORS, as_predictor
 
 if TYPE_CHECKING:
     from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
@@ -40,10 +41,7 @@ FORMAT = "learnkernels model"
 VERSION = 1
 """Raised whenever what was written can no longer be read; what another version wrote is refused."""
 
-ADDED = {
-    "classification": {"predictor_params", "sample"},
-    "regression": {"predictor", "predictor_params", "sample"},
-}
+ADDED = {"predictor", "sample", "class_weight", "random_state", "n_jobs"}
 """Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
 
 TEXT = "model"
@@ -332,9 +330,11 @@ def _estimator_from(fields: Fields) -> Any:
     kinds = {"classification": KernelLearningClassifier, "regression": KernelLearningRegressor}
     task = fields.one_of("task", tuple(kinds))
     kind, held = kinds[task], Fields(fields.data.get("parameters"), "the parameters").data
-    if (expected := set(kind().get_params(False))) != set(held) | ADDED[task]:
+    held = _with_objects({name: parameter_from_data(value, name) for name, value in held.items()})
+    expected = set(kind().get_params(False))
+    if expected != set(held) | (ADDED & expected):
         fields.refuse("parameters", f"those of {kind.__name__}, {', '.join(sorted(expected))}", sorted(held))
-    estimator = kind(**{name: parameter_from_data(value, name) for name, value in held.items()})
+    estimator = kind(**held)
     estimator.predictor_ = fields.one_of("predictor", tuple(PREDICTORS))
     estimator.predictor_reason_ = fields.text("predictor_reason") if "predictor_reason" in fields.data else ""
     if fields.data.get("names") is not None:
@@ -347,6 +347,14 @@ def _estimator_from(fields: Fields) -> Any:
         fields.refuse("vector", "true or false", vector)
     estimator._vector = vector
     return estimator
+
+
+def _with_objects(held: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters as they are today: release 0.1.0 kept those of learner and predictor beside their names."""
+    for name, made in (("learner", as_learner), ("predictor", as_predictor)):
+        if params := held.pop(f"{name}_params", None):
+            held[name] = made(held.get(name, "auto"), **params)
+    return held
 
 
 def _description(arrays: Mapping[str, np.ndarray]) -> Fields:

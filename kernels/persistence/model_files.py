@@ -7,12 +7,13 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.learners import LEARNERS, Learner, as_learner
 from learnkernels.kernels.persistence.serialisation import (
     NOT_FINITE,
     Fields,
@@ -21,6 +22,7 @@ from learnkernels.kernels.persistence.serialisation import (
     family_to_data,
     members,
 )
+from learnkernels.kernels.predictors import Predictor, as_predictor
 
 SEAL = b"sha256 "
 """What the comment of the archive begins with; 64 hexadecimal digits of all bytes before the comment follow."""
@@ -164,14 +166,18 @@ def _no_number(name: str) -> None:
 # Parameters ----------------------------------------------------------------------------------------------------------
 
 
+MADE: dict[str, Callable[..., Learner | Predictor]] = {"learner": as_learner, "predictor": as_predictor}
+"""What is kept as a name and parameters, and what makes it of them."""
+
+
 def parameter_to_data(value: object, where: str) -> Any:
     """Return a parameter of an estimator as plain data that `parameter_from_data` reads back to an equal one.
 
     Raises
     ------
     ValueError
-        It is, or holds, something other than a family, text, numbers, truth values, None, lists, tuples and
-        dictionaries with texts for keys.
+        It is, or holds, something other than a family, a learner, a predictor, text, numbers, truth values, None,
+        lists, tuples and dictionaries.
     """
     if isinstance(value, np.generic):
         value = value.item()
@@ -181,11 +187,22 @@ def parameter_to_data(value: object, where: str) -> Any:
         return value if np.isfinite(value) else {"number": str(value)}
     if isinstance(value, KernelFamily):
         return {"family": family_to_data(value)}
+    if isinstance(value, Learner) and value.name not in LEARNERS:
+        return value.name  # of one's own: what it was told is not kept, and nothing of it is needed to predict
+    if isinstance(value, Learner | Predictor):
+        return {
+            "learner" if isinstance(value, Learner) else "predictor": {
+                "name": value.name,
+                "params": parameter_to_data(value.get_params(False), where),
+            }
+        }
     if isinstance(value, list | tuple):
         kind = "list" if isinstance(value, list) else "tuple"
         return {kind: [parameter_to_data(one, where) for one in value]}
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {"dict": {key: parameter_to_data(one, where) for key, one in value.items()}}
+    if isinstance(value, Mapping):
+        return {"pairs": [[parameter_to_data(one, where) for one in pair] for pair in value.items()]}
     raise ValueError(
         f"{where} must be a family, text, numbers, truth values, lists, tuples or dictionaries of these to be saved, "
         f"got {type(value).__name__}; give it as one of them."
@@ -198,18 +215,24 @@ def parameter_from_data(data: object, where: str) -> Any:
         return data
     fields = Fields(data, where)
     if len(fields.data) != 1:
-        fields.refuse("value", "one of number, family, list, tuple or dict", fields.data)
+        fields.refuse("value", f"one of number, family, list, tuple, dict, pairs, {', '.join(MADE)}", fields.data)
     [(kind, held)] = fields.data.items()
     if kind == "number":
         return float(fields.one_of("number", NOT_FINITE))
     if kind == "family":
         return family_from_data(held)
+    if kind in MADE:
+        named, made = Fields(held, where), MADE[kind]
+        return made(named.text("name"), **parameter_from_data(named.data.get("params"), where))
+    if kind == "pairs":
+        pairs = [[parameter_from_data(one, where) for one in pair] for pair in fields.items_of(kind, held)]
+        return {key: one for key, one in pairs}
     if kind in ("list", "tuple"):
         items = [parameter_from_data(one, where) for one in fields.items_of(kind, held)]
         return items if kind == "list" else tuple(items)
     if kind == "dict" and isinstance(held, dict):
         return {key: parameter_from_data(one, where) for key, one in held.items()}
-    fields.refuse("value", "one of number, family, list, tuple or dict", fields.data)
+    fields.refuse("value", f"one of number, family, list, tuple, dict, pairs, {', '.join(MADE)}", fields.data)
 
 
 # Labels --------------------------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, gram_moments
 from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import Comparison, compare
-from learnkernels.kernels.learned import learn_path
 from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.protocol.evaluation import evaluate
 from learnkernels.kernels.protocol.folds import assign_folds, trials
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors

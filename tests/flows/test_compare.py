@@ -25,7 +25,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import compare
-from learnkernels.kernels.learned import learn_from_moments
+from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.protocol.evaluation import evaluate
 from learnkernels.kernels.protocol.folds import assign_folds, assign_split, split_trial, trials
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors

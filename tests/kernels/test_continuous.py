@@ -7,10 +7,9 @@ from sklearn.exceptions import ConvergenceWarning
 
 from learnkernels import GaussianFamily, center_gram, centered_alignment, gram_moments, learn_kernel
 from learnkernels.kernels.engine.operators import StackedGrams
-from learnkernels.kernels.learned import learn_from_moments, learn_path
-from learnkernels.kernels.learners import l1_krr
-from learnkernels.kernels.learners.ca import ca
-from learnkernels.kernels.learners.cr import cr, global_maximum
+from learnkernels.kernels.learners import CA, CR, L1KRR, as_learner
+from learnkernels.kernels.learners.cr import global_maximum
+from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.search.ascent import DenseAscent, RadialAscent, best_step
 from learnkernels.kernels.search.per_feature import PerFeatureFamily
 from learnkernels.kernels.search.radial import RadialFamily
@@ -130,7 +129,7 @@ def test_the_step_is_that_of_a_bounded_optimiser():
 @pytest.mark.parametrize("per_feature", [False, True])
 def test_the_alignment_never_falls(per_feature):
     X, target = data("gaussian", m=80)
-    found = ca(X, target, per_feature=per_feature, threshold=1e-5, max_kernels=8)
+    found = CA(per_feature=per_feature, threshold=1e-5, max_kernels=8).find(X, target)
     assert len(found.alignments) > 1
     assert (np.diff(found.alignments) >= 0).all()
     assert (found.weights > 0).all()
@@ -139,13 +138,13 @@ def test_the_alignment_never_falls(per_feature):
 def test_the_three_sines_are_found():
     for seed in range(3):
         X, target = three_sines(seed, 500)
-        found = ca(X, target, kind="dirichlet").parameters[:3, 0]
+        found = CA(kind="dirichlet").find(X, target).parameters[:3, 0]
         np.testing.assert_allclose(np.sort(found), np.sqrt([2, 12, 60]), rtol=0.05)
 
 
 def test_reweighing_all_kernels_aligns_at_least_as_well():
     X, target = data("gaussian", m=100)
-    plain = ca(X, target, threshold=1e-4)
+    plain = CA(threshold=1e-4).find(X, target)
     y = target.Y[:, 0]
 
     def alignment(found):
@@ -153,14 +152,14 @@ def test_reweighing_all_kernels_aligns_at_least_as_well():
         return moments.alignment(found.weights)
 
     # The first is stepwise, with the identity of K_0 in its sum; the second is the best of what was found.
-    assert alignment(ca(X, target, threshold=1e-4, corrective=True)) >= alignment(plain) - 1e-3
+    assert alignment(CA(threshold=1e-4, corrective=True).find(X, target)) >= alignment(plain) - 1e-3
 
 
 def test_a_search_on_some_rows_weighs_on_all():
     X, target = data("gaussian", m=300)
-    whole, part = ca(X, target), ca(X, target, search_rows=120)
+    whole, part = CA().find(X, target), CA(search_rows=120).find(X, target)
     assert part.parameters[0, 0] == pytest.approx(whole.parameters[0, 0], rel=0.3)
-    again = ca(X, target, search_rows=120)
+    again = CA(search_rows=120).find(X, target)
     np.testing.assert_array_equal(part.parameters, again.parameters)
     moments = gram_moments(part.family, X, target.Y)
     assert part.alignments[-1] == pytest.approx(moments.alignment(part.weights), rel=1e-10)
@@ -170,13 +169,15 @@ def test_relevant_features_get_narrow_bandwidths():
     rng = np.random.default_rng(3)
     X = rng.normal(size=(150, 4))
     target = Target.of(np.where(np.sin(2 * X[:, 1]) > 0, "a", "b"))
-    sigma = ca(X, target, per_feature=True).parameters[0]
+    sigma = CA(per_feature=True).find(X, target).parameters[0]
     assert sigma[1] < 0.5 * np.delete(sigma, 1).min()
 
 
 def test_shrinkage_draws_the_bandwidths_together():
     X, target = data("gaussian", m=80)
-    spreads = [np.ptp(ca(X, target, per_feature=True, shrinkage=value).parameters[-1]) for value in (0.0, 1e2, 1e14)]
+    spreads = [
+        np.ptp(CA(per_feature=True, shrinkage=value).find(X, target).parameters[-1]) for value in (0.0, 1e2, 1e14)
+    ]
     assert spreads[0] > spreads[1] > spreads[2]
 
 
@@ -201,7 +202,7 @@ def test_the_shrunk_objective_has_the_derivative_of_finite_differences():
 def test_what_is_found_is_an_ordinary_learned_kernel(learner, params):
     X, target = data("gaussian", m=90)
     y = np.array(target.classes)[target.values]
-    kernel = learn_kernel(learner, None, X[:70], y[:70], **params)
+    kernel = learn_kernel(as_learner(learner, **params), None, X[:70], y[:70])
     assert kernel.parameters.shape == (len(kernel.weights), 3 if params.get("per_feature") else 1)
     K = kernel.gram()
     np.testing.assert_allclose(K.sum(axis=0), 0, atol=1e-10)
@@ -227,13 +228,13 @@ def test_some_folds_of_a_pass_name_the_training_rows():
 @pytest.mark.parametrize("corrective", [False, True])
 def test_the_risk_is_below_that_of_any_grid(search, corrective):
     X, target = data("gaussian", m=60)
-    found = cr(X, target, regularisation=5.0, search=search, corrective=corrective, tolerance=1e-3)
+    found = CR(search=search, corrective=corrective, tolerance=1e-3).find(X, target, regularisation=5.0)
     assert found.certificate.residual <= 1e-3
     assert (np.diff(found.certificate.objectives) <= 1e-9).all()
     assert found.weights.sum() == pytest.approx(1.0, rel=1e-12)
     sigmas = np.geomspace(0.05, 50, 40)
     grams = np.stack([center_gram(K) for K in GaussianFamily((1 / sigmas**2).tolist()).tile(X, X)])
-    grid = l1_krr(StackedGrams((grams + grams.transpose(0, 2, 1)) / 2), target, regularisation=5.0)
+    grid = L1KRR().solve(StackedGrams((grams + grams.transpose(0, 2, 1)) / 2), target, regularisation=5.0)
     # The grid's optimum is in the hull: the gap is all that the found one may be above it.
     assert found.certificate.objectives[-1] <= grid.certificate.objectives[-1] * (1 + 1e-3)
 
@@ -257,14 +258,14 @@ def test_differences_of_convex_functions_find_the_global_maximum(kind):
 def test_the_path_has_a_kernel_a_regularisation():
     X, target = data("gaussian", m=50)
     moments = gram_moments(GaussianFamily([1.0]), X, target.Y)
-    kernels = learn_path("cr", GaussianFamily([1.0]), X, moments, target, [0.5, 5.0], tolerance=0.01)
+    kernels = learn_path(CR(tolerance=0.01), GaussianFamily([1.0]), X, moments, target, [0.5, 5.0])
     assert [kernel.regularisation for kernel in kernels] == [0.5, 5.0]
 
 
 def test_stopping_short_warns():
     X, target = data("gaussian", m=50)
     with pytest.warns(ConvergenceWarning, match="cr stopped after 2 iterations at a relative duality gap of"):
-        cr(X, target, regularisation=10.0, max_iterations=2, tolerance=1e-9)
+        CR(max_iterations=2, tolerance=1e-9).find(X, target, regularisation=10.0)
 
 
 # Bad input -----------------------------------------------------------------------------------------------------------
@@ -283,13 +284,13 @@ def test_stopping_short_warns():
 def test_bad_parameters_get_one_sentence(params, message):
     X, target = data("gaussian")
     with pytest.raises(ValueError, match=message):
-        ca(X, target, **params)
+        CA(**params).find(X, target)
 
 
 def test_rows_that_are_all_equal_are_refused():
     _, target = data("gaussian")
     with pytest.raises(ValueError, match="all rows are equal"):
-        ca(np.ones((60, 3)), target)
+        CA().find(np.ones((60, 3)), target)
 
 
 def test_a_family_is_given_unless_the_learner_finds_its_own():
@@ -309,4 +310,4 @@ def test_a_family_is_given_unless_the_learner_finds_its_own():
 def test_bad_parameters_of_the_risk_get_one_sentence(params, message):
     X, target = data("gaussian")
     with pytest.raises(ValueError, match=message):
-        cr(X, target, **params)
+        CR(**params).find(X, target)

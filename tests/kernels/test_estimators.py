@@ -49,7 +49,7 @@ from learnkernels.kernels.estimators import chunk_rows_for, default_family
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.estimators.defaults import distinct_rows
 from learnkernels.kernels.families import DirichletFamily, ScaledFamily
-from learnkernels.kernels.learned import learn_path
+from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.predictors import PREDICTORS, KernelRidgePath
 from learnkernels.kernels.predictors.svm import ExactMachine, SupportVectorPath
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors

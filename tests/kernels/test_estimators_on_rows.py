@@ -28,7 +28,7 @@ from learnkernels import (
 )
 from learnkernels.kernels.centering import center_cross_gram
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid
-from learnkernels.kernels.learned import learn_from_moments
+from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
-from learnkernels.kernels.learners import l2_krr, lp_krr
+from learnkernels.kernels.learners import L2KRR, LpKRR
 from learnkernels.kernels.solvers.rank_one.ridge import FeatureRidge
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.targets import Target
@@ -67,9 +67,9 @@ def test_l2_krr_on_features_has_the_weights_of_matrices(shape, center, regularis
     target = Target.of(Z[:, :4].sum(axis=1) + np.random.default_rng(3).normal(size=len(Z)))
     centered = Z - Z.mean(axis=0)
     params = {"regularisation": regularisation, "center": center, "tolerance": 1e-11}
-    expected = l2_krr(StackedGrams(np.einsum("ik,jk->kij", centered, centered)), target, **params)
+    expected = L2KRR(**params).solve(StackedGrams(np.einsum("ik,jk->kij", centered, centered)), target)
     for rows in (centered, sparse.csr_matrix(Z)):
-        found = l2_krr(FeatureGrams(rows), target, **params)
+        found = L2KRR(**params).solve(FeatureGrams(rows), target)
         assert found.certificate.converged
         # A gap of 1e-11 is a distance of its root.
         np.testing.assert_allclose(found.weights, expected.weights, rtol=0, atol=1e-5)
@@ -82,9 +82,11 @@ def test_lp_krr_on_features_reaches_its_tolerance_in_few_factors(norm, p):
     Z = sparse_counts(80, p, seed=4)
     y = Z[:, :4].sum(axis=1) + np.random.default_rng(4).normal(size=80)
     for regularisation in (0.1, 10.0):
-        certificate = lp_krr(
-            FeatureGrams(sparse.csr_matrix(Z)), Target.of(y), regularisation=regularisation, norm=norm
-        ).certificate
+        certificate = (
+            LpKRR(norm=norm)
+            .solve(FeatureGrams(sparse.csr_matrix(Z)), Target.of(y), regularisation=regularisation)
+            .certificate
+        )
         assert certificate.converged
         assert certificate.residual <= 1e-6
         assert certificate.iterations <= 40

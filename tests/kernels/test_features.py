@@ -13,8 +13,9 @@ import pytest
 from scipy import sparse
 
 from learnkernels import FamilyUnion, FeatureFamily, center_gram, centered_alignment, gram_moments, learn_kernel
-from learnkernels.kernels.learned import LearnedKernel, learn_from_moments
-from learnkernels.kernels.learners import align, alignf
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import Align, Alignf, as_learner
+from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.moments.features import FeatureMoments
 from learnkernels.kernels.moments.gram import GramMoments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS
@@ -286,7 +287,9 @@ def test_a_kernel_of_features_is_the_weighted_sum_of_their_matrices(features, le
     m = features.X.shape[0]
     train, new = np.arange(3, m), np.arange(3)
     X, X_new = features.X[train], features.X[new]
-    kernel = learn_kernel(learner, features.family, X, features.y[train], normalise=normalise, **params_of(learner))
+    kernel = learn_kernel(
+        as_learner(learner, **params_of(learner)), features.family, X, features.y[train], normalise=normalise
+    )
     Ks = [K[np.ix_(train, train)] for K in features.grams]
     crosses = [K[np.ix_(new, train)] for K in features.grams]
     expected = reference.combined(Ks, kernel.weights, normalise).astype(float)
@@ -410,7 +413,7 @@ def warm(monkeypatch) -> None:
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_warm_start_does_not_change_what_is_found(name, warm):
     M, a = PROBLEMS[name]
-    solution = alignf(M, a)
+    solution = Alignf().weigh(M, a)
     assert solution.certificate.residual <= 1e-13
     assert reference.kkt_residual(M, a, solution.weights) <= 1e-10
 
@@ -455,13 +458,13 @@ def test_coordinate_descent_lowers_the_objective_to_the_optimum_of_well_conditio
 @pytest.mark.parametrize("count", [300, 500])
 def test_hundreds_of_nearly_equal_kernels_meet_the_optimality_conditions(count):
     V = np.exp(-np.linspace(0.01, 4, count)[:, None] * np.linspace(0, 3, 90))
-    solution = alignf(V @ V.T, V @ np.cos(np.linspace(0, 2, 90)))
+    solution = Alignf().weigh(V @ V.T, V @ np.cos(np.linspace(0, 2, 90)))
     assert solution.certificate.residual <= 1e-13
 
 
 def test_kernels_that_all_oppose_the_target_are_refused_after_a_warm_start_too():
     with pytest.raises(ValueError, match="no base kernel aligns with the target"):
-        alignf(np.eye(300), np.full(300, -1.0))
+        Alignf().weigh(np.eye(300), np.full(300, -1.0))
 
 
 # Real n-grams --------------------------------------------------------------------------------------------------------
@@ -505,8 +508,8 @@ def test_weights_of_real_bigrams_are_those_of_the_textbook(shared_data):
     M, a = np.array([[(z @ w) ** 2 for w in Z.T] for z in Z.T]), np.array([(z @ y_c) ** 2 for z in Z.T])
     found = {name: learn_kernel(name, FeatureFamily(names), X, y) for name in ("align", "alignf", "unif", "single")}
     np.testing.assert_allclose(found["align"].weights, a / np.linalg.norm(a), rtol=1e-9, atol=1e-15)
-    np.testing.assert_allclose(found["alignf"].weights, alignf(M, a).weights, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(align(M, a).weights, found["align"].weights, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found["alignf"].weights, Alignf().weigh(M, a).weights, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(Align().weigh(M, a).weights, found["align"].weights, rtol=0, atol=1e-12)
     for kernel in found.values():
         K = (Z * kernel.weights) @ Z.T
         np.testing.assert_allclose(kernel.gram(), K, rtol=0, atol=1e-12)

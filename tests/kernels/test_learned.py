@@ -16,8 +16,9 @@ from learnkernels import (
     gram_moments,
     learn_kernel,
 )
-from learnkernels.kernels.learned import LearnedKernel, learn_from_moments
-from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import LEARNERS, as_learner
+from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS
 from learnkernels.kernels.targets import Target
 from tests.reference import combined, combined_cross, gaussian, grams, kkt_residual, normalisers, target_kernel
@@ -68,7 +69,7 @@ def test_gram_is_the_weighted_sum_of_centered_normalised_matrices(case, normalis
 @pytest.mark.parametrize("learner", KERNEL_LEARNERS)
 def test_new_rows_are_centered_by_training_statistics_alone(case, learner):
     X, X_new = case.X[8:], case.X[:8]
-    kernel = learn_kernel(learner, case.family, X, targets_for(learner, X), **PARAMS.get(learner, {}))
+    kernel = learn_kernel(as_learner(learner, **PARAMS.get(learner, {})), case.family, X, targets_for(learner, X))
     Ks = [K[8:, 8:] for K in case.grams]
     crosses = [K[:8, 8:] for K in case.grams]
     expected = combined_cross(crosses, Ks, kernel.weights, "trace")
@@ -240,8 +241,8 @@ def test_learning_on_some_folds_of_a_pass_is_learning_on_their_rows(case, learne
     held = np.isin(groups, [0, 1, 3])
     raw = LEARNERS[learner].needs == "uncentered moments"
     moments = gram_moments(case.family, case.X, target.Y, groups, block_rows=6, keep_origin=raw).restrict([0, 1, 3])
-    from_pass = learn_from_moments(learner, case.family, case.X, moments, target=target, **params)
-    alone = learn_kernel(learner, case.family, case.X[held], y[held], **params)
+    from_pass = learn_from_moments(as_learner(learner, **params), case.family, case.X, moments, target=target)
+    alone = learn_kernel(as_learner(learner, **params), case.family, case.X[held], y[held])
     # Weights of either sign of nearly dependent kernels: the condition of M itself, up to 1e9.
     assert_same_kernel(from_pass, alone, case.X[~held], 1e-6 if learner == "alignf-linear" else 1e-8)
     np.testing.assert_array_equal(np.sort(from_pass.rows), np.flatnonzero(held))

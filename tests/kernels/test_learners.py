@@ -8,7 +8,16 @@ from scipy.optimize import minimize, nnls
 from sklearn.datasets import load_breast_cancer
 
 from learnkernels import GaussianFamily, gram_moments
-from learnkernels.kernels.learners import LEARNERS, align, alignf, alignf_linear, kkt_certificate, lq, single, unif
+from learnkernels.kernels.learners import (
+    LEARNERS,
+    Align,
+    Alignf,
+    AlignfLinear,
+    Lq,
+    Single,
+    Unif,
+    kkt_certificate,
+)
 from learnkernels.kernels.moments.gram import GramMoments
 from tests.reference import alignment_of_weights, kkt_residual
 
@@ -89,9 +98,11 @@ def test_a_perfect_kernel_among_noise_is_never_ranked_below_the_noise(solve):
 def test_no_learner_aligns_better_than_alignf_but_with_negative_weights(solve, problem):
     M, a = problem
     if solve is alignf_linear:
-        assert alignment_of_weights(M, a, solve(M, a).weights) >= alignment_of_weights(M, a, alignf(M, a).weights)
+        assert alignment_of_weights(M, a, solve(M, a).weights) >= alignment_of_weights(
+            M, a, Alignf().weigh(M, a).weights
+        )
         return
-    best = alignment_of_weights(M, a, alignf(M, a).weights)
+    best = alignment_of_weights(M, a, Alignf().weigh(M, a).weights)
     assert alignment_of_weights(M, a, solve(M, a).weights) <= best * (1 + 1e-12)
 
 
@@ -129,8 +140,8 @@ def test_a_kernel_multiplied_by_a_number_gets_its_weight_divided_by_it(learner, 
 @pytest.mark.parametrize("q", [1.5, 2.0, 4.0])
 def test_a_kernel_multiplied_by_a_number_counts_a_power_of_it_in_lq(q):
     M, a = PROBLEMS["three"]
-    expected = lq(M, a, q=q).weights * SCALES ** (1 / (q - 1))
-    found = lq(M * np.outer(SCALES, SCALES), a * SCALES, q=q).weights
+    expected = Lq(q=q).weigh(M, a).weights * SCALES ** (1 / (q - 1))
+    found = Lq(q=q).weigh(M * np.outer(SCALES, SCALES), a * SCALES).weights
     np.testing.assert_allclose(found, expected / np.linalg.norm(expected), rtol=1e-12)
 
 
@@ -148,24 +159,24 @@ def test_these_combined_kernels_do_not_depend_on_the_scale_of_the_kernels(learne
 
 def test_unif_weighs_all_kernels_alike(problem):
     M, a = problem
-    np.testing.assert_allclose(unif(M, a).weights, np.full(len(a), len(a) ** -0.5), rtol=1e-14)
+    np.testing.assert_allclose(Unif().weigh(M, a).weights, np.full(len(a), len(a) ** -0.5), rtol=1e-14)
 
 
 def test_single_takes_the_kernel_of_highest_alignment_and_the_first_of_equals(problem):
     M, a = problem
-    weights = single(M, a).weights
+    weights = Single().weigh(M, a).weights
     assert np.flatnonzero(weights).tolist() == [int((a / np.sqrt(np.diag(M))).argmax())]
-    np.testing.assert_array_equal(single(np.eye(3), np.array([0.1, 0.5, 0.5])).weights, [0, 1, 0])
+    np.testing.assert_array_equal(Single().weigh(np.eye(3), np.array([0.1, 0.5, 0.5])).weights, [0, 1, 0])
 
 
 def test_align_weighs_each_kernel_by_its_own_alignment():
     moments = gaussian_moments(5, GRID)
-    mu = align(moments.frobenius, moments.target).weights
+    mu = Align().weigh(moments.frobenius, moments.target).weights
     np.testing.assert_allclose(mu, moments.alignments / np.linalg.norm(moments.alignments), rtol=1e-12)
 
 
 def test_align_takes_a_product_just_below_zero_as_zero():
-    np.testing.assert_array_equal(align(np.eye(2), np.array([-1e-17, 0.3])).weights, [0.0, 1.0])
+    np.testing.assert_array_equal(Align().weigh(np.eye(2), np.array([-1e-17, 0.3])).weights, [0.0, 1.0])
 
 
 @pytest.mark.parametrize("learner", [unif, align, lq])
@@ -182,40 +193,40 @@ def test_equal_kernels_get_equal_weights_where_the_weights_are_unique(learner):
 def test_lq_of_order_two_on_kernels_of_norm_one_is_align(problem):
     M, a = problem
     norms = np.sqrt(np.diag(M))
-    found = lq(M / np.outer(norms, norms), a / norms).weights
-    np.testing.assert_allclose(found, align(M, a).weights, rtol=1e-14)
+    found = Lq().weigh(M / np.outer(norms, norms), a / norms).weights
+    np.testing.assert_allclose(found, Align().weigh(M, a).weights, rtol=1e-14)
 
 
 @pytest.mark.parametrize("q", [1.0, 1.05, 1.5, 2.0, 3.0, 40.0, np.inf])
 def test_lq_reaches_the_bound_of_hoelder(problem, q):
     """Over weights of q-norm one, mu'a is at most the norm of a of the dual order."""
     M, a = problem
-    mu = lq(M, a, q=q).weights
+    mu = Lq(q=q).weigh(M, a).weights
     dual = {1.0: np.inf, np.inf: 1.0}.get(q) or q / (q - 1)
     assert mu @ a / np.linalg.norm(mu, q) == pytest.approx(np.linalg.norm(a, dual), rel=1e-12)
 
 
 def test_lq_of_order_one_takes_the_first_of_the_largest_products():
     a = np.array([0.3, 0.9, 0.9, 0.1])
-    np.testing.assert_array_equal(lq(np.eye(4), a, q=1).weights, [0, 1, 0, 0])
+    np.testing.assert_array_equal(Lq(q=1).weigh(np.eye(4), a).weights, [0, 1, 0, 0])
     # Just above one, what equals the largest shares with it and all else vanishes.
     np.testing.assert_allclose(
-        lq(np.eye(4), a, q=np.nextafter(1.0, 2.0)).weights, np.sqrt([0, 0.5, 0.5, 0]), rtol=1e-15
+        Lq(q=np.nextafter(1.0, 2.0)).weigh(np.eye(4), a).weights, np.sqrt([0, 0.5, 0.5, 0]), rtol=1e-15
     )
 
 
 def test_lq_of_infinite_order_weighs_alike_what_has_a_product_with_the_target():
     a = np.array([0.3, 0.0, 1e-9, -1e-17])
-    np.testing.assert_allclose(lq(np.eye(4), a, q=np.inf).weights, np.sqrt([0.5, 0, 0.5, 0]), rtol=1e-15)
+    np.testing.assert_allclose(Lq(q=np.inf).weigh(np.eye(4), a).weights, np.sqrt([0.5, 0, 0.5, 0]), rtol=1e-15)
     # The limit of large orders: (1e-9)^(1e-12) is one up to 2e-11.
-    np.testing.assert_allclose(lq(np.eye(4), a, q=1e12).weights, np.sqrt([0.5, 0, 0.5, 0]), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(Lq(q=1e12).weigh(np.eye(4), a).weights, np.sqrt([0.5, 0, 0.5, 0]), rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("q", [1.0001, 1.01, 2.0, 1e6])
 @pytest.mark.parametrize("size", [1e-300, 1.0, 1e300])
 def test_no_order_and_no_size_of_the_products_overflows(q, size):
     with np.errstate(over="raise", invalid="raise", divide="raise"):
-        weights = lq(np.eye(3), size * np.array([0.2, 1.0, 0.999]), q=q).weights
+        weights = Lq(q=q).weigh(np.eye(3), size * np.array([0.2, 1.0, 0.999])).weights
     ratio = 0.999 ** (1 / (q - 1))
     assert weights[2] / weights[1] == pytest.approx(ratio, rel=1e-11)  # a power of 1e4 multiplies rounding by 1e4
     assert weights.argmax() == 1
@@ -224,7 +235,7 @@ def test_no_order_and_no_size_of_the_products_overflows(q, size):
 @pytest.mark.parametrize("q", [0.999, 0.0, -np.inf, np.nan])
 def test_an_order_below_one_is_refused(q):
     with pytest.raises(ValueError, match="q must be a number from 1 to infinity, got"):
-        lq(np.eye(2), np.ones(2), q=q)
+        Lq(q=q).weigh(np.eye(2), np.ones(2))
 
 
 # alignf-linear -------------------------------------------------------------------------------------------------------
@@ -233,7 +244,7 @@ def test_an_order_below_one_is_refused(q):
 def test_alignf_linear_is_along_the_inverse_times_the_products():
     M, a = PROBLEMS["three"]
     v = np.linalg.solve(M, a)
-    solution = alignf_linear(M, a)
+    solution = AlignfLinear().weigh(M, a)
     assert (v < 0).any()
     np.testing.assert_allclose(solution.weights, v / np.linalg.norm(v), rtol=1e-12)
     assert solution.certificate.residual <= 1e-14
@@ -242,7 +253,7 @@ def test_alignf_linear_is_along_the_inverse_times_the_products():
 
 def test_alignf_linear_beats_random_weightings_of_either_sign(problem):
     M, a = problem
-    best = alignment_of_weights(M, a, alignf_linear(M, a).weights)
+    best = alignment_of_weights(M, a, AlignfLinear().weigh(M, a).weights)
     candidates = np.random.default_rng(1).normal(size=(2000, len(a)))
     assert max(alignment_of_weights(M, a, mu) for mu in candidates) <= best
 
@@ -250,7 +261,7 @@ def test_alignf_linear_beats_random_weightings_of_either_sign(problem):
 def test_alignf_linear_solves_the_equations_of_grids_of_any_scale(problem):
     M, a = problem
     scales = 10.0 ** np.linspace(-6, 6, len(a))
-    for solution in (alignf_linear(M, a), alignf_linear(M * np.outer(scales, scales), a * scales)):
+    for solution in (AlignfLinear().weigh(M, a), AlignfLinear().weigh(M * np.outer(scales, scales), a * scales)):
         # Weights of up to thousands of times the largest product cancel to it.
         assert solution.certificate.residual <= 1e-11
         assert solution.certificate.converged
@@ -258,16 +269,16 @@ def test_alignf_linear_solves_the_equations_of_grids_of_any_scale(problem):
 
 def test_alignf_linear_is_alignf_where_no_constraint_is_active():
     M, a = np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([1.0, 1.0])
-    np.testing.assert_allclose(alignf_linear(M, a).weights, alignf(M, a).weights, rtol=1e-14)
+    np.testing.assert_allclose(AlignfLinear().weigh(M, a).weights, Alignf().weigh(M, a).weights, rtol=1e-14)
 
 
 def test_a_kernel_that_opposes_the_target_gets_a_negative_weight():
-    np.testing.assert_array_equal(alignf_linear(np.eye(2), np.array([-3.0, -4.0])).weights, [-0.6, -0.8])
+    np.testing.assert_array_equal(AlignfLinear().weigh(np.eye(2), np.array([-3.0, -4.0])).weights, [-0.6, -0.8])
 
 
 def test_products_of_zero_leave_alignf_linear_nothing_to_weigh():
     with pytest.raises(ValueError, match="no base kernel aligns with the target"):
-        alignf_linear(np.eye(3), np.zeros(3))
+        AlignfLinear().weigh(np.eye(3), np.zeros(3))
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -277,7 +288,7 @@ def test_a_subset_of_dependent_kernels_reaches_the_alignment_of_all(seed, p, ran
     V = rng.normal(size=(p, rank)) * 10.0 ** rng.uniform(-3, 3, size=(p, 1))
     target = rng.normal(size=rank)
     M, a = V @ V.T, V @ target
-    solution = alignf_linear(M, a, dependent="subset")
+    solution = AlignfLinear(dependent="subset").weigh(M, a)
     mu = solution.weights
     assert np.count_nonzero(mu) <= min(p, rank)
     assert mu @ a >= 0
@@ -294,17 +305,17 @@ def test_copies_of_a_kernel_are_refused_or_left_out(copies):
     at = ", ".join(map(str, range(1, min(copies, 11)))) + (", ..." if copies > 11 else "")
     sentence = rf"got {copies - 1} of {copies} in the span of the others \(at {at}, counted from 0\)"
     with pytest.raises(ValueError, match=sentence + "; pass dependent='subset' to leave them out, or use alignf"):
-        alignf_linear(M, a)
-    np.testing.assert_array_equal(alignf_linear(M, a, dependent="subset").weights, np.eye(copies)[0])
+        AlignfLinear().weigh(M, a)
+    np.testing.assert_array_equal(AlignfLinear(dependent="subset").weigh(M, a).weights, np.eye(copies)[0])
 
 
 def test_a_kernel_given_twice_keeps_the_weights_of_the_others():
     once, twice = (trace_one(gaussian_moments(6, gammas)) for gammas in ([0.05, 0.7, 3.0], [0.05, 0.7, 0.7, 3.0]))
     with pytest.raises(ValueError, match="got 1 of 4 in the span"):
-        alignf_linear(*twice)
-    nu = alignf_linear(*twice, dependent="subset").weights
+        AlignfLinear().weigh(*twice)
+    nu = AlignfLinear(dependent="subset").weigh(*twice).weights
     assert (nu[1] == 0) != (nu[2] == 0)
-    np.testing.assert_allclose([nu[0], nu[1] + nu[2], nu[3]], alignf_linear(*once).weights, rtol=0, atol=1e-12)
+    np.testing.assert_allclose([nu[0], nu[1] + nu[2], nu[3]], AlignfLinear().weigh(*once).weights, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("distance", [1e-2, 1e-4, 1e-6, 1e-8])
@@ -312,19 +323,19 @@ def test_kernels_closer_than_the_tolerance_count_as_dependent(distance):
     V = np.array([[1.0, 0.0, 0.0], [1.0, distance, 0.0], [0.0, 0.0, 1.0]])
     V /= np.linalg.norm(V, axis=1)[:, None]
     M, a = V @ V.T, V @ np.array([1.0, 0.2, 0.3])
-    subset = alignf_linear(M, a, dependent="subset").weights
+    subset = AlignfLinear(dependent="subset").weigh(M, a).weights
     if distance**2 > 1e-10:
-        np.testing.assert_array_equal(alignf_linear(M, a).weights, subset)
+        np.testing.assert_array_equal(AlignfLinear().weigh(M, a).weights, subset)
         assert (subset != 0).all()
         return
     with pytest.raises(ValueError, match=r"got 1 of 3 in the span of the others \(at 1, counted from 0\)"):
-        alignf_linear(M, a)
+        AlignfLinear().weigh(M, a)
     np.testing.assert_allclose(subset, np.array([1.0, 0.0, 0.3]) / np.hypot(1.0, 0.3), rtol=1e-12)
 
 
 def test_dependent_has_two_values():
     with pytest.raises(ValueError, match="dependent must be error or subset, got 'drop'"):
-        alignf_linear(np.eye(2), np.ones(2), dependent="drop")
+        AlignfLinear(dependent="drop").weigh(np.eye(2), np.ones(2))
 
 
 # alignf --------------------------------------------------------------------------------------------------------------
@@ -332,7 +343,7 @@ def test_dependent_has_two_values():
 
 def test_alignf_meets_the_optimality_conditions(problem):
     M, a = problem
-    solution = alignf(M, a)
+    solution = Alignf().weigh(M, a)
     assert kkt_residual(M, a, solution.weights) <= KKT
     assert solution.certificate.residual <= KKT
 
@@ -340,7 +351,7 @@ def test_alignf_meets_the_optimality_conditions(problem):
 @pytest.mark.parametrize("name", [name for name in PROBLEMS if name.startswith("grid")])
 def test_the_wrong_least_squares_problem_fails_those_conditions_where_a_weight_is_held_at_zero(name):
     M, a = PROBLEMS[name]
-    right = alignf(M, a).weights
+    right = Alignf().weigh(M, a).weights
     assert (right == 0).any()
     wrong, _ = nnls(M, a)
     wrong /= np.linalg.norm(wrong)
@@ -354,12 +365,12 @@ def test_alignf_meets_the_optimality_conditions_on_grids_so_dense_that_kernels_d
     """A solver that drops directions of M below rounding leaves 1e-9 to 1e-7 here."""
     moments = gaussian_moments(seed, 2.0 ** np.arange(-6, 2, step))
     assert np.linalg.cond(moments.frobenius) > 1e12
-    assert alignf(*trace_one(moments)).certificate.residual < 1e-13
+    assert Alignf().weigh(*trace_one(moments)).certificate.residual < 1e-13
 
 
 def test_alignf_beats_random_weightings(problem):
     M, a = problem
-    best = alignment_of_weights(M, a, alignf(M, a).weights)
+    best = alignment_of_weights(M, a, Alignf().weigh(M, a).weights)
     rng = np.random.default_rng(1)
     candidates = np.vstack([rng.dirichlet(np.full(len(a), shape), size=1000) for shape in (0.2, 1.0)])
     assert max(alignment_of_weights(M, a, mu) for mu in candidates) <= best * (1 + 1e-12)
@@ -373,7 +384,7 @@ def test_alignf_agrees_with_a_general_optimiser_on_random_problems(seed, p, rank
     V /= np.linalg.norm(V, axis=1)[:, None]
     M, a = V @ V.T, V @ rng.normal(size=rank)
     assume(a.max() > 0.01)
-    mu = alignf(M, a).weights
+    mu = Alignf().weigh(M, a).weights
     assert kkt_residual(M, a, mu) <= KKT
     found = minimize(
         lambda v: v @ M @ v - 2 * v @ a,
@@ -391,7 +402,7 @@ def test_alignf_agrees_with_a_general_optimiser_on_random_problems(seed, p, rank
 def test_alignf_on_orthogonal_kernels_is_product_over_squared_norm():
     M, a = np.diag([4.0, 1.0, 9.0]), np.array([2.0, -1.0, 3.0])
     expected = np.array([0.5, 0.0, 1 / 3])
-    np.testing.assert_allclose(alignf(M, a).weights, expected / np.linalg.norm(expected), rtol=1e-12)
+    np.testing.assert_allclose(Alignf().weigh(M, a).weights, expected / np.linalg.norm(expected), rtol=1e-12)
 
 
 def test_alignf_puts_all_weight_on_the_target_kernel_itself():
@@ -399,7 +410,7 @@ def test_alignf_puts_all_weight_on_the_target_kernel_itself():
     V = rng.normal(size=(4, 12))
     V[2] = rng.normal(size=12)
     # The products of four vectors with the third of them: alignment one is reached there and nowhere else.
-    weights = alignf(V @ V.T, V @ V[2]).weights
+    weights = Alignf().weigh(V @ V.T, V @ V[2]).weights
     np.testing.assert_allclose(weights, [0, 0, 1, 0], rtol=0, atol=1e-10)
 
 
@@ -407,12 +418,12 @@ def test_without_active_constraints_alignf_solves_the_linear_system():
     M, a = np.array([[2.0, 0.5], [0.5, 1.0]]), np.array([1.0, 1.0])
     v = np.linalg.solve(M, a)
     assert (v > 0).all()
-    np.testing.assert_allclose(alignf(M, a).weights, v / np.linalg.norm(v), rtol=1e-12)
+    np.testing.assert_allclose(Alignf().weigh(M, a).weights, v / np.linalg.norm(v), rtol=1e-12)
 
 
 def test_a_kernel_given_twice_changes_neither_combination_nor_alignment():
     once, twice = (gaussian_moments(6, gammas) for gammas in ([0.05, 0.7, 3.0], [0.05, 0.7, 0.7, 3.0]))
-    mu, nu = alignf(*trace_one(once)).weights, alignf(*trace_one(twice)).weights
+    mu, nu = Alignf().weigh(*trace_one(once)).weights, Alignf().weigh(*trace_one(twice)).weights
     merged = np.array([nu[0], nu[1] + nu[2], nu[3]])
     # Up to length: both have unit norm, over three and over four weights. M of the copies is singular.
     np.testing.assert_allclose(merged / np.linalg.norm(merged), mu, rtol=0, atol=1e-9)
@@ -425,7 +436,7 @@ def test_a_kernel_given_twice_changes_neither_combination_nor_alignment():
 @pytest.mark.parametrize("copies", [2, 5, 20])
 def test_many_copies_of_one_kernel_align_as_one(copies):
     M, a = np.ones((copies, copies)), np.full(copies, 0.4)
-    mu = alignf(M, a).weights
+    mu = Alignf().weigh(M, a).weights
     assert alignment_of_weights(M, a, mu) == pytest.approx(0.4, rel=1e-12)
     assert kkt_residual(M, a, mu) <= KKT
 
@@ -435,7 +446,7 @@ def test_many_copies_of_one_kernel_align_as_one(copies):
 def test_nearly_equal_kernels_lose_no_alignment(relative, sign):
     gammas = [0.3, 0.3 * (1 + sign * relative), 2.0]
     moments = gaussian_moments(7, gammas)
-    mu = alignf(*trace_one(moments)).weights
+    mu = Alignf().weigh(*trace_one(moments)).weights
     reached = moments.alignment(mu / moments.centered_traces)
     assert np.isfinite(mu).all()
     # Directions of M whose eigenvalue is below rounding are given up; the target's part along them, and with it the
@@ -443,15 +454,17 @@ def test_nearly_equal_kernels_lose_no_alignment(relative, sign):
     lost = np.sqrt(len(mu) * np.finfo(float).eps)
     assert reached >= moments.alignments.max() - lost
     without = gaussian_moments(7, [0.3, 2.0])
-    assert reached >= without.alignment(alignf(*trace_one(without)).weights / without.centered_traces) - lost
+    assert reached >= without.alignment(Alignf().weigh(*trace_one(without)).weights / without.centered_traces) - lost
 
 
 def test_kernels_of_very_different_scales_are_weighed_as_if_scaled_alike():
     M, a = PROBLEMS["three"]
     scales = np.array([1e-8, 1.0, 1e8])
-    solution = alignf(M * np.outer(scales, scales), a * scales)
+    solution = Alignf().weigh(M * np.outer(scales, scales), a * scales)
     combination = solution.weights * scales
-    np.testing.assert_allclose(combination / np.linalg.norm(combination), alignf(M, a).weights, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(
+        combination / np.linalg.norm(combination), Alignf().weigh(M, a).weights, rtol=0, atol=1e-10
+    )
     assert solution.certificate.residual <= KKT
 
 

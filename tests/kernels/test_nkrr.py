@@ -12,9 +12,8 @@ from sklearn.exceptions import ConvergenceWarning
 
 from learnkernels import FeatureFamily, GaussianFamily
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams, TiledGrams, gram_operator
-from learnkernels.kernels.learners import LEARNERS
-from learnkernels.kernels.learners.l1_krr import l1_krr
-from learnkernels.kernels.learners.nkrr import PolynomialRidge, convexity_margin, nkrr
+from learnkernels.kernels.learners import L1KRR, LEARNERS, NKRR
+from learnkernels.kernels.learners.nkrr import PolynomialRidge, convexity_margin
 from learnkernels.kernels.solvers.monomial_ridge import MonomialRidge, Monomials, has_few_monomials, monomial_count
 from learnkernels.kernels.targets import Target
 
@@ -160,7 +159,7 @@ def test_the_threshold_of_diagonal_kernels_is_where_convexity_begins(share, hold
 def test_nothing_in_the_ball_is_better_and_the_certificate_says_so(problem, degree, norm, center):
     grams, target = problem
     p = grams.n_kernels
-    solution = nkrr(grams, target, degree=degree, norm=norm, center=center)
+    solution = NKRR(degree=degree, norm=norm, center=center).solve(grams, target)
     mu, mu_0, certificate = solution.weights, centre(p, norm, center), solution.certificate
     F = value(grams, target, mu, degree)
     assert solution.degree == degree
@@ -193,7 +192,7 @@ def test_two_kernels_end_at_the_lowest_point_of_the_boundary(norm, regularisatio
     points = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     points /= np.linalg.norm(points, norm, axis=1)[:, None]
     lowest = min(value(grams, target, mu, 2, regularisation) for mu in points)
-    mu = nkrr(grams, target, regularisation=regularisation, norm=norm, center=0.0).weights
+    mu = NKRR(norm=norm, center=0.0).solve(grams, target, regularisation=regularisation).weights
     assert value(grams, target, mu, 2, regularisation) <= lowest * (1 + GAP)
 
 
@@ -208,14 +207,14 @@ def test_degree_one_is_ridge_regression_with_weights_in_a_ball(problem, center, 
         alpha = np.linalg.solve(np.tensordot(mu, grams.grams, axes=1) + np.eye(len(Y)) / regularisation, Y)
         v = np.array([np.trace(alpha.T @ K @ alpha) for K in grams.grams])
         mu = (mu + mu_0 + v / np.linalg.norm(v)) / 2
-    solution = nkrr(grams, target, degree=1, center=center, regularisation=regularisation, tolerance=1e-12)
+    solution = NKRR(degree=1, center=center, tolerance=1e-12).solve(grams, target, regularisation=regularisation)
     # A gap of 1e-12 is a distance of its root, times that of the objective over the gradient's norm.
     np.testing.assert_allclose(solution.weights, mu, rtol=0, atol=1e-4)
     lowest = value(grams, target, mu, 1, regularisation)
     reached = value(grams, target, solution.weights, 1, regularisation)
     assert reached == pytest.approx(lowest, rel=1e-11)
     # The objective is convex: less the gap it bounds the minimum.
-    rough = nkrr(grams, target, degree=1, center=center, regularisation=regularisation, tolerance=0.1).certificate
+    rough = NKRR(degree=1, center=center, tolerance=0.1).solve(grams, target, regularisation=regularisation).certificate
     assert rough.objectives[-1] * (1 - rough.residual) <= lowest * (1 + 1e-12)
 
 
@@ -239,7 +238,7 @@ def test_norm_one_reaches_the_value_of_a_general_solver(problem, center):
         constraints=[LinearConstraint(np.ones((1, p)), -np.inf, 1.0)],
         options={"ftol": 1e-12, "maxiter": 500},
     )
-    certificate = nkrr(grams, target, degree=1, norm=1, center=center).certificate
+    certificate = NKRR(degree=1, norm=1, center=center).solve(grams, target).certificate
     assert certificate.objectives[-1] == pytest.approx(found.fun, rel=2 * GAP)
 
 
@@ -249,7 +248,7 @@ def test_sonar_takes_few_iterations(shared_data, degree):
     Z = data.drop(columns="target").to_numpy(float)
     Z = Z - Z.mean(axis=0)
     target = Target.of(data["target"].to_numpy())
-    certificate = nkrr(FeatureGrams(Z / np.sqrt((Z**2).mean())), target, degree=degree).certificate
+    certificate = NKRR(degree=degree).solve(FeatureGrams(Z / np.sqrt((Z**2).mean())), target).certificate
     assert certificate.residual <= GAP
     assert certificate.iterations <= 25  # of the paper, to an accuracy that it does not give
     assert np.all(np.diff(certificate.objectives) < 0)
@@ -257,16 +256,16 @@ def test_sonar_takes_few_iterations(shared_data, degree):
 
 def test_more_starts_are_never_worse(problem):
     grams, target = problem
-    values = [nkrr(grams, target, norm=1, starts=starts).certificate.objectives[-1] for starts in (1, 2, 6)]
+    values = [NKRR(norm=1, starts=starts).solve(grams, target).certificate.objectives[-1] for starts in (1, 2, 6)]
     assert values[1] <= values[0] * (1 + 1e-15)
     assert values[2] <= values[1] * (1 + 1e-15)
 
 
 def test_results_are_the_same_each_time_and_a_start_is_used(problem):
     grams, target = problem
-    one, two = (nkrr(grams, target, starts=5, seed=4) for _ in range(2))
+    one, two = (NKRR(starts=5, seed=4).solve(grams, target) for _ in range(2))
     np.testing.assert_array_equal(one.weights, two.weights)
-    again = nkrr(grams, target, start=one.weights, starts=1)
+    again = NKRR(starts=1).solve(grams, target, start=one.weights)
     assert again.certificate.iterations == 1
     np.testing.assert_allclose(again.weights, one.weights, rtol=1e-14)
 
@@ -274,8 +273,8 @@ def test_results_are_the_same_each_time_and_a_start_is_used(problem):
 @pytest.mark.parametrize("start", [np.zeros(5), np.full(5, 9.0), np.eye(5)[3]])
 def test_any_start_that_is_not_negative_will_do(start):
     grams, target = PROBLEMS["features"]
-    expected = nkrr(grams, target, starts=1)
-    solution = nkrr(grams, target, start=start, starts=1)
+    expected = NKRR(starts=1).solve(grams, target)
+    solution = NKRR(starts=1).solve(grams, target, start=start)
     assert solution.certificate.objectives[-1] == pytest.approx(expected.certificate.objectives[-1], rel=2 * GAP)
 
 
@@ -286,7 +285,7 @@ def test_any_start_that_is_not_negative_will_do(start):
 def test_equal_kernels_get_equal_weights(degree):
     Z = features()
     target = labels(Z)
-    mu = nkrr(stacked(np.hstack([Z, Z[:, [0, 2]]])), target, degree=degree, starts=1).weights
+    mu = NKRR(degree=degree, starts=1).solve(stacked(np.hstack([Z, Z[:, [0, 2]]])), target).weights
     np.testing.assert_allclose(mu[[5, 6]], mu[[0, 2]], rtol=1e-12)
 
 
@@ -295,8 +294,8 @@ def test_equal_kernels_get_equal_weights(degree):
 def test_weights_follow_the_kernels_when_these_are_reordered(problem, norm, degree):
     grams, target = problem
     order = np.random.default_rng(0).permutation(grams.n_kernels)
-    reordered = nkrr(StackedGrams(grams.grams[order]), target, norm=norm, degree=degree, starts=2).weights
-    expected = nkrr(grams, target, norm=norm, degree=degree, starts=2).weights[order]
+    reordered = NKRR(norm=norm, degree=degree, starts=2).solve(StackedGrams(grams.grams[order]), target).weights
+    expected = NKRR(norm=norm, degree=degree, starts=2).solve(grams, target).weights[order]
     # The same steps, but for rounding, which the steps along a curved valley magnify.
     np.testing.assert_allclose(reordered, expected, rtol=0, atol=1e-6)
 
@@ -304,8 +303,8 @@ def test_weights_follow_the_kernels_when_these_are_reordered(problem, norm, degr
 @pytest.mark.parametrize("scale", [1e-6, 1e6])
 def test_weights_do_not_depend_on_the_units_of_the_target(problem, scale):
     grams, target = problem
-    scaled = nkrr(grams, Target.of(scale * target.Y + 7.0 * scale)).weights
-    np.testing.assert_allclose(scaled, nkrr(grams, target).weights, rtol=0, atol=1e-8)
+    scaled = NKRR().solve(grams, Target.of(scale * target.Y + 7.0 * scale)).weights
+    np.testing.assert_allclose(scaled, NKRR().solve(grams, target).weights, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("degree", DEGREES)
@@ -318,9 +317,9 @@ def test_matrices_tiles_and_features_give_the_same(degree, norm):
     rank_one = gram_operator(FeatureFamily(6), X, shift=np.zeros(6), scales=scales)
     assert isinstance(rank_one, FeatureGrams)
     Z = (X - X.mean(axis=0)) / np.sqrt(scales)
-    expected = nkrr(stacked(Z), target, degree=degree, norm=norm).weights
+    expected = NKRR(degree=degree, norm=norm).solve(stacked(Z), target).weights
     for grams in (tiles, rank_one):
-        found = nkrr(grams, target, degree=degree, norm=norm).weights
+        found = NKRR(degree=degree, norm=norm).solve(grams, target).weights
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)  # rounding, magnified by the steps
 
 
@@ -365,7 +364,7 @@ def test_few_monomials_end_at_the_same_weights_with_the_same_certificate(degree,
     Z = features(m=160, p=4, seed=7)
     target, params = labels(Z, 7), {"degree": degree, "norm": norm, "offset": 0.5}
     assert has_few_monomials(FeatureGrams(Z), degree, 0.5)
-    found, expected = nkrr(FeatureGrams(Z), target, **params), nkrr(stacked(Z), target, **params)
+    found, expected = NKRR(**params).solve(FeatureGrams(Z), target), NKRR(**params).solve(stacked(Z), target)
     np.testing.assert_allclose(found.weights, expected.weights, rtol=0, atol=1e-6)  # rounding, magnified by the steps
     assert found.certificate.residual == pytest.approx(expected.certificate.residual, abs=1e-8)
     assert found.certificate.objectives[-1] == pytest.approx(expected.certificate.objectives[-1], rel=1e-9)
@@ -374,9 +373,9 @@ def test_few_monomials_end_at_the_same_weights_with_the_same_certificate(degree,
 def test_few_monomials_take_a_small_ridge_and_refuse_one_below_their_rounding():
     Z = features(m=60, p=4)
     # The products of independent monomials are definite by themselves, those of a feature that is there twice are not.
-    assert nkrr(FeatureGrams(Z), labels(Z), regularisation=1e14).certificate.converged
+    assert NKRR().solve(FeatureGrams(Z), labels(Z), regularisation=1e14).certificate.converged
     with pytest.raises(ValueError, match="not positive definite up to rounding"):
-        nkrr(FeatureGrams(Z[:, [0, 1, 2, 2]]), labels(Z), regularisation=1e17)
+        NKRR().solve(FeatureGrams(Z[:, [0, 1, 2, 2]]), labels(Z), regularisation=1e17)
 
 
 # Thousands of kernels ------------------------------------------------------------------------------------------------
@@ -395,7 +394,7 @@ def many(m: int = 50, p: int = 300) -> tuple[FeatureGrams, Target]:
 @pytest.mark.parametrize("degree", [1, 2])
 def test_norm_one_on_many_kernels_reaches_its_tolerance(center, degree):
     grams, target = many()
-    solution = nkrr(grams, target, norm=1, center=center, degree=degree, offset=1.0, starts=1)
+    solution = NKRR(norm=1, center=center, degree=degree, offset=1.0, starts=1).solve(grams, target)
     mu_0 = centre(grams.n_kernels, 1, center)
     assert solution.certificate.converged
     assert solution.certificate.residual <= GAP
@@ -411,8 +410,8 @@ def test_norm_one_on_many_kernels_reaches_its_tolerance(center, degree):
 
 def test_norm_one_on_many_kernels_has_the_value_of_the_lasso():
     grams, target = many()
-    found = nkrr(grams, target, norm=1, center=0.0, degree=1, regularisation=3.0).certificate
-    exact = l1_krr(grams, target, regularisation=3.0).certificate
+    found = NKRR(norm=1, center=0.0, degree=1).solve(grams, target, regularisation=3.0).certificate
+    exact = L1KRR().solve(grams, target, regularisation=3.0).certificate
     assert found.objectives[-1] == pytest.approx(exact.objectives[-1], rel=2 * GAP)
 
 
@@ -421,7 +420,7 @@ def test_norm_one_on_many_kernels_has_the_value_of_the_lasso():
 
 @pytest.mark.parametrize(("norm", "expected"), [(1, 2.0 / 5), (2, 2.0 / np.sqrt(5))])
 def test_radius_zero_is_the_uniform_polynomial(norm, expected):
-    solution = nkrr(*PROBLEMS["features"], norm=norm, center=2.0, radius=0.0, degree=3, offset=0.5)
+    solution = NKRR(norm=norm, center=2.0, radius=0.0, degree=3, offset=0.5).solve(*PROBLEMS["features"])
     np.testing.assert_array_equal(solution.weights, np.full(5, expected))
     assert (solution.certificate, solution.degree, solution.offset) == (None, 3, 0.5)
 
@@ -432,11 +431,11 @@ def test_radius_zero_is_the_uniform_polynomial(norm, expected):
 def test_too_few_iterations_warn_and_name_the_gap():
     grams, target = PROBLEMS["more"]
     with pytest.warns(ConvergenceWarning, match="nkrr stopped after 2 iterations at a relative stationarity gap of"):
-        solution = nkrr(grams, target, norm=1, starts=1, max_iterations=2)
+        solution = NKRR(norm=1, starts=1, max_iterations=2).solve(grams, target)
     assert not solution.certificate.converged
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        nkrr(grams, target, norm=1, starts=1)
+        NKRR(norm=1, starts=1).solve(grams, target)
 
 
 @pytest.mark.parametrize(
@@ -460,14 +459,14 @@ def test_too_few_iterations_warn_and_name_the_gap():
 )
 def test_bad_parameters_are_refused_in_one_sentence(params, message):
     with pytest.raises(ValueError, match=message) as refusal:
-        nkrr(*PROBLEMS["features"], **params)
+        NKRR(**params).solve(*PROBLEMS["features"])
     assert str(refusal.value).endswith(".")
 
 
 def test_a_constant_target_and_weights_below_zero_are_refused():
     grams, target = PROBLEMS["features"]
     with pytest.raises(ValueError, match="the target is constant"):
-        nkrr(grams, Target.of(np.full(grams.n_rows, 3.0)))
+        NKRR().solve(grams, Target.of(np.full(grams.n_rows, 3.0)))
     with pytest.raises(ValueError, match="mu must be 5 finite weights"):
         convexity_margin(grams, target, -np.ones(5))
 

@@ -12,15 +12,13 @@ from sklearn.svm import SVC
 from learnkernels import center_gram
 from learnkernels.kernels.engine.operators import StackedGrams
 from learnkernels.kernels.learners import (
+    L1SVM,
+    L2KRR,
     LEARNERS,
-    alignf,
-    l1_krr,
-    l1_svm,
-    l2_krr,
-    lp_krr,
-    lp_svm,
+    Alignf,
+    LpKRR,
+    SingleStage,
     one_stage,
-    single_stage,
 )
 from learnkernels.kernels.solvers import minimax
 from learnkernels.kernels.solvers.interior_point import machine_by_interior_point, weights_by_interior_point
@@ -220,9 +218,9 @@ def test_one_kernel_gives_the_values_of_scikit_learn():
     K = grams.grams[0]
     y = target.Y[:, 0] - target.Y[:, 0].mean()
     ridge = KernelRidge(kernel="precomputed", alpha=1 / 3.0).fit(K, y)
-    krr = l2_krr(grams, target, regularisation=3.0).certificate.objectives[-1]
+    krr = L2KRR().solve(grams, target, regularisation=3.0).certificate.objectives[-1]
     assert krr == pytest.approx(y @ ridge.dual_coef_, rel=1e-10)
-    svm = l1_svm(grams, target, regularisation=3.0).certificate.objectives[-1]
+    svm = L1SVM().solve(grams, target, regularisation=3.0).certificate.objectives[-1]
     assert svm == pytest.approx(machine_value(grams.grams, target, np.ones(1), 3.0), rel=1e-8)
 
 
@@ -269,8 +267,8 @@ def test_norm_one_is_the_trace_constraint(general, special):
 def test_norm_two_is_l2_krr():
     grams, target = problem(12)
     np.testing.assert_allclose(
-        lp_krr(grams, target, regularisation=5.0, norm=2.0, tolerance=1e-12).weights,
-        l2_krr(grams, target, regularisation=5.0, tolerance=1e-12).weights,
+        LpKRR(norm=2.0, tolerance=1e-12).solve(grams, target, regularisation=5.0).weights,
+        L2KRR(tolerance=1e-12).solve(grams, target, regularisation=5.0).weights,
         rtol=1e-5,  # the root of the gap
     )
 
@@ -283,7 +281,7 @@ def test_l2_krr_meets_theorem_1(center, radius):
     """mu = mu_0 + Lambda v / |v|, with v from the ridge regression at mu itself."""
     grams, target = problem(13)
     p = grams.n_kernels
-    mu = l2_krr(grams, target, regularisation=4.0, center=center, radius=radius, tolerance=1e-12).weights
+    mu = L2KRR(center=center, radius=radius, tolerance=1e-12).solve(grams, target, regularisation=4.0).weights
     Y = target.Y - target.Y.mean(axis=0)
     alpha = np.linalg.solve(np.tensordot(mu, grams.grams, axes=1) + np.eye(len(Y)) / 4.0, Y)[:, 0]
     v = np.einsum("i,kij,j->k", alpha, grams.grams, alpha)
@@ -295,15 +293,15 @@ def test_l2_krr_meets_theorem_1(center, radius):
 @pytest.mark.parametrize("regularisation", [0.1, 3.0, 1000.0])
 def test_the_interpolated_iteration_reaches_the_same_weights(regularisation):
     grams, target = problem(14, m=60)
-    newton = l2_krr(grams, target, regularisation=regularisation, tolerance=1e-10)
-    interpolated = l2_krr(grams, target, regularisation=regularisation, tolerance=1e-10, algorithm="interpolation")
+    newton = L2KRR(tolerance=1e-10).solve(grams, target, regularisation=regularisation)
+    interpolated = L2KRR(tolerance=1e-10, algorithm="interpolation").solve(grams, target, regularisation=regularisation)
     assert interpolated.certificate.converged
     np.testing.assert_allclose(interpolated.weights, newton.weights, rtol=0, atol=1e-4)  # the root of the gap
 
 
 def test_a_short_radius_leaves_the_center():
     grams, target = problem(15)
-    mu = l2_krr(grams, target, regularisation=4.0, center=1.0, radius=1e-6).weights
+    mu = L2KRR(center=1.0, radius=1e-6).solve(grams, target, regularisation=4.0).weights
     np.testing.assert_allclose(mu, 0.5, atol=1e-6)
 
 
@@ -324,9 +322,11 @@ def test_single_stage_agrees_with_a_generic_solver(gammas):
         fit = ridge_value(K, target, mu, 5.0) / (5.0 * squared)
         return fit - gamma * mu @ a + mu @ (gamma2 * M + gamma1 * np.eye(p)) @ mu
 
-    mu = single_stage(
-        grams, target, regularisation=5.0, gamma=gamma, gamma1=gamma1, gamma2=gamma2, tolerance=1e-10
-    ).weights
+    mu = (
+        SingleStage(gamma=gamma, gamma1=gamma1, gamma2=gamma2, tolerance=1e-10)
+        .solve(grams, target, regularisation=5.0)
+        .weights
+    )
     generic = minimize(value, np.full(p, 0.1), bounds=[(0, None)] * p, method="L-BFGS-B", options={"ftol": 1e-15})
     assert value(mu) == pytest.approx(generic.fun, rel=GENERIC)
     assert value(mu) <= generic.fun + 1e-9
@@ -335,10 +335,10 @@ def test_single_stage_agrees_with_a_generic_solver(gammas):
 def test_single_stage_tends_to_alignf_and_to_the_ridge_alone():
     grams, target = problem(17)
     Y = target.Y - target.Y.mean(axis=0)
-    expected = alignf(grams.frobenius(), grams.quadratic_forms(Y)).weights
+    expected = Alignf().weigh(grams.frobenius(), grams.quadratic_forms(Y)).weights
     distances = []
     for gamma in (1.0, 1e2, 1e4, 1e6):
-        mu = single_stage(grams, target, regularisation=5.0, gamma=gamma, gamma1=0.0, gamma2=gamma).weights
+        mu = SingleStage(gamma=gamma, gamma1=0.0, gamma2=gamma).solve(grams, target, regularisation=5.0).weights
         distances.append(np.abs(mu / np.linalg.norm(mu) - expected).max())
     assert (np.diff(distances) < 0).all()
     assert distances[-1] < 1e-4  # the fit still weighs a millionth
@@ -350,14 +350,14 @@ def test_single_stage_tends_to_alignf_and_to_the_ridge_alone():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda g, t: l2_krr(g, t, regularisation=0.0), "regularisation must be positive"),
-        (lambda g, t: l1_svm(g, t, regularisation=-1.0), "regularisation must be positive"),
-        (lambda g, t: lp_krr(g, t, norm=0.5), "norm must be at least 1"),
-        (lambda g, t: l2_krr(g, t, center=-1.0), "center must be zero or positive"),
-        (lambda g, t: l2_krr(g, t, radius=0.0), "radius must be positive"),
-        (lambda g, t: l2_krr(g, t, algorithm="magic"), "algorithm must be newton or interpolation"),
-        (lambda g, t: single_stage(g, t, gamma2=0.0), "gamma1 or gamma2 must be positive"),
-        (lambda g, t: single_stage(g, t, gamma=-1.0), "must not be negative"),
+        (lambda g, t: L2KRR().solve(g, t, regularisation=0.0), "regularisation must be positive"),
+        (lambda g, t: L1SVM().solve(g, t, regularisation=-1.0), "regularisation must be positive"),
+        (lambda g, t: LpKRR(norm=0.5).solve(g, t), "norm must be at least 1"),
+        (lambda g, t: L2KRR(center=-1.0).solve(g, t), "center must be zero or positive"),
+        (lambda g, t: L2KRR(radius=0.0).solve(g, t), "radius must be positive"),
+        (lambda g, t: L2KRR(algorithm="magic").solve(g, t), "algorithm must be newton or interpolation"),
+        (lambda g, t: SingleStage(gamma2=0.0).solve(g, t), "gamma1 or gamma2 must be positive"),
+        (lambda g, t: SingleStage(gamma=-1.0).solve(g, t), "must not be negative"),
     ],
 )  # fmt: skip
 def test_bad_parameters_get_one_sentence(call, message):
@@ -368,7 +368,7 @@ def test_bad_parameters_get_one_sentence(call, message):
 def test_a_machine_refuses_a_regression():
     grams, _ = problem()
     with pytest.raises(ValueError, match="needs a classification"):
-        l1_svm(grams, Target("regression", np.arange(32.0)))
+        L1SVM().solve(grams, Target("regression", np.arange(32.0)))
 
 
 # Kernels of low rank -------------------------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ def test_interior_points_give_weights_and_machines_together(C):
     grams, target = problem(20)
     support = SupportVectorProblem(grams, target, C)
     joint = weights_by_interior_point(grams, support.pairs, C, 1.0, np.arange(4), 1e-10)
-    newton = l1_svm(grams, target, regularisation=C, tolerance=1e-8)
+    newton = L1SVM(tolerance=1e-8).solve(grams, target, regularisation=C)
     np.testing.assert_allclose(joint.mu, newton.weights, rtol=0, atol=1e-4)  # the root of the gap
     forms = grams.quadratic_forms(joint.dual)
     dual = 2 * np.abs(joint.dual).sum() - forms.max()
@@ -424,9 +424,9 @@ def test_interior_points_give_weights_and_machines_together(C):
 
 def test_base_kernels_join_the_working_set_while_their_form_is_larger(monkeypatch):
     grams, target = features(21, p=9)
-    whole = l1_svm(grams, target, regularisation=1.0)
+    whole = L1SVM().solve(grams, target, regularisation=1.0)
     for module in (one_stage, minimax):
         monkeypatch.setattr(module, "WORKING_SET", 2)
-    by_working_sets = l1_svm(grams, target, regularisation=1.0)
+    by_working_sets = L1SVM().solve(grams, target, regularisation=1.0)
     assert by_working_sets.certificate.residual <= 1e-6
     assert by_working_sets.certificate.objectives[-1] == pytest.approx(whole.certificate.objectives[-1], rel=1e-6)

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, centered_alignment, gram_moments
-from learnkernels.kernels.learned import LearnedKernel, learn_from_moments, learn_path
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import as_learner
+from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.predictors import PREDICTORS
 from learnkernels.kernels.protocol.evaluation import evaluate, outcome, select_by_cross_validation
 from learnkernels.kernels.protocol.folds import (
@@ -480,7 +482,7 @@ def test_the_predictor_at_the_learned_regularisation_is_the_one_that_was_learned
     X, target = small_data("two classes")
     moments = gram_moments(GaussianFamily(GAMMAS), X, target.Y)
     values = [0.5, 8.0]
-    kernels = learn_path(learner, GaussianFamily(GAMMAS), X, moments, target, values, **params)
+    kernels = learn_path(as_learner(learner, **params), GaussianFamily(GAMMAS), X, moments, target, values)
     training = target.take(kernels[0].rows)
     for kernel, value in zip(kernels, values, strict=True):
         assert kernel.regularisation == value
@@ -502,9 +504,11 @@ def test_a_path_learned_at_once_is_the_one_learned_value_by_value():
     moments = gram_moments(family, X, target.Y)
     values = [0.5, 2.0, 8.0]
     for learner in ("l1-svm", "l2-krr", "single-stage"):
-        path = learn_path(learner, family, X, moments, target, values, tolerance=1e-8)
+        path = learn_path(as_learner(learner, tolerance=1e-8), family, X, moments, target, values)
         for kernel, value in zip(path, values, strict=True):
-            alone = learn_from_moments(learner, family, X, moments, target=target, regularisation=value, tolerance=1e-8)
+            alone = learn_from_moments(
+                as_learner(learner, tolerance=1e-8), family, X, moments, target=target, regularisation=value
+            )
             # The start is another; the root of the gap is left to the weights.
             np.testing.assert_allclose(kernel.weights, alone.weights, rtol=0, atol=1e-3)
 

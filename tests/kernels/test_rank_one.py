@@ -13,7 +13,7 @@ from sklearn.linear_model import Lasso
 
 from learnkernels import FeatureFamily, learn_kernel
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
-from learnkernels.kernels.learners import l1_krr, l1_svm, lp_krr, lp_svm
+from learnkernels.kernels.learners import L1KRR, L1SVM
 from learnkernels.kernels.solvers.minimax import Ball, minimise
 from learnkernels.kernels.solvers.rank_one import lasso
 from learnkernels.kernels.solvers.rank_one.lasso import SquaredLasso, machine_weights, ridge_weights
@@ -227,7 +227,7 @@ def test_machines_agree_with_linear_programs(shape, kind, C, share):
 def test_machines_agree_with_the_general_solver(shape, C):
     grams = features(17, *shape)
     target = labels(grams, 18)
-    general = l1_svm(matrices(grams), target, regularisation=C).certificate
+    general = L1SVM().solve(matrices(grams), target, regularisation=C).certificate
     assert machine(grams, target, C)[1].objectives[-1] == pytest.approx(general.objectives[-1], rel=2e-6)
 
 
@@ -304,8 +304,8 @@ def test_a_machine_without_any_use_of_its_features_is_certified_too():
 def test_learners_on_thousands_of_features_are_certified(regularisation):
     grams = features(27, 150, 1500)
     for solution in (
-        l1_krr(grams, numbers(grams, 28), regularisation=regularisation),
-        l1_svm(grams, labels(grams, 28), regularisation=regularisation),
+        L1KRR().solve(grams, numbers(grams, 28), regularisation=regularisation),
+        L1SVM().solve(grams, labels(grams, 28), regularisation=regularisation),
     ):
         assert solution.certificate.measure == "duality gap"
         assert solution.certificate.residual <= 1e-6

@@ -15,6 +15,7 @@ from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.engine.combined_gram import CombinedGram
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, PolynomialFamily
+from learnkernels.kernels.learners import NKRR
 from learnkernels.kernels.predictors.choice import choose_predictor
 from learnkernels.kernels.predictors.landmarks import landmarks_for, leverage_landmarks, uniform_landmarks
 from learnkernels.kernels.predictors.rows import KernelOnRows
@@ -242,7 +243,7 @@ def test_a_kernel_learned_on_some_rows_serves_all(name):
 
 def test_kernels_that_are_no_positive_sums_are_refused():
     _, X, target, _ = problem(m=100)
-    power = learn_kernel("nkrr", GaussianFamily([0.1, 1.0]), X, target.values, degree=2)
+    power = learn_kernel(NKRR(degree=2), GaussianFamily([0.1, 1.0]), X, target.values)
     for name in ("krr-cg", "nystrom"):
         with pytest.raises(ValueError, match=f"predictor {name} serves .*degree 2"):
             predictors(power, target, name, [1.0])

@@ -27,9 +27,11 @@ from learnkernels import (
 )
 from learnkernels.kernels.centering import center_cross_gram
 from learnkernels.kernels.engine.passes import MomentsPart, moments_part
-from learnkernels.kernels.learned import LearnedKernel, TrainingRows, learn_from_moments, learn_path
+from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import LEARNERS, Solution
+from learnkernels.kernels.learners.base import TrainingRows
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
+from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.moments.features import FeatureMoments
 from learnkernels.kernels.moments.gram import GramMoments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, require_informative

@@ -11,7 +11,9 @@ from scipy.stats import t
 
 from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, gram_moments, load_kernel, save_kernel
 from learnkernels.kernels.centering import center_gram
-from learnkernels.kernels.learned import LearnedKernel, learn_from_moments, weight_finder
+from learnkernels.kernels.learned import LearnedKernel, weight_finder
+from learnkernels.kernels.learners import CA
+from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.moments.error_bars import CAUTION, Sampling, alignment_concentration, alignment_of, half_width
 from learnkernels.kernels.moments.gram import GramMoments
 from learnkernels.kernels.moments.sampled import SampledMoments, expectations
@@ -291,7 +293,7 @@ def test_other_learners_learn_from_the_sampled_rows_and_have_error_bars_of_base_
     assert (kernel.sampling.alignment, kernel.sampling.weights, kernel.sampling.bound) == (None, None, None)
     np.testing.assert_array_equal(kernel.sampling.alignments, half_width(moments, lambda part: part.alignments))
     assert weight_finder("l2-krr", "trace", {}) is None
-    found = learn_from_moments("ca", FAMILY, X, moments, target=target, max_kernels=1).sampling
+    found = learn_from_moments(CA(max_kernels=1), FAMILY, X, moments, target=target).sampling
     assert (found.n_rows, found.of_rows, found.alignments) == (300, 800, None)
 
 

@@ -24,7 +24,7 @@ from learnkernels import (
 )
 from learnkernels.kernels.families import DirichletFamily, ScaledFamily
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import Certificate
+from learnkernels.kernels.learners import CA, AlignfLinear, Certificate, as_learner
 from learnkernels.kernels.persistence.serialisation import (
     DESCRIPTION,
     FORMS,
@@ -133,7 +133,7 @@ def test_a_kernel_of_every_family_comes_back_bit_by_bit(case):
     try:
         kernel = learn_kernel("alignf", case.family, X, y)
     except ValueError:
-        kernel = learn_kernel("alignf-linear", case.family, X, y, dependent="subset")
+        kernel = learn_kernel(AlignfLinear(dependent="subset"), case.family, X, y)
     back = loaded(saved(kernel))
     assert_same_kernel(back, kernel)
     assert_applies_alike(back, kernel, X_new)
@@ -165,7 +165,7 @@ def test_a_kernel_of_features_comes_back_bit_by_bit(kind):
 def test_a_kernel_of_other_learners_comes_back_with_all_that_they_found(learner, data, params):
     X, y = data()
     family = FamilyUnion([LaplacianFamily([0.2, 0.9]), LinearFamily()], [[0, 1], None], ["two", None])
-    kernel = learn_kernel(learner, family, X[5:], y[5:], **params)
+    kernel = learn_kernel(as_learner(learner, **params), family, X[5:], y[5:])
     if learner == "nkrr":
         assert kernel.degree > 1
     if learner == "l1-svm":
@@ -179,7 +179,7 @@ def test_a_kernel_of_other_learners_comes_back_with_all_that_they_found(learner,
 @pytest.mark.parametrize("per_feature", [False, True])
 def test_a_kernel_of_searched_base_kernels_comes_back_with_their_parameters(per_feature):
     X, y = problem()
-    kernel = learn_kernel("ca", None, X[5:], y[5:], per_feature=per_feature, max_kernels=3)
+    kernel = learn_kernel(CA(per_feature=per_feature, max_kernels=3), None, X[5:], y[5:])
     assert kernel.parameters is not None
     back = loaded(saved(kernel))
     assert_same_kernel(back, kernel)
