@@ -150,7 +150,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     def _checked_learner(self, task: Task) -> Learner:
         """Return the learner; ValueError for one that is unknown, learns no kernel, or cannot do what it is asked."""
         learner = as_learner(self.learner)
-        fitting = [name for name, one in LEARNERS.items() if one.learns_kernel and task in one.tasks]
+        fitting = sorted(name for name, one in LEARNERS.items() if one.learns_kernel and task in one.tasks)
         if not learner.learns_kernel:
             raise ValueError(
                 f"{learner.name} learns hypotheses and not a kernel, so it is no learner of this estimator; use one of "

@@ -208,15 +208,17 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         require_classes(classes)
         target = Target("classification", codes, tuple(str(label) for label in classes))
         with blas_threads_for(len(target)):
-            gram = self._solve(on, target, C).gram
+            predictor, fitted = self._solve(on, target, C)
             self.classes_ = classes
             if self.probability:
-                self.calibration_ = self._calibrated(on, gram, target, C)
+                self.calibration_ = self._calibrated(on, predictor, fitted.gram, target, C)
             elif hasattr(self, "calibration_"):
                 del self.calibration_
         return self
 
-    def _calibrated(self, on: KernelOnRows, K: np.ndarray | None, target: Target, C: float) -> np.ndarray:
+    def _calibrated(
+        self, on: KernelOnRows, predictor: Predictor, K: np.ndarray | None, target: Target, C: float
+    ) -> np.ndarray:
         """Return slope and offset fitted on the scores of rows that the predictor did not see."""
         X, weights, n_classes = on.take(np.arange(on.n_rows))[0], on.sample_weight, len(self.classes_)
         folds = assign_calibration_folds(X, target.values)
@@ -225,12 +227,11 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             # Rows that no predictor can do without are scored by that of all rows.
             held_out, others = np.flatnonzero(folds == fold), np.flatnonzero((folds != fold) | (folds < 0))
             if K is None:
-                rows_predictor = cast(RowsPredictor, self._predictor)
-                path = rows_predictor.fit(on.only(others), target.take(others), [C], fine=True)
+                path = cast(RowsPredictor, predictor).fit(on.only(others), target.take(others), [C], fine=True)
                 linear = linear_scores(path, X, held_out)
             else:
                 w = None if weights is None else weights[others]
-                exact = cast(ExactPredictor, self._predictor)
+                exact = cast(ExactPredictor, predictor)
                 own = exact.fit(K[np.ix_(others, others)], target.take(others), [C], w, fine=True)
                 dual, intercept = own.coefficients()
                 linear = K[np.ix_(held_out, others)] @ dual + intercept

@@ -94,7 +94,7 @@ class SupervisedLearner(KernelLearner):
     def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:
         raise NotImplementedError
 
-    def _solve(self, on: KernelOnRows, target: Target, regularisation: float) -> Fitted:
+    def _solve(self, on: KernelOnRows, target: Target, regularisation: float) -> tuple[Predictor, Fitted]:
         """Choose and fit the predictor."""
         kernel = on.kernel
         if kernel.regularisation is not None and not np.isclose(
@@ -109,15 +109,11 @@ class SupervisedLearner(KernelLearner):
             target.Y.shape[1], kernel.degree != 1, kernel.indefinite,
         )  # fmt: skip
         choice = choose_predictor(self._checked_predictor(target.task), problem)
-        self._predictor, self.predictor_, self.predictor_reason_ = (
-            choice.predictor,
-            choice.predictor.name,
-            choice.reason,
-        )
+        self.predictor_, self.predictor_reason_ = choice.predictor.name, choice.reason
         fitted = choice.predictor.fit_on(on, target, [regularisation], fine=True)
         self._take_kernel(fitted.kernel)
         self.dual_coef_, self.intercept_ = fitted.coefficients()
-        return fitted
+        return choice.predictor, fitted
 
     def _scores(self, X: Any) -> np.ndarray:
         """Return ``cross_gram(X) @ dual_coef_ + intercept_``, shape (n, q), by chunks."""

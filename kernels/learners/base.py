@@ -153,7 +153,7 @@ class Learner(Parameterised, ABC):
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do for its base kernels, given or found."""
-        return family is None or family.takes_sparse
+        return getattr(family, "takes_sparse", True)
 
     def refuse_weights(self, sample_weight: np.ndarray | None) -> None:
         """Raise ValueError if rows have weights that this learner does not know."""

@@ -49,6 +49,7 @@ from learnkernels.kernels.estimators import chunk_rows_for, default_family
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.estimators.defaults import distinct_rows
 from learnkernels.kernels.families import DirichletFamily, ScaledFamily
+from learnkernels.kernels.learners import CA, CR, L1SVM, Alignf, as_learner
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.predictors import PREDICTORS, KernelRidgePath
 from learnkernels.kernels.predictors.svm import ExactMachine, SupportVectorPath
@@ -92,6 +93,7 @@ WEIGHTLESS = {
         "check_sample_weights_not_overwritten",
         "check_sample_weight_equivalence_on_dense_data",
         "check_sample_weight_equivalence_on_sparse_data",
+        "check_class_weight_classifiers",
     )
 }
 
@@ -233,9 +235,7 @@ def test_a_kernel_with_negative_weights_is_projected(predictor, weighted):
     assert eigenvalues[0] < -1e-6
     K = (Q * np.maximum(eigenvalues, 0)) @ Q.T
     K /= np.trace(K) / len(K)
-    dual, intercept = (
-        PREDICTORS[predictor].fit(K, Target.of(np.repeat(y, w)), [1.0], **PREDICTORS[predictor].fine).coefficients()
-    )
+    dual, intercept = PREDICTORS[predictor]().fit(K, Target.of(np.repeat(y, w)), [1.0], fine=True).coefficients()
     scores = model.kernel_.cross_gram(np.repeat(X, w, axis=0)) @ model.dual_coef_ + model.intercept_
     np.testing.assert_allclose(scores, K @ dual + intercept, rtol=0, atol=MACHINES)
 
@@ -441,8 +441,8 @@ def test_sparse_rows_are_rows(kind, family):
     [
         (KernelLearningClassifier(), True),
         (KernelLearningClassifier(learner="ca"), True),
-        (KernelLearningClassifier(learner="ca", learner_params={"per_feature": True}), False),
-        (KernelLearningClassifier(learner="cr", learner_params={"kind": "laplacian"}), False),
+        (KernelLearningClassifier(learner=CA(per_feature=True)), False),
+        (KernelLearningClassifier(learner=CR(kind="laplacian")), False),
         (KernelLearningClassifier(FamilyUnion([LinearFamily(), PrecomputedFamily(np.eye(3)[None])])), False),
         (KernelLearningRegressor(learner="no such"), True),
     ],
@@ -713,7 +713,7 @@ def test_probabilities_match_frequencies_on_new_rows(predictor):
 def test_all_components_give_the_gram_matrix(method, learner, params):
     X = rows(50)
     family = None if learner == "ca" else FAMILY
-    model = LearnedKernelTransformer(family, learner, 50, method=method, learner_params=params)
+    model = LearnedKernelTransformer(family, as_learner(learner, **(params or {})), 50, method=method)
     Z = model.fit_transform(X, numbers(X))
     K = model.kernel_.gram()
     np.testing.assert_allclose(Z @ Z.T, K, rtol=0, atol=1e-9 * np.abs(K).max())
@@ -813,7 +813,7 @@ def test_a_grid_search_goes_over_learners_families_and_parameters():
     families = [GaussianFamily([0.1, 1.0]), LinearFamily(), FamilyUnion([LinearFamily(), GaussianFamily([0.5])])]
     grid = [
         {"model__family": families, "model__learner": ["alignf", "l1-svm"], "model__C": [0.1, 10.0]},
-        {"model__family": [None], "model__learner": ["ca"], "model__learner_params": [None, {"max_kernels": 1}]},
+        {"model__family": [None], "model__learner": ["ca", CA(max_kernels=1)]},
     ]
     pipeline = make_pipeline(StandardScaler(), KernelLearningClassifier())
     pipeline.steps[1] = ("model", pipeline.steps[1][1])
@@ -992,12 +992,12 @@ def test_a_grid_search_goes_over_the_parameters_of_a_family():
         (KernelLearningRegressor("gaussian"), "family must be a family of base kernels or None, got str; give for exa"),
         (KernelLearningRegressor(FAMILY, "ca"), "ca finds its own base kernels and takes no family; leave family=None"),
         (
-            KernelLearningRegressor(learner="lq", learner_params={"power": 2}),
-            "lq has no parameter 'power' in learner_params; it has q",
+            KernelLearningRegressor(learner=3),
+            "learner must be a name such as 'alignf' or a Learner such as .*, got int",
         ),
         (
-            KernelLearningRegressor(learner_params={"regularisation": 2}),
-            "alignf has no parameter 'regularisation' in learner_params; it has ",
+            KernelLearningRegressor(learner=Alignf),
+            "learner must be a name such as 'alignf' or a Learner such as .*, got ",
         ),
         (LearnedKernelTransformer(n_components=0), "n_components must be a whole number of at least 1, got 0"),
         (LearnedKernelTransformer(n_components=2.5), "n_components must be a whole number of at least 1, got 2.5"),
@@ -1062,7 +1062,7 @@ def test_a_target_that_cannot_be_learned_is_refused(model, y, sentence):
 
 def test_a_learner_that_ends_early_warns_through_the_estimator():
     X = rows(40)
-    model = KernelLearningClassifier(FAMILY, "l1-svm", learner_params={"max_iterations": 1, "tolerance": 1e-14})
+    model = KernelLearningClassifier(FAMILY, L1SVM(max_iterations=1, tolerance=1e-14))
     with pytest.warns(ConvergenceWarning, match="l1-svm"):
         model.fit(X, labels(X))
 

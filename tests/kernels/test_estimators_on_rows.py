@@ -29,6 +29,7 @@ from learnkernels import (
 from learnkernels.kernels.centering import center_cross_gram
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid
 from learnkernels.kernels.learning import learn_from_moments
+from learnkernels.kernels.predictors import Auto, ConjugateGradients, Nystrom
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 
@@ -38,8 +39,8 @@ ALL = {"landmarks": 10_000}
 """More landmarks than rows: all of them."""
 
 BY_ROWS = {
-    "krr-cg": {"predictor": "krr-cg", "predictor_params": {"tolerance": 1e-12}},
-    "nystrom": {"predictor": "nystrom", "predictor_params": ALL | {"tolerance": 1e-12}},
+    "krr-cg": {"predictor": ConjugateGradients(tolerance=1e-12)},
+    "nystrom": {"predictor": Nystrom(**ALL, tolerance=1e-12)},
 }
 
 # Residuals of 1e-12 on systems of condition up to 1e4, and the directions of landmarks that count as rounding.
@@ -86,7 +87,7 @@ def test_a_classifier_on_rows_is_that_of_the_matrix(by, names):
     X, X_new = rows(), rows(20, seed=1)
     y = labels(X, names)
     exact, model = (KernelLearningClassifier(FAMILY, C=4.0, **how).fit(X, y) for how in ({"predictor": "krr"}, by))
-    assert (model.predictor_, model.predictor_reason_) == (by["predictor"], "")
+    assert (model.predictor_, model.predictor_reason_) == (by["predictor"].name, "")
     np.testing.assert_array_equal(model.weights_, exact.weights_)
     assert model.alignment_ == exact.alignment_
     np.testing.assert_allclose(scores(model, X_new), scores(exact, X_new), rtol=0, atol=SOLVES)
@@ -150,27 +151,25 @@ def test_a_weight_is_a_number_of_copies(model, kind):
 
 def test_the_kernel_of_landmarks_is_that_of_the_rows_they_stand_at():
     X = rows(200)
-    model = KernelLearningRegressor(FAMILY, predictor="nystrom", predictor_params={"landmarks": 40}).fit(X, numbers(X))
+    model = KernelLearningRegressor(FAMILY, predictor=Nystrom(landmarks=40)).fit(X, numbers(X))
     assert model.dual_coef_.shape == (40, 1)
     np.testing.assert_allclose(model.kernel_.X + model.kernel_.origin, X[model.landmarks_], rtol=1e-12)
-    again, other = (
-        clone(model).set_params(predictor_params={"landmarks": 40, "seed": seed}).fit(X, numbers(X)) for seed in (0, 1)
-    )
+    again, other = (clone(model).set_params(predictor__seed=seed).fit(X, numbers(X)) for seed in (0, 1))
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     assert other.landmarks_.tolist() != model.landmarks_.tolist()
     w = np.arange(200) % 2
     some = clone(model).fit(X, numbers(X), sample_weight=w)
     np.testing.assert_allclose(some.kernel_.X + some.kernel_.origin, X[w == 1][some.landmarks_], rtol=1e-12)
     with pytest.raises(AttributeError, match="has landmarks_ once it is fitted with predictor nystrom"):
-        _ = clone(model).set_params(predictor="krr", predictor_params=None).fit(X, numbers(X)).landmarks_
+        _ = clone(model).set_params(predictor="krr").fit(X, numbers(X)).landmarks_
 
 
 @pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
 @pytest.mark.parametrize("loss", ["squared", "hinge", "logistic"])
 def test_each_loss_tells_classes_from_few_landmarks(loss, names):
     X, X_new = rows(400), rows(400, seed=1)
-    params = {"landmarks": 50, "loss": loss, "sampling": "leverage"}
-    model = KernelLearningClassifier(FAMILY, C=5.0, predictor="nystrom", predictor_params=params, probability=True)
+    predictor = Nystrom(landmarks=50, loss=loss, sampling="leverage")
+    model = KernelLearningClassifier(FAMILY, C=5.0, predictor=predictor, probability=True)
     model.fit(X, labels(X, names))
     assert model.dual_coef_.shape == (50, 1 if len(names) == 2 else 4)
     # The angle is noisy: the classes that its own sign has are found for nine rows of ten.
@@ -184,8 +183,7 @@ def test_each_loss_tells_classes_from_few_landmarks(loss, names):
 def test_batches_of_whole_chunks_have_the_bits_of_all_rows_at_once(monkeypatch):
     monkeypatch.setattr(learnkernels.kernels.estimators.defaults, "MOST_CHUNK_ROWS", 16)
     X, X_new = rows(), rows(83, seed=1)
-    params = {"landmarks": 20}
-    model = KernelLearningClassifier(FAMILY, predictor="nystrom", predictor_params=params).fit(X, labels(X))
+    model = KernelLearningClassifier(FAMILY, predictor=Nystrom(landmarks=20)).fit(X, labels(X))
     whole = model.decision_function(X_new)
     parts = [model.decision_function(X_new[i : i + 32]) for i in range(0, 83, 32)]
     np.testing.assert_array_equal(np.concatenate(parts), whole)
@@ -234,12 +232,13 @@ def test_probabilities_follow_from_scores_of_rows_that_the_predictor_did_not_see
 def test_auto_goes_by_rows_memory_and_kernel_and_says_why(model, m, memory, predictor, reason):
     X, y = masked_signal()
     X, y = X[:m], y[:m]
-    options = {"memory": memory, "seed": 3}
-    model = clone(model).set_params(predictor_params=options).fit(X, y > 0 if hasattr(model, "C") else y)
+    model = (
+        clone(model).set_params(predictor__memory=memory, predictor__seed=3).fit(X, y > 0 if hasattr(model, "C") else y)
+    )
     assert model.predictor_ == predictor
     assert model.predictor_reason_.startswith(reason.split(" .*")[0])
     assert reason.split(".* ")[-1] in model.predictor_reason_
-    assert model.get_params()["predictor_params"] == {"memory": memory, "seed": 3}
+    assert model.get_params()["predictor"] == Auto(memory=memory, seed=3)
 
 
 # Kernels that were learned on some rows ------------------------------------------------------------------------------
@@ -321,29 +320,19 @@ def test_features_of_a_kernel_from_a_sample_are_those_of_its_rows():
         ({"predictor": "forest"}, "predictor must be one of auto, krr, krr-cg, nystrom, svm, got 'forest'"),
         ({"predictor": "svm"}, "predictor svm does not serve regression; use auto or krr"),
         (
-            {"predictor": "krr", "predictor_params": {"seed": 1}},
-            "krr has no option 'seed' .*; it has none",
+            {"predictor__landmark": 9},
+            "parameters of Auto must be among its own, .*, got 'landmark'",
         ),
+        ({"predictor": "krr-cg", "predictor__landmarks": 9}, "parameters of ConjugateGradients must be among its own"),
+        ({"predictor": [9]}, "predictor must be a name such as 'auto' or a Predictor such as .*, got list"),
+        ({"predictor": Auto(landmarks="9")}, "landmarks must be a whole number of at least 2, got '9'"),
+        ({"predictor": Auto(landmarks=1)}, "landmarks must be a whole number of at least 2, got 1"),
+        ({"predictor": Auto(seed=-1)}, "seed must be a whole number of at least 0, got -1"),
+        ({"predictor": Auto(memory="2GB")}, "memory must be a positive, finite number, got '2GB'"),
+        ({"predictor": Nystrom(tolerance=2)}, "tolerance must be between 0 and 1, got 2"),
+        ({"predictor": Nystrom(loss="hinge")}, "loss hinge serves classification"),
         (
-            {"predictor": "krr-cg", "predictor_params": {"landmarks": 9}},
-            "krr-cg has no option 'landmarks' .* tolerance, ",
-        ),
-        (
-            {"predictor_params": {"landmark": 9}},
-            "auto has no option 'landmark' .*; it has tolerance, ",
-        ),
-        (
-            {"predictor_params": [9]},
-            "predictor_params must be a dictionary or None, got list; ",
-        ),
-        ({"predictor_params": {"landmarks": "9"}}, "landmarks must be a whole number of at least 2, got '9'"),
-        ({"predictor_params": {"landmarks": 1}}, "landmarks must be a whole number of at least 2, got 1"),
-        ({"predictor_params": {"seed": -1}}, "seed must be a whole number of at least 0, got -1"),
-        ({"predictor_params": {"memory": "2GB"}}, "memory must be a positive, finite number, got '2GB'"),
-        ({"predictor": "nystrom", "predictor_params": {"tolerance": 2}}, "tolerance must be between 0 and 1, got 2"),
-        ({"predictor": "nystrom", "predictor_params": {"loss": "hinge"}}, "loss hinge serves classification"),
-        (
-            {"predictor": "nystrom", "predictor_params": {"sampling": "all"}},
+            {"predictor": Nystrom(sampling="all")},
             "sampling must be one of uniform, ",
         ),
         ({"sample": 10}, "sample must be 'auto' or a number of rows of at least 256, got 10"),
@@ -353,9 +342,8 @@ def test_features_of_a_kernel_from_a_sample_are_those_of_its_rows():
     ],
 )
 def test_a_parameter_out_of_its_range_is_refused_by_fit(params, sentence):
-    model = KernelLearningRegressor(**({"family": FAMILY} | params))
     with pytest.raises(ValueError, match=sentence):
-        model.fit(rows(300), numbers(rows(300)))
+        KernelLearningRegressor(FAMILY).set_params(**params).fit(rows(300), numbers(rows(300)))
 
 
 def test_a_sample_of_rows_with_weights_is_refused():

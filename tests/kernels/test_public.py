@@ -154,7 +154,7 @@ def trespasses(source: str) -> list[str]:
         found += [f"import {root}" for root in roots if root not in ALLOWED or root in FORBIDDEN_MODULES]
         if isinstance(node, ast.Name) and node.id in FORBIDDEN_CALLS:
             found.append(node.id)
-        if isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_ATTRIBUTES:
+        if isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_ATTRIBUTES and ast.unparse(node) != "self.seed":
             found.append(node.attr)
     return found
 

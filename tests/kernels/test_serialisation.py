@@ -24,7 +24,7 @@ from learnkernels import (
 )
 from learnkernels.kernels.families import DirichletFamily, ScaledFamily
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import CA, AlignfLinear, Certificate, as_learner
+from learnkernels.kernels.learners import CA, NKRR, AlignfLinear, Certificate
 from learnkernels.kernels.persistence.serialisation import (
     DESCRIPTION,
     FORMS,
@@ -153,20 +153,20 @@ def test_a_kernel_of_features_comes_back_bit_by_bit(kind):
 
 
 @pytest.mark.parametrize(
-    ("learner", "data", "params"),
+    ("learner", "data", "options"),
     [
-        ("nkrr", problem, {"starts": 1}),
+        (NKRR(starts=1), problem, {}),
         ("l1-svm", classes, {"regularisation": 0.3}),
         ("l2-krr", problem, {"regularisation": 2.5, "normalise": "frobenius"}),
         ("alignf-linear", problem, {"normalise": "none"}),
         ("align-uncentered", problem, {}),
     ],
 )
-def test_a_kernel_of_other_learners_comes_back_with_all_that_they_found(learner, data, params):
+def test_a_kernel_of_other_learners_comes_back_with_all_that_they_found(learner, data, options):
     X, y = data()
     family = FamilyUnion([LaplacianFamily([0.2, 0.9]), LinearFamily()], [[0, 1], None], ["two", None])
-    kernel = learn_kernel(as_learner(learner, **params), family, X[5:], y[5:])
-    if learner == "nkrr":
+    kernel = learn_kernel(learner, family, X[5:], y[5:], **options)
+    if kernel.learner == "nkrr":
         assert kernel.degree > 1
     if learner == "l1-svm":
         assert kernel.regularisation is not None
