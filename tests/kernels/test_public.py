@@ -130,7 +130,7 @@ def test_the_package_lists_its_names_and_refuses_others():
         getattr(learnkernels, "Gauss" + "Family")
 
 
-ALLOWED = set(sys.stdlib_module_names) | {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "kernels"}
+ALLOWED = set(sys.stdlib_module_names) | {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "joblib", "kernels"}
 
 # Clocks, the environment, files, the console and shared random state stay outside the mathematics.
 FORBIDDEN_MODULES = {"time", "datetime", "os", "pathlib", "io", "shutil", "subprocess", "logging", "random"}
