@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import sparse
 
+from learnkernels.kernels.engine.tiles import add_tile, compile_tiles, register_block
 from learnkernels.kernels.engine.workers import RowSource, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows
 
@@ -229,8 +230,6 @@ def pass_over_tiles(
     """
     compiled = compiled and blocks.sample_weight is None
     if compiled:
-        from learnkernels.kernels.engine.tiles import compile_tiles  # here, because it loads the compiler
-
         compile_tiles(X.dtype)  # once here: workers in other processes find it on disk
     m, row_bytes = X.shape[0], 0 if sparse.issparse(X) else X.shape[1] * X.dtype.itemsize
     held = workers.hold(X, None, np.zeros(X.shape[1]))
@@ -307,8 +306,6 @@ def _numpy_sums(family: KernelFamily, shift: np.ndarray) -> SumsOf:
 
 
 def _compiled_sums(family: KernelFamily, shift: np.ndarray, dtype: np.dtype, largest: int) -> SumsOf:
-    from learnkernels.kernels.engine.tiles import add_tile, register_block  # here, because it loads the compiler
-
     plan, p = family.plan(shift), family.n_kernels
     block, n_seeds = register_block(p), family.n_seeds
     buffer = np.empty(n_seeds * largest**2, dtype=dtype)
