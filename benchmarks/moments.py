@@ -163,7 +163,6 @@ def workers(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
     """Return the time of a pass on one and on two Dask workers, cluster and data in place, and their peak memory."""
     from learnkernels import GaussianFamily, gram_moments
     from learnkernels.conf.schema import DaskConfig
-    from learnkernels.tasks.measure.moments import dask_mapper
     from learnkernels.tasks.workers.cluster import DaskPool
 
     X, y, gammas = problem(m, p, d)
@@ -171,8 +170,8 @@ def workers(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for n_workers in (1, 2):
         with DaskPool(DaskConfig.model_validate({"workers": n_workers, "memory": "1.2GiB"})) as pool:
-            mapper = dask_mapper(pool, lambda share: None)
-            times = timed(lambda: gram_moments(GaussianFamily(gammas), X, y, fold, mapper=mapper), repeats)  # noqa: B023
+            on = pool.workers
+            times = timed(lambda: gram_moments(GaussianFamily(gammas), X, y, fold, workers=on), repeats)  # noqa: B023
             peaks = pool.client.run(lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         first = rows[0]["seconds"] if rows else statistics.median(times)
         note = f"workers' peak {sum(peaks.values()):.0f} MiB, this process's {_own_peak():.0f} MiB"

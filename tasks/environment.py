@@ -56,7 +56,6 @@ def _homes(state: Path) -> dict[str, Path]:
         "DASK_CONFIG": state / "dask",
         "DASK_TEMPORARY_DIRECTORY": state / "dask" / "spill",
         "MPLCONFIGDIR": state / "matplotlib",
-        "NUMBA_CACHE_DIR": state / "numba",
         "TMPDIR": state / "tmp",
     }
 

@@ -20,8 +20,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 _STATE = tempfile.TemporaryDirectory(prefix="learnkernels-tests-")
 os.environ["LEARNKERNELS_HOME"] = str(Path(_STATE.name) / "state")
 os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{Path(_STATE.name) / 'mlflow.db'}"
-# Compiled once for all processes of the tests, also of those that begin with an empty home; Numba looks at the source.
-os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(__file__).resolve().parents[1] / ".cache" / "numba"))
 os.environ.pop("PREFECT_API_URL", None)
 os.environ.pop("PREFECT_HOME", None)
 

@@ -28,7 +28,7 @@ ALLOWED = {
 }
 
 THIRD_PARTY = {
-    "kernels": {"numpy", "scipy", "sklearn", "threadpoolctl", "numba"},
+    "kernels": {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "joblib"},
     "conf": {"pydantic", "yaml"},
 }
 

@@ -10,6 +10,7 @@ import numpy as np
 from learnkernels.kernels.engine.operators import mirror
 from learnkernels.kernels.engine.passes import block_rows_for
 from learnkernels.kernels.engine.threads import one_blas_thread
+from learnkernels.kernels.engine.tiles import combine_tile
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
 from learnkernels.kernels.families.feature import FeatureFamily
 
@@ -79,8 +80,6 @@ class Combination:
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
             return
-        from learnkernels.kernels.engine.tiles import combine_tile  # here, because it loads the compiler
-
         plan, (a, b), step = self._plan, out.shape, block_rows_for(family.n_seeds)
         buffer = np.empty(family.n_seeds * min(step, a) * min(step, b))
         with one_blas_thread():

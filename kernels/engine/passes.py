@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy import sparse
 
-from learnkernels.kernels.engine.threads import one_blas_thread
+from learnkernels.kernels.engine.tiles import add_tile, compile_tiles, register_block
+from learnkernels.kernels.engine.workers import RowSource, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows
 
 TILE_BYTES = 4 << 20
@@ -72,10 +74,15 @@ class RowBlocks:
         """Return the sorted rows of a block."""
         return slice(int(self.bounds[block]), int(self.bounds[block + 1]))
 
-    def side(self, block: int, X: Rows, Y: np.ndarray) -> Side:
-        """Return the rows of a block out of all sorted rows, as one side of a tile."""
-        rows = self.rows(block)
-        return Side(X[rows], Y[rows], None if self.sample_weight is None else self.sample_weight[rows])
+    def sides(self, X: RowSource, Y: np.ndarray, span: set[int]) -> dict[int, Side]:
+        """Return the rows of a run of blocks, read at once, as a side of a tile each."""
+        start, bounds = int(self.bounds[min(span)]), self.bounds
+        held, w = X[start : int(bounds[max(span) + 1])], self.sample_weight
+        return {
+            b: Side(held[bounds[b] - start : bounds[b + 1] - start], Y[rows], None if w is None else w[rows])
+            for b in span
+            for rows in [self.rows(b)]
+        }
 
     def super_tiles(self, rows: int) -> Iterator[list[Pair]]:
         """Yield lists of block pairs (i <= j); together they hold every unordered pair once.
@@ -182,16 +189,16 @@ def block_rows_for(n_matrices: int) -> int:
     return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 32, 512))
 
 
-def moments_part(
+def pass_over_tiles(
     family: KernelFamily,
     X: Rows,
     Y: np.ndarray,
     blocks: RowBlocks,
     shift: np.ndarray,
-    pairs: Iterable[Pair],
+    workers: Workers,
     compiled: bool = True,
 ) -> MomentsPart:
-    """Return the sums over the tiles of some block pairs.
+    """Return the sums over all tiles.
 
     Parameters
     ----------
@@ -205,9 +212,9 @@ def moments_part(
     blocks : RowBlocks
         The cut of the rows.
     shift : ndarray of shape (p,)
-        Constants to subtract; the same for every part of a whole.
-    pairs : iterable of (int, int)
-        Block pairs, the first not above the second; a pair off the diagonal also stands for its transpose.
+        Constants to subtract.
+    workers : Workers
+        Who does it.
     compiled : bool, default True
         Whether sums are formed by the compiled step, or by NumPy from the whole tile: slower, and the oracle. Those of
         rows with weights always are by NumPy.
@@ -219,18 +226,46 @@ def moments_part(
     Notes
     -----
     A pair of rows costs about ``2 d + p (p + 1)`` flops and, for Gaussians on a power-of-two grid, one
-    exponential. Memory is one tile, or the seeds of one.
+    exponential. Memory is one tile, or the seeds of one, a worker.
     """
-    part = MomentsPart.zero(len(blocks.labels), family.n_kernels)
-    largest = int(np.diff(blocks.bounds).max())
     compiled = compiled and blocks.sample_weight is None
-    sums_of = _compiled_sums(family, shift, X.dtype, largest) if compiled else _numpy_sums(family, shift)
-    loaded, above = -1, Side(X, Y, None)
-    with one_blas_thread():
+    if compiled:
+        compile_tiles(X.dtype)  # once here: workers in other processes find it on disk
+    m, row_bytes = X.shape[0], 0 if sparse.issparse(X) else X.shape[1] * X.dtype.itemsize
+    held = workers.hold(X, None, np.zeros(X.shape[1]))
+    shared = workers.share(TilePass(family, held, Y, blocks, shift, compiled))
+    tasks = list(blocks.super_tiles(workers.super_tile(m, row_bytes)))
+    part: MomentsPart = workers.total(TilePass.part, shared, None, tasks)
+    return part
+
+
+@dataclass(frozen=True)
+class TilePass:
+    """What every task of a pass needs, see `pass_over_tiles`."""
+
+    family: KernelFamily
+    X: RowSource
+    Y: np.ndarray
+    blocks: RowBlocks
+    shift: np.ndarray
+    compiled: bool
+
+    def part(self, _: object, pairs: Sequence[Pair]) -> MomentsPart:
+        """Return the sums over the tiles of some block pairs, the first not above the second.
+
+        A pair off the diagonal also stands for its transpose. The firsts and the seconds are a run of rows each, which
+        is read once.
+        """
+        family, blocks, shift = self.family, self.blocks, self.shift
+        part = MomentsPart.zero(len(blocks.labels), family.n_kernels)
+        largest = int(np.diff(blocks.bounds).max())
+        sums_of = _compiled_sums(family, shift, self.X.dtype, largest) if self.compiled else _numpy_sums(family, shift)
+        firsts, seconds = (set(side) for side in zip(*pairs, strict=True))
+        sides = blocks.sides(self.X, self.Y, firsts)
+        if seconds - firsts:
+            sides |= blocks.sides(self.X, self.Y, seconds - firsts)
         for i, j in pairs:
-            if loaded != i:
-                loaded, above = i, blocks.side(i, X, Y)
-            beside = above if i == j else blocks.side(j, X, Y)
+            above, beside = sides[i], sides[j]
             G, T, rows, columns = sums_of(above, beside)
             g, h = int(blocks.group[i]), int(blocks.group[j])
             part.products[g, h] += G
@@ -242,7 +277,7 @@ def moments_part(
                 part.products[h, g] += G
                 part.target_products[h, g] += T
                 _add_row_sums(part, j, g, columns)
-    return part
+        return part
 
 
 Sums = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -271,8 +306,6 @@ def _numpy_sums(family: KernelFamily, shift: np.ndarray) -> SumsOf:
 
 
 def _compiled_sums(family: KernelFamily, shift: np.ndarray, dtype: np.dtype, largest: int) -> SumsOf:
-    from learnkernels.kernels.engine.tiles import add_tile, register_block  # here, because it loads the compiler
-
     plan, p = family.plan(shift), family.n_kernels
     block, n_seeds = register_block(p), family.n_seeds
     buffer = np.empty(n_seeds * largest**2, dtype=dtype)

@@ -6,13 +6,12 @@ features of the square of the number of their rows: for counts of words far belo
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-from learnkernels.kernels.engine.tiles import FAST
+from learnkernels.kernels.engine.compiler import FAST, compiled
 
 
-@numba.njit(fastmath=FAST, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@compiled(fastmath=FAST)
 def add_outer_products(
     starts: np.ndarray, rows: np.ndarray, values: np.ndarray, weights: np.ndarray, K: np.ndarray
 ) -> None:
@@ -26,7 +25,7 @@ def add_outer_products(
                 K[i, rows[b]] += z * values[b]
 
 
-@numba.njit(fastmath=FAST, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@compiled(fastmath=FAST)
 def forms(starts: np.ndarray, rows: np.ndarray, values: np.ndarray, W: np.ndarray, out: np.ndarray) -> None:
     """Write ``z_k' W z_k`` to `out`, shape (p,), for a symmetric `W`."""
     for k in range(len(out)):

@@ -1,11 +1,15 @@
-"""One BLAS thread for work that is made of many small products."""
+"""How many threads work: those of this process that do a pass, and those of BLAS beneath them."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import cache
+from threading import Lock
+from typing import Any
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 SMALL = 2048
 """Most rows of a Gram matrix whose factorisations leave BLAS one thread."""
@@ -16,19 +20,112 @@ def _controller() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def one_blas_thread() -> AbstractContextManager[object]:
-    """Return a context in which BLAS uses one thread.
+@dataclass
+class _Process:
+    """What the parts of this process that run at the same time have to agree on, as BLAS has one setting for all.
+
+    Attributes
+    ----------
+    inside : int
+        Contexts entered and not yet left in which BLAS has one thread.
+    limit
+        Knows what BLAS was set to before the first of them; None where a thread of the user's keeps it at its own.
+    busy : int
+        Threads that do passes.
+    """
+
+    inside: int = 0
+    limit: Any = None
+    busy: int = 0
+
+
+_process, _lock = _Process(), Lock()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Enter a context in which BLAS uses one thread, in all of this process.
 
     The products of a tile take a fraction of a millisecond; BLAS threads then wait for each other longer than they
     work, and on a machine whose cores are busy a pass takes three to ten times as long as with one thread.
+
+    Notes
+    -----
+    Contexts may overlap in any way, as those of fits in several threads do: the first one to be entered remembers what
+    the user has set, the last one to be left restores it.
     """
-    return _controller().limit(limits=1, user_api="blas")
+    with _lock:
+        if not _process.inside:
+            limit = _controller().limit(limits=1, user_api="blas")
+            _process.limit = limit if _blas_threads() <= {1} else None
+        _process.inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _process.inside -= 1
+            if not _process.inside and _process.limit is not None:
+                _release_blas()  # the thread that entered first and took it may have left long ago
+                _process.limit.restore_original_limits()
+                _release_blas()
 
 
-def blas_threads_for(n_rows: int) -> AbstractContextManager[object]:
+def _blas_threads() -> set[int]:
+    return {library["num_threads"] for library in _controller().info() if library["user_api"] == "blas"}
+
+
+def _release_blas() -> None:
+    """Let any thread set BLAS; in newer versions of threadpoolctl the first to do so keeps it from others."""
+    release = getattr(OpenBLASController, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
+
+
+def blas_threads_for(n_rows: int) -> AbstractContextManager[None]:
     """Return a context in which BLAS uses one thread if the Gram matrices have few rows.
 
     A factor of a thousand rows takes ten milliseconds; a second thread saves four of them on an idle machine, and on a
     busy one the two wait for each other for a hundred times as long.
     """
     return one_blas_thread() if n_rows <= SMALL else nullcontext()
+
+
+def available_threads() -> int:
+    """Return how many threads a pass may start now: the cores of this process that no other pass has, at least one.
+
+    Notes
+    -----
+    Cores are those that joblib counts, by affinity and the limits of a container, and no more than Numba's
+    ``NUMBA_NUM_THREADS``: where joblib runs several processes it sets that to the share of each.
+    """
+    return max(1, _cores() - _process.busy)
+
+
+def _cores() -> int:
+    from joblib import cpu_count  # here, as both take long to load
+    from numba import config
+
+    return min(int(cpu_count()), int(config.NUMBA_NUM_THREADS))
+
+
+@contextmanager
+def threads_of_a_pass(wanted: int | None, most: int) -> Iterator[int]:
+    """Enter a context in which a pass may use as many threads as it is given here, and BLAS one.
+
+    Parameters
+    ----------
+    wanted : int or None
+        That many; None takes those that are available.
+    most : int
+        Tasks of the pass.
+    """
+    cores = 1 if most == 1 or wanted else _cores()
+    with one_blas_thread():
+        with _lock:
+            n = min(most, wanted or max(1, cores - _process.busy))
+            _process.busy += n
+        try:
+            yield n
+        finally:
+            with _lock:
+                _process.busy -= n

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
-FAST = {"reassoc", "contract", "nsz"}
-"""Sums may be reordered and fused; infinities, NaN and everything else stay as written."""
+from learnkernels.kernels.engine.compiler import FAST, compiled
 
 
 def register_block(p: int) -> int:
@@ -15,13 +13,14 @@ def register_block(p: int) -> int:
 
 
 def compile_tiles(dtype: np.dtype) -> None:
-    """Compile the step for tiles of a precision, some seconds, unless it is compiled already, here or on disk."""
+    """Compile the steps for tiles of a precision, some seconds, unless they are compiled already, here or on disk."""
     ones, sums = np.ones((1, 1), dtype=dtype), np.zeros((1, 1))
     order, half = np.zeros((1, 2), dtype=np.intp), np.full(1, -1)
     add_tile(ones[None], order, half, np.zeros(1), ones, ones, 4, np.zeros((4, 4)), np.zeros(1), sums, sums)
+    combine_tile(np.ones((1, 1, 1)), order, half, np.zeros(1), np.ones(1), np.zeros((2, 2))[:, :1])  # part of a matrix
 
 
-@numba.njit(fastmath=FAST, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@compiled(fastmath=FAST)
 def add_tile(  # noqa: C901  (one loop over rows, its body in four short loops)
     seeds: np.ndarray,
     order: np.ndarray,
@@ -101,7 +100,7 @@ def add_tile(  # noqa: C901  (one loop over rows, its body in four short loops)
                     _add_products_4(S, k, l, b, G)
 
 
-@numba.njit(fastmath=FAST, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@compiled(fastmath=FAST)
 def combine_tile(
     seeds: np.ndarray,
     order: np.ndarray,
@@ -146,7 +145,7 @@ def combine_tile(
         out[i, :] = total
 
 
-@numba.njit(fastmath=FAST, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@compiled(fastmath=FAST)
 def _add_products_4(S: np.ndarray, k: int, l: int, b: int, G: np.ndarray) -> None:
     """Add the products of 4 rows from k with 4 rows from l: 16 sums that stay in registers."""
     zero = S.dtype.type(0)
@@ -196,7 +195,7 @@ def _add_products_4(S: np.ndarray, k: int, l: int, b: int, G: np.ndarray) -> Non
     G[k + 3, l + 3] += s33
 
 
-@numba.njit(fastmath=FAST, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@compiled(fastmath=FAST)
 def _add_products_5(S: np.ndarray, k: int, l: int, b: int, G: np.ndarray) -> None:
     """Add the products of 5 rows from k with 5 rows from l: 25 sums that stay in registers."""
     zero = S.dtype.type(0)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from multiprocessing import cpu_count
 from operator import add
 from typing import Any, Protocol
 
 import numpy as np
 
-from learnkernels.kernels.engine.threads import one_blas_thread
+from learnkernels.kernels.engine.threads import threads_of_a_pass
 from learnkernels.kernels.families.base import Rows, move
+
+SUPER_TILE = 1024
+"""Rows of the square of pairs that one thread takes at a time."""
 
 Step = Callable[[Any, Any, Any], Any]
 """``step(shared, argument, task)`` is what one task adds to a total."""
@@ -45,11 +48,14 @@ class Workers(Protocol):
     def share(self, value: Any) -> Any:
         """Return a handle of what every task of a pass needs, sent to the workers once."""
 
+    def super_tile(self, n_rows: int, row_bytes: int) -> int:
+        """Return how many of m rows, of so many bytes each, a side of the square of pairs of one task has."""
+
     def total(self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]) -> Any:
         """Return the sum of ``step(value of shared, argument, task)`` over at least one task.
 
-        The order of additions depends on the number of tasks and of workers alone. What `step` returns may be written
-        to by the sum.
+        The order of additions does not depend on who is done first. What `step` returns may be written to by the sum.
+        Around a step BLAS has one thread.
         """
 
 
@@ -84,16 +90,16 @@ class SelectedRows:
 
 
 class Threads:
-    """Threads of this process, one BLAS thread each.
+    """Threads of this process, with BLAS at one thread while they work.
 
     Parameters
     ----------
     n_threads : int, optional
-        By default one a core.
+        By default `available_threads`, at the time of each pass.
     """
 
     def __init__(self, n_threads: int | None = None) -> None:
-        self.n_threads = n_threads or cpu_count()
+        self.n_threads = n_threads
 
     def hold(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
         """Return the rows where they are."""
@@ -106,23 +112,32 @@ class Threads:
         """Return the value."""
         return value
 
+    def super_tile(self, n_rows: int, row_bytes: int) -> int:
+        """Return a size that leaves some tasks for each thread, without many results to add."""
+        return SUPER_TILE
+
     def total(self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]) -> Any:
-        """Return the sum; each thread adds up every n-th task, so that one result a thread is held."""
-        n = min(self.n_threads, len(tasks))
-
-        def of(first: int) -> Any:
-            return _sum(step(shared, argument, task) for task in tasks[first::n])
-
-        with one_blas_thread():
+        """Return the sum, added here in the order of the tasks, whatever the number of threads."""
+        with threads_of_a_pass(self.n_threads, len(tasks)) as n:
             if n == 1:
-                return of(0)
+                return _sum(step(shared, argument, task) for task in tasks)
             with ThreadPoolExecutor(n) as threads:
-                return _sum(threads.map(of, range(n)))
+                return _sum(_in_order(threads, n, lambda task: step(shared, argument, task), tasks))
 
 
-def _sum(parts: Any) -> Any:
+def _in_order(threads: ThreadPoolExecutor, n: int, run: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterator[Any]:
+    """Yield the results of tasks in their order, with one more of them under way or waiting than there are threads."""
+    waiting: deque[Future[Any]] = deque()
+    for task in tasks:
+        waiting.append(threads.submit(run, task))
+        if len(waiting) > n:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
+
+
+def _sum(parts: Iterator[Any]) -> Any:
     """Return the sum of parts, in place where the first one is an array."""
-    parts = iter(parts)
     total = next(parts)
     if not isinstance(total, np.ndarray):
         return reduce(add, parts, total)

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from multiprocessing import cpu_count
 from numbers import Integral
 from typing import Any, Literal, Self, cast
 
@@ -16,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from learnkernels.kernels.engine.threads import one_blas_thread
+from learnkernels.kernels.engine.threads import threads_of_a_pass
 from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows
@@ -191,7 +190,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 chunk = np.ascontiguousarray(chunk, dtype=np.float64)
             return of(self.kernel_.cross_gram(chunk))
 
-        with one_blas_thread(), ThreadPoolExecutor(min(len(starts), cpu_count(), MOST_THREADS)) as threads:
+        with threads_of_a_pass(None, min(len(starts), MOST_THREADS)) as n, ThreadPoolExecutor(n) as threads:
             return np.concatenate(list(threads.map(made, starts)))
 
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, reduce
-from multiprocessing import cpu_count
-from operator import add
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.centering import as_sample_weight, mean_over
-from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks, block_rows_for, choose_shift, moments_part
+from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks, block_rows_for, choose_shift, pass_over_tiles
+from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.moments.base import FoldMoments
 from learnkernels.kernels.moments.features import FeatureMoments
-
-SUPER_TILE = 1024
-"""Rows of the square of pairs that one thread takes at a time."""
 
 CONSTANT = 1e-13
 """A kernel whose centered norm is below this share of its spread around the shift is constant up to rounding."""
@@ -283,9 +278,6 @@ class GramMoments(FoldMoments):
         return cls(**given)
 
 
-Mapper = Callable[[KernelFamily, Rows, np.ndarray, RowBlocks, np.ndarray], MomentsPart]
-
-
 @overload
 def gram_moments(
     family: FeatureFamily,
@@ -295,7 +287,7 @@ def gram_moments(
     *,
     sample_weight: np.ndarray | None = None,
     keep_origin: bool = False,
-    mapper: Mapper | None = None,
+    workers: Workers | None = None,
 ) -> FeatureMoments: ...
 @overload
 def gram_moments(
@@ -310,7 +302,7 @@ def gram_moments(
     dtype: type[np.float64] | type[np.float32] = np.float64,
     compiled: bool = True,
     n_threads: int | None = None,
-    mapper: Mapper | None = None,
+    workers: Workers | None = None,
 ) -> GramMoments: ...
 def gram_moments(
     family: KernelFamily,
@@ -324,7 +316,7 @@ def gram_moments(
     dtype: type[np.float64] | type[np.float32] = np.float64,
     compiled: bool = True,
     n_threads: int | None = None,
-    mapper: Mapper | None = None,
+    workers: Workers | None = None,
 ) -> GramMoments | FeatureMoments:
     """Return the first-stage statistics of a family over the rows of a data set, in one pass over tiles.
 
@@ -352,15 +344,14 @@ def gram_moments(
     compiled : bool, default True
         Whether sums are formed by the compiled step, or by NumPy: slower, and the oracle.
     n_threads : int, optional
-        Threads of this process that compute tiles; by default one a core.
-    mapper : callable, optional
-        Does the pass: ``mapper(family, X_sorted, Y_sorted, blocks, shift) -> MomentsPart`` over all block pairs.
-        By default every tile is computed here, one after the other.
+        Threads of this process that compute tiles; by default those that are available, at most one a core.
+    workers : Workers, optional
+        Who does the pass, in place of threads of this process.
 
     Returns
     -------
     moments : GramMoments
-        For a `FeatureFamily` its `FeatureMoments`, without a pass: the parameters of tiles and `mapper` are not used.
+        For a `FeatureFamily` its `FeatureMoments`, without a pass: the parameters of tiles and `workers` are not used.
         These serve uncentered kernels with or without `keep_origin`.
 
     Raises
@@ -402,24 +393,5 @@ def gram_moments(
         X_sorted -= origin
     shift = choose_shift(family, X_sorted)
     X_sorted = X_sorted.astype(dtype, copy=False)
-    if mapper is None:
-        part = _map_here(family, X_sorted, Y_sorted, blocks, shift, compiled, n_threads or cpu_count())
-    else:
-        part = mapper(family, X_sorted, Y_sorted, blocks, shift)
+    part = pass_over_tiles(family, X_sorted, Y_sorted, blocks, shift, workers or Threads(n_threads), compiled)
     return GramMoments.from_part(family, blocks, Y_sorted, target_mean, shift, origin, part)
-
-
-def _map_here(
-    family: KernelFamily,
-    X: Rows,
-    Y: np.ndarray,
-    blocks: RowBlocks,
-    shift: np.ndarray,
-    compiled: bool,
-    n_threads: int,
-) -> MomentsPart:
-    """Return the sums over all tiles, by threads of this process: the work is outside the interpreter's lock."""
-    work = list(blocks.super_tiles(SUPER_TILE))
-    with ThreadPoolExecutor(min(n_threads, len(work))) as threads:
-        parts = threads.map(lambda pairs: moments_part(family, X, Y, blocks, shift, pairs, compiled), work)
-        return reduce(add, parts)

@@ -8,10 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.moments.error_bars import FindWeights, alignment_of, half_width
-from learnkernels.kernels.moments.gram import Mapper, gram_moments
+from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.sampled import SampledMoments
 
 START = 2048
@@ -51,7 +52,7 @@ def sample_moments(
     confidence: float = 0.95,
     seed: int = 0,
     sample: Literal["auto"] | int = "auto",
-    mapper: Mapper | None = None,
+    workers: Workers | None = None,
     keep_origin: bool = False,
     dtype: type[np.float64] | type[np.float32] = np.float64,
     tell: Callable[[str], object] | None = None,
@@ -81,7 +82,7 @@ def sample_moments(
         Of the sample. Samples of one seed are nested.
     sample : "auto" or int, default "auto"
         Rows of the sample over all fold groups, or as many as the tolerance takes.
-    mapper, keep_origin, dtype
+    workers, keep_origin, dtype
         As in `gram_moments`.
     tell : callable, optional
         Called with one sentence a round.
@@ -118,7 +119,7 @@ def sample_moments(
     n = plan.fewest(START) if sample == "auto" else plan.require(sample)
     tell = tell or (lambda _: None)
     while True:
-        moments = _of_sample(family, X, Y, plan, n, confidence, mapper=mapper, keep_origin=keep_origin, dtype=dtype)
+        moments = _of_sample(family, X, Y, plan, n, confidence, workers=workers, keep_origin=keep_origin, dtype=dtype)
         if moments is None and (n == m or sample != "auto"):
             raise ValueError(f"the target is constant on the {n} sampled rows; take a larger sample, or all rows.")
         width, whose = (np.inf, "the target") if moments is None else plan.widest(moments, learners)

@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 
 from learnkernels.kernels.centering import center_in_place
 from learnkernels.kernels.search.continuous import PairObjective
+from learnkernels.kernels.search.pair_passes import gradient_pass, products_pass, target_pass
 from learnkernels.kernels.search.radial import RadialPairs, peaks, settle
 
 NEWTON_STEPS = 8
@@ -167,13 +168,10 @@ class RadialAscent:
 
     def __init__(self, pairs: RadialPairs, starts: np.ndarray, Y: np.ndarray, eps: float) -> None:
         """Start from epsilon I; `Y` is centered, shape (m, q)."""
-        from learnkernels.kernels.search import pair_passes
-
-        self._passes = pair_passes
         self.pairs, self.starts, m = pairs, starts[:, 0], len(Y)
         self.target_norm, self.target_trace = float(np.linalg.norm(Y.T @ Y)), float(np.vdot(Y, Y))
         self.target = np.empty(len(pairs.D))
-        pair_passes.target_pass(Y, self.target)
+        target_pass(Y, self.target)
         # Values above the diagonal, the diagonal, and the mean of each row, of the sum before it is centered.
         self.K, self.diagonal, self.means = np.zeros(len(pairs.D)), eps, np.full(m, eps / m)
         self.a, self.c = eps * self.target_trace, eps**2 * (m - 1)
@@ -187,7 +185,7 @@ class RadialAscent:
     def steepest(self) -> np.ndarray:
         """Return the best point on bins, settled by Newton's method with the exact derivative."""
         norm = np.sqrt(self.c) * self.target_norm
-        weights = self._passes.gradient_pass(
+        weights = gradient_pass(
             self.K, self.target, self.means, self.pairs.bins, len(self.pairs.centers),
             1 / norm, self.a / (self.c * norm), self._p,
         )  # fmt: skip
@@ -216,9 +214,7 @@ class RadialAscent:
         """Fill `_new` with the base kernel at u; return its row means, and b, d and e of `best_step`."""
         m, pairs = len(self.means), self.pairs
         pairs.fill(float(u[0]), self._new)
-        rows, with_target, with_sum, with_itself = self._passes.products_pass(
-            self._new, pairs.diagonal, self.K, self.target, m
-        )
+        rows, with_target, with_sum, with_itself = products_pass(self._new, pairs.diagonal, self.K, self.target, m)
         means = rows / m
         b = 2 * with_target + pairs.diagonal * self.target_trace
         d = 2 * with_sum + m * pairs.diagonal * self.diagonal

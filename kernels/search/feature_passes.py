@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
-from learnkernels.kernels.engine.tiles import FAST
+from learnkernels.kernels.engine.compiler import FAST, compiled
 
 COLUMNS = 128
 """Rows that are paired with one row at a time."""
 
 
-@numba.njit(fastmath=FAST, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@compiled(fastmath=FAST)
 def laplacian_pass(Z: np.ndarray, P: np.ndarray, gradient: np.ndarray) -> float:
     """Return the sum over pairs of ``P_ij kappa_ij`` for ``kappa = exp(-sum_k |z_ki - z_kj|)``.
 
@@ -50,7 +49,7 @@ def laplacian_pass(Z: np.ndarray, P: np.ndarray, gradient: np.ndarray) -> float:
     return total
 
 
-@numba.njit(fastmath=FAST, nogil=True, cache=True)  # type: ignore[untyped-decorator]
+@compiled(fastmath=FAST)
 def dirichlet_pass(
     angles: np.ndarray, cosines: np.ndarray, sines: np.ndarray, P: np.ndarray, gradient: np.ndarray
 ) -> float:

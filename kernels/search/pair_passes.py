@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-FAST = {"reassoc", "contract", "nsz"}
-"""Sums may be reordered and fused; infinities, NaN and everything else stay as written."""
+from learnkernels.kernels.engine.compiler import FAST, compiled
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled()
 def gradient_pass(
     K: np.ndarray,
     target: np.ndarray,
@@ -46,7 +44,7 @@ def gradient_pass(
     return sums
 
 
-@njit(cache=True, fastmath=FAST)  # type: ignore[untyped-decorator]
+@compiled(fastmath=FAST)
 def value_pass(p: np.ndarray, K: np.ndarray, slopes: np.ndarray) -> tuple[float, float]:
     """Return the sums over pairs of p times the kernel, and of p times its derivative."""
     value = slope = 0.0
@@ -56,7 +54,7 @@ def value_pass(p: np.ndarray, K: np.ndarray, slopes: np.ndarray) -> tuple[float,
     return value, slope
 
 
-@njit(cache=True, fastmath=FAST)  # type: ignore[untyped-decorator]
+@compiled(fastmath=FAST)
 def scaled_value_pass(p: np.ndarray, K: np.ndarray, D: np.ndarray) -> tuple[float, float]:
     """Return the sums over pairs of p times the kernel, and of p times kernel times distance."""
     value = slope = 0.0
@@ -67,7 +65,7 @@ def scaled_value_pass(p: np.ndarray, K: np.ndarray, D: np.ndarray) -> tuple[floa
     return value, slope
 
 
-@njit(cache=True, fastmath=FAST)  # type: ignore[untyped-decorator]
+@compiled(fastmath=FAST)
 def products_pass(
     new: np.ndarray, diagonal: float, K: np.ndarray, target: np.ndarray, m: int
 ) -> tuple[np.ndarray, float, float, float]:
@@ -92,7 +90,7 @@ def products_pass(
     return rows, with_target, with_kernel, with_itself
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled()
 def squared_distances_pass(G: np.ndarray, norms: np.ndarray, D: np.ndarray) -> None:
     """Write the squared distance of each pair, from inner products and squared norms."""
     m, k = len(norms), 0
@@ -103,7 +101,7 @@ def squared_distances_pass(G: np.ndarray, norms: np.ndarray, D: np.ndarray) -> N
             k += 1
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled()
 def bin_pass(D: np.ndarray, linear: bool, least: float, scale: float, n_bins: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the bin of each pair, and the mean distance of each bin."""
     bins = np.empty(len(D), dtype=np.int32)
@@ -125,7 +123,7 @@ def bin_pass(D: np.ndarray, linear: bool, least: float, scale: float, n_bins: in
     return bins, sums
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@compiled()
 def target_pass(Y: np.ndarray, target: np.ndarray) -> None:
     """Write the inner product of the targets of each pair."""
     m, q = Y.shape

@@ -15,6 +15,7 @@ from learnkernels.kernels.families.gaussian import GaussianFamily
 from learnkernels.kernels.families.laplacian import LaplacianFamily
 from learnkernels.kernels.families.scaled import ScaledFamily, readable_range
 from learnkernels.kernels.search.continuous import ContinuousFamily, Kind, PairObjective
+from learnkernels.kernels.search.feature_passes import dirichlet_pass, laplacian_pass
 
 BLOCK_ROWS = 64
 """Rows whose pairs with all later rows are formed at once."""
@@ -323,8 +324,6 @@ class LaplacianPairs(FeaturePairs):
         return K
 
     def _above(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
-        from learnkernels.kernels.search.feature_passes import laplacian_pass  # here, because it brings Numba along
-
         gradient = np.zeros(len(u))
         return laplacian_pass(np.ascontiguousarray((self.X * np.exp(-u)).T), P, gradient), gradient
 
@@ -354,8 +353,6 @@ class DirichletPairs(FeaturePairs):
         return K
 
     def _above(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
-        from learnkernels.kernels.search.feature_passes import dirichlet_pass
-
         angles = np.ascontiguousarray((self.X * np.exp(u)).T)
         gradient = np.zeros(len(u))
         return dirichlet_pass(angles, np.cos(angles), np.sin(angles), P, gradient), gradient

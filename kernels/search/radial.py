@@ -16,6 +16,7 @@ from learnkernels.kernels.families.dirichlet import DirichletFamily
 from learnkernels.kernels.families.gaussian import GaussianFamily
 from learnkernels.kernels.families.laplacian import LaplacianFamily
 from learnkernels.kernels.search.continuous import ContinuousFamily, Kind, PairObjective
+from learnkernels.kernels.search.pair_passes import bin_pass, scaled_value_pass, squared_distances_pass, value_pass
 
 BINS = 1024
 """Bins of distances that candidates are compared on; their second-order error is below 1e-4 of a kernel's value."""
@@ -64,10 +65,6 @@ class RadialFamily(ContinuousFamily):
         if self.kind == "gaussian":
             if not sparse.issparse(X):
                 X = X - X.mean(axis=0)  # moves no distance, and shortens the rows
-            from learnkernels.kernels.search.pair_passes import (
-                squared_distances_pass,  # here, because it brings Numba along
-            )
-
             D = np.empty(m * (m - 1) // 2)
             squared_distances_pass(inner_products(X, X), squared_norms(X), D)
             return D
@@ -134,8 +131,6 @@ class RadialPairs(PairObjective):
 
     def __init__(self, kind: Kind, D: np.ndarray, m: int) -> None:
         """Sort the distances into bins: of equal ratio, of equal width for frequencies."""
-        from learnkernels.kernels.search.pair_passes import bin_pass  # here, because it brings Numba along
-
         self.kind, self.D, self.m = kind, D, m
         largest = max(float(D.max(initial=0.0)), np.finfo(float).tiny) * (1 + 1e-12)
         linear = kind == "dirichlet"
@@ -188,16 +183,11 @@ class RadialPairs(PairObjective):
 
     def sums(self, u: float, p: np.ndarray, work: np.ndarray) -> tuple[float, float]:
         """Return the sums over pairs of p times the kernel and times its derivative by u; `work` is written over."""
-        from learnkernels.kernels.search.pair_passes import (  # here, because they bring Numba along
-            scaled_value_pass,
-            value_pass,
-        )
-
         rate = float(self.rate(u))
         self.fill(u, work)
         if self.kind == "dirichlet":
             angle = self.D * rate
-            return tuple(value_pass(p, work, -2 * angle * np.sin(angle)))
+            return value_pass(p, work, -2 * angle * np.sin(angle))
         value, slope = scaled_value_pass(p, work, self.D)
         return value, slope * rate * (2 if self.kind == "gaussian" else 1)
 

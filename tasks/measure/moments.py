@@ -11,13 +11,10 @@ from typing import Any
 import numpy as np
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
-from scipy import sparse
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, FamilyConfig, FeatureConfig, ProtocolConfig
 from learnkernels.kernels import NUMERICS_VERSION
-from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks
-from learnkernels.kernels.engine.tiles import compile_tiles
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learners import as_learner, learner_class
@@ -40,8 +37,7 @@ from learnkernels.kernels.protocol.folds import (
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.store import atomic_path, digest, store_path
-from learnkernels.tasks.workers.cluster import DaskPool, DaskWorkers
-from learnkernels.tasks.workers.row_files import super_tile_part
+from learnkernels.tasks.workers.cluster import DaskPool
 
 PRECISIONS: dict[str, type[np.float64] | type[np.float32]] = {"float64": np.float64, "float32": np.float32}
 
@@ -244,9 +240,8 @@ def measure_moments(
     size = config.moments.sample
     options: dict[str, Any] = {"dtype": PRECISIONS[config.precision], "keep_origin": _uncentered(config)}
     if size == "none" or not sampled(config):
-        mapper = dask_mapper(pool, advance)
-        moments = gram_moments(family, X, Y, groups, mapper=mapper, **options)
-        if mapper is None:
+        moments = gram_moments(family, X, Y, groups, workers=pool.workers_telling(advance), **options)
+        if pool.in_process:
             advance(1.0)
         return moments
     unions: list[tuple[int, ...]] = []
@@ -264,7 +259,7 @@ def measure_moments(
         confidence=config.moments.confidence,
         seed=seed,
         sample=size,
-        mapper=dask_mapper(pool, lambda share: None),
+        workers=pool.workers,
         tell=tell,
         **options,
     )
@@ -292,27 +287,3 @@ def load_folds(ref: MomentsRef) -> np.ndarray:
     """Return the fold of each row of a reference, and nothing else."""
     with np.load(ref.path, allow_pickle=False) as arrays:
         return np.asarray(arrays["folds"])
-
-
-Mapper = Callable[[KernelFamily, Rows, np.ndarray, RowBlocks, np.ndarray], MomentsPart]
-
-
-def dask_mapper(pool: DaskPool, advance: Advance) -> Mapper | None:
-    """Return what spreads the pass of `gram_moments` over the workers of a pool, None where it has none.
-
-    Local workers read dense rows from a file, the two spans of a task at a time; others are sent all rows.
-    """
-    if pool.in_process:
-        return None
-
-    def run(family: KernelFamily, X: Rows, Y: np.ndarray, blocks: RowBlocks, shift: np.ndarray) -> MomentsPart:
-        compile_tiles(X.dtype)  # once here: the workers find it on disk
-        workers = DaskWorkers(pool)
-        rows = workers.hold(X, None, np.zeros(X.shape[1]))
-        shared = workers.share((family, rows, Y, blocks, shift))
-        size = pool.super_tile(X.shape[0], 0 if sparse.issparse(X) else X.shape[1] * X.dtype.itemsize)
-        shares = [[pairs] for pairs in blocks.super_tiles(size)]
-        part: MomentsPart = workers.sum_over(super_tile_part, shared, None, shares, advance)
-        return part
-
-    return run

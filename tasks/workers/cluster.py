@@ -156,7 +156,11 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     @property
     def workers(self) -> Workers:
         """Who does passes over rows: the Dask workers, or threads of this process where there are none."""
-        return Threads() if self.in_process else DaskWorkers(self)
+        return self.workers_telling(None)
+
+    def workers_telling(self, advance: Callable[[float], None] | None) -> Workers:
+        """Return `workers`; those of Dask give `advance` shares of each total that add up to one."""
+        return Threads() if self.in_process else DaskWorkers(self, advance)
 
     @property
     def n_workers(self) -> int:
@@ -274,10 +278,12 @@ class DaskWorkers:
     ----------
     pool : DaskPool
         With workers.
+    advance : callable, optional
+        Is given shares of each total that add up to one.
     """
 
-    def __init__(self, pool: DaskPool) -> None:
-        self._pool = pool
+    def __init__(self, pool: DaskPool, advance: Callable[[float], None] | None = None) -> None:
+        self._pool, self._advance = pool, advance
 
     def hold(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
         """Return the rows, dense ones in a file that local workers read in runs.
@@ -300,35 +306,22 @@ class DaskWorkers:
         (future,) = self._pool.client.scatter([value], broadcast=True, hash=False)
         return Shared(future, value)
 
+    def super_tile(self, n_rows: int, row_bytes: int) -> int:
+        """Return a size of which there are enough for each worker, and which its memory takes."""
+        return self._pool.super_tile(n_rows, row_bytes)
+
     def total(self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any]) -> Any:
-        """Return the sum; each worker adds up some tasks as it goes, so that few results are held.
+        """Return the sum, by a tree whose shape depends on the number of tasks and of workers alone.
+
+        Each worker adds up some tasks as it goes, so that few results are held, unless each task is to be told of.
 
         Raises
         ------
         InputError
             A task ended its worker.
         """
-        n = min(len(tasks), SUMS_PER_WORKER * self._pool.n_workers)
-        return self.sum_over(step, shared, argument, [tasks[first::n] for first in range(n)])
-
-    def sum_over(
-        self,
-        step: Step,
-        shared: Shared,
-        argument: Any,
-        shares: Sequence[Sequence[Any]],
-        advance: Callable[[float], None] | None = None,
-    ) -> Any:
-        """Return the sum over tasks that are shared out already; `advance` adds up to one.
-
-        Shares are added by a tree whose shape depends on their number alone.
-
-        Raises
-        ------
-        InputError
-            As `total`.
-        """
-        client = self._pool.client
+        n = len(tasks) if self._advance else min(len(tasks), SUMS_PER_WORKER * self._pool.n_workers)
+        client, shares = self._pool.client, [tasks[first::n] for first in range(n)]
         if argument is not None:
             (argument,) = client.scatter([argument], broadcast=True, hash=False)
         futures = client.map(_sum_of, shares, step=step, shared=shared.future, argument=argument, pure=False)
@@ -338,11 +331,11 @@ class DaskWorkers:
             futures = [client.submit(_joined, *group, pure=False) for group in groups]
             tree += futures
         with self._pool._finishing(tree, "a pass over rows"):
-            if advance is not None:
+            if self._advance is not None:
                 for future in as_completed(leaves, loop=client.loop):
                     if future.status != "finished":
                         break
-                    advance(1 / len(leaves))
+                    self._advance(1 / n)
             return futures[0].result()
 
 
@@ -387,8 +380,8 @@ def _allocator(memory: int) -> dict[str, int]:
 
 
 def _one_thread() -> dict[str, int]:
-    """Return the settings for one BLAS thread a worker."""
-    return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), 1)
+    """Return the settings for one thread a worker, of BLAS and of all else."""
+    return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), 1)
 
 
 def worker_memory(setting: str, workers: int) -> str:

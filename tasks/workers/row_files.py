@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 
-from learnkernels.kernels.engine.passes import MomentsPart, Pair, RowBlocks, moments_part
 from learnkernels.kernels.engine.workers import RowSource
-from learnkernels.kernels.families import KernelFamily
-from learnkernels.kernels.families.base import Rows
 from learnkernels.tasks.store import atomic_path
 
 BATCH_BYTES = 1 << 20
@@ -87,41 +83,3 @@ class RowFile:
                 batch = np.frombuffer(values, self.dtype).reshape(-1, self.shape[1])
                 first, last = max(start, b * size), min(stop, b * size + len(batch))
                 run[first - start : last - start] = batch[first - b * size : last - b * size]
-
-
-@dataclass(frozen=True)
-class _HeldSpans:
-    """Spans of rows in memory, at the positions that they have among all rows.
-
-    Attributes
-    ----------
-    spans : dict of int -> ndarray of shape (a, d)
-        By the position of their first row.
-    dtype : numpy.dtype
-    """
-
-    spans: dict[int, np.ndarray]
-    dtype: np.dtype[Any]
-
-    @classmethod
-    def of(cls, rows: RowSource, spans: set[tuple[int, int]]) -> _HeldSpans:
-        return cls({start: rows[start:stop] for start, stop in spans}, rows.dtype)
-
-    def __getitem__(self, rows: slice, /) -> np.ndarray:
-        start = max(start for start in self.spans if start <= rows.start)
-        return self.spans[start][rows.start - start : rows.stop - start]
-
-
-PassContext = tuple[KernelFamily, Rows, np.ndarray, RowBlocks, np.ndarray]
-"""Family, sorted rows or a file of them, sorted targets, blocks, shift: what every task of a pass over tiles needs."""
-
-
-def super_tile_part(context: PassContext, _: None, pairs: Sequence[Pair]) -> MomentsPart:
-    """Return the sums over the tiles of a super-tile; of rows in a file each of its two spans is read once."""
-    family, X, Y, blocks, shift = context
-    if isinstance(X, RowFile):
-        spans = {
-            (int(blocks.bounds[min(side)]), int(blocks.bounds[max(side) + 1])) for side in zip(*pairs, strict=True)
-        }
-        X = _HeldSpans.of(X, spans)
-    return moments_part(family, X, Y, blocks, shift, pairs)

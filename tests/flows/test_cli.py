@@ -37,7 +37,7 @@ def home(tmp_path: Path) -> Path:
 
 def environment(home: Path) -> dict[str, str]:
     """The environment of a new user: an empty home, nothing set, this project importable."""
-    kept = ("PATH", "LANG", "LC_ALL", "CI", "NUMBA_CACHE_DIR")
+    kept = ("PATH", "LANG", "LC_ALL", "CI")
     return {key: os.environ[key] for key in kept if key in os.environ} | {
         "HOME": str(home / "home"),
         "PYTHONPATH": str(ROOT),

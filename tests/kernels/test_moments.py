@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, PolynomialFamily, gram_moments
-from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks, choose_shift, moments_part
+from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks, TilePass, choose_shift
+from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.moments.gram import GramMoments
 from tests.reference import (
     centered,
@@ -390,7 +391,8 @@ def split_pass(super_rows: int, seed: int = 15):
     target_mean = Y.mean(axis=0)
     X, Y = (X - origin)[blocks.order], (Y - target_mean)[blocks.order]
     shift = choose_shift(family, X)
-    parts = [moments_part(family, X, Y, blocks, shift, pairs) for pairs in blocks.super_tiles(super_rows)]
+    over = TilePass(family, X, Y, blocks, shift, compiled=True)
+    parts = [over.part(None, pairs) for pairs in blocks.super_tiles(super_rows)]
 
     def finish(part: MomentsPart) -> GramMoments:
         return GramMoments.from_part(family, blocks, Y, target_mean, shift, origin, part)
@@ -433,17 +435,24 @@ def test_the_empty_part_adds_nothing():
     assert_same_moments(finish(zero + reduce(MomentsPart.__add__, parts) + zero), whole)
 
 
-def test_a_mapper_may_do_the_pass():
+class Backwards(Threads):
+    """Workers that begin with the last of many small tasks."""
+
+    def super_tile(self, n_rows, row_bytes):
+        return 8
+
+    def total(self, step, shared, argument, tasks):
+        assert len(tasks) > 5
+        return super().total(step, shared, argument, tasks[::-1])
+
+
+@pytest.mark.parametrize("sample_weight", [None, np.arange(1, 31)])
+def test_other_workers_may_do_the_pass(sample_weight):
     rng = np.random.default_rng(16)
     X, Y, groups = rng.normal(size=(30, 3)), rng.normal(size=30), np.arange(30) % 2
-
-    def backwards(family, X, Y, blocks, shift):
-        tiles = list(blocks.super_tiles(8))[::-1]
-        return reduce(MomentsPart.__add__, [moments_part(family, X, Y, blocks, shift, pairs) for pairs in tiles])
-
-    family = GaussianFamily([0.3, 0.6])
-    mapped = gram_moments(family, X, Y, groups, block_rows=5, mapper=backwards)
-    assert_same_moments(mapped, gram_moments(family, X, Y, groups))
+    family, weighted = GaussianFamily([0.3, 0.6]), {"sample_weight": sample_weight}
+    there = gram_moments(family, X, Y, groups, block_rows=5, workers=Backwards(), **weighted)
+    assert_same_moments(there, gram_moments(family, X, Y, groups, **weighted))
 
 
 # Row blocks ----------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import io
 import json
 from dataclasses import replace
-from functools import reduce
 
 import numpy as np
 import pytest
@@ -26,7 +25,6 @@ from learnkernels import (
     save_kernel,
 )
 from learnkernels.kernels.centering import center_cross_gram
-from learnkernels.kernels.engine.passes import MomentsPart, moments_part
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import LEARNERS, Solution
 from learnkernels.kernels.learners.base import TrainingRows
@@ -229,19 +227,6 @@ def test_tiles_and_threads_do_not_matter(block_rows, compiled):
     family = GaussianFamily([0.2, 0.4, 3.0])
     cut = gram_moments(family, X, Y, sample_weight=w, block_rows=block_rows, compiled=compiled, n_threads=2)
     assert_same_statistics(cut, gram_moments(family, X, Y, sample_weight=w))
-
-
-def test_a_mapper_gets_the_weights_with_the_blocks():
-    rng = np.random.default_rng(12)
-    X, Y, w = rng.normal(size=(30, 3)), rng.normal(size=30), draw_weights(30)
-
-    def backwards(family, X, Y, blocks, shift):
-        tiles = list(blocks.super_tiles(8))[::-1]
-        return reduce(MomentsPart.__add__, [moments_part(family, X, Y, blocks, shift, pairs) for pairs in tiles])
-
-    family, groups = GaussianFamily([0.3, 0.6]), np.arange(30) % 2
-    mapped = gram_moments(family, X, Y, groups, sample_weight=w, block_rows=5, mapper=backwards)
-    assert_same_statistics(mapped, gram_moments(family, X, Y, groups, sample_weight=w))
 
 
 def test_single_precision_keeps_what_it_promises():

@@ -20,9 +20,8 @@ from scipy import sparse
 from learnkernels import LinearFamily
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
-from learnkernels.kernels.engine.passes import RowBlocks
+from learnkernels.kernels.engine.passes import RowBlocks, pass_over_tiles
 from learnkernels.kernels.engine.workers import Threads, Workers, spans
-from learnkernels.tasks.measure.moments import dask_mapper
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
 from learnkernels.tasks.workers.row_files import RowFile
 
@@ -186,9 +185,7 @@ def test_a_pass_over_rows_of_more_than_the_memory_of_a_worker(tmp_path: Path):
         before = pool.client.run(os.getpid)
         paused_at = pool.client.run(dask.config.get, "distributed.worker.memory.pause")
         assert set(paused_at.values()) == {False}  # a worker that is paused seldom goes on
-        mapper = dask_mapper(pool, lambda share: None)
-        assert mapper is not None
-        part = mapper(LinearFamily(), X, Y, blocks, np.zeros(1))
+        part = pass_over_tiles(LinearFamily(), X, Y, blocks, np.zeros(1), pool.workers)
         assert pool.client.run(os.getpid) == before  # none was ended for want of memory
     K, of = X @ X.T, np.eye(2)[groups]
     # Rounding of sums of m^2 terms, of which each is one of d.

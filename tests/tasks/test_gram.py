@@ -23,7 +23,6 @@ from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import (
     MomentsRef,
     compute_moments,
-    dask_mapper,
     draw_folds,
     fold_seed,
     load_moments,
@@ -48,7 +47,7 @@ def test_moments_from_workers_equal_moments_of_one_process(pool: DaskPool, kind:
     family = GaussianFamily([0.1, 0.2, 1.5])
     seen: list[float] = []
     here = gram_moments(family, X, Y, groups, block_rows=32)
-    there = gram_moments(family, X, Y, groups, block_rows=32, mapper=dask_mapper(pool, seen.append))
+    there = gram_moments(family, X, Y, groups, block_rows=32, workers=pool.workers_telling(seen.append))
     # The same tiles in another order of summation: rounding of sums of 301^2 terms.
     for name, value in here.to_arrays().items():
         if value.dtype.kind == "f":
@@ -75,7 +74,7 @@ def test_a_worker_killed_in_mid_run_costs_its_tiles_and_nothing_else():
                 os.kill(pids[0], signal.SIGKILL)
 
         with catch_logs("distributed"):
-            there = gram_moments(family, X, Y, groups, mapper=dask_mapper(pool, kill_one))
+            there = gram_moments(family, X, Y, groups, workers=pool.workers_telling(kill_one))
         assert pids[0] not in pool.client.run(os.getpid).values()
     np.testing.assert_allclose(there.alignments, here.alignments, rtol=1e-12)
     np.testing.assert_allclose(there.frobenius, here.frobenius, rtol=1e-12)
@@ -98,10 +97,7 @@ def test_the_sum_over_workers_does_not_depend_on_who_finishes_first(pool: DaskPo
     rng = np.random.default_rng(1)
     X, Y = rng.normal(size=(200, 3)), rng.normal(size=200)
     family = GaussianFamily([0.5, 1.0])
-    one, two = (
-        gram_moments(family, X, Y, block_rows=16, mapper=dask_mapper(pool, lambda share: None)).frobenius
-        for _ in range(2)
-    )
+    one, two = (gram_moments(family, X, Y, block_rows=16, workers=pool.workers).frobenius for _ in range(2))
     np.testing.assert_array_equal(one, two)
 
 

@@ -1,0 +1,171 @@
+"""Threads: a fit leaves BLAS as it was, starts no more threads than there are cores, and adds up in one order."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+
+import joblib
+import numpy as np
+import pytest
+from numba import config
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.model_selection import GridSearchCV
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, gram_moments
+from learnkernels.kernels.engine.threads import available_threads, blas_threads_for, one_blas_thread, threads_of_a_pass
+from learnkernels.kernels.engine.workers import Threads
+
+
+def blas_threads() -> set[int]:
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+@pytest.fixture(autouse=True)
+def _three_blas_threads():
+    # By a thread that ends, as one that goes on and has set BLAS once keeps all others from it.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(threadpool_limits, limits=3, user_api="blas").result()
+    yield
+    assert blas_threads() == {3}
+
+
+def rows(m: int) -> tuple[np.ndarray, np.ndarray]:
+    X = np.random.default_rng(0).normal(size=(m, 3))
+    return X, np.sign(X[:, 0] + 0.1)
+
+
+# BLAS ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fit_leaves_blas_as_the_user_set_it():
+    X, y = rows(1200)  # more than one task of a pass
+    KernelLearningClassifier(GaussianFamily([0.5, 1.0]), "align").fit(X, y).predict(X)
+    assert blas_threads() == {3}
+
+
+def test_fits_at_the_same_time_leave_blas_as_the_user_set_it():
+    X, y = rows(300)
+    models = [KernelLearningRegressor(GaussianFamily([0.5 * k]), "unif") for k in range(1, 9)]
+    with joblib.parallel_config("threading"):
+        joblib.Parallel(n_jobs=4)(joblib.delayed(model.fit)(X[k:], y[k:]) for k, model in enumerate(models))
+    assert blas_threads() == {3}
+
+
+def test_contexts_that_overlap_restore_what_was_set_when_the_last_one_is_left():
+    first_in, first_out = Event(), Event()
+
+    def first() -> None:
+        with one_blas_thread():
+            first_in.set()
+            first_out.wait(60)
+
+    with ThreadPoolExecutor(1) as thread:
+        done = thread.submit(first)
+        first_in.wait(60)
+        with blas_threads_for(10):
+            first_out.set()
+            done.result()
+            assert blas_threads() == {1}
+        assert blas_threads() == {3}
+
+
+def test_what_a_thread_of_the_user_keeps_blas_at_stays():
+    with threadpool_limits(limits=2, user_api="blas"):
+        with ThreadPoolExecutor(1) as thread:
+            model = KernelLearningRegressor(GaussianFamily([0.5]), "unif")
+            thread.submit(model.fit, *rows(60)).result()
+            assert blas_threads() == {2}
+        model.fit(*rows(60))
+        assert blas_threads() == {2}
+    assert blas_threads() == {3}
+
+
+def test_a_pass_that_fails_leaves_blas_and_the_cores_as_they_were():
+    def step(shared: object, argument: object, task: int) -> int:
+        assert blas_threads() == {1}
+        if task == argument:
+            raise ValueError("no")
+        return task
+
+    before = available_threads()
+    for n_threads in (1, 3):
+        with pytest.raises(ValueError, match="no"):
+            Threads(n_threads).total(step, None, 5, range(20))
+        assert blas_threads() == {3}
+        assert available_threads() == before
+        assert Threads(n_threads).total(step, None, 20, range(20)) == 190
+
+
+# Threads -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 8)
+    monkeypatch.setattr(config, "NUMBA_NUM_THREADS", 8)
+
+
+def test_passes_at_the_same_time_share_the_cores(eight_cores: None):
+    assert available_threads() == 8
+    with threads_of_a_pass(None, 100) as first, threads_of_a_pass(None, 100) as second:
+        assert (first, second, available_threads()) == (8, 1, 1)
+    with threads_of_a_pass(None, 3) as first, threads_of_a_pass(None, 100) as second:
+        assert (first, second) == (3, 5)
+    with threads_of_a_pass(2, 100) as first, threads_of_a_pass(None, 1) as second:
+        assert (first, second, available_threads()) == (2, 1, 5)
+    assert available_threads() == 8
+
+
+def test_a_pass_within_a_pass_is_done_by_the_thread_that_asks(eight_cores: None):
+    def outer(shared: object, argument: object, task: int) -> int:
+        barrier.wait(60)  # all eight at once
+        with threads_of_a_pass(None, 100) as n:
+            return n
+
+    barrier = Barrier(8)
+    assert Threads().total(outer, None, None, range(8)) == 8
+
+
+def test_no_more_threads_than_the_cores_that_the_process_may_use():
+    code = """if True:
+        import os
+        os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+        from learnkernels.kernels.engine.threads import available_threads
+        print(available_threads())
+    """
+    if not hasattr(__import__("os"), "sched_setaffinity"):
+        pytest.skip("this system binds no process to a core")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "1"
+
+
+class CountsThreads(ClassifierMixin, BaseEstimator):
+    """Scores by the threads that a pass would start in its process."""
+
+    def __init__(self, some: int = 0) -> None:
+        self.some = some
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "CountsThreads":
+        self.classes_ = np.unique(y)
+        return self
+
+    def score(self, X: np.ndarray, y: np.ndarray) -> float:
+        return float(available_threads())
+
+
+def test_a_search_over_processes_starts_no_more_threads_than_there_are_cores():
+    X, y = rows(20)
+    jobs = joblib.cpu_count()
+    search = GridSearchCV(CountsThreads(), {"some": [0, 1, 2]}, cv=2, n_jobs=-1).fit(X, y)
+    assert jobs * search.best_score_ <= jobs
+    search = GridSearchCV(CountsThreads(), {"some": [0, 1]}, cv=2, n_jobs=2)
+    with joblib.parallel_config("loky", inner_max_num_threads=1):
+        assert search.fit(X, y).best_score_ == 1
+
+
+def test_a_sum_does_not_depend_on_the_number_of_threads():
+    (X, Y), family = rows(2500), GaussianFamily([0.5, 1.0])
+    one, three = (gram_moments(family, X, Y, n_threads=n).frobenius for n in (1, 3))
+    np.testing.assert_array_equal(one, three)
