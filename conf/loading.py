@@ -152,29 +152,39 @@ def read_yaml(
 
 def _apply(data: dict[str, Any], change: str) -> None:
     key, equals, text = change.partition("=")
-    parts = key.strip().split(".")
-    if not equals or not all(parts):
+    if not equals or not all(key.strip().split(".")):
         raise InputError(f"--set {change}: expected key=value, such as protocol.folds=10.")
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
         raise InputError(f"--set {change}: the value is not valid YAML.") from None
+    set_key(data, key.strip(), value, f"--set {change}")
+
+
+def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Set a dotted key, such as ``datasets.0.scale``, in nested mappings and lists; mappings that lack are made.
+
+    Raises
+    ------
+    InputError
+        A list has no such entry, or a single value is in the way; `where` begins the sentence.
+    """
     place: Any = data
-    for depth, part in enumerate(parts):
-        index: Any = part
-        if isinstance(place, list):
-            if not part.isdigit() or int(part) >= len(place):
-                raise InputError(
-                    f"--set {change}: {'.'.join(parts[:depth])} holds entries 0 to {len(place) - 1}, got {part!r}."
-                )
-            index = int(part)
-        elif not isinstance(place, dict):
-            raise InputError(f"--set {change}: {'.'.join(parts[:depth])} is a single value, it has no {part!r}.")
-        if depth == len(parts) - 1:
-            place[index] = value
-        else:
-            if isinstance(place, dict) and not isinstance(place.get(index), dict | list):
-                if place.get(index) is not None:
-                    raise InputError(f"--set {change}: {'.'.join(parts[: depth + 1])} is a single value.")
-                place[index] = {}
-            place = place[index]
+    *above, last = key.split(".")
+    for depth, part in enumerate(above):
+        index = _index(place, part, key.split(".")[:depth], where)
+        if isinstance(place, dict) and place.get(index) is None:
+            place[index] = {}
+        place = place[index]
+    place[_index(place, last, above, where)] = value
+
+
+def _index(place: Any, part: str, above: Sequence[str], where: str) -> Any:
+    """Return what a part of a dotted key is in a mapping or list."""
+    if isinstance(place, dict):
+        return part
+    if not isinstance(place, list):
+        raise InputError(f"{where}: {'.'.join(above)} is a single value, it has no {part!r}.")
+    if not part.isdecimal() or int(part) >= len(place):
+        raise InputError(f"{where}: {'.'.join(above)} holds entries 0 to {len(place) - 1}, got {part!r}.")
+    return int(part)

@@ -19,7 +19,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import prepare_environment
 
 if TYPE_CHECKING:
-    from learnkernels.conf.reproduction import PaperItem
+    from learnkernels.conf.papers.item import PaperItem
     from learnkernels.conf.schema import CompareConfig
     from learnkernels.flows.papers import Outcome, Reproduction
 
@@ -304,7 +304,8 @@ def papers(
     Writes results/papers/ITEM and the report of all items; with --quick results/papers-quick. Exits with 1 where an
     item fails or a check does.
     """
-    from learnkernels.conf.reproduction import PAPERS, choose_items, data_folder
+    from learnkernels.conf.papers.catalogue import PAPERS, data_folder
+    from learnkernels.conf.papers.loading import choose_items
 
     folder = items or PAPERS
     with _user_errors("what was computed is kept"):

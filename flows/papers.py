@@ -15,9 +15,11 @@ from prefect import flow, get_run_logger, runtime
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.forms import shown
-from learnkernels.conf.reproduction import NotOnOpenML, PaperItem, StudyConfig, choose_items
+from learnkernels.conf.papers.catalogue import NotOnOpenML
+from learnkernels.conf.papers.item import PaperItem
+from learnkernels.conf.papers.loading import choose_items
+from learnkernels.conf.papers.studies import BaseKernelsStudy, StudyConfig, SurfaceStudy, TwoPointStudy
 from learnkernels.conf.schema import CompareConfig, DaskConfig, TrackingConfig
-from learnkernels.conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
 from learnkernels.tasks.data.ingest import DatasetRef
 from learnkernels.tasks.evidence.comparison import measure, prepare, steps
 from learnkernels.tasks.evidence.progress import RunProgress

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from learnkernels.conf.reproduction import item_names, load_item
+from learnkernels.conf.papers.loading import item_names, load_item
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / "docs" / "reproduction.md"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from contextlib import suppress
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from learnkernels.conf.errors import did_you_mean
 
 
 class Strict(BaseModel):
@@ -23,9 +24,7 @@ class Strict(BaseModel):
             valid = [item.alias or name for name, item in cls.model_fields.items()]
             for key in data:
                 if key not in valid and key not in cls.model_fields:
-                    close = difflib.get_close_matches(str(key), valid, n=1)
-                    hint = f"did you mean {close[0]!r}? " if close else ""
-                    raise ValueError(f"unknown key {key!r}; {hint}valid keys: {', '.join(valid)}")
+                    raise ValueError(f"unknown key {key!r}; {did_you_mean(key, valid)}valid keys: {', '.join(valid)}")
         return data
 
 

@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from learnkernels.conf.errors import InputError
+from learnkernels.conf.papers.studies import BaseKernelsStudy
 from learnkernels.conf.schema import FamilyConfig, ProtocolConfig, grid_values
-from learnkernels.conf.studies import BaseKernelsStudy
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.families.base import KernelFamily
 from learnkernels.kernels.learners import Solution

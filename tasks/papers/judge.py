@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from learnkernels.conf.reproduction import CheckConfig, ClaimConfig, PaperItem, panel
+from learnkernels.conf.papers.item import CheckConfig, ClaimConfig, PaperItem, panel
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p, share_of_test
 

@@ -24,7 +24,7 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from learnkernels.conf.reproduction import FigureConfig, PaperItem, panel
+from learnkernels.conf.papers.item import FigureConfig, PaperItem, panel
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.tasks.evidence.figures import add_legend, alignment_figure, colors_of, panels

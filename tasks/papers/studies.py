@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.studies import SurfaceStudy, TwoPointStudy
+from learnkernels.conf.papers.studies import SurfaceStudy, TwoPointStudy
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.families import PolynomialFamily
 from learnkernels.kernels.learners.nkrr import PolynomialRidge, convexity_margin

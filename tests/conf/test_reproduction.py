@@ -9,16 +9,9 @@ import pytest
 import yaml
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.reproduction import (
-    PAPERS,
-    NotOnOpenML,
-    choose_items,
-    data_folder,
-    item_names,
-    load_catalogue,
-    load_item,
-    panel,
-)
+from learnkernels.conf.papers.catalogue import PAPERS, NotOnOpenML, data_folder, load_catalogue
+from learnkernels.conf.papers.item import panel
+from learnkernels.conf.papers.loading import choose_items, item_names, load_item
 
 CATALOGUE = {
     "data_dir": "no-such-folder",
@@ -178,7 +171,7 @@ CLAIM = {"says": "So.", "better": "alignf", "than": "unif"}
             "figure: figure weights needs 'learners', at least two",
         ),
         ({"quick": {"datasets": ["iris"]}}, "quick keeps no data set or no learner"),
-        ({"quick": {"set": {"parts.3.seed": 1}}}, "quick.set: parts.3.seed: there is no '3' in the study"),
+        ({"quick": {"set": {"parts.3.seed": 1}}}, "quick.set: parts.3.seed: parts holds entries 0 to 0, got '3'"),
         (
             {"quick": {"checks": [{"dataset": "wine", "learner": "unif", "error": [2, 1]}]}},
             r"error must be \[low, high\], got \[2, 1\]",

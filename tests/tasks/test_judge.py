@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from learnkernels.conf.reproduction import CheckConfig, PaperItem
+from learnkernels.conf.papers.item import CheckConfig, PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.measure.baseline import GRID_SEARCH
 from learnkernels.tasks.papers.judge import (

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from learnkernels.conf.reproduction import PaperItem
+from learnkernels.conf.papers.item import PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.papers import StudyResult
 from learnkernels.tasks.papers.judge import cells, claims

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from pydantic import ValidationError
 
-from learnkernels.conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
+from learnkernels.conf.papers.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.protocol.folds import assign_folds

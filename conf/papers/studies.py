@@ -1,10 +1,10 @@
-"""What an item of the papers may hold that compares no learners: studies of alignment and of objectives themselves."""
+"""What an item of the papers computes: learners compared, or studies of alignment and of objectives themselves."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, model_validator
 
 from learnkernels.conf.schema import DatasetConfig, FamilyConfig, Positive, ProtocolConfig, Strict
 
@@ -59,3 +59,19 @@ class SurfaceStudy(Strict):
     )
     upper: Positive = Field(10.0, description="Both weights go from zero to this.")
     points: int = Field(41, ge=3, le=401, description="Points of the grid along each weight.")
+
+
+class ComparisonStudy(Strict):
+    """Learners compared on data sets, in one or more parts with settings of their own."""
+
+    kind: Literal["comparison"]
+    shared: dict[str, Any] = Field(default_factory=dict, description="Keys of a comparison that all parts have.")
+    parts: tuple[dict[str, Any], ...] = Field(
+        min_length=1, description="Keys of each comparison; they go before the shared ones."
+    )
+
+
+StudyConfig = Annotated[
+    ComparisonStudy | TwoPointStudy | BaseKernelsStudy | SurfaceStudy,
+    Discriminator("kind"),
+]
