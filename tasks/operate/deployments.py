@@ -18,7 +18,7 @@ import httpx
 import yaml
 from prefect import Flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import DeploymentScheduleCreate, WorkPoolCreate
+from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterName,
@@ -217,6 +217,24 @@ def ensure_pool(client: SyncPrefectClient) -> None:
             client.create_work_pool(pool)
         except ObjectAlreadyExists:  # by another process, just now
             return
+
+
+def move_old_deployments(client: SyncPrefectClient) -> list[str]:
+    """Let deployments that version 0.1.0 has made run the flows of this one, and return a sentence for each model.
+
+    Their entrypoints are those of that version, `flows.train.train`, which cannot be imported any more.
+    """
+    ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
+    old = [
+        one for one in client.read_deployments(deployment_filter=ours) if (one.entrypoint or "").startswith("flows.")
+    ]
+    for one in old:
+        client.update_deployment(one.id, DeploymentUpdate(entrypoint=f"learnkernels.{one.entrypoint}"))
+    return [
+        f"{model}: its deployments, made by an older version, now run the flows of this one; deploy it again for new "
+        f"forms: learnkernels deploy CONF --register {model}"
+        for model in sorted({one.name for one in old})
+    ]
 
 
 def _ensure_queue(client: SyncPrefectClient, model: str) -> None:

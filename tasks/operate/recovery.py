@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -16,7 +16,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Crashed
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.operate.deployments import connected, ensure_pool, in_state
+from learnkernels.tasks.operate.deployments import connected, ensure_pool, in_state, move_old_deployments
 from learnkernels.tasks.operate.servers import POOL, RUN_ID
 
 STOPPED = "The worker was stopped during this run; start the deployment again and it goes on from what is stored."
@@ -27,7 +27,8 @@ MISSED = "Nothing ran at that time; the latest missed run of this deployment is 
 class WorkerWatch:
     """What Prefect knows of the worker of this machine.
 
-    Makes the work pool, and closes what an earlier worker of this machine left open.
+    Makes the work pool, moves what an older version has deployed, and closes what an earlier worker of this machine
+    left open.
 
     Parameters
     ----------
@@ -35,6 +36,8 @@ class WorkerWatch:
         Address of Prefect's API.
     own : bool
         Whether all workers of that server are on this machine; only then can be told which processes are gone.
+    say : callable
+        Prints a line.
 
     Raises
     ------
@@ -42,11 +45,13 @@ class WorkerWatch:
         The server does not answer, or refuses.
     """
 
-    def __init__(self, api: str, own: bool) -> None:
+    def __init__(self, api: str, own: bool, say: Callable[[str], None]) -> None:
         self.api = api
         self.began = datetime.now().astimezone()
         with self._client() as client:
             ensure_pool(client)
+            for sentence in move_old_deployments(client):
+                say(sentence)
             if own:
                 close_abandoned(client)
                 cancel_missed(client)

@@ -127,7 +127,7 @@ def serve_ui(prefect_port: int, mlflow_port: int, say: Callable[[str], None]) ->
 def serve_up(
     prefect_port: int,
     mlflow_port: int,
-    prepare: Callable[[str, bool], Watch],
+    prepare: Callable[[str, bool, Callable[[str], None]], Watch],
     say: Callable[[str], None],
 ) -> None:
     """Start what runs schedules, say where it is, and wait until a part ends or the user interrupts.
@@ -140,8 +140,8 @@ def serve_up(
     prefect_port, mlflow_port : int
         Where the servers listen, on loopback.
     prepare : callable
-        Called with the address of Prefect's API, and whether it is a server started here, before the worker starts;
-        returns who asks and tells Prefect about the worker.
+        Called with the address of Prefect's API, whether it is a server started here, and `say`, before the worker
+        starts; returns who asks and tells Prefect about the worker.
     say : callable
         Prints a line.
 
@@ -160,7 +160,7 @@ def serve_up(
             if server is None:
                 say(f"{name:8} {without_passwords(str(address))} (not started here)")
         api = api or f"{prefect_server(prefect_port).url}/api"
-        start(worker(api, prepare(api, prefect is not None)))
+        start(worker(api, prepare(api, prefect is not None, say)))
         with _noted(prefect, mlflow):
             say("deploy with 'learnkernels deploy CONF --register NAME'; Ctrl-C stops everything, the worker first.")
             _wait_for_end(start.running)

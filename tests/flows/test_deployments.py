@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import pandas as pd
 import psutil
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName, FlowRunFilter
 from prefect.client.schemas.objects import FlowRun
 from prefect.states import Completed, Pending, Running
@@ -33,7 +35,7 @@ from learnkernels.flows.predict import predict
 from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
 from learnkernels.tasks.operate import deployments
-from learnkernels.tasks.operate.deployments import Plan, deploy, start_following
+from learnkernels.tasks.operate.deployments import Plan, deploy, move_old_deployments, start_following
 from learnkernels.tasks.operate.recovery import cancel_missed, close_abandoned
 from learnkernels.tasks.operate.servers import POOL, RUN_ID
 from tests.flows.test_cli import COMMAND, ROOT, environment, home, learnkernels, ports  # noqa: F401
@@ -92,6 +94,23 @@ def test_deployments_run_the_flows_with_the_whole_plan(client: SyncPrefectClient
         "id": ["row"],
     }
     assert client.read_work_queue_by_name("whole", work_pool_name=POOL).concurrency_limit == 1
+
+
+def test_deployments_of_an_older_version_run_the_flows_of_this_one(client: SyncPrefectClient, working_folder: Path):
+    deploy(FLOWS, replace(WITH_FILES, model="old"))
+    before = made(client, "old")
+    for step, deployment in before.items():
+        client.update_deployment(deployment.id, DeploymentUpdate(entrypoint=f"flows.{step}.{step}"))
+    (said,) = move_old_deployments(client)
+    assert re.search(r"^old: .*older version.*deploy it again.*: learnkernels deploy CONF --register old$", said)
+    after = made(client, "old")
+    assert {step: one.entrypoint for step, one in after.items()} == {
+        step: one.entrypoint for step, one in before.items()
+    }
+    assert {step: one.parameters for step, one in after.items()} == {
+        step: one.parameters for step, one in before.items()
+    }
+    assert move_old_deployments(client) == []
 
 
 def test_the_form_shows_the_configuration_with_its_descriptions(client: SyncPrefectClient, working_folder: Path):
