@@ -23,7 +23,7 @@ from learnkernels.kernels.moments.sampled import (
     find_weights,
     sample_moments,
 )
-from learnkernels.kernels.persistence.serialisation import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.persistence.kernel import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
 from learnkernels.kernels.targets import Target
 
 # Two ways of adding the same numbers, and of centering them.
