@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     )
     from learnkernels.kernels.learning import learn_kernel
     from learnkernels.kernels.moments.gram import gram_moments
-    from learnkernels.kernels.persistence.serialisation import load_kernel, save_kernel
+    from learnkernels.kernels.persistence.kernel import load_kernel, save_kernel
 
 _ROOMS = {
     "CosineFamily": "families",
@@ -46,8 +46,8 @@ _ROOMS = {
     "centered_alignment": "centering",
     "gram_moments": "moments.gram",
     "learn_kernel": "learning",
-    "load_kernel": "persistence.serialisation",
-    "save_kernel": "persistence.serialisation",
+    "load_kernel": "persistence.kernel",
+    "save_kernel": "persistence.kernel",
 }
 
 __all__ = [

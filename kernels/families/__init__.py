@@ -1,6 +1,6 @@
 """Families of base kernels, one file a family."""
 
-from learnkernels.kernels.families.base import KernelFamily
+from learnkernels.kernels.families.base import KernelFamily, family_from_dict
 from learnkernels.kernels.families.cosine import CosineFamily
 from learnkernels.kernels.families.dirichlet import DirichletFamily
 from learnkernels.kernels.families.feature import FeatureFamily
@@ -24,4 +24,5 @@ __all__ = [
     "PolynomialFamily",
     "PrecomputedFamily",
     "ScaledFamily",
+    "family_from_dict",
 ]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
+from learnkernels.kernels.fields import Fields, one_of, plain
 from learnkernels.kernels.parameters import Parameterised, content
 
 Rows: TypeAlias = Any
@@ -59,6 +60,9 @@ class TilePlan:
 FINITE_BLOCK = 1 << 20
 """Values that are checked at once."""
 
+KINDS: dict[str, type[KernelFamily]] = {}
+"""The families that can be written and read, by the kind that is written for them."""
+
 
 class KernelFamily(Parameterised, ABC):
     """p base kernels that share work, evaluated one tile of pairs at a time.
@@ -67,12 +71,58 @@ class KernelFamily(Parameterised, ABC):
     -----
     A family is a value: nothing here changes one, its deep copy is the family itself, and two of one class with the
     same parameters are equal. Its class keeps what `__init__` takes under the same names; `get_params` and
-    `set_params`, and with them a search over ``family__gammas``, follow.
+    `set_params`, and with them a search over ``family__gammas``, follow. A class with a `kind` of its own can be
+    written, by `to_dict`, and read by its `from_dict`; classes of your own too, once they are imported.
 
     A tile holds the values of all p kernels for every pair of a row of `A` and a row of `B`. Centered
     quantities do not change when a constant is added to a kernel, so a caller may ask for ``K - shift``:
     a family that knows how to form that difference without cancellation (Gaussians, by ``expm1``) does.
     """
+
+    kind: ClassVar[str]
+    """What is written for the class."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "kind" in vars(cls) and KINDS.setdefault(cls.kind, cls).__module__ == cls.__module__:
+            KINDS[cls.kind] = cls  # also where a class is defined again
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the family as plain data, as JSON holds them, that `family_from_dict` reads back.
+
+        Returns
+        -------
+        data : dict
+            Its `kind` and its parameters; numbers are Python's, whose texts in JSON are exact.
+
+        Raises
+        ------
+        ValueError
+            The class has no kind of its own, or the base kernels are matrices.
+        """
+        if KINDS.get(getattr(self, "kind", "")) is not type(self):
+            known = ", ".join(sorted(family.__name__ for family in KINDS.values()))
+            raise ValueError(
+                f"family must be one of {known} to be saved, got {type(self).__name__}, which has no kind of its own; "
+                "save its parameters and the kernel's weights yourself, or give its class a kind and from_dict."
+            )
+        return {"kind": self.kind, **{name: plain(value) for name, value in self._resolved().items()}}
+
+    @classmethod
+    def from_dict(cls, data: object) -> Self:
+        """Return the family of this class that `to_dict` was called on.
+
+        Raises
+        ------
+        ValueError
+            A parameter is missing, of another type or out of range.
+        """
+        return cls._from_fields(Fields(data, f"a {cls.kind} family"))
+
+    @classmethod
+    def _from_fields(cls, fields: Fields) -> Self:
+        """Return the family with the parameters that were written; by default it has none."""
+        return cls()
 
     def _resolved(self) -> dict[str, Any]:
         """Return the parameters with what was left to defaults filled in."""
@@ -152,6 +202,26 @@ class KernelFamily(Parameterised, ABC):
     @abstractmethod
     def subset(self, kernels: Sequence[int]) -> KernelFamily:
         """Return the family of the base kernels at the given positions, in that order."""
+
+
+def family_from_dict(data: object) -> KernelFamily:
+    """Return the family that `KernelFamily.to_dict` was called on.
+
+    Parameters
+    ----------
+    data : dict
+        Plain data, as `json.loads` returns them.
+
+    Returns
+    -------
+    family : KernelFamily
+
+    Raises
+    ------
+    ValueError
+        The kind is unknown, or a parameter is missing, of another type or out of range.
+    """
+    return KINDS[Fields(data, "a family").get("kind", one_of(sorted(KINDS)))].from_dict(data)
 
 
 def as_power(value: float) -> str:

@@ -27,6 +27,8 @@ class CosineFamily(KernelFamily):
     Shawe-Taylor, Cristianini (2004), Kernel Methods for Pattern Analysis, section 5.1: the normalised kernel.
     """
 
+    kind = "cosine"
+
     @property
     def names(self) -> tuple[str, ...]:
         return ("cosine",)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.fields import Fields, list_of, number, whole
 
 LARGEST_EXPONENT = 700.0
 """Natural logarithm of the largest kernel value; that of the largest double is 709."""
@@ -48,6 +50,8 @@ class DirichletFamily(KernelFamily):
     Machine Learning 91:305-324, section 3.1.
     """
 
+    kind = "dirichlet"
+
     def __init__(self, frequencies: Sequence[float], degree: int = 1) -> None:
         self.frequencies = tuple(float(frequency) for frequency in frequencies)
         self.degree = int(degree)
@@ -58,6 +62,10 @@ class DirichletFamily(KernelFamily):
                 raise ValueError(f"frequencies must be positive and finite, got {frequency:g}; leave it out.")
         if self.degree < 1 or self.degree != degree:
             raise ValueError(f"degree must be a whole number of at least 1, got {degree}.")
+
+    @classmethod
+    def _from_fields(cls, fields: Fields) -> Self:
+        return cls(fields.get("frequencies", list_of(number)), fields.get("degree", whole))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, readable
+from learnkernels.kernels.fields import Fields, list_of, number
 
 Steps = tuple[tuple[int, int | None], ...]
 """Pairs (kernel, kernel of half its bandwidth or None), each half before its double."""
@@ -23,11 +24,12 @@ class ExponentialFamily(KernelFamily):
     A subclass gives the distance; names, order, tiles and plans follow.
     """
 
-    kind: ClassVar[str]
-    """Name of the kernels."""
-
     def __init__(self, gammas: Sequence[float]) -> None:
         self.gammas = checked_bandwidths(gammas)
+
+    @classmethod
+    def _from_fields(cls, fields: Fields) -> Self:
+        return cls(fields.get("gammas", list_of(number)))
 
     @abstractmethod
     def distances(self, A: Rows, B: Rows) -> np.ndarray:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.fields import Fields, list_of, text, whole
 
 COMBINED_ROWS = 512
 """Rows of the result that `combine` forms at once from sparse rows."""
@@ -47,6 +48,8 @@ class FeatureFamily(KernelFamily):
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2: rank-one kernels of the most frequent bigrams.
     """
 
+    kind = "feature"
+
     def __init__(self, features: int | Sequence[str], columns: Sequence[int] | np.ndarray | None = None) -> None:
         self._names = _numbered(features) if isinstance(features, int | np.integer) else tuple(map(str, features))
         self.columns = np.arange(len(self._names)) if columns is None else np.asarray(columns, dtype=np.intp)
@@ -64,11 +67,15 @@ class FeatureFamily(KernelFamily):
         p = self.n_kernels
         return {
             "features": p if self._names == _numbered(p) else self._names,
-            "columns": None if np.array_equal(self.columns, np.arange(p)) else self.columns,
+            "columns": None if np.array_equal(self.columns, np.arange(p)) else self.columns.tolist(),
         }
 
     def _resolved(self) -> dict[str, Any]:
         return {"features": self._names, "columns": self.columns}
+
+    @classmethod
+    def _from_fields(cls, fields: Fields) -> Self:
+        return cls(fields.get("features", list_of(text)), fields.get("columns", list_of(whole)))
 
     @property
     def names(self) -> tuple[str, ...]:

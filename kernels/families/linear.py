@@ -17,6 +17,8 @@ class LinearFamily(KernelFamily):
     Centering this kernel is the same as centering the features.
     """
 
+    kind = "linear"
+
     @property
     def names(self) -> tuple[str, ...]:
         return ("linear",)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
+from learnkernels.kernels.fields import Fields, list_of, number, whole
 
 
 class PolynomialFamily(KernelFamily):
@@ -33,6 +35,8 @@ class PolynomialFamily(KernelFamily):
     One product a pair serves all degrees; unlike a radial kernel it does change when features are moved.
     """
 
+    kind = "polynomial"
+
     def __init__(self, degrees: Sequence[int], gamma: float = 1.0, coef0: float = 1.0) -> None:
         self.degrees = tuple(int(degree) for degree in degrees)
         self.gamma = float(gamma)
@@ -45,6 +49,10 @@ class PolynomialFamily(KernelFamily):
             raise ValueError(f"gamma must be positive and finite, got {gamma:g}.")
         if not (0.0 <= self.coef0 < np.inf):
             raise ValueError(f"coef0 must be finite and not negative, got {coef0:g}.")
+
+    @classmethod
+    def _from_fields(cls, fields: Fields) -> Self:
+        return cls(fields.get("degrees", list_of(whole)), fields.get("gamma", number), fields.get("coef0", number))
 
     @property
     def names(self) -> tuple[str, ...]:

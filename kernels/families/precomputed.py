@@ -82,6 +82,13 @@ class PrecomputedFamily(KernelFamily):
     def __repr__(self) -> str:
         return f"PrecomputedFamily(<{self.n_kernels} matrices of {self._n} rows>)"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Raise ValueError: matrices are not written."""
+        raise ValueError(
+            "family must be computed from rows to be saved, got matrices, which lie elsewhere; keep those, and the "
+            "kernel's weights."
+        )
+
     def _values(self) -> tuple[Any, ...]:
         return tuple(id(block) for block in self._blocks), self.kernels.tobytes(), self.names
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, distinct
+from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, distinct, family_from_dict
+from learnkernels.kernels.fields import Fields, list_of, number, text
 
 
 class ScaledFamily(KernelFamily):
@@ -42,6 +43,8 @@ class ScaledFamily(KernelFamily):
     Machine Learning 91:305-324, section 3.1: a Gaussian with a bandwidth a feature is one on scaled features.
     """
 
+    kind = "scaled"
+
     def __init__(
         self, base: KernelFamily, scales: np.ndarray | Sequence[Sequence[float]], names: Sequence[str] | None = None
     ) -> None:
@@ -73,6 +76,13 @@ class ScaledFamily(KernelFamily):
     def _ranges(self) -> list[str]:
         """Return the names by default."""
         return [f"{self.base.names[0]} scaled {readable_range(s)}" for s in self.scales]
+
+    @classmethod
+    def _from_fields(cls, fields: Fields) -> Self:
+        scales = fields.get("scales", list_of(list_of(number)))
+        if len({len(row) for row in scales}) > 1:
+            fields.refuse("scales", "rows of one length", scales)
+        return cls(fields.get("base", family_from_dict), scales, fields.get("names", list_of(text)))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, distinct
+from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, distinct, family_from_dict
+from learnkernels.kernels.fields import Fields, list_of, optional, text, whole
 
 
 class FamilyUnion(KernelFamily):
@@ -28,6 +29,8 @@ class FamilyUnion(KernelFamily):
         No family is given, or `columns` and `families` differ in length.
     """
 
+    kind = "union"
+
     def __init__(
         self,
         families: Sequence[KernelFamily],
@@ -46,14 +49,21 @@ class FamilyUnion(KernelFamily):
             raise ValueError(f"views must have one entry a family, got {len(self.views)} for {len(self.families)}.")
 
     def _parameters(self) -> dict[str, Any]:
+        columns = [None if view is None else view.tolist() for view in self.columns]
         return {
             "families": self.families,
-            "columns": None if all(view is None for view in self.columns) else self.columns,
+            "columns": columns if any(view is not None for view in columns) else None,
             "views": None if self.views == tuple(map(_positions, self.columns)) else self.views,
         }
 
     def _resolved(self) -> dict[str, Any]:
         return {"families": self.families, "columns": self.columns, "views": self.views}
+
+    @classmethod
+    def _from_fields(cls, fields: Fields) -> Self:
+        columns = fields.get("columns", list_of(optional(list_of(whole))))
+        views = fields.get("views", list_of(optional(text)))
+        return cls(fields.get("families", list_of(family_from_dict)), columns, views)
 
     @property
     def names(self) -> tuple[str, ...]:

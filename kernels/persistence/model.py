@@ -7,33 +7,25 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.learners import as_learner
-from learnkernels.kernels.persistence.model_files import (
-    ADVICE,
-    labels_from_data,
-    labels_to_data,
-    pack,
-    parameter_from_data,
-    parameter_to_data,
-    read_content,
-    text_array,
-    text_fields,
-    unpack,
-    write_content,
+from learnkernels.kernels.fields import ADVICE, Fields, list_of, refuse, text, to_text
+from learnkernels.kernels.persistence.archive import File, pack, read_content, take, unpack, write_content
+from learnkernels.kernels.persistence.estimator import (
+    coefficients,
+    estimator_from,
+    estimator_to_arrays,
+    estimator_to_data,
+    target_to_data,
+    task_of,
 )
-from learnkernels.kernels.persistence.serialisation import Fields, File, kernel_from_arrays, kernel_to_arrays
-from learnkernels.kernels.predictors import PREDICTORS, as_predictor
 
 if TYPE_CHECKING:
-    from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
-
-    Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
+    from learnkernels.kernels.persistence.estimator import Estimator
 
 FORMAT = "learnkernels model"
 """Name of the format, in every file."""
@@ -41,14 +33,8 @@ FORMAT = "learnkernels model"
 VERSION = 1
 """Raised whenever what was written can no longer be read; what another version wrote is refused."""
 
-ADDED = {"predictor", "sample", "class_weight", "random_state", "n_jobs"}
-"""Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
-
 TEXT = "model"
 """Name of the array that holds the bytes of the JSON text."""
-
-KERNEL = "kernel."
-"""What the names of the kernel's arrays begin with."""
 
 BATCH = 4096
 """Rows that a batch holds at least."""
@@ -90,7 +76,7 @@ class Model:
     @property
     def task(self) -> str:
         """Return "classification" or "regression"."""
-        return "classification" if hasattr(self.estimator, "classes_") else "regression"
+        return task_of(self.estimator)
 
     @property
     def batch_rows(self) -> int:
@@ -270,113 +256,33 @@ def load_model(file: File) -> Model:
 
 def _to_arrays(model: Model) -> dict[str, np.ndarray]:
     estimator = model.estimator
-    names = getattr(estimator, "feature_names_in_", None)
     data = {
         "format": FORMAT,
         "version": VERSION,
-        "task": model.task,
-        "parameters": {name: parameter_to_data(value, name) for name, value in estimator.get_params(False).items()},
-        "predictor": estimator.predictor_,
-        "predictor_reason": estimator.predictor_reason_,
-        "names": None if names is None else names.tolist(),
+        **estimator_to_data(estimator),
         "features": list(model.features),
         "about": dict(model.about),
+        **target_to_data(estimator),
     }
-    if model.task == "regression":
-        data["vector"] = estimator._vector
-    else:
-        data["classes"] = labels_to_data(estimator.classes_)
-    arrays = {TEXT: text_array(data, "the parameters and 'about' of a model")}
-    arrays |= {name: np.asarray(array, dtype=np.float64) for name, array in _numbers(model).items()}
-    return arrays | {f"{KERNEL}{name}": array for name, array in kernel_to_arrays(estimator.kernel_).items()}
-
-
-def _numbers(model: Model) -> dict[str, np.ndarray]:
-    """Return the arrays of float64 of a model, by name."""
-    estimator = model.estimator
-    arrays = {
-        "low": model.low,
-        "spread": model.spread,
-        "dual_coef": estimator.dual_coef_,
-        "intercept": estimator.intercept_,
+    return {
+        TEXT: to_text(data, "the parameters and 'about' of a model"),
+        "low": np.asarray(model.low, dtype=np.float64),
+        "spread": np.asarray(model.spread, dtype=np.float64),
+        **estimator_to_arrays(estimator),
     }
-    calibration = model._calibration
-    return arrays if calibration is None else {**arrays, "calibration": calibration}
 
 
 def _from_arrays(arrays: Mapping[str, np.ndarray]) -> Model:
-    fields = _description(arrays)
-    estimator = _estimator_from(fields)
-    kernel = {name.removeprefix(KERNEL): array for name, array in arrays.items() if name.startswith(KERNEL)}
-    estimator._take_kernel(kernel_from_arrays(kernel))
-    estimator.n_features_in_ = int(estimator.kernel_.X.shape[1])
-    estimator.dual_coef_ = _float_array(arrays, "dual_coef")
-    estimator.intercept_ = _float_array(arrays, "intercept")
-    if "calibration" in arrays:
-        estimator.calibration_ = _float_array(arrays, "calibration")
+    if TEXT not in arrays:
+        refuse(f"file must be a model that save_model wrote, got arrays {listed(sorted(arrays))}")
+    fields = Fields.of_text(arrays[TEXT], f"the text of a {FORMAT}").require_format(FORMAT, VERSION)
     return Model(
-        estimator=estimator,
-        features=tuple(fields.texts("features")),
-        low=_float_array(arrays, "low"),
-        spread=_float_array(arrays, "spread"),
+        estimator=estimator_from(fields, arrays),
+        features=tuple(fields.get("features", list_of(text))),
+        low=take(arrays, "low"),
+        spread=take(arrays, "spread"),
         about=Fields(fields.data.get("about"), "'about'").data,
     )
-
-
-def _estimator_from(fields: Fields) -> Any:
-    """Return the estimator that a text describes, its parameters set and all of its state that is not an array."""
-    from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
-
-    kinds = {"classification": KernelLearningClassifier, "regression": KernelLearningRegressor}
-    task = fields.one_of("task", tuple(kinds))
-    kind, held = kinds[task], Fields(fields.data.get("parameters"), "the parameters").data
-    held = _with_objects({name: parameter_from_data(value, name) for name, value in held.items()})
-    expected = set(kind().get_params(False))
-    if expected != set(held) | (ADDED & expected):
-        fields.refuse("parameters", f"those of {kind.__name__}, {', '.join(sorted(expected))}", sorted(held))
-    estimator = kind(**held)
-    estimator.predictor_ = fields.one_of("predictor", tuple(PREDICTORS))
-    estimator.predictor_reason_ = fields.text("predictor_reason") if "predictor_reason" in fields.data else ""
-    if fields.data.get("names") is not None:
-        estimator.feature_names_in_ = np.array(fields.texts("names"), dtype=object)
-    if kind is KernelLearningClassifier:
-        estimator.classes_ = labels_from_data(fields.data.get("classes"))
-        return estimator
-    vector = fields.data.get("vector")
-    if not isinstance(vector, bool):
-        fields.refuse("vector", "true or false", vector)
-    estimator._vector = vector
-    return estimator
-
-
-def _with_objects(held: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters as they are today: release 0.1.0 kept those of learner and predictor beside their names."""
-    for name, made in (("learner", as_learner), ("predictor", as_predictor)):
-        if params := held.pop(f"{name}_params", None):
-            held[name] = made(held.get(name, "auto"), **params)
-    return held
-
-
-def _description(arrays: Mapping[str, np.ndarray]) -> Fields:
-    if TEXT not in arrays:
-        raise ValueError(f"file must be a model that save_model wrote, got arrays {listed(sorted(arrays))}; {ADVICE}.")
-    fields = text_fields(arrays[TEXT], f"the text of a {FORMAT}")
-    fields.one_of("format", (FORMAT,))
-    version = fields.data.get("version")
-    if version != VERSION or isinstance(version, bool):
-        raise ValueError(
-            f"version of a saved model must be {VERSION}, got {version!r}; read it with the release that wrote it, or "
-            "train and save the model again."
-        )
-    return fields
-
-
-def _float_array(arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    array = arrays.get(name)
-    if array is None or array.dtype != np.float64:
-        got = "none" if array is None else str(array.dtype)
-        raise ValueError(f"{name} of a saved model must be an array of float64, got {got}; {ADVICE}.")
-    return array
 
 
 # Checks --------------------------------------------------------------------------------------------------------------
@@ -393,8 +299,9 @@ def _require_sound(model: Model) -> None:
         raise ValueError(f"features must be a tuple of texts, got {names!r:.60}; give the names of the columns.")
     if twice := [name for name, times in Counter(names).items() if times > 1]:
         raise ValueError(f"features must have different names, got {listed(twice)} more than once; rename the columns.")
+    numbers = {"low": model.low, "spread": model.spread, **coefficients(model.estimator)}
     for name, shape in _shapes(model).items():
-        array = _numbers(model).get(name)
+        array = numbers.get(name)
         if array is not None and array.shape != shape:
             raise ValueError(
                 f"{name} must have shape {shape}, for this model's training rows, classes and {d} features, got "
@@ -407,7 +314,7 @@ def _require_sound(model: Model) -> None:
         raise ValueError(
             f"features must name the {d} columns that the estimator was fitted on, got {len(names)} names."
         )
-    for name, array in _numbers(model).items():
+    for name, array in numbers.items():
         if not np.isfinite(array).all():
             raise ValueError(f"{name} must be finite, got other values; train and save the model again.")
     if not (model.spread > 0).all():

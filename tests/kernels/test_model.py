@@ -22,9 +22,8 @@ from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, LinearFam
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, chunk_rows_for
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import CA, NKRR
+from learnkernels.kernels.persistence.archive import SEAL, SEAL_LENGTH, _seal, pack, unpack
 from learnkernels.kernels.persistence.model import BATCH, TEXT, Model, load_model, save_model
-from learnkernels.kernels.persistence.model_files import SEAL, SEAL_LENGTH, _seal, pack, unpack
-from learnkernels.kernels.persistence.serialisation import family_to_data
 from learnkernels.kernels.predictors import Auto, Nystrom
 from tests.kernels.conftest import sparse_rows
 
@@ -163,7 +162,7 @@ def assert_same_columns(got: Model, expected: Model, X) -> None:
 
 
 def plain(parameters: dict) -> dict:
-    return {key: family_to_data(one) if isinstance(one, KernelFamily) else one for key, one in parameters.items()}
+    return {key: one.to_dict() if isinstance(one, KernelFamily) else one for key, one in parameters.items()}
 
 
 # Round trips ---------------------------------------------------------------------------------------------------------
@@ -252,7 +251,7 @@ def test_parameters_of_many_kinds_come_back_equal():
     assert isinstance(back["a"], tuple)
     assert isinstance(back["b"][1], bool)
     family = loaded(saved(with_parameters({"family": [GAUSSIANS]}))).estimator.class_weight["family"][0]
-    assert family_to_data(family) == family_to_data(GAUSSIANS)
+    assert family.to_dict() == GAUSSIANS.to_dict()
 
 
 @pytest.mark.parametrize("held", [{"a": np.ones(3)}, {"a": print}, {1: object()}, {"a": {3}}])
@@ -567,7 +566,7 @@ PARAMETERS = {
         ({"classes": {"kind": "text", "dtype": "object", "values": ["no", 1]}}, "a text"),
         ({"classes": {"kind": "integer", "dtype": "|u1", "values": [1, 300]}}, "fit"),
         ({"classes": {"kind": "integer", "dtype": "<i8", "values": [1, True]}}, "whole number"),
-        ({"classes": {"kind": "boolean", "dtype": "|b1", "values": [0, 1]}}, "truth values"),
+        ({"classes": {"kind": "boolean", "dtype": "|b1", "values": [0, 1]}}, "true or false"),
         ({"classes": {"kind": "number", "dtype": "<f4", "values": [0.1, 0.2]}}, "fit"),
         ({"classes": {"kind": "complex", "dtype": "<c16", "values": [0, 1]}}, "kind"),
     ],

@@ -33,7 +33,7 @@ from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.moments.features import FeatureMoments
 from learnkernels.kernels.moments.gram import GramMoments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, require_informative
-from learnkernels.kernels.persistence.serialisation import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.persistence.kernel import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
 from learnkernels.kernels.targets import Target
 from tests.kernels.test_learners import TWO_STAGE
 from tests.reference import Wide, frobenius_product

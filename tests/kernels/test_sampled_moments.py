@@ -18,7 +18,7 @@ from learnkernels.kernels.moments.error_bars import CAUTION, Sampling, alignment
 from learnkernels.kernels.moments.gram import GramMoments
 from learnkernels.kernels.moments.sampled import SampledMoments, expectations
 from learnkernels.kernels.moments.sampling import sample_moments
-from learnkernels.kernels.persistence.serialisation import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.persistence.kernel import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
 from learnkernels.kernels.targets import Target
 
 # Two ways of adding the same numbers, and of centering them.

@@ -1,0 +1,229 @@
+"""A fitted estimator as plain data and arrays: its parameters and labels of known kinds, nothing else."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from learnkernels.kernels.families import KernelFamily, family_from_dict
+from learnkernels.kernels.fields import (
+    Fields,
+    any_number,
+    list_of,
+    number,
+    one_of,
+    optional,
+    text,
+    truth,
+    whole,
+)
+from learnkernels.kernels.learners import LEARNERS, Learner, as_learner
+from learnkernels.kernels.persistence.archive import take
+from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.predictors import PREDICTORS, Predictor, as_predictor
+
+if TYPE_CHECKING:
+    from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+
+    Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
+
+ADDED = {"predictor", "sample", "class_weight", "random_state", "n_jobs"}
+"""Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
+
+KERNEL = "kernel."
+"""What the names of the kernel's arrays begin with."""
+
+
+# Estimators ----------------------------------------------------------------------------------------------------------
+
+
+def task_of(estimator: Estimator) -> str:
+    """Return "classification" or "regression"."""
+    return "classification" if hasattr(estimator, "classes_") else "regression"
+
+
+def estimator_to_data(estimator: Estimator) -> dict[str, Any]:
+    """Return what is no array of a fitted estimator as plain data, less its target; raise ValueError for objects."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return {
+        "task": task_of(estimator),
+        "parameters": {name: parameter_to_data(value, name) for name, value in estimator.get_params(False).items()},
+        "predictor": estimator.predictor_,
+        "predictor_reason": estimator.predictor_reason_,
+        "names": None if names is None else names.tolist(),
+    }
+
+
+def target_to_data(estimator: Any) -> dict[str, Any]:
+    """Return what the target was like: the labels of a classifier, or whether numbers were in one line."""
+    if task_of(estimator) == "classification":
+        return {"classes": labels_to_data(estimator.classes_)}
+    return {"vector": estimator._vector}
+
+
+def coefficients(estimator: Estimator) -> dict[str, np.ndarray]:
+    """Return the arrays of float64 of a fitted estimator besides its kernel, by name."""
+    found = {"dual_coef": estimator.dual_coef_, "intercept": estimator.intercept_}
+    calibration = getattr(estimator, "calibration_", None)
+    return found if calibration is None else {**found, "calibration": calibration}
+
+
+def estimator_to_arrays(estimator: Estimator) -> dict[str, np.ndarray]:
+    """Return the arrays of a fitted estimator, those of its kernel under names of their own."""
+    arrays = {name: np.asarray(array, dtype=np.float64) for name, array in coefficients(estimator).items()}
+    return arrays | {f"{KERNEL}{name}": array for name, array in kernel_to_arrays(estimator.kernel_).items()}
+
+
+def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Return the fitted estimator of some data and arrays, or raise ValueError about what is wrong with them."""
+    from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+
+    kinds = {"classification": KernelLearningClassifier, "regression": KernelLearningRegressor}
+    task = fields.get("task", one_of(tuple(kinds)))
+    kind, held = kinds[task], Fields(fields.data.get("parameters"), "the parameters").data
+    held = _with_objects({name: parameter_from_data(value, name) for name, value in held.items()})
+    expected = set(kind().get_params(False))
+    if expected != set(held) | (ADDED & expected):
+        fields.refuse("parameters", f"those of {kind.__name__}, {', '.join(sorted(expected))}", sorted(held))
+    estimator = kind(**held)
+    estimator.predictor_ = fields.get("predictor", one_of(tuple(PREDICTORS)))
+    estimator.predictor_reason_ = fields.get("predictor_reason", optional(text)) or ""
+    if (names := fields.get("names", optional(list_of(text)))) is not None:
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+    if task == "classification":
+        estimator.classes_ = labels_from_data(fields.data.get("classes"))
+    else:
+        estimator._vector = fields.get("vector", truth)
+    kernel = {name.removeprefix(KERNEL): array for name, array in arrays.items() if name.startswith(KERNEL)}
+    estimator._take_kernel(kernel_from_arrays(kernel))
+    estimator.n_features_in_ = int(estimator.kernel_.X.shape[1])
+    estimator.dual_coef_, estimator.intercept_ = take(arrays, "dual_coef"), take(arrays, "intercept")
+    if "calibration" in arrays:
+        estimator.calibration_ = take(arrays, "calibration")
+    return estimator
+
+
+def _with_objects(held: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters as they are today: release 0.1.0 kept those of learner and predictor beside their names."""
+    for name, made in (("learner", as_learner), ("predictor", as_predictor)):
+        if params := held.pop(f"{name}_params", None):
+            held[name] = made(held.get(name, "auto"), **params)
+    return held
+
+
+# Parameters ----------------------------------------------------------------------------------------------------------
+
+
+def parameter_to_data(value: object, where: str) -> Any:
+    """Return a parameter of an estimator as plain data that `parameter_from_data` reads back to an equal one.
+
+    Raises
+    ------
+    ValueError
+        It is, or holds, something other than a family, a learner, a predictor, text, numbers, truth values, None,
+        lists, tuples and dictionaries.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if np.isfinite(value) else {"number": str(value)}
+    if isinstance(value, KernelFamily):
+        return {"family": value.to_dict()}
+    if isinstance(value, Learner) and value.name not in LEARNERS:
+        return value.name  # of one's own: what it was told is not kept, and nothing of it is needed to predict
+    if isinstance(value, Learner | Predictor):
+        kind = "learner" if isinstance(value, Learner) else "predictor"
+        return {kind: {"name": value.name, "params": parameter_to_data(value.get_params(False), where)}}
+    if isinstance(value, list | tuple):
+        kind = "list" if isinstance(value, list) else "tuple"
+        return {kind: [parameter_to_data(one, where) for one in value]}
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {"dict": {key: parameter_to_data(one, where) for key, one in value.items()}}
+    if isinstance(value, Mapping):
+        return {"pairs": [parameter_to_data(pair, where) for pair in value.items()]}
+    raise ValueError(
+        f"{where} must be a family, text, numbers, truth values, lists, tuples or dictionaries of these to be saved, "
+        f"got {type(value).__name__}; give it as one of them."
+    )
+
+
+def parameter_from_data(data: object, where: str) -> Any:
+    """Return the parameter that `parameter_to_data` was called on; raise ValueError for data of none."""
+    if data is None or isinstance(data, bool | int | float | str):
+        return data
+
+    def inner(one: object) -> Any:
+        return parameter_from_data(one, where)
+
+    def made(make: Callable[..., Any], known: Mapping[str, object]) -> Callable[[object], Any]:
+        def of(held: object) -> Any:
+            named = Fields(held, where)  # of the table alone: nothing is imported because a file says so
+            return make(named.get("name", one_of(tuple(known))), **inner(named.data.get("params")))
+
+        return of
+
+    readers: dict[str, Callable[[object], Any]] = {
+        "number": any_number,
+        "family": family_from_dict,
+        "list": list_of(inner),
+        "tuple": lambda held: tuple(list_of(inner)(held)),
+        "dict": lambda held: {key: inner(one) for key, one in Fields(held, where).data.items()},
+        "pairs": lambda held: dict(list_of(inner)(held)),
+        "learner": made(as_learner, LEARNERS),
+        "predictor": made(as_predictor, PREDICTORS),
+    }
+    fields = Fields(data, where)
+    kind = ", ".join(fields.data)
+    if kind not in readers:
+        fields.refuse("value", f"one of {', '.join(readers)}", fields.data)
+    return fields.get(kind, readers[kind])
+
+
+# Labels --------------------------------------------------------------------------------------------------------------
+
+LABELS: dict[str, tuple[str, ...]] = {
+    "boolean": ("b",),
+    "integer": ("i", "u"),
+    "number": ("f",),
+    "text": ("U", "O"),
+}
+"""Kinds of class labels, and the kinds of dtype that hold them."""
+
+DTYPES = re.compile(r"object|\|b1|[|<>](?:[iu][1248]|f[248]|U[1-9][0-9]{0,4})")
+"""Names of the dtypes that labels may have."""
+
+
+def labels_to_data(classes: np.ndarray) -> dict[str, Any]:
+    """Return class labels as plain data that `labels_from_data` reads back, type and dtype included."""
+    kind = next((kind for kind, held in LABELS.items() if classes.dtype.kind in held), None)
+    values = classes.tolist()
+    if kind is None or (kind == "text" and not all(type(value) is str for value in values)):
+        raise ValueError(
+            f"classes must be text, integers, numbers or truth values to be saved, got {classes.dtype} such as "
+            f"{classes[0]!r}; convert y to one of these."
+        )
+    return {"kind": kind, "dtype": "object" if classes.dtype == object else classes.dtype.str, "values": values}
+
+
+def labels_from_data(data: object) -> np.ndarray:
+    """Return the labels that `labels_to_data` was called on; raise ValueError for data of none."""
+    fields = Fields(data, "the classes")
+    kind = fields.get("kind", one_of(tuple(LABELS)))
+    check: Callable[[object], Any] = {"boolean": truth, "integer": whole, "number": number, "text": text}[kind]
+    values, name = fields.get("values", list_of(check)), fields.get("dtype", text)
+    if DTYPES.fullmatch(name) is None or np.dtype(name).kind not in LABELS[kind]:
+        fields.refuse("dtype", f"one of {kind} labels", name)
+    try:
+        classes = np.array(values, dtype=name)
+    except OverflowError:
+        fields.refuse("values", f"labels that fit {name}", values)
+    if classes.tolist() != values:
+        fields.refuse("values", f"labels that fit {name}", values)
+    if len(values) < 2 or len(set(values)) < len(values):
+        fields.refuse("values", "at least two different labels", values)
+    return classes

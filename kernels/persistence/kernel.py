@@ -1,0 +1,322 @@
+"""A learned kernel as plain arrays and a JSON text: reading one runs and imports nothing that is named in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from scipy import sparse
+
+from learnkernels.kernels.centering import as_sample_weight
+from learnkernels.kernels.families import KernelFamily, family_from_dict
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.fields import (
+    ADVICE,
+    Fields,
+    any_number,
+    list_of,
+    number,
+    one_of,
+    optional,
+    plain,
+    refuse,
+    shown,
+    text,
+    to_text,
+    truth,
+    whole,
+)
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
+from learnkernels.kernels.moments.error_bars import Sampling
+from learnkernels.kernels.persistence.archive import File, read_arrays, take
+from learnkernels.kernels.solvers.certificate import Certificate
+
+FORMAT = "learnkernels kernel"
+"""Name of the format, in every description."""
+
+VERSION = 1
+"""Raised whenever what is written changes; what another version wrote is refused."""
+
+DESCRIPTION = "description"
+"""Name of the array that holds the bytes of the JSON text."""
+
+VECTORS = ("weights", "scales", "alignments", "origin", "shift", "row_means")
+"""Fields of a kernel that are arrays of float64; all but the alignments must be finite."""
+
+OPTIONAL = ("parameters", "sample_weight")
+"""The same of fields that may be None and are not written then."""
+
+PARTS = ("X_data", "X_indices", "X_indptr", "X_shape")
+"""Arrays of training rows in CSR form."""
+
+STORAGES: dict[str, type | None] = {"dense": None, "csr_matrix": sparse.csr_matrix, "csr_array": sparse.csr_array}
+"""How the training rows may be held."""
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+def save_kernel(kernel: LearnedKernel, file: File) -> None:
+    """Write a learned kernel to a file of plain arrays (npz), without pickle.
+
+    Parameters
+    ----------
+    kernel : LearnedKernel
+        Not modified.
+    file : binary file object or path
+        A path that does not end in ``.npz`` gets that ending. Not written atomically.
+
+    Raises
+    ------
+    ValueError
+        As `kernel_to_arrays`; nothing is written then.
+    """
+    arrays = kernel_to_arrays(kernel)
+    np.savez(file, allow_pickle=False, **arrays)
+
+
+def load_kernel(file: File) -> LearnedKernel:
+    """Return the learned kernel that `save_kernel` wrote to a file.
+
+    Parameters
+    ----------
+    file : binary file object or path
+        A file object must be able to seek, and stays open.
+
+    Returns
+    -------
+    kernel : LearnedKernel
+        Gives the same values as the one saved, bit by bit on the same machine.
+
+    Raises
+    ------
+    ValueError
+        The file is damaged, is not of this format and version, or holds pickled objects, which are never loaded.
+    FileNotFoundError, IsADirectoryError, PermissionError
+        The path leads to no file that can be opened.
+
+    Notes
+    -----
+    Reading a file from others runs nothing of it, but memory follows the sizes that the file states.
+    """
+    return kernel_from_arrays(read_arrays(file, "save_kernel"))
+
+
+# Arrays --------------------------------------------------------------------------------------------------------------
+
+
+def kernel_to_arrays(kernel: LearnedKernel) -> dict[str, np.ndarray]:
+    """Return a kernel as plain arrays, without any object dtype, that `kernel_from_arrays` reads back bit by bit.
+
+    Parameters
+    ----------
+    kernel : LearnedKernel
+        Not modified.
+
+    Returns
+    -------
+    arrays : dict of str to ndarray
+        The numeric fields that the kernel has under their names, dense rows as ``X`` and sparse ones as ``X_data``,
+        ``X_indices``, ``X_indptr`` and ``X_shape``; under ``description`` the UTF-8 bytes of a JSON text that holds all
+        else. Not copied where they need not be.
+
+    Raises
+    ------
+    ValueError
+        A base kernel is given as a matrix or is of a class outside this package, or the kernel's fields do not fit
+        each other.
+    """
+    require_sound(kernel)
+    storage = "dense" if not sparse.issparse(kernel.X) else type(kernel.X).__name__
+    if storage not in STORAGES:
+        raise ValueError(f"X must be an array, csr_matrix or csr_array, got {storage}; learn the kernel on X.tocsr().")
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        "learner": kernel.learner,
+        "normalise": kernel.normalise,
+        "alignment": plain(float(kernel.alignment)),
+        "degree": int(kernel.degree),
+        "offset": plain(float(kernel.offset)),
+        "regularisation": None if kernel.regularisation is None else plain(float(kernel.regularisation)),
+        "certificate": None if kernel.certificate is None else plain(kernel.certificate),
+        "storage": storage,
+        **({} if kernel.sample_weight is None else {"weighted": True}),
+        **({} if kernel.sampling is None else {"sampling": plain(kernel.sampling)}),
+        "family": kernel.family.to_dict(),
+    }
+    arrays = {name: np.asarray(getattr(kernel, name), dtype=np.float64) for name in VECTORS}
+    arrays |= {DESCRIPTION: to_text(data, "what a kernel tells"), "rows": np.asarray(kernel.rows, dtype=np.intp)}
+    optionals = {name: getattr(kernel, name) for name in OPTIONAL}
+    arrays |= {name: np.asarray(value, dtype=np.float64) for name, value in optionals.items() if value is not None}
+    X = kernel.X
+    if storage == "dense":
+        return {**arrays, "X": np.asarray(X, dtype=np.float64)}
+    parts = (np.asarray(X.data, dtype=np.float64), X.indices, X.indptr, np.asarray(X.shape))
+    return {**arrays, **dict(zip(PARTS, parts, strict=True))}
+
+
+def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
+    """Return the kernel that `kernel_to_arrays` was called on.
+
+    Parameters
+    ----------
+    arrays : mapping of str to ndarray
+        As `kernel_to_arrays` returns them; others are left alone. Not modified and not copied.
+
+    Returns
+    -------
+    kernel : LearnedKernel
+
+    Raises
+    ------
+    ValueError
+        The format, its version or a family is unknown, something is missing or of another type, or shapes and values
+        do not make a kernel.
+
+    Notes
+    -----
+    Families are made by a fixed table of constructors; no name is looked up or imported, and no object is unpickled.
+    """
+    if DESCRIPTION not in arrays:
+        refuse(f"arrays must hold {DESCRIPTION!r}, got {shown(sorted(arrays))}")
+    fields = Fields.of_text(arrays[DESCRIPTION], DESCRIPTION).require_format(FORMAT, VERSION)
+    weighted = bool(fields.get("weighted", optional(truth)))
+    if "sample_weight" in arrays and not weighted:
+        refuse("sample_weight must be there only where the description says weighted, got one that does not")
+    normalise: dict[str, Normalisation] = {name: name for name in NORMALISATIONS}
+    kernel = LearnedKernel(
+        family=_family_from(fields),
+        learner=fields.get("learner", text),
+        normalise=normalise[fields.get("normalise", one_of(tuple(normalise)))],
+        alignment=fields.get("alignment", any_number),
+        certificate=fields.get("certificate", optional(_certificate_from)),
+        X=_rows_from(arrays, fields.get("storage", one_of(tuple(STORAGES)))),
+        rows=take(arrays, "rows", "integer").astype(np.intp, copy=False),
+        degree=fields.get("degree", whole),
+        offset=fields.get("offset", any_number),
+        regularisation=fields.get("regularisation", optional(any_number)),
+        parameters=take(arrays, "parameters") if "parameters" in arrays else None,
+        sample_weight=take(arrays, "sample_weight") if weighted else None,
+        sampling=fields.get("sampling", optional(_sampling_from)),
+        **{name: take(arrays, name) for name in VECTORS},
+    )
+    require_sound(kernel)
+    return kernel
+
+
+def _family_from(fields: Fields) -> KernelFamily:
+    try:
+        return fields.get("family", family_from_dict)
+    except ValueError as error:
+        raise ValueError(f"family of the saved kernel: {error}") from None
+    except RecursionError:
+        raise ValueError(
+            f"family of the saved kernel must be flat, got unions in unions without end; {ADVICE}."
+        ) from None
+
+
+def _certificate_from(data: object) -> Certificate:
+    fields = Fields(data, "the certificate")
+    return Certificate(
+        measure=fields.get("measure", text),
+        residual=fields.get("residual", any_number),
+        tolerance=fields.get("tolerance", any_number),
+        iterations=fields.get("iterations", whole),
+        objectives=tuple(fields.get("objectives", list_of(any_number))),
+    )
+
+
+def _sampling_from(data: object) -> Sampling:
+    fields = Fields(data, "the sampling")
+    return Sampling(
+        n_rows=fields.get("n_rows", whole),
+        of_rows=fields.get("of_rows", whole),
+        confidence=fields.get("confidence", number),
+        alignment=fields.get("alignment", optional(any_number)),
+        alignments=fields.get("alignments", optional(_numbers)),
+        weights=fields.get("weights", optional(_numbers)),
+        bound=fields.get("bound", optional(any_number)),
+    )
+
+
+def _numbers(value: object) -> np.ndarray:
+    return np.asarray(list_of(any_number)(value))
+
+
+def _rows_from(arrays: Mapping[str, np.ndarray], storage: str) -> Rows:
+    """Return the training rows as they were held."""
+    make = STORAGES[storage]
+    if make is None:
+        return take(arrays, "X")
+    data, *positions = (take(arrays, name, "number" if name == "X_data" else "integer") for name in PARTS)
+    indices, indptr, shape = positions
+    if shape.shape != (2,):
+        refuse(f"X_shape must hold two numbers, rows and features, got shape {shape.shape}")
+    try:
+        X = make((data, indices, indptr), shape=tuple(shape.tolist()))
+        X.check_format(full_check=True)  # an index outside would be read outside the memory of an array
+    except (ValueError, OverflowError, TypeError, IndexError):
+        raise ValueError(f"{', '.join(PARTS)} must be the parts of one CSR matrix, got others; {ADVICE}.") from None
+    return X
+
+
+# Checks --------------------------------------------------------------------------------------------------------------
+
+
+def require_sound(kernel: LearnedKernel) -> None:
+    """Raise ValueError if the fields of a kernel do not fit each other, or it would not give finite values."""
+    if sparse.issparse(kernel.X) and kernel.X.format != "csr":
+        raise ValueError(f"X must be in CSR form, got {kernel.X.format}; learn the kernel on X.tocsr().")
+    if len(kernel.X.shape) != 2 or not kernel.X.shape[0]:
+        raise ValueError(
+            f"X must be a matrix of at least one training row, got shape {kernel.X.shape}; learn and save the kernel "
+            "again."
+        )
+    p, (m, d) = kernel.family.n_kernels, kernel.X.shape
+    shapes = {name: (p,) for name in ("weights", "scales", "alignments", "shift")}
+    shapes |= {"rows": (m,), "row_means": (m,), "origin": (d,)}
+    if kernel.parameters is not None:
+        shapes["parameters"] = (p, *kernel.parameters.shape[1:2])
+    for name, shape in shapes.items():
+        got = getattr(kernel, name).shape
+        if got != shape or len(got) != (2 if name == "parameters" else 1):
+            expected = f"({p}, r)" if name == "parameters" else str(shape)
+            raise ValueError(
+                f"{name} must have shape {expected}, for {p} base kernels and {m} training rows of {d} features, got "
+                f"{got}; learn and save the kernel again."
+            )
+    values = {name: getattr(kernel, name) for name in VECTORS if name != "alignments"}
+    values |= {"X": kernel.X.data if sparse.issparse(kernel.X) else kernel.X, "offset": np.asarray(kernel.offset)}
+    for name, array in values.items():
+        if not np.isfinite(array).all():
+            bad = array[~np.isfinite(array)].flat[0]
+            raise ValueError(f"{name} must be finite, got {bad}; learn and save the kernel again.")
+    if not (kernel.scales[kernel.weights != 0] > 0).all():
+        raise ValueError(
+            "scales must be positive wherever a weight is not zero, got others; learn and save the kernel again."
+        )
+    as_sample_weight(kernel.sample_weight, m)
+    if kernel.sampling is not None:
+        _require_error_bars(kernel.sampling, p)
+    if kernel.degree < 1:
+        raise ValueError(
+            f"degree must be a whole number of at least 1, got {kernel.degree}; learn and save the kernel again."
+        )
+    try:
+        with np.errstate(all="ignore"):
+            kernel.family.diag(kernel.X[:1])
+    except (ValueError, IndexError) as error:
+        raise ValueError(
+            f"the family must fit training rows of {d} features, got {error}; learn and save the kernel again."
+        ) from None
+
+
+def _require_error_bars(sampling: Sampling, p: int) -> None:
+    for name, widths in (("alignments", sampling.alignments), ("weights", sampling.weights)):
+        if widths is not None and widths.shape != (p,):
+            raise ValueError(
+                f"{name} of the sampling must have shape {(p,)}, one error bar a base kernel, got {widths.shape}; "
+                "learn and save the kernel again."
+            )
