@@ -503,7 +503,8 @@ def learn_kernel(
         Weights of the rows, positive: one of weight w counts as w copies of it, in the weights of the kernels and in
         their centering. For two-stage learners; by default each row counts once. Not modified.
     task : {"classification", "regression"}, optional
-        By default numbers are a regression (their values are used as they are) and everything else a classification.
+        By default text, booleans and at most 20 distinct whole numbers are labels, and other numbers, or several
+        columns of numbers, a regression; give it where `y` holds counts or grades.
     regularisation : float, default 1
         Of the predictor that a one-stage learner learns together with the weights: C, or 1 / lambda.
     normalise : {"trace", "frobenius", "none"}, default "trace"

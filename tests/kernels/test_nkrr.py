@@ -428,7 +428,7 @@ def test_bad_parameters_are_refused_in_one_sentence(params, message):
 def test_a_constant_target_is_refused():
     grams, _ = PROBLEMS["features"]
     with pytest.raises(ValueError, match="the target is constant"):
-        nkrr(grams, Target.of(np.full(grams.n_rows, 3.0)))
+        nkrr(grams, Target.of(np.full(grams.n_rows, 3.0), "regression"))
 
 
 def test_the_table_lists_it_with_the_parameters_a_user_may_set():
