@@ -109,18 +109,17 @@ def iterations(data_dir: Path | None, m: int) -> list[dict[str, Any]]:
     rows = []
     for data, (X, target, gammas) in _sets(data_dir, m).items():
         grams, training = operator(X, target, gammas)
-        cases: dict[str, tuple[str, dict[str, Any]]] = {
-            name: (name, {})
+        names = [
+            name
             for name, learner in LEARNERS.items()
             if learner.needs == "grams" and name not in ("nkrr", "easymkl") and target.task in learner.tasks
-        }
-        cases["l2-krr, Algorithm 1"] = ("l2-krr", {"algorithm": "interpolation"})
-        for case, (name, params) in cases.items():
+        ]
+        for name in names:
             for value in REGULARISATIONS:
                 with blas_threads_for(m):
-                    certificate = solve(name, grams, training, value, **params).certificate
+                    certificate = solve(name, grams, training, value).certificate
                 found = {"iterations": certificate.iterations, "residual": certificate.residual}
-                rows.append(row("iterations", case, data, len(X), len(gammas), value, **found))
+                rows.append(row("iterations", name, data, len(X), len(gammas), value, **found))
     return rows
 
 
@@ -199,11 +198,11 @@ def _binary_problems(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarra
     return found
 
 
-def solve(name: str, grams: GramOperator, target: Target, regularisation: float, **params: Any) -> Any:
+def solve(name: str, grams: GramOperator, target: Target, regularisation: float) -> Any:
     """Return the solution of a learner; that it did not converge shows in its residual."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return LEARNERS[name].solve(grams, target, regularisation=regularisation, **params)
+        return LEARNERS[name].solve(grams, target, regularisation=regularisation)
 
 
 def _sets(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarray, Target, list[float]]]:

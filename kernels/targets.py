@@ -12,8 +12,34 @@ Task = Literal["classification", "regression"]
 
 Labels = Literal["text", "integer", "boolean"]
 
+FEW_VALUES = 20
+"""Distinct whole numbers up to which a target is taken for labels."""
+
 _LABELS: dict[str, Labels] = {"i": "integer", "u": "integer", "b": "boolean"}
 """What labels of a kind of dtype are; all others are text."""
+
+
+def task_of(y: np.ndarray) -> Task:
+    """Return what a target is learned as where nobody says so: labels as classes, numbers as numbers.
+
+    Parameters
+    ----------
+    y : ndarray of shape (m,) or (m, q)
+        Anything.
+
+    Returns
+    -------
+    task : {"classification", "regression"}
+        Text, booleans and at most 20 distinct whole numbers, whatever their type, are labels. All other numbers are a
+        regression, and so is more than one column of numbers.
+    """
+    if y.dtype.kind not in "iuf":
+        return "classification"
+    if y.ndim > 1:
+        return "regression"
+    distinct = np.unique(y)
+    whole = bool((distinct == np.round(distinct)).all())
+    return "classification" if whole and len(distinct) <= FEW_VALUES else "regression"
 
 
 @dataclass(frozen=True)
@@ -45,7 +71,8 @@ class Target:
         y : ndarray of shape (m,) or (m, q)
             Labels of any kind, or numbers.
         task : {"classification", "regression"}, optional
-            By default numbers are a regression and everything else a classification.
+            By default what `task_of` makes of `y`: text, booleans and at most 20 distinct whole numbers are labels,
+            other numbers a regression.
 
         Raises
         ------
@@ -53,9 +80,8 @@ class Target:
             Classification with fewer than two classes or with more than one column, or regression on labels.
         """
         y = np.asarray(y)
-        numeric = y.dtype.kind in "iufb"
-        if (task or ("regression" if numeric else "classification")) == "regression":
-            if not numeric:
+        if (task or task_of(y)) == "regression":
+            if y.dtype.kind not in "iufb":
                 raise ValueError(f"y must be numeric for regression, got {y.dtype}; use task='classification'.")
             return cls("regression", y.astype(np.float64))
         if y.ndim != 1:

@@ -19,17 +19,9 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.parameters import positive
-from learnkernels.kernels.targets import Task
+from learnkernels.kernels.targets import Task, task_of
 
 Method = Literal["nystroem", "eigen"]
-
-TASKS: dict[str, Task] = {
-    "binary": "classification",
-    "multiclass": "classification",
-    "continuous": "regression",
-    "continuous-multioutput": "regression",
-}
-"""What a type of target, as scikit-learn calls them, is learned as."""
 
 
 class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelLearner):  # type: ignore[misc]
@@ -50,7 +42,8 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         From the kernel with landmarks, training rows drawn at random; or along its largest eigenvectors on all training
         rows, as kernel principal components.
     task : {"classification", "regression"} or None, default None
-        What the target is; None for labels and whole numbers as classes, other numbers as such.
+        What the target is; None for text, booleans and at most 20 distinct whole numbers as classes, and other numbers,
+        or several columns of numbers, as such. Give it where `y` holds counts or grades.
     regularisation : float, default 1.0
         C, or one over the ridge, of the predictor that a one-stage learner learns its weights with; positive. Two-stage
         learners use none.
@@ -195,9 +188,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if y.ndim == 2 and y.shape[1] == 1:
             y = column_or_1d(y, warn=True)
         kind = type_of_target(y, input_name="y", raise_unknown=True)
-        task = self.task or TASKS.get(kind)
-        if task is None:
-            raise ValueError(f"y must be labels of one kind or numbers, got a target of type {kind}; give task.")
+        task = self.task or task_of(y)
         if task == "regression":
             return task, np.asarray(y, dtype=np.float64)
         classes, codes = np.unique(y, return_inverse=True)

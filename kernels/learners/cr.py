@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -31,12 +28,6 @@ SETTLED = 1e-7
 SAME = 1e-6
 """Difference of log sigma below which two kernels are one."""
 
-BRANCHES = 5000
-"""Most intervals of the search by differences of convex functions."""
-
-BRANCH_TOLERANCE = 1e-6
-"""Relative accuracy of its maximum."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CR(SearchingLearner):
@@ -48,9 +39,6 @@ class CR(SearchingLearner):
     ----------
     kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
         Of the base kernels; one bandwidth for all features.
-    search : {"gradient", "dc"}, default "gradient"
-        How the next sigma is found: from the best point on bins of distances by Newton's method, or as the global
-        maximum, by writing the function of sigma as a difference of convex ones (gaussian and laplacian).
     corrective : bool, default True
         Weigh all kernels found so far anew after each addition, by l1-krr; a handful of additions are then enough.
         False is the papers' step towards the new kernel alone, whose gap falls like one over the number of additions.
@@ -68,8 +56,7 @@ class CR(SearchingLearner):
 
     References
     ----------
-    Argyriou, Micchelli, Pontil (2005), COLT; Argyriou, Hauser, Micchelli, Pontil (2006), ICML, for differences of
-    convex functions; CR of Afkanpour, Szepesvari, Bowling (2013), Machine Learning.
+    Argyriou, Micchelli, Pontil (2005), COLT; CR of Afkanpour, Szepesvari, Bowling (2013), Machine Learning.
     """
 
     name = "cr"
@@ -78,7 +65,6 @@ class CR(SearchingLearner):
     predictor = "krr"
 
     kind: Kind = "gaussian"
-    search: Literal["gradient", "dc"] = "gradient"
     corrective: bool = True
     tolerance: float = 1e-4
     max_iterations: int = 200
@@ -89,7 +75,7 @@ class CR(SearchingLearner):
 
     def find(self, X: Rows, target: Target, regularisation: float = 1.0) -> FoundKernels:
         """Return base kernels and weights; see `SearchingLearner.find`."""
-        _require(regularisation, self.search, self.kind, self.tolerance, self.max_iterations)
+        _require(regularisation, self.tolerance, self.max_iterations)
         Y = target.Y - target.Y.mean(axis=0)
         if not np.abs(Y).max() > 0:
             raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
@@ -98,7 +84,7 @@ class CR(SearchingLearner):
         pairs = continuous.objective(X)
         candidates = continuous.starts_of(*continuous.bounds_of(pairs.D))[:, 0]
         ridge = 1.0 / regularisation
-        U = [_steepest(pairs, candidates, Y @ Y.T, self.search)]
+        U = [_steepest(pairs, candidates, Y @ Y.T)]
         grams = [center_in_place(pairs.matrix(np.array(U)))]
         weights, K = np.ones(1), grams[0].copy()
         objectives: list[float] = []
@@ -106,7 +92,7 @@ class CR(SearchingLearner):
             alpha = _solve(K, ridge, Y)
             objectives.append(float(np.vdot(alpha, Y)))
             P = alpha @ alpha.T
-            u = _steepest(pairs, candidates, P, self.search)
+            u = _steepest(pairs, candidates, P)
             new = center_in_place(pairs.matrix(np.array([u])))
             gap = max(float(np.vdot(P, new) - np.vdot(P, K)), 0.0) / objectives[-1]
             if gap <= self.tolerance or len(objectives) >= self.max_iterations:
@@ -134,15 +120,13 @@ class CR(SearchingLearner):
             weights[carried] / weights[carried].sum(),
             np.exp(parameters),
             (),
-            certificate.warn_unless_converged("cr", "raise self.max_iterations, or use a smaller regularisation"),
+            certificate.warn_unless_converged("cr", "raise max_iterations, or use a smaller regularisation"),
         )
 
 
-def _require(regularisation: float, search: str, kind: str, tolerance: float, max_iterations: int) -> None:
+def _require(regularisation: float, tolerance: float, max_iterations: int) -> None:
     if not 0 < regularisation < np.inf:
         raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
-    if search not in ("gradient", "dc") or (search == "dc" and kind == "dirichlet"):
-        raise ValueError(f"search must be gradient, or dc for gaussian and laplacian, got {search!r} for {kind}.")
     if not tolerance > 0 or max_iterations < 1:
         raise ValueError(f"tolerance and max_iterations must be positive, got {tolerance} and {max_iterations}.")
 
@@ -164,77 +148,13 @@ def _step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
     return 1.0 if slope(1.0) <= 0 else float(brentq(slope, 0.0, 1.0, xtol=1e-4))
 
 
-def _steepest(pairs: RadialPairs, candidates: np.ndarray, P: np.ndarray, search: str) -> float:
+def _steepest(pairs: RadialPairs, candidates: np.ndarray, P: np.ndarray) -> float:
     """Return the u of the largest ``<P, K(u)_c>``; P need not be centered, but its product is with centered kernels."""
     P = center_gram(P)
-    weights = pairs.binned(P)
-    if search == "dc":
-        u = global_maximum(pairs, candidates[0], candidates[-1], weights)
-        curvature = pairs.curvature_on_bins(u, weights)
-    else:
-        u, curvature = pairs.best_on_bins(candidates, weights)
+    u, curvature = pairs.best_on_bins(candidates, pairs.binned(P))
 
     def slope_at(u: float) -> float:
         return float(pairs.value_and_gradient(np.array([u]), P)[1][0])
 
     ends = (float(candidates[0]), float(candidates[-1]))
     return settle(slope_at, u, curvature, ends, SETTLED, NEWTON_STEPS)
-
-
-def global_maximum(pairs: RadialPairs, low: float, high: float, weights: np.ndarray) -> float:
-    r"""Return the u of the global maximum of :math:`\sum_b w_b \kappa_u(D_b)` over a range, for exponentials.
-
-    Parameters
-    ----------
-    pairs : RadialPairs
-        Of kind gaussian or laplacian: :math:`\kappa_u(D) = e^{-r(u) D}`.
-    low, high : float
-        Range of u.
-    weights : ndarray of shape (BINS,)
-        w, of either sign.
-
-    Notes
-    -----
-    In the rate r each exponential is convex, so the positive and the negative weights give two convex functions, g and
-    h, and the sum is g - h. On an interval g lies below its chord and h above its tangents at both ends: their
-    difference bounds g - h from above by the largest of three numbers. Intervals of the largest bound are halved until
-    the best value found is within `BRANCH_TOLERANCE` of every bound. A few hundred evaluations of `BINS` exponentials.
-
-    References
-    ----------
-    Argyriou, Hauser, Micchelli, Pontil (2006), A DC-programming algorithm for kernel selection, ICML.
-    """
-    D, positive, negative = pairs.centers, np.maximum(weights, 0.0), np.maximum(-weights, 0.0)
-
-    def at(rate: float) -> tuple[float, float, float]:
-        K = np.exp(-rate * D)
-        return float(positive @ K), float(negative @ K), -float((negative * D) @ K)
-
-    def bound(left: float, right: float) -> float:
-        (g0, h0, s0), (g1, h1, s1) = points[left], points[right]
-        chord = (g1 - g0) / (right - left)
-        worst = max(g0 - h0, g1 - h1)
-        if s1 != s0:
-            meet = (h0 - h1 + s1 * right - s0 * left) / (s1 - s0)
-            if left < meet < right:
-                worst = max(worst, g0 + chord * (meet - left) - (h0 + s0 * (meet - left)))
-        return worst
-
-    ends = sorted(float(pairs.rate(u)) for u in (low, high))
-    grid = [float(rate) for rate in np.geomspace(ends[0], ends[1], 33)]
-    points = {rate: at(rate) for rate in grid}
-    heap = [(-bound(left, right), left, right) for left, right in pairwise(grid)]
-    heapq.heapify(heap)
-    best = max(grid, key=lambda rate: points[rate][0] - points[rate][1])
-    value = points[best][0] - points[best][1]
-    for _ in range(BRANCHES):
-        worst, left, right = heapq.heappop(heap)
-        if -worst <= value + BRANCH_TOLERANCE * abs(value):
-            break
-        middle = float(np.sqrt(left * right))
-        points[middle] = at(middle)
-        if points[middle][0] - points[middle][1] > value:
-            best, value = middle, points[middle][0] - points[middle][1]
-        for part in ((left, middle), (middle, right)):
-            heapq.heappush(heap, (-bound(*part), *part))
-    return float(np.log(best) / (-2.0 if pairs.kind == "gaussian" else -1.0))

@@ -27,8 +27,8 @@ from learnkernels.kernels.fields import (
     whole,
 )
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
 from learnkernels.kernels.moments.error_bars import Sampling
+from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
 from learnkernels.kernels.persistence.archive import File, read_arrays, take
 from learnkernels.kernels.solvers.certificate import Certificate
 

@@ -21,16 +21,13 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import existing_file
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.targets import Target, Task
+from learnkernels.kernels.targets import Target, task_of
 from learnkernels.tasks.data.locations import Location, failed_in_transfer, locate
 from learnkernels.tasks.data.openml import read_openml
 from learnkernels.tasks.data.readers import READERS, read_bundled, read_held_out
 from learnkernels.tasks.data.synthetic import read_synthetic
 from learnkernels.tasks.data.text import select_ngrams
 from learnkernels.tasks.store import atomic_path, store_path
-
-FEW_VALUES = 20
-"""A target of at most this many distinct whole numbers is taken for class labels unless the task is given."""
 
 BLOCK_BYTES = 16 << 20
 """Size of the blocks in which checks and statistics go through dense rows."""
@@ -287,7 +284,7 @@ def _target(y: Any, config: DatasetConfig, where: str) -> Target:
         names = ("rest", config.positive)
         if config.task != "regression":
             return Target("classification", (values > 0).astype(np.intp), names)
-    task = config.task or _guess_task(values)
+    task = config.task or task_of(values)
     if task == "regression" and values.dtype.kind not in "iufb":
         raise InputError(
             f"{where}: target {config.target!r} is text ({_listed(sorted(set(map(str, values))))}), which a regression "
@@ -347,16 +344,6 @@ def _first_of_equals(X: Any, y: np.ndarray) -> np.ndarray:
         key = hashlib.sha256(b"%d,%d," % (len(one), len(other)) + one + other + label).digest()
         seen.setdefault(key, position)
     return np.fromiter(seen.values(), dtype=np.intp, count=len(seen))
-
-
-def _guess_task(values: np.ndarray) -> Task:
-    if values.ndim > 1:
-        return "regression"
-    if values.dtype.kind not in "iufb":
-        return "classification"
-    distinct = np.unique(values)
-    whole = bool((distinct == np.round(distinct)).all())
-    return "classification" if whole and len(distinct) <= FEW_VALUES else "regression"
 
 
 def _require_finite(X: Any, features: tuple[str, ...], where: str) -> None:

@@ -11,11 +11,12 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.papers.studies import SurfaceStudy, TwoPointStudy
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.families import PolynomialFamily
-from learnkernels.kernels.learners.nkrr import PolynomialRidge, convexity_margin
+from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.moments.gram import gram_moments
-from learnkernels.tasks.data.ingest import Dataset, ingest, load_dataset
+from learnkernels.tasks.data.ingest import ingest, load_dataset
 from learnkernels.tasks.measure.moments import Advance
 from learnkernels.tasks.papers.base_kernels import CENTERED, COLORS, base_kernels, panels, quiet
+from learnkernels.tasks.papers.convexity import bend
 from learnkernels.tasks.papers.result import StudyResult
 
 __all__ = ["base_kernels", "surface", "two_point", "two_point_alignments"]
@@ -123,11 +124,12 @@ def surface(study: SurfaceStudy, data_dir: str | None = None, advance: Advance =
     values: dict[str, float] = {}
     rows, found_panels = [], []
     for ridge in study.ridges:
-        found = _bends(grams, dataset, ridge, weights)
         name = f"lambda = {ridge:g}"
         length = np.hypot(*np.meshgrid(weights, weights, indexing="ij"))
+        objective = PolynomialRidge(grams, dataset.target, 1 / ridge, degree=2)
+        found = _bends(objective, weights)
         bent = found["smallest"] < 0
-        at_zero = convexity_margin(grams, dataset.target, np.zeros(2), regularisation=1 / ridge)
+        at_zero = bend(objective, objective.at(np.zeros(2)))
         numbers = {
             f"share not convex, {name}": float(bent.mean()),
             f"share not convex within a tenth of the range, {name}": float(bent[length <= study.upper / 10].mean()),
@@ -156,16 +158,14 @@ def surface(study: SurfaceStudy, data_dir: str | None = None, advance: Advance =
     )
 
 
-def _bends(grams: FeatureGrams, dataset: Dataset, ridge: float, weights: np.ndarray) -> dict[str, np.ndarray]:
+def _bends(objective: PolynomialRidge, weights: np.ndarray) -> dict[str, np.ndarray]:
     """Return F and the smallest eigenvalue of its Hessian over a grid; rounding around zero counts as zero."""
-    objective = PolynomialRidge(grams, dataset.target, 1 / ridge, degree=2)
     value, smallest = np.empty((len(weights),) * 2), np.empty((len(weights),) * 2)
     for i, first in enumerate(weights):
         for j, second in enumerate(weights):
-            mu = np.array([first, second])
-            value[i, j] = objective.at(mu).value
-            margin = convexity_margin(grams, dataset.target, mu, regularisation=1 / ridge)
-            smallest[i, j] = 0.0 if margin.convex else margin.smallest
+            at = objective.at(np.array([first, second]))
+            value[i, j], bent = at.value, bend(objective, at)
+            smallest[i, j] = 0.0 if bent.convex else bent.smallest
     return {"value": value, "smallest": smallest}
 
 

@@ -16,6 +16,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import expit
 from sklearn.base import clone
+from sklearn.datasets import load_diabetes, load_iris
 from sklearn.decomposition import KernelPCA
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.linear_model import Ridge
@@ -784,16 +785,22 @@ def test_ridge_regression_on_all_features_is_that_on_the_kernel(method, learner)
     [
         (labels(rows(40)), None, labels(rows(40))),
         (np.arange(40) % 3, None, (np.arange(40) % 3).astype(str)),
-        (np.arange(40) % 3, "regression", np.arange(40) % 3),
+        (np.arange(40) % 3, "regression", np.arange(40) % 3 + 0.5),
         (numbers(rows(40)), None, numbers(rows(40))),
         (rows(40, d=2, seed=7), None, rows(40, d=2, seed=7)),
         ((numbers(rows(40)) > 3).astype(float), None, (numbers(rows(40)) > 3).astype(str)),
+        (np.arange(40) % 20, None, (np.arange(40) % 20 + 100).astype(str)),
+        (np.arange(40) % 21, None, np.arange(40) % 21 + 0.5),
+        (np.arange(80).reshape(40, 2) % 7, None, np.arange(80).reshape(40, 2) % 7 + 0.5),
+        (load_iris().target[::3][:40], None, load_iris().target[::3][:40].astype(str)),
+        (load_diabetes().target[:40], None, load_diabetes().target[:40] + 0.5),
     ],
 )
 def test_the_kind_of_target_is_seen_unless_it_is_given(y, task, learned_as):
     X = rows(40)
     model = LearnedKernelTransformer(FAMILY, "align", task=task).fit(X, y)
-    np.testing.assert_allclose(model.weights_, learn_kernel("align", FAMILY, X, learned_as).weights, rtol=1e-12)
+    for given in ({"y": y, "task": task}, {"y": learned_as}):
+        np.testing.assert_allclose(model.weights_, learn_kernel("align", FAMILY, X, **given).weights, rtol=1e-12)
 
 
 def test_features_have_names_and_come_as_tables():
@@ -1049,9 +1056,9 @@ def test_a_learner_without_weights_says_so(learner):
             "y must be one column of labels for class",
         ),
         (
-            LearnedKernelTransformer(),
+            LearnedKernelTransformer(task="classification"),
             np.arange(60).reshape(30, 2) % 4,
-            "got a target of type multiclass-multioutput; g",
+            "got a target of type multiclass-multioutput",
         ),
     ],
 )

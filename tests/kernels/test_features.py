@@ -506,7 +506,8 @@ def test_weights_of_real_bigrams_are_those_of_the_textbook(shared_data):
     X, names, y = bigrams(shared_data, "kitchen", 300)
     Z, y_c = trace_one(X), y - y.mean()
     M, a = np.array([[(z @ w) ** 2 for w in Z.T] for z in Z.T]), np.array([(z @ y_c) ** 2 for z in Z.T])
-    found = {name: learn_kernel(name, FeatureFamily(names), X, y) for name in ("align", "alignf", "unif", "single")}
+    learners = ("align", "alignf", "unif", "single")
+    found = {name: learn_kernel(name, FeatureFamily(names), X, y, task="regression") for name in learners}
     np.testing.assert_allclose(found["align"].weights, a / np.linalg.norm(a), rtol=1e-9, atol=1e-15)
     np.testing.assert_allclose(found["alignf"].weights, Alignf().weigh(M, a).weights, rtol=0, atol=1e-9)
     np.testing.assert_allclose(Align().weigh(M, a).weights, found["align"].weights, rtol=0, atol=1e-12)
@@ -520,7 +521,7 @@ def test_weights_of_real_bigrams_are_those_of_the_textbook(shared_data):
 
 def test_a_thousand_real_bigrams_meet_the_optimality_conditions(shared_data):
     X, names, y = bigrams(shared_data, "books", 1000)
-    kernel: LearnedKernel = learn_kernel("alignf", FeatureFamily(names), X, y)
+    kernel: LearnedKernel = learn_kernel("alignf", FeatureFamily(names), X, y, task="regression")
     Z = trace_one(X)
     assert 100 < np.count_nonzero(kernel.weights) < 1000
     assert reference.kkt_residual((Z.T @ Z) ** 2, (Z.T @ (y - y.mean())) ** 2, kernel.weights) <= 1e-10

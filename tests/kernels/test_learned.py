@@ -339,7 +339,7 @@ def test_a_kernel_that_is_constant_on_the_training_rows_is_refused_by_name(learn
 def test_a_constant_target_is_refused(learner, value):
     X, _ = small_problem()
     with pytest.raises(ValueError, match="Y must vary, got a constant target"):
-        learn_kernel(learner, GaussianFamily([0.5, 1.0]), X, np.full(60, value))
+        learn_kernel(learner, GaussianFamily([0.5, 1.0]), X, np.full(60, value), task="regression")
 
 
 def test_new_rows_need_the_features_of_the_training_rows():

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import LinearConstraint, linprog, minimize
 
-from learnkernels.kernels.solvers.projections import minimise_linear, project
+from learnkernels.kernels.solvers.projected_gradient import minimise_linear, project
 
 NORMS = [1, 2]
 # Of the point's distance from the set: sums of a few squares, and a root.

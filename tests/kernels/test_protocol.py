@@ -150,7 +150,7 @@ def test_a_split_gives_each_part_the_shares_of_the_classes(counts, sizes):
 
 @pytest.mark.parametrize("counts", [None, (15, 5)])
 def test_every_row_of_a_class_is_as_likely_to_be_drawn(counts):
-    target = Target.of(np.arange(20.0)) if counts is None else unbalanced(*counts)
+    target = Target.of(np.arange(20.0), "regression") if counts is None else unbalanced(*counts)
     drawn = np.array([assign_split(target, 8, 4, 4, seed) for seed in range(2000)])
     for part, size in enumerate((8, 4, 4)):
         share = size / 20
@@ -161,8 +161,12 @@ def test_every_row_of_a_class_is_as_likely_to_be_drawn(counts):
 @pytest.mark.parametrize(
     ("target", "sizes", "sentence"),
     [
-        (Target.of(np.arange(20.0)), (10, 1, 5), "validation must be at least 2 rows, got 1"),
-        (Target.of(np.arange(20.0)), (10, 6, 5), r"at most the 20 rows there are, got 10 \+ 6 \+ 5 = 21; draw fewer"),
+        (Target.of(np.arange(20.0), "regression"), (10, 1, 5), "validation must be at least 2 rows, got 1"),
+        (
+            Target.of(np.arange(20.0), "regression"),
+            (10, 6, 5),
+            r"at most the 20 rows there are, got 10 \+ 6 \+ 5 = 21; draw fewer",
+        ),
         (unbalanced(96, 4), (10, 40, 40), "at least one training row, got none of class 'c1', 4 of 100 rows, among 10"),
     ],
 )
@@ -320,7 +324,7 @@ def scripted(monkeypatch):
         X, target = small_data("regression")
         folds, trial = assign_folds(target, 5, seed=9), trials(5)[0]
         kernel = learned(X, target, folds, trial)
-        zeros = Target.of(np.zeros(len(target)))
+        zeros = Target.of(np.zeros(len(target)), "regression")
         return run_trial(kernel, X, zeros, folds, trial, "scripted", np.arange(1.0, len(errors) + 1))
 
     return run
@@ -377,7 +381,7 @@ class GivenPredictions:
     ],
 )
 def test_the_validation_fold_chooses_candidate_and_regularisation(errors, candidate, position):
-    target = Target.of(np.zeros(30))
+    target = Target.of(np.zeros(30), "regression")
     folds, trial = assign_folds(target, 5, seed=10), trials(5)[0]
     training = np.flatnonzero(np.isin(folds, trial.training))
     candidates = [GivenPredictions(*numbers) for numbers in errors]
@@ -407,7 +411,7 @@ class GivenAlignment(GivenPredictions):
 def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_error_the_regularisation(
     alignments, candidate
 ):
-    X, target = np.arange(30.0)[:, None], Target.of(np.zeros(30))
+    X, target = np.arange(30.0)[:, None], Target.of(np.zeros(30), "regression")
     folds, trial = assign_folds(target, 5, seed=10), trials(5)[0]
     training = np.flatnonzero(np.isin(folds, trial.training))
     errors = [(6, 3, 4), (9, 5, 5), (2, 1, 2)]  # by the error the last would be chosen
@@ -425,7 +429,7 @@ def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_erro
 
 
 def test_a_choice_by_alignment_needs_candidates_that_have_one():
-    target = Target.of(np.zeros(30))
+    target = Target.of(np.zeros(30), "regression")
     folds, trial = assign_folds(target, 5, seed=10), trials(5)[0]
     given = [GivenAlignment(0.5, 1, 2), GivenPredictions(1, 2)], np.zeros((30, 1)), target, np.arange(18), folds, trial
     with pytest.raises(ValueError, match="needs candidates with a kernel, got GivenPredictions at 1; choose by error"):
@@ -647,7 +651,7 @@ def test_rows_that_are_held_out_test_and_do_nothing_else(test):
 
 
 def test_more_test_rows_than_are_held_out_are_refused():
-    target, held_out = Target.of(np.arange(50.0)), np.arange(50) < 8
+    target, held_out = Target.of(np.arange(50.0), "regression"), np.arange(50) < 8
     with pytest.raises(ValueError, match="test must be 2 to 8, the rows that the data set holds out, got 9"):
         assign_split(target, 20, 10, 9, seed=0, held_out=held_out)
     with pytest.raises(ValueError, match="train and validation must together be at most the 42 rows there are"):

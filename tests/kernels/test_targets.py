@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_diabetes, load_iris
 
-from learnkernels.kernels.targets import Target
+from learnkernels.kernels.targets import Target, task_of
 
 TWO = np.array(["yes", "no", "no", "yes", "no"])
 THREE = np.array(["b", "a", "c", "b", "b", "a"])
@@ -27,12 +28,32 @@ def test_more_classes_are_coded_by_one_indicator_column_each():
 
 def test_numbers_are_a_regression_with_one_column_an_output():
     y = np.array([1, 4, 2])
-    target = Target.of(y)
+    target = Target.of(y, "regression")
     assert (target.task, target.classes, target.metric) == ("regression", (), "rmse")
     np.testing.assert_array_equal(target.Y, [[1.0], [4.0], [2.0]])
     assert target.Y.dtype == np.float64
     outputs = np.arange(6.0).reshape(3, 2)
     np.testing.assert_array_equal(Target.of(outputs).Y, outputs)
+
+
+@pytest.mark.parametrize(
+    ("y", "task"),
+    [
+        (TWO, "classification"),
+        (np.array([True, False]), "classification"),
+        (load_iris().target, "classification"),
+        (load_iris().target.astype(float), "classification"),
+        (np.array([0.0, 1.0, 1.0]), "classification"),
+        (np.arange(20), "classification"),
+        (np.arange(21), "regression"),
+        (load_diabetes().target, "regression"),  # 214 whole numbers
+        (load_diabetes().target.astype(int), "regression"),
+        (np.array([0.5, 1.0]), "regression"),
+        (np.array([[0, 1], [1, 0], [1, 1]]), "regression"),
+    ],
+)
+def test_labels_are_told_from_numbers(y, task):
+    assert task_of(y) == Target.of(y).task == task
 
 
 def test_numbers_are_classes_when_the_task_says_so():
@@ -86,7 +107,7 @@ def test_misclassification_is_a_share_of_the_rows():
 
 
 def test_rmse_is_in_units_of_y():
-    assert Target.of(np.array([1.0, 2.0, 3.0])).error(np.array([1.0, 2.0, 6.0])) == pytest.approx(np.sqrt(3.0))
+    assert Target.of(np.array([1.0, 2.0, 3.5])).error(np.array([1.0, 2.0, 6.5])) == pytest.approx(np.sqrt(3.0))
     outputs = np.zeros((2, 2))
     assert Target.of(outputs).error(np.array([[2.0, 0.0], [0.0, 0.0]])) == pytest.approx(1.0)
 
@@ -98,7 +119,7 @@ def test_the_trivial_error_of_a_classification_is_that_of_the_most_frequent_trai
 
 
 def test_the_trivial_error_of_a_regression_is_that_of_the_training_mean():
-    target = Target.of(np.array([1.0, 3.0, 5.0, 8.0]))
+    target = Target.of(np.array([1.0, 3.0, 5.0, 8.0]), "regression")
     # Training mean 2; deviations 3 and 6.
     assert target.take([2, 3]).trivial_error(target.take([0, 1])) == pytest.approx(np.sqrt((9 + 36) / 2))
 

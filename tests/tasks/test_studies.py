@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from learnkernels.conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
 from pydantic import ValidationError
 
-from learnkernels.conf.papers.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
-from learnkernels.kernels.engine.operators import FeatureGrams
+from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.protocol.folds import assign_folds
 from learnkernels.kernels.targets import Target
@@ -16,6 +16,7 @@ from learnkernels.tasks.data.ingest import Dataset, load_source, store_dataset
 from learnkernels.tasks.measure.moments import fold_seed
 from learnkernels.tasks.papers import studies
 from learnkernels.tasks.papers.base_kernels import RepeatJob, correlation, correlations, measure_base_kernels
+from learnkernels.tasks.papers.convexity import Bend, bend
 from learnkernels.tasks.papers.studies import two_point, two_point_alignments
 
 ROUNDING = 1e-12
@@ -115,8 +116,8 @@ def two_features(m: int = 30) -> tuple[FeatureGrams, Dataset]:
 def test_bends_agree_with_finite_differences():
     grams, dataset = two_features()
     weights, h = np.linspace(0.2, 1.4, 4), 1e-3
-    found = studies._bends(grams, dataset, 10.0, weights)
     objective = PolynomialRidge(grams, dataset.target, 0.1, degree=2)
+    found = studies._bends(objective, weights)
 
     def at(i: int, j: int, di: float, dj: float) -> float:
         return objective.at(np.array([weights[i] + di * h, weights[j] + dj * h])).value
@@ -142,10 +143,61 @@ def test_bends_agree_with_finite_differences():
 def test_a_larger_ridge_shows_the_same_surface_nearer_to_zero():
     grams, dataset = two_features()
     weights = np.linspace(0.0, 1.0, 5)
-    one = studies._bends(grams, dataset, 1.0, weights)
-    hundred = studies._bends(grams, dataset, 100.0, 10 * weights)
+    one = studies._bends(PolynomialRidge(grams, dataset.target, 1.0, 2), weights)
+    hundred = studies._bends(PolynomialRidge(grams, dataset.target, 0.01, 2), 10 * weights)
     np.testing.assert_allclose(hundred["value"], one["value"] / 100, rtol=1e-9)
     assert ((hundred["smallest"] < 0) == (one["smallest"] < 0)).all()
+
+
+def five_features() -> tuple[StackedGrams, Target]:
+    rng = np.random.default_rng(0)
+    Z = rng.normal(size=(40, 5)) * np.linspace(0.5, 1.5, 5)
+    Z -= Z.mean(axis=0)
+    y = Z[:, 0] * Z[:, 1] + 0.5 * Z[:, 2] + 0.3 * rng.normal(size=40)
+    return StackedGrams(np.einsum("ik,jk->kij", Z, Z)), Target.of(y)
+
+
+def bend_at(grams: StackedGrams, target: Target, mu: np.ndarray, regularisation: float) -> Bend:
+    objective = PolynomialRidge(grams, target, regularisation, degree=2)
+    return bend(objective, objective.at(mu))
+
+
+@pytest.mark.parametrize(("size", "regularisation"), [(0.05, 0.01), (0.4, 1.0), (2.0, 10.0)])
+def test_the_bend_is_that_of_finite_differences(size: float, regularisation: float):
+    grams, target = five_features()
+    h = 1e-3 * size
+    mu = size * np.random.default_rng(1).uniform(0.5, 1, 5)
+    Y = target.Y - target.Y.mean(axis=0)
+
+    def F(change):
+        K = np.tensordot(mu + change, grams.grams, axes=1) ** 2
+        return float(np.trace(Y.T @ np.linalg.inv(K + np.eye(40) / regularisation) @ Y))
+
+    steps = h * np.eye(5)
+    H = [[F(a + b) - F(a - b) - F(b - a) + F(-a - b) for b in steps] for a in steps]
+    eigenvalues = np.linalg.eigvalsh(H) / (4 * h**2)
+    found = bend_at(grams, target, mu, regularisation)
+    # Second differences: (h / size)^2 and rounding of F / h^2.
+    atol = 1e-5 * np.abs(eigenvalues).max() + 1e-12 * F(0) / h**2
+    np.testing.assert_allclose(found, eigenvalues[[0, -1]], rtol=0, atol=atol)
+    assert atol < 1e-2 * np.abs(eigenvalues).max()
+
+
+def test_small_weights_are_in_a_concave_region_and_one_kernel_of_great_weight_in_a_convex_one():
+    grams, target = five_features()
+    assert not bend_at(grams, target, np.full(5, 0.01), 0.01).convex
+    one = StackedGrams(grams.grams[:1])
+    assert not bend_at(one, target, np.array([0.01]), 0.01).convex
+    assert bend_at(one, target, np.array([100.0]), 1.0).convex
+
+
+@pytest.mark.parametrize(("share", "holds"), [(1.001, True), (0.999, False)])
+def test_convexity_of_diagonal_kernels_begins_at_the_root_of_a_third_of_lambda(share: float, holds: bool):
+    rng = np.random.default_rng(0)
+    first = rng.uniform(0.2, 0.8, 12)
+    grams = StackedGrams(np.stack([np.diag(first), np.diag(1 - first)]))
+    mu = np.full(2, share * np.sqrt(1 / 0.5 / 3))  # every diagonal entry of the sum is that share
+    assert bend_at(grams, Target.of(rng.normal(size=12)), mu, 0.5).convex == holds
 
 
 @pytest.mark.parametrize(
