@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve
 from scipy.optimize import brentq
 
 from learnkernels.kernels.centering import center_gram, center_in_place
@@ -17,6 +17,7 @@ from learnkernels.kernels.search.continuous import Kind
 from learnkernels.kernels.search.found import FoundKernels, continuous_family
 from learnkernels.kernels.search.radial import RadialFamily, RadialPairs, settle
 from learnkernels.kernels.solvers.certificate import Certificate
+from learnkernels.kernels.solvers.factor import ridge_factor
 from learnkernels.kernels.targets import Target
 
 NEWTON_STEPS = 20
@@ -133,9 +134,7 @@ def _require(regularisation: float, tolerance: float, max_iterations: int) -> No
 
 
 def _solve(K: np.ndarray, ridge: float, Y: np.ndarray) -> np.ndarray:
-    A = K.copy()
-    A.flat[:: len(A) + 1] += ridge
-    return np.asarray(cho_solve(cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False), Y))
+    return np.asarray(cho_solve(ridge_factor(K.copy(), ridge), Y))
 
 
 def _step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
