@@ -152,13 +152,13 @@ def centered_alignment(K: np.ndarray, L: np.ndarray, sample_weight: np.ndarray |
     return float(np.clip(np.vdot(centered[0], centered[1]), -1.0, 1.0))
 
 
-def as_sample_weight(sample_weight: np.ndarray | None, n_rows: int) -> np.ndarray | None:
+def as_sample_weight(sample_weight: np.ndarray | None, n_rows: int, *, zero: bool = False) -> np.ndarray | None:
     """Return the weights of some rows as float64, shape (m,); None, that is no weights, as it is.
 
     Raises
     ------
     ValueError
-        There is not one a row, or one is not a finite number above zero.
+        There is not one a row, or one is not a finite number above zero, or at least zero with `zero`.
     """
     if sample_weight is None:
         return None
@@ -168,9 +168,11 @@ def as_sample_weight(sample_weight: np.ndarray | None, n_rows: int) -> np.ndarra
             f"sample_weight must have one entry a row, got shape {w.shape} for {n_rows} rows; give the weights of "
             "these rows."
         )
-    if not (np.isfinite(w) & (w > 0)).all():
-        wrong = w[~(np.isfinite(w) & (w > 0))][0]
-        raise ValueError(f"sample_weight must be finite and positive, got {wrong}; drop rows of weight zero.")
+    wrong = ~(np.isfinite(w) & ((w >= 0) if zero else (w > 0)))
+    if wrong.any():
+        row = int(wrong.argmax())
+        sign, advice = ("not negative", "") if zero else ("positive", "; drop rows of weight zero")
+        raise ValueError(f"sample_weight must be finite and {sign}, got {w[row]:g} for row {row}{advice}.")
     return w
 
 

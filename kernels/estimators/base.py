@@ -197,25 +197,3 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
 def warn_of_rows(m: int, what: str) -> None:
     """Say that there are many rows, and what is done."""
     warnings.warn(f"X has {m:,} rows, more than {MOST_ROWS:,}: {what}.", UserWarning, stacklevel=2)
-
-
-def checked_weights(sample_weight: Any, m: int) -> np.ndarray | None:
-    """Return sample weights as float64, shape (m,), or None where all are one.
-
-    Raises
-    ------
-    ValueError
-        They are not one number a row, one is negative or not finite, or all are zero.
-    """
-    if sample_weight is None:
-        return None
-    w = np.asarray(sample_weight, dtype=np.float64)
-    if w.shape != (m,):
-        raise ValueError(f"sample_weight must be one number a row, shape ({m},), got shape {w.shape}.")
-    wrong = ~(np.isfinite(w) & (w >= 0))
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(f"sample_weight must be finite and not negative, got {w[row]:g} for row {row}.")
-    if not w.any():
-        raise ValueError("sample_weight must be positive for some rows, got zero for every row (all are zero).")
-    return None if (w == 1).all() else w

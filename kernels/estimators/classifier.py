@@ -13,8 +13,8 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
-from learnkernels.kernels.estimators.base import checked_weights
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.estimators.supervised import (
     SupervisedLearner,
@@ -190,10 +190,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         C = positive("C", self.C)
         X, y = self._validated(X, y)
         check_classification_targets(y)
-        weights = checked_weights(sample_weight, len(y))
+        weights = as_sample_weight(sample_weight, len(y), zero=True)
         if self.class_weight is not None:
             of_classes = compute_sample_weight(self.class_weight, y)
-            weights = checked_weights(of_classes if weights is None else of_classes * weights, len(y))
+            weights = as_sample_weight(of_classes if weights is None else of_classes * weights, len(y), zero=True)
         X, y, weights = without_zero_weights(X, y, weights)
         classes, codes = np.unique(y, return_inverse=True)
         require_classes(classes)

@@ -7,8 +7,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from sklearn.base import RegressorMixin
 
+from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
-from learnkernels.kernels.estimators.base import checked_weights
 from learnkernels.kernels.estimators.supervised import SupervisedLearner, without_zero_weights
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
@@ -154,7 +154,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         alpha = positive("alpha", self.alpha)
         X, y = self._validated(X, y, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
-        weights = checked_weights(sample_weight, len(y))
+        weights = as_sample_weight(sample_weight, len(y), zero=True)
         X, y, weights = without_zero_weights(X, y, weights)
         self._checked_predictor("regression")
         kernel = self._learned(X, y, "regression", 1.0 / alpha, weights)

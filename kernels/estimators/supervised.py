@@ -161,7 +161,9 @@ def without_zero_weights(
         return X, y, None
     kept = np.flatnonzero(weights)
     if len(kept) < 2:
-        raise ValueError(f"sample_weight must be positive for at least 2 rows, got 1 sample of {len(y)}.")
+        raise ValueError(
+            f"sample_weight must be positive for at least 2 rows, got zero for all but {len(kept)} of {len(y)}."
+        )
     if len(kept) < len(y):
         X, y, weights = X[kept], y[kept], weights[kept]
     return X, y, None if (weights == 1).all() else weights

@@ -1024,11 +1024,11 @@ def test_a_parameter_out_of_its_range_is_refused_by_fit(model, sentence):
 @pytest.mark.parametrize(
     ("weights", "sentence"),
     [
-        (np.ones(5), r"sample_weight must be one number a row, shape \(30,\), got shape \(5,\)"),
+        (np.ones(5), r"sample_weight must have one entry a row, got shape \(5,\) for 30 rows"),
         (np.ones((30, 1)), r"got shape \(30, 1\)"),
         (np.where(np.arange(30) == 7, -1.0, 1.0), "sample_weight must be finite and not negative, got -1 for row 7"),
         (np.where(np.arange(30) == 7, np.nan, 1.0), "sample_weight must be finite and not negative, got nan for row 7"),
-        (np.zeros(30), "sample_weight must be positive for some rows"),
+        (np.zeros(30), "sample_weight must be positive for at least 2 rows, got zero for all but 0 of 30"),
         (np.eye(30)[0], "sample_weight must be positive for at least 2 rows"),
     ],
 )

@@ -463,7 +463,7 @@ def described(**changes) -> np.ndarray:
 def test_saved_weights_that_are_none_are_refused(value):
     sample_weight = weighted_kernel().sample_weight
     sample_weight[3] = value
-    assert f"sample_weight must be finite and positive, got {value}" in refusal(sample_weight=sample_weight)
+    assert f"sample_weight must be finite and positive, got {value:g} for row 3" in refusal(sample_weight=sample_weight)
     with pytest.raises(ValueError, match="sample_weight must be finite and positive"):
         save_kernel(replace(weighted_kernel(), sample_weight=sample_weight), io.BytesIO())
 
@@ -489,7 +489,7 @@ def test_weights_must_be_finite_and_positive(family, value):
     X, y = problem()
     w = np.ones(len(X))
     w[5] = value
-    said = rf"^sample_weight must be finite and positive, got {float(value)}; drop rows of weight zero\.$"
+    said = rf"^sample_weight must be finite and positive, got {float(value):g} for row \d+; drop rows of weight zero\.$"
     with pytest.raises(ValueError, match=said):
         gram_moments(family, X, y, sample_weight=w)
     with pytest.raises(ValueError, match=said):
