@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from learnkernels.kernels.engine.threads import blas_threads_for
-from learnkernels.kernels.estimators.base import checked_weights
+from learnkernels.kernels.estimators.base import checked_weights, within_n_jobs
 from learnkernels.kernels.estimators.supervised import SupervisedLearner, without_zero_weights
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
@@ -130,6 +130,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         tags.target_tags.multi_output = True
         return tags
 
+    @within_n_jobs
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the kernel, then the ridge regression.
 
