@@ -300,7 +300,6 @@ def gram_moments(
     keep_origin: bool = False,
     block_rows: int | None = None,
     dtype: type[np.float64] | type[np.float32] = np.float64,
-    compiled: bool = True,
     n_threads: int | None = None,
     workers: Workers | None = None,
 ) -> GramMoments: ...
@@ -314,7 +313,6 @@ def gram_moments(
     keep_origin: bool = False,
     block_rows: int | None = None,
     dtype: type[np.float64] | type[np.float32] = np.float64,
-    compiled: bool = True,
     n_threads: int | None = None,
     workers: Workers | None = None,
 ) -> GramMoments | FeatureMoments:
@@ -332,7 +330,7 @@ def gram_moments(
         Fold group of each row; None puts all rows into group 0.
     sample_weight : ndarray of shape (m,), optional
         Weights of the rows, positive: one of weight w counts as w copies of it; by default each counts once. Not
-        modified. With weights, sums are formed by NumPy.
+        modified.
     keep_origin : bool, default False
         Do not move the rows to their mean: needed where kernels are used uncentered and moving the rows would change
         them (the linear kernel). Rows far from the origin then lose digits of their centered kernels.
@@ -341,8 +339,6 @@ def gram_moments(
     dtype : {numpy.float64, numpy.float32}, default float64
         Precision of a tile; sums are always float64. float32 takes about two thirds of the time and leaves alignments
         with a relative error of about 1e-6, unless a kernel is nearly constant.
-    compiled : bool, default True
-        Whether sums are formed by the compiled step, or by NumPy: slower, and the oracle.
     n_threads : int, optional
         Threads of this process that compute tiles; by default those that are available, at most one a core.
     workers : Workers, optional
@@ -383,8 +379,7 @@ def gram_moments(
     w = as_sample_weight(sample_weight, m)
     if isinstance(family, FeatureFamily):
         return FeatureMoments.of(family, X, Y, groups, w)
-    compiled = compiled and w is None
-    blocks = RowBlocks.of(groups, block_rows or block_rows_for(family.n_seeds if compiled else family.n_kernels), w)
+    blocks = RowBlocks.of(groups, block_rows or block_rows_for(family.n_seeds), w)
     target_mean = mean_over(Y, w)
     X_sorted, Y_sorted = X[blocks.order], (Y - target_mean)[blocks.order]
     moves = family.translates and not keep_origin and not sparse.issparse(X)
@@ -393,5 +388,5 @@ def gram_moments(
         X_sorted -= origin
     shift = choose_shift(family, X_sorted)
     X_sorted = X_sorted.astype(dtype, copy=False)
-    part = pass_over_tiles(family, X_sorted, Y_sorted, blocks, shift, workers or Threads(n_threads), compiled)
+    part = pass_over_tiles(family, X_sorted, Y_sorted, blocks, shift, workers or Threads(n_threads))
     return GramMoments.from_part(family, blocks, Y_sorted, target_mean, shift, origin, part)
