@@ -13,12 +13,12 @@ from learnkernels.kernels.engine.passes import block_rows_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.learners.base import Learner
+from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.normalisation import (
     NORMALISATIONS,
     Normalisation,
     require_informative,
 )
-from learnkernels.kernels.moments.protocol import Moments
 from learnkernels.kernels.targets import Target
 
 DEPENDENT = 1e-8

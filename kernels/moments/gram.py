@@ -15,7 +15,7 @@ from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks, block_row
 from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.moments.base import FoldMoments
+from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.features import FeatureMoments
 
 CONSTANT = 1e-13
@@ -23,8 +23,8 @@ CONSTANT = 1e-13
 
 
 @dataclass(frozen=True)
-class GramMoments(FoldMoments):
-    r"""Exact first-stage statistics of p base kernels over m rows, kept apart by fold group.
+class GramMoments(Moments):
+    r"""Exact first-stage statistics of p base kernels over m rows, kept apart by fold group; see `Moments`.
 
     With D the diagonal matrix of the weights w and W their sum (D = I and W = m without weights), products
     :math:`G_{kl} = \langle K_k, K_l \rangle_F = \sum_{ij} w_i w_j K_k(i, j) K_l(i, j)`, row sums :math:`r_k = K_k w`,
@@ -46,27 +46,8 @@ class GramMoments(FoldMoments):
 
     Attributes
     ----------
-    names : tuple of str
-        The base kernels.
-    labels : tuple of int
-        The fold groups held.
-    rows : ndarray of shape (m,)
-        Position in the data set of each row, sorted by group; `group`, `targets`, `row_sums` and `sample_weight`
-        follow it.
-    group : ndarray of shape (m,)
-        Position in `labels` of each row's group.
-    targets : ndarray of shape (m, q)
-        Y, less `target_mean`.
-    target_mean : ndarray of shape (q,)
-        Weighted mean of Y over all rows of the pass, whatever rows are held.
-    origin : ndarray of shape (d,)
-        Subtracted from every row before a kernel sees it: the mean row where that changes no centered kernel.
-    sample_weight : ndarray of shape (m,) or None
-        w; None where each row counts once.
-    shift : ndarray of shape (p,)
-        Constant subtracted from each kernel.
     raw : bool
-        Whether that origin changed no kernel, so that the uncentered statistics can be had.
+        Whether `origin` changed no kernel, so that the uncentered statistics can be had.
     products, target_products, traces, row_sums : ndarray
         Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as in `MomentsPart`.
 
@@ -75,7 +56,6 @@ class GramMoments(FoldMoments):
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828: M and a of section 3.2.1, by Lemma 1.
     """
 
-    shift: np.ndarray
     raw: bool
     products: np.ndarray
     target_products: np.ndarray
@@ -233,26 +213,7 @@ class GramMoments(FoldMoments):
             )
 
     def restrict(self, groups: Sequence[int]) -> GramMoments:
-        """Return the moments of the rows of some fold groups alone, exactly, without another pass.
-
-        Parameters
-        ----------
-        groups : sequence of int
-            Fold groups, each one of `labels`.
-
-        Returns
-        -------
-        moments : GramMoments
-
-        Raises
-        ------
-        ValueError
-            A group is not held, or none is given.
-
-        Notes
-        -----
-        O(F p m), by adding the blocks of fold pairs.
-        """
+        """Return the moments of the rows of some fold groups alone, exactly; O(F p m), by adding blocks."""
         keep, held, attributes = self._held(groups)
         return replace(
             self,

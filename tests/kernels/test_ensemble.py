@@ -20,7 +20,7 @@ from learnkernels.kernels.centering import center_cross_gram
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners.ensemble import KernelEnsemble, leave_one_out
 from learnkernels.kernels.learning import learn_from_moments
-from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.predictors import KernelRidgePath
 from learnkernels.kernels.targets import Target
 

@@ -18,7 +18,7 @@ from learnkernels.kernels.engine.operators import (
     mirror,
 )
 from learnkernels.kernels.families.base import Rows, as_rows, move
-from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.moments.base import Moments
 from tests import reference
 from tests.kernels.conftest import CASES, Case, dense_rows, features, sparse_rows
 
