@@ -11,9 +11,9 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner, SearchingLearner, as_learner
+from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
-from learnkernels.kernels.moments.protocol import Moments
 from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.targets import Target, Task
 

@@ -18,10 +18,10 @@ from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learners import as_learner, learner_class
+from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.features import FeatureMoments
 from learnkernels.kernels.moments.gram import GramMoments, gram_moments
 from learnkernels.kernels.moments.normalisation import require_informative
-from learnkernels.kernels.moments.protocol import Moments
 from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.moments.sampling import sample_moments
 from learnkernels.kernels.protocol.folds import (

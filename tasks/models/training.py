@@ -20,8 +20,8 @@ from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLear
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import as_learner, learner_class
 from learnkernels.kernels.learning import learn_path
+from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.error_bars import Sampling
-from learnkernels.kernels.moments.protocol import Moments
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import Predictor, as_predictor
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
