@@ -857,6 +857,20 @@ def test_estimators_read_well():
         assert "2**-7" in html
 
 
+def test_one_row_far_out_spoils_neither_its_own_prediction_nor_others():
+    """Its kernel with the others is zero at 1e3 and at 2e8: both models must predict the same."""
+    X, new = rows(60), rows(20)
+    y = numbers(X)
+    y[7] = 5.0
+    said = []
+    for far in (1e3, 2e8):
+        X[7] = far
+        model = KernelLearningRegressor(GaussianFamily([0.5, 1.0, 2.0]), predictor="krr", alpha=0.01).fit(X, y)
+        said.append(np.concatenate([model.predict(X), model.predict(X[7:8]), model.predict(new)]))
+    # Rows near zero are moved by a mean of 2e8 / 60, and keep 1e-9 of their digits.
+    np.testing.assert_allclose(said[1], said[0], rtol=0, atol=1e-7)
+
+
 # Families ------------------------------------------------------------------------------------------------------------
 
 FAMILIES = [
