@@ -26,11 +26,15 @@ from learnkernels.kernels.moments.normalisation import (
 )
 from learnkernels.kernels.moments.protocol import Moments
 from learnkernels.kernels.moments.sampled import SampledMoments, Sampling
+from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.targets import Target, Task
 
+SHOWN_WEIGHTS = 3
+"""Largest weights that `repr` of a learned kernel shows."""
 
-@dataclass(frozen=True)
-class LearnedKernel:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnedKernel(Value):
     r"""A weighted sum of centered, normalised base kernels, or a power of it.
 
     .. math:: K_\mu(x, x') = \Big( c + \sum_k \frac{\mu_k}{t_k} K_{kc}(x, x') \Big)^d
@@ -104,6 +108,15 @@ class LearnedKernel:
     parameters: np.ndarray | None = None
     sample_weight: np.ndarray | None = None
     sampling: Sampling | None = None
+
+    def __repr__(self) -> str:
+        largest = np.argsort(-np.abs(self.weights), kind="stable")[:SHOWN_WEIGHTS]
+        shown = [f"{self.family.names[k]} {self.weights[k]:.3g}" for k in largest if self.weights[k]]
+        shown += [f"{len(self.weights) - len(shown)} others"] * (len(shown) < len(self.weights))
+        return (
+            f"LearnedKernel({self.learner!r}, {len(self.weights)} kernels, {len(self.rows)} rows, "
+            f"alignment={self.alignment:.3g}, weights: {', '.join(shown)})"
+        )
 
     @property
     def shares(self) -> np.ndarray:

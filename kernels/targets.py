@@ -8,6 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from learnkernels.kernels.parameters import Value
+
 Task = Literal["classification", "regression"]
 
 Labels = Literal["text", "integer", "boolean"]
@@ -16,8 +18,8 @@ _LABELS: dict[str, Labels] = {"i": "integer", "u": "integer", "b": "boolean"}
 """What labels of a kind of dtype are; all others are text."""
 
 
-@dataclass(frozen=True)
-class Target:
+@dataclass(frozen=True, eq=False, repr=False)
+class Target(Value):
     """What is to be predicted.
 
     Attributes

@@ -19,6 +19,7 @@ from learnkernels.kernels.moments.normalisation import (
     require_informative,
 )
 from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.targets import Target
 
 DEPENDENT = 1e-8
@@ -28,8 +29,8 @@ LEAST_FREEDOM = np.finfo(np.float64).eps
 """Below this, what a row's own target leaves to the others is rounding."""
 
 
-@dataclass(frozen=True)
-class KernelEnsemble:
+@dataclass(frozen=True, eq=False, repr=False)
+class KernelEnsemble(Value):
     r"""Kernel ridge hypotheses, one a base kernel, combined by least squares on left-out rows, a regularisation each.
 
     .. math:: h = \bar Y + \sum_k \mu_k f_k, \qquad \mu = \arg\min \sum_i

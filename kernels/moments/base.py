@@ -12,10 +12,11 @@ from scipy import sparse
 
 from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.parameters import Value
 
 
-@dataclass(frozen=True)
-class FoldMoments(ABC):
+@dataclass(frozen=True, eq=False, repr=False)
+class FoldMoments(Value, ABC):
     r"""Base of `GramMoments` and `FeatureMoments`: the rows held, and all that follows from M, a and the targets.
 
     A row of weight w counts as w copies of it. With D the diagonal matrix of the weights and W their sum, a kernel is

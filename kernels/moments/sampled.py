@@ -16,6 +16,7 @@ from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.moments.base import FoldMoments
 from learnkernels.kernels.moments.gram import GramMoments, Mapper, gram_moments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation, NormalisedProducts
+from learnkernels.kernels.parameters import Value
 
 START = 2048
 """Rows of the first sample of ``sample="auto"``."""
@@ -49,8 +50,8 @@ Statistic = Callable[["SampledMoments"], np.ndarray]
 """What has error bars: numbers that follow from first-stage statistics."""
 
 
-@dataclass(frozen=True)
-class Sampling:
+@dataclass(frozen=True, eq=False, repr=False)
+class Sampling(Value):
     r"""What a kernel learned from a sample of rows is known by: half widths of intervals around what it tells.
 
     Attributes
@@ -121,7 +122,7 @@ class Sampling:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SampledMoments(FoldMoments):
     r"""Estimates of the first-stage statistics of m rows from n of them; the interface of `GramMoments`.
 
