@@ -21,6 +21,7 @@ from learnkernels.kernels.moments.normalisation import (
     Normalisation,
     require_informative,
 )
+from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.targets import Target
 
 DEPENDENT = 1e-8
@@ -61,8 +62,8 @@ class Ensemble(Learner):
         )
 
 
-@dataclass(frozen=True)
-class KernelEnsemble:
+@dataclass(frozen=True, eq=False, repr=False)
+class KernelEnsemble(Value):
     r"""Kernel ridge hypotheses, one a base kernel, combined by least squares on left-out rows, a regularisation each.
 
     .. math:: h = \bar Y + \sum_k \mu_k f_k, \qquad \mu = \arg\min \sum_i

@@ -12,10 +12,11 @@ from scipy import sparse
 
 from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.parameters import Value
 
 
-@dataclass(frozen=True)
-class Moments(ABC):
+@dataclass(frozen=True, eq=False, repr=False)
+class Moments(Value, ABC):
     r"""First-stage statistics of p base kernels over m rows: what learners and learned kernels ask for.
 
     `GramMoments` has them from tiles, `FeatureMoments` from features and `SampledMoments` from some of the rows. Here

@@ -18,7 +18,7 @@ BLOCK = 512
 """Columns or rows of a product of sparse features that are formed at once."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class FeatureMoments(Moments):
     r"""Exact first-stage statistics of p rank-one base kernels over m rows; see `Moments`.
 

@@ -22,7 +22,7 @@ CONSTANT = 1e-13
 """A kernel whose centered norm is below this share of its spread around the shift is constant up to rounding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class GramMoments(Moments):
     r"""Exact first-stage statistics of p base kernels over m rows, kept apart by fold group; see `Moments`.
 

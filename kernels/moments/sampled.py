@@ -12,7 +12,7 @@ from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import GramMoments
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SampledMoments(Moments):
     r"""Estimates of the first-stage statistics of m rows from n of them; see `Moments`.
 
