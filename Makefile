@@ -33,7 +33,7 @@ test: lint ## Lint, type check and run the whole suite.
 lint: install-dev ## Ruff and mypy.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
+	@$(BIN)/mypy --num-workers $(JOBS)
 
 ui: install ## Show the runs of this folder in Prefect and MLflow.
 	@$(BIN)/learnkernels ui
