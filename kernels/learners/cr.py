@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_solve
 from scipy.optimize import brentq
 
 from learnkernels.kernels.centering import center_gram, center_in_place
@@ -17,6 +17,7 @@ from learnkernels.kernels.search.continuous import Kind
 from learnkernels.kernels.search.found import FoundKernels, continuous_family
 from learnkernels.kernels.search.radial import RadialFamily, RadialPairs, settle
 from learnkernels.kernels.solvers.certificate import Certificate
+from learnkernels.kernels.solvers.factor import ridge_factor
 from learnkernels.kernels.targets import Target
 
 NEWTON_STEPS = 20
@@ -51,8 +52,8 @@ class CR(SearchingLearner):
     -----
     With :math:`\alpha = (K + \lambda I)^{-1} Y` the objective falls fastest towards the kernel of the largest
     :math:`\alpha^\top K_\sigma \alpha`; how much that exceeds :math:`\alpha^\top K \alpha` bounds what is left. The
-    step towards it minimises the objective on the segment. O(m^3) a Cholesky factor, some eight an addition; O(m^2)
-    memory.
+    step towards it minimises the objective on the segment. O(m^3) a Cholesky factor, some eight an addition. Memory for
+    one m by m matrix a kernel found, where all are weighed anew, and for some eight others.
 
     References
     ----------
@@ -85,8 +86,8 @@ class CR(SearchingLearner):
         candidates = continuous.starts_of(*continuous.bounds_of(pairs.D))[:, 0]
         ridge = 1.0 / regularisation
         U = [_steepest(pairs, candidates, Y @ Y.T)]
-        grams = [center_in_place(pairs.matrix(np.array(U)))]
-        weights, K = np.ones(1), grams[0].copy()
+        K = center_in_place(pairs.matrix(np.array(U)))
+        weights, grams = np.ones(1), np.array([K]) if self.corrective else None
         objectives: list[float] = []
         while True:
             alpha = _solve(K, ridge, Y)
@@ -101,10 +102,11 @@ class CR(SearchingLearner):
             if not len(known):
                 U.append(u)
                 weights = np.append(weights, 0.0)
-                if self.corrective:
-                    grams.append(new)
-            if self.corrective:
-                stacked = StackedGrams(np.stack(grams))
+                if grams is not None:
+                    grams.resize((len(U), *new.shape), refcheck=False)  # where it is: a copy would take as much again
+                    grams[-1] = new
+            if grams is not None:
+                stacked = StackedGrams(grams)
                 weights = L1KRR(tolerance=max(self.tolerance / 10, 1e-8)).solve(stacked, target, regularisation).weights
                 K = stacked.combine(weights)
             else:
@@ -132,20 +134,19 @@ def _require(regularisation: float, tolerance: float, max_iterations: int) -> No
 
 
 def _solve(K: np.ndarray, ridge: float, Y: np.ndarray) -> np.ndarray:
-    A = K.copy()
-    A.flat[:: len(A) + 1] += ridge
-    return np.asarray(cho_solve(cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False), Y))
+    return np.asarray(cho_solve(ridge_factor(K.copy(), ridge), Y))
 
 
 def _step(K: np.ndarray, new: np.ndarray, ridge: float, Y: np.ndarray) -> float:
     """Return the share of the new kernel that minimises the objective on the segment, in [0, 1]."""
-    change = new - K
+    of = (K, new - K, ridge, Y)
+    # SciPy keeps the function, and matrices that it closed over, until the next collection of garbage.
+    return 1.0 if _slope(1.0, *of) <= 0 else float(brentq(_slope, 0.0, 1.0, args=of, xtol=1e-4))
 
-    def slope(step: float) -> float:
-        alpha = _solve(K + step * change, ridge, Y)
-        return -float(np.vdot(alpha, change @ alpha))
 
-    return 1.0 if slope(1.0) <= 0 else float(brentq(slope, 0.0, 1.0, xtol=1e-4))
+def _slope(step: float, K: np.ndarray, change: np.ndarray, ridge: float, Y: np.ndarray) -> float:
+    alpha = _solve(K + step * change, ridge, Y)
+    return -float(np.vdot(alpha, change @ alpha))
 
 
 def _steepest(pairs: RadialPairs, candidates: np.ndarray, P: np.ndarray) -> float:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
 from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.learners.base import OneStageLearner, Solution
-from learnkernels.kernels.learners.norm_ball import ADVICE, MOST_ITERATIONS, ball, solve_on_ball
-from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
+from learnkernels.kernels.learners.norm_ball import MOST_ITERATIONS, ball, solve_on_ball
+from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.minimax import Ball
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.targets import Target
@@ -116,8 +115,6 @@ class L2KRR(LpKRR):
         mu_0 is this times the uniform weights of unit 2-norm.
     radius : float, default 1
         Lambda, in units of the same.
-    algorithm : {"newton", "interpolation"}, default "newton"
-        Newton's method on that equation, or the paper's interpolated fixed-point iteration of it.
     tolerance : float, default 1e-6
         Relative duality gap to reach.
     max_iterations : int, default 200
@@ -128,56 +125,19 @@ class L2KRR(LpKRR):
     Newton's method with an exact Hessian (`kernels.solvers.minimax`): some three to seven Cholesky factors, O(m^3 / 3)
     and O(p m^2) each. On rank-one kernels of one target the step takes no Hessian, however many there are
     (`kernels.solvers.rank_one`): some four to ten solutions, each with two factors of the smaller of m and p rows.
-    The interpolated iteration, ``alpha <- eta alpha + (1 - eta) (K(alpha) + lambda I)^-1 y``, converges linearly and
-    may oscillate: eta starts at 1/2 and moves half way to one whenever a step is longer than the one before.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2009), UAI: equation (3), Theorem 1, Algorithm 1.
+    Cortes, Mohri, Rostamizadeh (2009), UAI: equation (3), Theorem 1; Newton's method in place of Algorithm 1.
     """
 
     name = "l2-krr"
     summary = "kernel ridge regression with weights in a 2-norm ball"
-    source = "UAI 2009, equation (3), Theorem 1, Algorithm 1"
+    source = "UAI 2009, equation (3), Theorem 1"
 
     norm: float = field(default=2.0, init=False)
     center: float = 0.0
     radius: float = 1.0
-    algorithm: Literal["newton", "interpolation"] = "newton"
-
-    def solve(
-        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
-    ) -> Solution:
-        """Return the weights; see `OneStageLearner.solve`."""
-        if self.algorithm not in ("newton", "interpolation"):
-            raise ValueError(f"algorithm must be newton or interpolation, got {self.algorithm!r}.")
-        if self.algorithm == "newton":
-            return super().solve(grams, target, regularisation, start)
-        problem = RidgeProblem(grams, target, regularisation)
-        return _interpolate(problem, self._ball(grams), start, self.tolerance, self.max_iterations)
 
     def _ball(self, grams: GramOperator) -> Ball:
         return ball(grams, self.norm, self.center, self.radius)
-
-
-def _interpolate(
-    problem: RidgeProblem, outer: Ball, start: np.ndarray | None, tolerance: float, max_iterations: int
-) -> Solution:
-    """Return the solution by Algorithm 1; each factorisation counts as an iteration."""
-    mu = outer.start(problem.grams.n_kernels) if start is None else start
-    inner = problem.at(mu)
-    alpha, eta, last, bound = inner.dual, 0.5, np.inf, outer.lower_bound(inner)
-    objectives = [inner.objective]
-    while inner.objective - bound > tolerance * inner.objective and len(objectives) < max_iterations:
-        v = problem.grams.quadratic_forms(alpha)
-        mu = outer.center + outer.radius * v / np.linalg.norm(v)
-        inner = problem.at(mu)
-        bound = max(bound, outer.lower_bound(inner))
-        objectives.append(inner.objective)
-        step = (1 - eta) * (inner.dual - alpha)
-        length = float(np.linalg.norm(step))
-        eta = (1 + eta) / 2 if length > last else eta
-        alpha, last = alpha + step, length
-    gap = max(inner.objective - bound, 0.0) / inner.objective
-    certificate = Certificate("duality gap", gap, tolerance, len(objectives), tuple(objectives))
-    return Solution(mu, certificate.warn_unless_converged("l2-krr", ADVICE))

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from learnkernels.kernels.predictors.base import ExactPredictor
+from learnkernels.kernels.solvers.factor import cholesky
 from learnkernels.kernels.targets import Target
 
 
@@ -99,22 +100,10 @@ class KernelRidgePath:
 
 def _solutions(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarray:
     """Return ``(K + I / Lambda)^-1 Y`` for each Lambda, shape (L, m, q)."""
-    if len(grid) == 1:
-        dual = _by_factor(K, Y, 1.0 / grid[0])
-        if dual is not None:
-            return dual[None]
+    if len(grid) == 1 and (factor := cholesky(K.copy(), 1.0 / grid[0])) is not None:
+        return np.asarray(cho_solve(factor, Y, check_finite=False))[None]
     eigenvalues, Q = np.linalg.eigh(K)
     projected = Q.T @ Y
     # A centered Gram matrix is positive semi-definite; what is below zero is rounding.
     damped = np.stack([projected / (np.maximum(eigenvalues, 0.0) + 1.0 / value)[:, None] for value in grid])
     return np.asarray(Q @ damped)
-
-
-def _by_factor(K: np.ndarray, Y: np.ndarray, ridge: float) -> np.ndarray | None:
-    """Return ``(K + ridge I)^-1 Y``, or None where rounding leaves that matrix indefinite."""
-    A = K.copy()
-    A.flat[:: len(K) + 1] += ridge
-    try:
-        return np.asarray(cho_solve(cho_factor(A, overwrite_a=True), Y))
-    except LinAlgError:
-        return None

@@ -12,7 +12,30 @@ LARGEST_RIDGE = 1e-3
 """Relative to the same; a matrix that asks for more is not positive semi-definite, or not finite."""
 
 
-def factored(A: np.ndarray, ridge: float = 0.0, size: float | None = None) -> tuple[np.ndarray, bool]:
+Factor = tuple[np.ndarray, bool]
+"""A Cholesky factor as `scipy.linalg.cho_solve` takes it."""
+
+
+def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
+    """Return the Cholesky factor of ``A + ridge I``, or None where a pivot is not positive.
+
+    Parameters
+    ----------
+    A : ndarray of shape (n, n)
+        Symmetric, in C order. Overwritten.
+    ridge : float, default 0
+        Added to the diagonal.
+    """
+    A.flat[:: len(A) + 1] += ridge
+    try:
+        # The transpose of a symmetric matrix in C order is one in Fortran order, which LAPACK factors in place.
+        factor: Factor = cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)
+    except LinAlgError:
+        return None
+    return factor
+
+
+def factored(A: np.ndarray, ridge: float = 0.0, size: float | None = None) -> Factor:
     """Return the Cholesky factor of a symmetric matrix, with a ridge as small as its rounding allows.
 
     Parameters
@@ -24,30 +47,20 @@ def factored(A: np.ndarray, ridge: float = 0.0, size: float | None = None) -> tu
     size : float, optional
         The largest diagonal entry by default.
 
-    Returns
-    -------
-    factor : tuple of ndarray and bool
-        As `scipy.linalg.cho_solve` takes it.
-
     Raises
     ------
     ArithmeticError
         The matrix is far from positive semi-definite.
     """
     size = float(A.diagonal().max()) if size is None else size
-    while True:
-        regular = A.copy()
-        regular.flat[:: len(A) + 1] += ridge * size
-        try:
-            # The transpose of a symmetric matrix in C order is one in Fortran order, which LAPACK factors in place.
-            return cho_factor(regular.T, lower=True, overwrite_a=True, check_finite=False)
-        except LinAlgError:
-            if ridge > LARGEST_RIDGE:
-                raise ArithmeticError("a kernel is far from positive semi-definite; is it finite?") from None
-            ridge = max(10 * ridge, SMALLEST_RIDGE)
+    while (factor := cholesky(A.copy(), ridge * size)) is None:
+        if ridge > LARGEST_RIDGE:
+            raise ArithmeticError("a kernel is far from positive semi-definite; is it finite?")
+        ridge = max(10 * ridge, SMALLEST_RIDGE)
+    return factor
 
 
-def factored_with_ridge(A: np.ndarray, ridge: float) -> tuple[np.ndarray, bool] | None:
+def factored_with_ridge(A: np.ndarray, ridge: float) -> Factor | None:
     """Return the Cholesky factor of ``A + ridge I``, or None where that is not positive definite up to rounding.
 
     Parameters
@@ -56,17 +69,24 @@ def factored_with_ridge(A: np.ndarray, ridge: float) -> tuple[np.ndarray, bool] 
         Positive semi-definite, in C order. Overwritten.
     ridge : float
         Positive; no pivot of the exact factor is below it.
-
-    Returns
-    -------
-    factor : tuple of ndarray and bool, or None
-        As `scipy.linalg.cho_solve` takes it.
     """
-    A.flat[:: len(A) + 1] += ridge
-    rounding = len(A) * np.finfo(np.float64).eps * float(A.diagonal().max())
-    try:
-        # The transpose of a symmetric matrix in C order is one in Fortran order, which LAPACK factors in place.
-        factor: tuple[np.ndarray, bool] = cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)
-    except LinAlgError:
-        return None
-    return factor if factor[0].diagonal().min() ** 2 > rounding else None
+    rounding = len(A) * np.finfo(np.float64).eps * (float(A.diagonal().max()) + ridge)
+    factor = cholesky(A, ridge)
+    return factor if factor is not None and factor[0].diagonal().min() ** 2 > rounding else None
+
+
+def ridge_factor(K: np.ndarray, ridge: float) -> Factor:
+    """Return the Cholesky factor of a learned kernel plus lambda, ``K + ridge I``; K, in C order, is overwritten.
+
+    Raises
+    ------
+    ValueError
+        The sum is not positive definite up to rounding.
+    """
+    factor = cholesky(K, ridge)
+    if factor is None:
+        raise ValueError(
+            f"the learned kernel plus lambda = {ridge:.1e} is not positive definite up to rounding; use a smaller "
+            "regularisation (a larger lambda)."
+        )
+    return factor

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import GramOperator
+from learnkernels.kernels.solvers.factor import Factor, ridge_factor
 from learnkernels.kernels.solvers.minimax import Inner
 from learnkernels.kernels.targets import Target
 
@@ -37,7 +38,7 @@ class _Solved:
 
     mu: np.ndarray
     alpha: np.ndarray
-    factor: tuple[np.ndarray, bool]
+    factor: Factor
     response: tuple[np.ndarray, np.ndarray] | None = None
 
 
@@ -103,16 +104,7 @@ class RidgeProblem:
             refined = self._refine(mu, self._last)
             if refined is not None:
                 return refined
-        K = self._grams.combine(mu)
-        K.flat[:: len(K) + 1] += self.ridge
-        try:
-            # The transpose of a symmetric matrix in C order is one in Fortran order, which LAPACK factors in place.
-            factor = cho_factor(K.T, lower=True, overwrite_a=True, check_finite=False)
-        except LinAlgError:
-            raise ValueError(
-                f"the learned kernel plus lambda = {self.ridge:.1e} is not positive definite up to rounding; use a "
-                "smaller regularisation (a larger lambda)."
-            ) from None
+        factor = ridge_factor(self._grams.combine(mu), self.ridge)
         alpha = cho_solve(factor, self.Y, check_finite=False)
         return self._inner(mu, alpha, self._grams.products(alpha), factor, 0.0)
 
@@ -131,9 +123,7 @@ class RidgeProblem:
             alpha = alpha + cho_solve(last.factor, residual, check_finite=False)
         return None
 
-    def _inner(
-        self, mu: np.ndarray, alpha: np.ndarray, products: np.ndarray, factor: tuple[np.ndarray, bool], excess: float
-    ) -> Inner:
+    def _inner(self, mu: np.ndarray, alpha: np.ndarray, products: np.ndarray, factor: Factor, excess: float) -> Inner:
         """Return the inner solution, and keep what a solution near it starts from."""
         forms = np.einsum("kiq,iq->k", products, alpha)
         constant = float(2 * np.vdot(alpha, self.Y) - self.ridge * np.vdot(alpha, alpha))

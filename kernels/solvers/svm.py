@@ -10,7 +10,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import GramOperator
-from learnkernels.kernels.solvers.factor import factored
+from learnkernels.kernels.solvers.factor import Factor, factored
 from learnkernels.kernels.solvers.interior_point import machine_by_interior_point
 from learnkernels.kernels.solvers.minimax import Inner
 from learnkernels.kernels.targets import Target
@@ -55,7 +55,7 @@ class Machine:
     coefficients: np.ndarray
     intercept: float
     free: np.ndarray
-    factor: tuple[np.ndarray, bool] | None = None
+    factor: Factor | None = None
 
 
 class SupportVectorProblem:
@@ -118,7 +118,7 @@ class SupportVectorProblem:
         """
         K = self._grams.combine(mu)
         dual = np.zeros((len(K), len(self.pairs)))
-        solved: list[tuple[np.ndarray, tuple[np.ndarray, bool]]] = []
+        solved: list[tuple[np.ndarray, Factor]] = []
         primal = 0.0
         for j, (rows, y) in enumerate(self.pairs):
             K_pair = K if len(rows) == len(K) else K[np.ix_(rows, rows)]
@@ -222,7 +222,7 @@ def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray) -> Machi
     return None
 
 
-def _bordered(K: np.ndarray, factor: tuple[np.ndarray, bool], g: np.ndarray, total: float) -> tuple[np.ndarray, float]:
+def _bordered(K: np.ndarray, factor: Factor, g: np.ndarray, total: float) -> tuple[np.ndarray, float]:
     """Return x and b with ``K x + b 1 = g`` and ``1 . x = total``, K positive semi-definite, from its factor."""
     ones = cho_solve(factor, np.ones(len(g)), check_finite=False)
     x, b = np.zeros(len(g)), 0.0
@@ -233,23 +233,21 @@ def _bordered(K: np.ndarray, factor: tuple[np.ndarray, bool], g: np.ndarray, tot
     return x, float(b)
 
 
-def _free_columns(
-    products: np.ndarray, solved: list[tuple[np.ndarray, tuple[np.ndarray, bool]]]
-) -> Iterator[tuple[np.ndarray, tuple[np.ndarray, bool]]]:
+def _free_columns(products: np.ndarray, solved: list[tuple[np.ndarray, Factor]]) -> Iterator[tuple[np.ndarray, Factor]]:
     """Yield each pair's products on its free rows, shape (f, p), with the factor there, where there are such rows."""
     for j, (free, factor) in enumerate(solved):
         if len(free) > 1:
             yield products[:, free, j].T, factor
 
 
-def _on_plane(factor: tuple[np.ndarray, bool], g: np.ndarray) -> np.ndarray:
+def _on_plane(factor: Factor, g: np.ndarray) -> np.ndarray:
     """Return the x of ``K x + b 1 = g`` with columns that sum to zero, shape of g, from the factor of K."""
     solved = cho_solve(factor, np.column_stack([g, np.ones(len(g))]), check_finite=False)
     ones = solved[:, -1]
     return np.asarray(solved[:, :-1] - np.outer(ones, solved[:, :-1].sum(axis=0) / ones.sum()))
 
 
-def _factor(K: np.ndarray) -> tuple[np.ndarray, bool]:
+def _factor(K: np.ndarray) -> Factor:
     return factored(K, RIDGE, float(K.trace()) / max(len(K), 1))
 
 

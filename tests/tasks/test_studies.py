@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from learnkernels.conf.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
 from pydantic import ValidationError
 
+from learnkernels.conf.papers.studies import BaseKernelsStudy, SurfaceStudy, TwoPointStudy
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.protocol.folds import assign_folds

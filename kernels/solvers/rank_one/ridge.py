@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import FeatureGrams
+from learnkernels.kernels.solvers.factor import ridge_factor
 from learnkernels.kernels.solvers.minimax import Curvature, Inner
 from learnkernels.kernels.solvers.rank_one.path import Features
 
@@ -78,27 +79,16 @@ class FeatureRidge:
         """
         features, ridge = self.features, self.ridge
         if self.grams.n_kernels > self.grams.n_rows:
-            K = self._factored(self.grams.combine(weights))
+            K = ridge_factor(self.grams.combine(weights), ridge)
             return lambda x: np.asarray(cho_solve(K, x, check_finite=False))
         roots = np.sqrt(weights)
-        G = self._factored(self._products * roots[:, None] * roots)
+        G = ridge_factor(self._products * roots[:, None] * roots, ridge)
 
         def solve(x: np.ndarray) -> np.ndarray:
             u = cho_solve(G, roots * features.products(x), check_finite=False)
             return np.asarray((x - features.scores(roots * u)) / ridge)
 
         return solve
-
-    def _factored(self, A: np.ndarray) -> tuple[np.ndarray, bool]:
-        A.flat[:: len(A) + 1] += self.ridge
-        try:
-            # The transpose of a symmetric matrix in C order is one in Fortran order, which LAPACK factors in place.
-            return cho_factor(A.T, lower=True, overwrite_a=True, check_finite=False)
-        except LinAlgError:
-            raise ValueError(
-                f"the learned kernel plus lambda = {self.ridge:.1e} is not positive definite up to rounding; use a "
-                "smaller regularisation (a larger lambda)."
-            ) from None
 
     def _hessian(self, mu: np.ndarray, b: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         def hessian(kernels: np.ndarray) -> np.ndarray:
