@@ -300,14 +300,14 @@ def test_a_family_is_given_unless_the_learner_finds_its_own():
 
 
 @pytest.mark.parametrize(
-    ("params", "message"),
+    ("learner", "regularisation", "message"),
     [
-        ({"search": "magic"}, "search must be gradient, or dc"),
-        ({"regularisation": 0.0}, "regularisation must be positive"),
-        ({"tolerance": 0.0}, "tolerance and max_iterations must be positive"),
+        (CR(search="magic"), 1.0, "search must be gradient, or dc"),
+        (CR(), 0.0, "regularisation must be positive"),
+        (CR(tolerance=0.0), 1.0, "tolerance and max_iterations must be positive"),
     ],
 )
-def test_bad_parameters_of_the_risk_get_one_sentence(params, message):
+def test_bad_parameters_of_the_risk_get_one_sentence(learner, regularisation, message):
     X, target = data("gaussian")
     with pytest.raises(ValueError, match=message):
-        CR(**params).find(X, target)
+        learner.find(X, target, regularisation)

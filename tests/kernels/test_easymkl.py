@@ -1,6 +1,5 @@
 """EasyMKL: the optimum of its quadratic program, what its weights are, and what they do not depend on."""
 
-import sys
 from itertools import combinations
 
 import numpy as np
@@ -13,12 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from learnkernels import FeatureFamily, GaussianFamily, gram_moments
 from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gram_operator
 from learnkernels.kernels.families import KernelFamily
-from learnkernels.kernels.learners import LEARNERS, EasyMKL
+from learnkernels.kernels.learners import LEARNERS, EasyMKL, easymkl
 from learnkernels.kernels.solvers.svm import Machine
 from learnkernels.kernels.targets import Target
 from tests.reference import centered, gaussian, grams
-
-EASYMKL = sys.modules[easymkl.__module__]
 
 TRADEOFFS = [0.0, 0.2, 0.5, 0.9, 1.0]
 
@@ -112,7 +109,7 @@ def test_the_certificate_bounds_how_far_a_wrong_solution_is_from_the_optimum(mon
     def uniform(K, y, C, start=None):
         return Machine(np.where(y > 0, 1 / (y > 0).sum(), 1 / (y < 0).sum()), 0.0, np.arange(len(y)))
 
-    monkeypatch.setattr(EASYMKL, "solve_machine", uniform)
+    monkeypatch.setattr(easymkl, "solve_machine", uniform)
     with pytest.warns(ConvergenceWarning, match="easymkl stopped after 1 .* duality gap"):
         certificate = EasyMKL().solve(StackedGrams(Ks), target).certificate
     excess = 1 - best / certificate.objectives[-1]
@@ -123,14 +120,14 @@ def test_the_certificate_bounds_how_far_a_wrong_solution_is_from_the_optimum(mon
 @pytest.mark.parametrize("wrong_pair", [0, 1, 2])
 def test_the_certificate_of_several_classes_is_that_of_the_worst_pair(monkeypatch, wrong_pair):
     Ks, target = problem(3, seed=2)
-    solve, solved = EASYMKL.solve_machine, []
+    solve, solved = easymkl.solve_machine, []
 
     def one_wrong(K, y, C, start=None):
         solved.append(y)
         right = solve(K, y, C, start)
         return right if len(solved) != wrong_pair + 1 else Machine(np.ones(len(y)), 0.0, np.arange(len(y)))
 
-    monkeypatch.setattr(EASYMKL, "solve_machine", one_wrong)
+    monkeypatch.setattr(easymkl, "solve_machine", one_wrong)
     with pytest.warns(ConvergenceWarning):
         solution = EasyMKL().solve(StackedGrams(Ks), target)
     assert len(solved) == solution.certificate.iterations == 3
@@ -140,7 +137,7 @@ def test_the_certificate_of_several_classes_is_that_of_the_worst_pair(monkeypatc
 def test_a_machine_that_still_has_slack_is_solved_again_with_dearer_slack(monkeypatch):
     Ks, target = problem(seed=3)
     expected = EasyMKL(tradeoff=0.01).solve(StackedGrams(Ks), target)
-    monkeypatch.setattr(EASYMKL, "FIRST_COST", 1e-3)
+    monkeypatch.setattr(easymkl, "FIRST_COST", 1e-3)
     solution = EasyMKL(tradeoff=0.01).solve(StackedGrams(Ks), target)
     assert solution.certificate.iterations > expected.certificate.iterations == 1
     np.testing.assert_allclose(solution.weights, expected.weights, rtol=0, atol=EXACT)
@@ -284,7 +281,6 @@ def test_features_get_the_weights_of_their_matrices():
 
 
 def test_the_table_lists_it():
-    row = LEARNERS["easymkl"]
-    assert row.solve is easymkl
-    assert (row.needs, row.tasks, row.predictor) == ("grams", ("classification",), "svm")
-    assert row.params == {"tradeoff": 0.5, "tolerance": 1e-6}
+    assert LEARNERS["easymkl"] is EasyMKL
+    assert (EasyMKL.tasks, EasyMKL.predictor) == (("classification",), "svm")
+    assert EasyMKL().get_params() == {"tradeoff": 0.5, "tolerance": 1e-6}

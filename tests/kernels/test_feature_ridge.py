@@ -66,10 +66,10 @@ def test_l2_krr_on_features_has_the_weights_of_matrices(shape, center, regularis
     Z = sparse_counts(*shape, seed=3)
     target = Target.of(Z[:, :4].sum(axis=1) + np.random.default_rng(3).normal(size=len(Z)))
     centered = Z - Z.mean(axis=0)
-    params = {"regularisation": regularisation, "center": center, "tolerance": 1e-11}
-    expected = L2KRR(**params).solve(StackedGrams(np.einsum("ik,jk->kij", centered, centered)), target)
+    learner = L2KRR(center=center, tolerance=1e-11)
+    expected = learner.solve(StackedGrams(np.einsum("ik,jk->kij", centered, centered)), target, regularisation)
     for rows in (centered, sparse.csr_matrix(Z)):
-        found = L2KRR(**params).solve(FeatureGrams(rows), target)
+        found = learner.solve(FeatureGrams(rows), target, regularisation)
         assert found.certificate.converged
         # A gap of 1e-11 is a distance of its root.
         np.testing.assert_allclose(found.weights, expected.weights, rtol=0, atol=1e-5)
@@ -82,11 +82,8 @@ def test_lp_krr_on_features_reaches_its_tolerance_in_few_factors(norm, p):
     Z = sparse_counts(80, p, seed=4)
     y = Z[:, :4].sum(axis=1) + np.random.default_rng(4).normal(size=80)
     for regularisation in (0.1, 10.0):
-        certificate = (
-            LpKRR(norm=norm)
-            .solve(FeatureGrams(sparse.csr_matrix(Z)), Target.of(y), regularisation=regularisation)
-            .certificate
-        )
+        grams = FeatureGrams(sparse.csr_matrix(Z))
+        certificate = LpKRR(norm=norm).solve(grams, Target.of(y), regularisation).certificate
         assert certificate.converged
         assert certificate.residual <= 1e-6
         assert certificate.iterations <= 40

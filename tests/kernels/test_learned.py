@@ -40,7 +40,7 @@ def targets_for(learner: str, X) -> np.ndarray:
     return y if "regression" in LEARNERS[learner].tasks else np.where(y > np.median(y), "high", "low")
 
 
-KERNEL_LEARNERS = [name for name, row in LEARNERS.items() if row.needs not in ("rows", "continuous")]
+KERNEL_LEARNERS = [name for name, learner in LEARNERS.items() if learner.takes_family and learner.learns_kernel]
 TASKS = {name: "regression" if "regression" in LEARNERS[name].tasks else "classification" for name in LEARNERS}
 PARAMS = {"alignf-linear": {"dependent": "subset"}, "nkrr": {"starts": 1}}
 
@@ -239,7 +239,7 @@ def test_learning_on_some_folds_of_a_pass_is_learning_on_their_rows(case, learne
     target, params = Target.of(y), PARAMS.get(learner, {})
     groups = np.random.default_rng(15).permutation(np.arange(case.X.shape[0]) % 4)
     held = np.isin(groups, [0, 1, 3])
-    raw = LEARNERS[learner].needs == "uncentered moments"
+    raw = not LEARNERS[learner].centered
     moments = gram_moments(case.family, case.X, target.Y, groups, block_rows=6, keep_origin=raw).restrict([0, 1, 3])
     from_pass = learn_from_moments(as_learner(learner, **params), case.family, case.X, moments, target=target)
     alone = learn_kernel(as_learner(learner, **params), case.family, case.X[held], y[held])

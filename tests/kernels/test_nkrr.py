@@ -439,27 +439,27 @@ def test_too_few_iterations_warn_and_name_the_gap():
 
 
 @pytest.mark.parametrize(
-    ("params", "message"),
+    ("learner", "given", "message"),
     [
-        ({"degree": 0}, "degree must be a whole number from 1 to 4, got 0"),
-        ({"degree": 5}, "degree must be a whole number from 1 to 4, got 5"),
-        ({"degree": 1.5}, "degree must be a whole number"),
-        ({"norm": 3}, "norm must be 1 or 2, got 3"),
-        ({"center": -0.1}, "center must be zero or positive"),
-        ({"radius": -1.0}, "radius must be zero or positive"),
-        ({"radius": np.inf}, "radius must be zero or positive and finite"),
-        ({"radius": 0.0, "center": 0.0}, "radius and center must not both be zero"),
-        ({"regularisation": 0.0}, "regularisation must be positive"),
-        ({"regularisation": np.inf}, "regularisation must be positive and finite"),
-        ({"starts": 0}, "starts must be at least 1, got 0"),
-        ({"start": np.ones(4)}, "start must be 5 finite weights"),
-        ({"start": -np.ones(5)}, "start must be 5 finite weights"),
-        ({"regularisation": 1e17}, "not positive definite up to rounding"),
+        (NKRR(degree=0), {}, "degree must be a whole number from 1 to 4, got 0"),
+        (NKRR(degree=5), {}, "degree must be a whole number from 1 to 4, got 5"),
+        (NKRR(degree=1.5), {}, "degree must be a whole number"),
+        (NKRR(norm=3), {}, "norm must be 1 or 2, got 3"),
+        (NKRR(center=-0.1), {}, "center must be zero or positive"),
+        (NKRR(radius=-1.0), {}, "radius must be zero or positive"),
+        (NKRR(radius=np.inf), {}, "radius must be zero or positive and finite"),
+        (NKRR(radius=0.0, center=0.0), {}, "radius and center must not both be zero"),
+        (NKRR(), {"regularisation": 0.0}, "regularisation must be positive"),
+        (NKRR(), {"regularisation": np.inf}, "regularisation must be positive and finite"),
+        (NKRR(starts=0), {}, "starts must be at least 1, got 0"),
+        (NKRR(), {"start": np.ones(4)}, "start must be 5 finite weights"),
+        (NKRR(), {"start": -np.ones(5)}, "start must be 5 finite weights"),
+        (NKRR(), {"regularisation": 1e17}, "not positive definite up to rounding"),
     ],
 )
-def test_bad_parameters_are_refused_in_one_sentence(params, message):
+def test_bad_parameters_are_refused_in_one_sentence(learner, given, message):
     with pytest.raises(ValueError, match=message) as refusal:
-        NKRR(**params).solve(*PROBLEMS["features"])
+        learner.solve(*PROBLEMS["features"], **given)
     assert str(refusal.value).endswith(".")
 
 
@@ -472,6 +472,6 @@ def test_a_constant_target_and_weights_below_zero_are_refused():
 
 
 def test_the_table_lists_it_with_the_parameters_a_user_may_set():
-    row = LEARNERS["nkrr"]
-    assert (row.solve, row.needs, row.predictor) == (nkrr, "grams", "krr")
-    assert {"degree", "norm", "center", "radius", "starts", "seed"} <= set(row.params)
+    assert LEARNERS["nkrr"] is NKRR
+    assert NKRR.predictor == "krr"
+    assert {"degree", "norm", "center", "radius", "starts", "seed"} <= set(NKRR().get_params())

@@ -1,6 +1,7 @@
 """One-stage learners: weights and predictor in one convex problem, against generic solvers and known special cases."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,13 +13,16 @@ from sklearn.svm import SVC
 from learnkernels import center_gram
 from learnkernels.kernels.engine.operators import StackedGrams
 from learnkernels.kernels.learners import (
+    L1KRR,
     L1SVM,
     L2KRR,
     LEARNERS,
     Alignf,
     LpKRR,
+    LpSVM,
+    OneStageLearner,
     SingleStage,
-    one_stage,
+    norm_ball,
 )
 from learnkernels.kernels.solvers import minimax
 from learnkernels.kernels.solvers.interior_point import machine_by_interior_point, weights_by_interior_point
@@ -55,23 +59,14 @@ def machine_value(K: np.ndarray, target: Target, mu: np.ndarray, C: float) -> fl
     return float(2 * np.abs(beta).sum() - beta @ K[np.ix_(machine.support_, machine.support_)] @ beta)
 
 
-RIDGES = {
-    "l1-krr": (l1_krr, {}, 1.0),
-    "l2-krr": (l2_krr, {}, 2.0),
-    "lp-krr-1.3": (lp_krr, {"norm": 1.3}, 1.3),
-    "lp-krr-3": (lp_krr, {"norm": 3.0}, 3.0),
-}
-MACHINES = {
-    "l1-svm": (l1_svm, {}, 1.0),
-    "lp-svm-1.5": (lp_svm, {"norm": 1.5}, 1.5),
-    "lp-svm-2": (lp_svm, {"norm": 2.0}, 2.0),
-}
+RIDGES = {"l1-krr": L1KRR(), "l2-krr": L2KRR(), "lp-krr-1.3": LpKRR(norm=1.3), "lp-krr-3": LpKRR(norm=3.0)}
+MACHINES = {"l1-svm": L1SVM(), "lp-svm-1.5": LpSVM(norm=1.5), "lp-svm-2": LpSVM(norm=2.0)}
 ON_BALL = {**RIDGES, **MACHINES}
 REGULARISATIONS = [0.1, 3.0, 100.0]
 
 
 @pytest.fixture(params=ON_BALL.values(), ids=ON_BALL)
-def on_ball(request):
+def on_ball(request) -> OneStageLearner:
     return request.param
 
 
@@ -79,11 +74,11 @@ def on_ball(request):
 
 
 @pytest.mark.parametrize("regularisation", REGULARISATIONS)
-@pytest.mark.parametrize(("solve", "params", "norm"), RIDGES.values(), ids=RIDGES)
-def test_ridge_learners_agree_with_a_generic_solver(solve, params, norm, regularisation):
+@pytest.mark.parametrize("learner", RIDGES.values(), ids=RIDGES)
+def test_ridge_learners_agree_with_a_generic_solver(learner, regularisation):
     grams, target = problem(1)
-    solution = solve(grams, target, regularisation=regularisation, **params)
-    p = grams.n_kernels
+    solution = learner.solve(grams, target, regularisation)
+    p, norm = grams.n_kernels, learner.norm
 
     def value(mu):
         return ridge_value(grams.grams, target, mu, regularisation)
@@ -102,12 +97,12 @@ def test_ridge_learners_agree_with_a_generic_solver(solve, params, norm, regular
 
 
 @pytest.mark.parametrize("C", REGULARISATIONS)
-@pytest.mark.parametrize(("solve", "params", "norm"), MACHINES.values(), ids=MACHINES)
-def test_machines_agree_with_the_dual_problem_given_to_a_generic_solver(solve, params, norm, C):
+@pytest.mark.parametrize("learner", MACHINES.values(), ids=MACHINES)
+def test_machines_agree_with_the_dual_problem_given_to_a_generic_solver(learner, C):
     """The dual knows no weights: max 2 1'a - |v(a)| in the dual norm; for norm 1 with a bound t of every v_k."""
     grams, target = problem(2, m=24)
     K, y = grams.grams, target.Y[:, 0]
-    m = len(y)
+    m, norm = len(y), learner.norm
     dual_norm = np.inf if norm == 1 else norm / (norm - 1)
 
     def forms(a):
@@ -151,7 +146,7 @@ def test_machines_agree_with_the_dual_problem_given_to_a_generic_solver(solve, p
             negative, start, jac=gradient, bounds=[(0, C)] * m, constraints=[balance],
             method="SLSQP", options={"ftol": 1e-12, "maxiter": 1000},
         )  # fmt: skip
-    solution = solve(grams, target, regularisation=C, **params)
+    solution = learner.solve(grams, target, C)
     assert solution.certificate.objectives[-1] == pytest.approx(-result.fun, rel=GENERIC)
     # The weights themselves: the machine at mu has the optimal value, to scikit-learn's own tolerance.
     assert machine_value(K, target, solution.weights, C) == pytest.approx(-result.fun, rel=GENERIC)
@@ -160,9 +155,8 @@ def test_machines_agree_with_the_dual_problem_given_to_a_generic_solver(solve, p
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("regularisation", [2.0**-6, 1.0, 2.0**14])
 def test_certificates_are_below_the_tolerance(on_ball, regularisation, classes):
-    solve, params, _ = on_ball
     grams, target = problem(3, m=90, classes=classes)
-    certificate = solve(grams, target, regularisation=regularisation, **params).certificate
+    certificate = on_ball.solve(grams, target, regularisation).certificate
     assert certificate.measure == "duality gap"
     assert certificate.converged
     assert certificate.residual <= 1e-6
@@ -173,15 +167,13 @@ def test_certificates_are_below_the_tolerance(on_ball, regularisation, classes):
 
 def test_the_gap_bounds_what_is_left(on_ball):
     """Stopped anywhere, the value less the gap is below the minimum: the certificate is a proof."""
-    solve, params, _ = on_ball
     grams, target = problem(4, m=60)
-    exact = solve(grams, target, regularisation=10.0, tolerance=1e-8, **params).certificate.objectives[-1]
+    exact = replace(on_ball, tolerance=1e-8).solve(grams, target, 10.0).certificate.objectives[-1]
     for most in (1, 2, 3):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            certificate = solve(
-                grams, target, regularisation=10.0, tolerance=1e-12, max_iterations=most, **params
-            ).certificate
+            stopped = replace(on_ball, tolerance=1e-12, max_iterations=most)
+            certificate = stopped.solve(grams, target, 10.0).certificate
         value = certificate.objectives[-1]
         # The exact value is itself known to 1e-8.
         assert value * (1 - certificate.residual) <= exact
@@ -189,23 +181,22 @@ def test_the_gap_bounds_what_is_left(on_ball):
 
 
 def test_stopping_short_warns_with_the_gap_reached(on_ball):
-    solve, params, _ = on_ball
     grams, target = problem(5, m=60)
     with pytest.warns(
         ConvergenceWarning, match=r"stopped after 1 iterations at a relative duality gap of \d\.\de[-+]0\d"
     ):
-        solution = solve(grams, target, regularisation=10.0, max_iterations=1, **params)
+        solution = replace(on_ball, max_iterations=1).solve(grams, target, 10.0)
     assert not solution.certificate.converged
 
 
 # Special cases -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [name for name, learner in LEARNERS.items() if learner.needs == "grams"])
+@pytest.mark.parametrize("name", [name for name, learner in LEARNERS.items() if issubclass(learner, OneStageLearner)])
 def test_one_kernel_leaves_the_plain_predictor(name):
     """p = 1: the only weight is on it, and the predictor is ridge regression or the machine on that kernel."""
     grams, target = problem(6, gammas=[0.3])
-    solution = LEARNERS[name].solve(grams, target, regularisation=3.0)
+    solution = LEARNERS[name]().solve(grams, target, 3.0)
     assert solution.weights.shape == (1,)
     if name in ("single-stage", "nkrr"):  # their weight has a length of its own
         assert solution.weights[0] > 0
@@ -225,42 +216,41 @@ def test_one_kernel_gives_the_values_of_scikit_learn():
 
 
 def test_equal_kernels_get_equal_weights(on_ball):
-    solve, params, _ = on_ball
     grams, target = problem(8)
     twice = StackedGrams(np.concatenate([grams.grams, grams.grams]))
-    weights = solve(twice, target, regularisation=10.0, **params).weights
+    weights = on_ball.solve(twice, target, 10.0).weights
     # The l1 solution is any split between twins; from equal weights Newton's step treats them alike.
     np.testing.assert_allclose(weights[:4], weights[4:], rtol=0, atol=1e-6)
 
 
 def test_permuted_kernels_get_permuted_weights(on_ball):
-    solve, params, _ = on_ball
     grams, target = problem(9)
     order = [2, 0, 3, 1]
-    plain = solve(grams, target, regularisation=10.0, tolerance=1e-8, **params).weights
-    permuted = solve(StackedGrams(grams.grams[order]), target, regularisation=10.0, tolerance=1e-8, **params).weights
+    learner = replace(on_ball, tolerance=1e-8)
+    plain = learner.solve(grams, target, 10.0).weights
+    permuted = learner.solve(StackedGrams(grams.grams[order]), target, 10.0).weights
     # A gap of 1e-8 leaves the root of it to the weights.
     np.testing.assert_allclose(permuted, plain[order], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("solve", [lp_krr, lp_svm])
-def test_a_large_norm_tends_to_equal_weights(solve):
+@pytest.mark.parametrize("learner", [LpKRR, LpSVM])
+def test_a_large_norm_tends_to_equal_weights(learner):
     grams, target = problem(10)
     p = grams.n_kernels
     distances = []
     for norm in (2.0, 8.0, 64.0, 1024.0, np.inf):
-        weights = solve(grams, target, regularisation=10.0, norm=norm).weights
+        weights = learner(norm=norm).solve(grams, target, 10.0).weights
         distances.append(np.abs(weights / np.linalg.norm(weights, 1) - 1 / p).max())
     assert (np.diff(distances) < 0).all()
     assert distances[-2] < 1e-2
     assert distances[-1] < 1e-15
 
 
-@pytest.mark.parametrize(("general", "special"), [(lp_krr, l1_krr), (lp_svm, l1_svm)])
+@pytest.mark.parametrize(("general", "special"), [(LpKRR(norm=1.0), L1KRR()), (LpSVM(norm=1.0), L1SVM())])
 def test_norm_one_is_the_trace_constraint(general, special):
     grams, target = problem(11)
     np.testing.assert_array_equal(
-        general(grams, target, regularisation=5.0, norm=1.0).weights, special(grams, target, regularisation=5.0).weights
+        general.solve(grams, target, 5.0).weights, special.solve(grams, target, 5.0).weights
     )
 
 
@@ -322,11 +312,8 @@ def test_single_stage_agrees_with_a_generic_solver(gammas):
         fit = ridge_value(K, target, mu, 5.0) / (5.0 * squared)
         return fit - gamma * mu @ a + mu @ (gamma2 * M + gamma1 * np.eye(p)) @ mu
 
-    mu = (
-        SingleStage(gamma=gamma, gamma1=gamma1, gamma2=gamma2, tolerance=1e-10)
-        .solve(grams, target, regularisation=5.0)
-        .weights
-    )
+    learner = SingleStage(gamma=gamma, gamma1=gamma1, gamma2=gamma2, tolerance=1e-10)
+    mu = learner.solve(grams, target, 5.0).weights
     generic = minimize(value, np.full(p, 0.1), bounds=[(0, None)] * p, method="L-BFGS-B", options={"ftol": 1e-15})
     assert value(mu) == pytest.approx(generic.fun, rel=GENERIC)
     assert value(mu) <= generic.fun + 1e-9
@@ -387,10 +374,10 @@ def features(seed: int, m: int = 80, p: int = 6, classes: int = 2) -> tuple[Stac
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("C", [2.0**-6, 1.0, 64.0, 2.0**14])
-@pytest.mark.parametrize(("solve", "params"), [(l1_svm, {}), (lp_svm, {"norm": 1.5}), (lp_svm, {"norm": 2.0})])
-def test_machines_on_kernels_of_low_rank_are_certified_for_any_C(solve, params, C, classes):
+@pytest.mark.parametrize("learner", MACHINES.values(), ids=MACHINES)
+def test_machines_on_kernels_of_low_rank_are_certified_for_any_C(learner, C, classes):
     grams, target = features(18, classes=classes)
-    solution = solve(grams, target, regularisation=C, **params)
+    solution = learner.solve(grams, target, C)
     assert solution.certificate.residual <= 1e-6
     assert solution.certificate.iterations <= 150
 
@@ -425,7 +412,7 @@ def test_interior_points_give_weights_and_machines_together(C):
 def test_base_kernels_join_the_working_set_while_their_form_is_larger(monkeypatch):
     grams, target = features(21, p=9)
     whole = L1SVM().solve(grams, target, regularisation=1.0)
-    for module in (one_stage, minimax):
+    for module in (norm_ball, minimax):
         monkeypatch.setattr(module, "WORKING_SET", 2)
     by_working_sets = L1SVM().solve(grams, target, regularisation=1.0)
     assert by_working_sets.certificate.residual <= 1e-6

@@ -7,14 +7,15 @@ from sklearn.svm import SVC
 
 from learnkernels import center_gram
 from learnkernels.kernels.centering import center_cross_gram
-from learnkernels.kernels.predictors import DEFAULT_PREDICTOR, PREDICTORS, KernelRidgePath, SupportVectorPath
-from learnkernels.kernels.predictors import resolve_predictor as resolve
+from learnkernels.kernels.predictors import PREDICTORS, KernelRidgePath, SupportVectorPath, as_predictor
+from learnkernels.kernels.predictors.base import DEFAULTS, ExactPredictor
+from learnkernels.kernels.predictors.choice import Auto, Problem, choose_predictor
 from learnkernels.kernels.targets import Target
 from tests.reference import gaussian, gram, ridge_predictions
 
 GRID = [1e-3, 0.1, 1.0, 30.0, 1e4]
 
-ON_MATRICES = [name for name, row in PREDICTORS.items() if not row.by_rows]
+ON_MATRICES = [name for name, predictor in PREDICTORS.items() if issubclass(predictor, ExactPredictor)]
 
 # One factorisation against a solve each: rounding times the condition of K + I / Lambda, at most 1e6 here.
 SOLVES = 1e-9
@@ -123,7 +124,7 @@ def test_training_data_are_not_modified(name):
     before = K.copy(), K_cross.copy(), target.values.copy()
     for array in (K, K_cross, target.values):
         array.flags.writeable = False
-    PREDICTORS[name].fit(K, target, GRID).predict(K_cross)
+    PREDICTORS[name]().fit(K, target, GRID).predict(K_cross)
     for now, then in zip((K, K_cross, target.values), before, strict=True):
         np.testing.assert_array_equal(now, then)
 
@@ -132,16 +133,22 @@ def test_training_data_are_not_modified(name):
 def test_a_regularisation_does_not_depend_on_the_rest_of_the_grid(name):
     K, K_cross, X, _ = centered_problem(seed=8)
     target = Target.of(labels(X, ["no", "yes"]))
-    whole = PREDICTORS[name].fit(K, target, GRID).predict(K_cross)
+    whole = PREDICTORS[name]().fit(K, target, GRID).predict(K_cross)
     for value, prediction in zip(GRID, whole, strict=True):
-        np.testing.assert_array_equal(PREDICTORS[name].fit(K, target, [value]).predict(K_cross)[0], prediction)
+        np.testing.assert_array_equal(PREDICTORS[name]().fit(K, target, [value]).predict(K_cross)[0], prediction)
+
+
+def few_rows(task, own=None) -> Problem:
+    return Problem(task, own, n_rows=100, n_kernels=3, n_features=4, n_columns=1)
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 def test_the_default_predictor_serves_its_task(task):
-    assert resolve("auto", task) == DEFAULT_PREDICTOR[task]
-    assert task in PREDICTORS[resolve("auto", task)].tasks
-    assert resolve("krr", task) == "krr"
+    chosen = choose_predictor(Auto(), few_rows(task)).predictor
+    assert chosen.name == DEFAULTS[task]
+    assert task in chosen.tasks
+    assert choose_predictor(Auto(), few_rows(task, own="krr")).predictor == as_predictor("krr")
+    assert choose_predictor(as_predictor("krr"), few_rows(task)).predictor == as_predictor("krr")
 
 
 @pytest.mark.parametrize(
@@ -153,4 +160,4 @@ def test_the_default_predictor_serves_its_task(task):
 )
 def test_a_predictor_that_cannot_serve_is_refused(name, task, sentence):
     with pytest.raises(ValueError, match=sentence):
-        resolve(name, task)
+        choose_predictor(as_predictor(name), few_rows(task))

@@ -319,8 +319,6 @@ def scripted(monkeypatch):
 
     def run(errors):
         path = type("Path", (ScriptedPath,), {"errors": tuple(errors)})
-        row = type(PREDICTORS["krr"])(path, "scripted", ("regression",))
-        monkeypatch.setitem(PREDICTORS, "scripted", row)
         X, target = small_data("regression")
         folds, trial = assign_folds(target, 5, seed=9), trials(5)[0]
         kernel = learned(X, target, folds, trial)
@@ -490,7 +488,7 @@ def test_the_predictor_at_the_learned_regularisation_is_the_one_that_was_learned
     training = target.take(kernels[0].rows)
     for kernel, value in zip(kernels, values, strict=True):
         assert kernel.regularisation == value
-        K, fitted = kernel.gram(), PREDICTORS[predictor].fit(kernel.gram(), training, [value])
+        K, fitted = kernel.gram(), as_predictor(predictor).fit(kernel.gram(), training, [value])
         if predictor == "krr":
             Y = training.Y - training.Y.mean(axis=0)
             reached = np.vdot(Y, fitted.dual[0])
@@ -544,7 +542,7 @@ def test_a_kernel_with_negative_weights_is_projected_alike_for_training_and_new_
     projected = (Q * np.maximum(eigenvalues, 0)) @ Q.T
     unit = np.trace(projected) / len(projected)
     training = target.take(indefinite.rows)
-    expected = PREDICTORS[predictor].fit(projected / unit, training, GRID).predict(projected / unit)
+    expected = as_predictor(predictor).fit(projected / unit, training, GRID).predict(projected / unit)
     got = KernelPredictors([indefinite], target, predictor, GRID).predict(indefinite.X + indefinite.origin)
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-9)
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import Lasso
 
 from learnkernels import FeatureFamily, learn_kernel
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
-from learnkernels.kernels.learners import L1KRR, L1SVM
+from learnkernels.kernels.learners import L1KRR, L1SVM, LpKRR, LpSVM
 from learnkernels.kernels.solvers.minimax import Ball, minimise
 from learnkernels.kernels.solvers.rank_one import lasso
 from learnkernels.kernels.solvers.rank_one.lasso import SquaredLasso, machine_weights, ridge_weights
@@ -315,10 +315,10 @@ def test_learners_on_thousands_of_features_are_certified(regularisation):
 def test_norm_one_of_the_general_learners_is_the_same_problem():
     grams = features(29, 60, 400)
     for general, special, target in (
-        (lp_krr, l1_krr, numbers(grams, 30)),
-        (lp_svm, l1_svm, labels(grams, 30)),
+        (LpKRR(norm=1.0), L1KRR(), numbers(grams, 30)),
+        (LpSVM(norm=1.0), L1SVM(), labels(grams, 30)),
     ):
-        np.testing.assert_array_equal(general(grams, target, norm=1.0).weights, special(grams, target).weights)
+        np.testing.assert_array_equal(general.solve(grams, target).weights, special.solve(grams, target).weights)
 
 
 def test_several_targets_and_classes_are_solved_as_before():
@@ -326,16 +326,16 @@ def test_several_targets_and_classes_are_solved_as_before():
     rng = np.random.default_rng(32)
     target = Target("regression", centered(grams)[:, :2] @ rng.normal(size=(2, 3)) + rng.normal(size=(40, 3)))
     three = Target("classification", rng.integers(0, 3, size=40), ("a", "b", "c"))
-    for solve, y in ((l1_krr, target), (l1_krr, three), (l1_svm, three)):
-        rank, general = solve(grams, y).certificate, solve(matrices(grams), y).certificate
+    for learner, y in ((L1KRR(), target), (L1KRR(), three), (L1SVM(), three)):
+        rank, general = (learner.solve(given, y).certificate for given in (grams, matrices(grams)))
         assert rank.objectives[-1] == pytest.approx(general.objectives[-1], rel=2e-6)
 
 
 def test_stopping_short_warns_with_the_gap_reached():
     grams = features(33, 60, 300)
-    for solve, target in ((l1_krr, numbers(grams, 34)), (l1_svm, labels(grams, 34))):
+    for learner, target in ((L1KRR, numbers(grams, 34)), (L1SVM, labels(grams, 34))):
         with pytest.warns(ConvergenceWarning, match="stopped after 2 iterations at a relative duality gap of"):
-            assert not solve(grams, target, max_iterations=2).certificate.converged
+            assert not learner(max_iterations=2).solve(grams, target).certificate.converged
 
 
 @pytest.mark.parametrize("learner", ["l1-krr", "l1-svm"])

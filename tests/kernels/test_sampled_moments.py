@@ -11,8 +11,8 @@ from scipy.stats import t
 
 from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, gram_moments, load_kernel, save_kernel
 from learnkernels.kernels.centering import center_gram
-from learnkernels.kernels.learned import LearnedKernel, weight_finder
-from learnkernels.kernels.learners import CA
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import CA, Align, Alignf, as_learner
 from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.moments.error_bars import CAUTION, Sampling, alignment_concentration, alignment_of, half_width
 from learnkernels.kernels.moments.gram import GramMoments
@@ -27,7 +27,7 @@ REGROUPED = 1e-9
 FAMILY = GaussianFamily([2.0**-7, 2.0**-3, 0.5, 4.0])
 """From nearly constant to nearly the identity."""
 
-ALIGNF = weight_finder("alignf", "trace", {})
+ALIGNF = Alignf().finder("trace")
 
 
 def data(kind: str, m: int, d: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -265,7 +265,7 @@ def test_a_kernel_of_a_sample_tells_its_error_bars(learner):
     kernel = learn_from_moments(learner, FAMILY, X, moments)
     sampling = kernel.sampling
     assert (sampling.n_rows, sampling.of_rows, sampling.confidence) == (400, 1200, 0.95)
-    weights, coefficients = weight_finder(learner, "trace", {})(moments)
+    weights, coefficients = as_learner(learner).finder("trace")(moments)
     np.testing.assert_array_equal(weights, kernel.weights)
     assert kernel.alignment == alignment_of(moments, coefficients)
     assert 0 < sampling.alignment < 0.2
@@ -292,7 +292,7 @@ def test_other_learners_learn_from_the_sampled_rows_and_have_error_bars_of_base_
     assert kernel.gram().shape == (300, 300)
     assert (kernel.sampling.alignment, kernel.sampling.weights, kernel.sampling.bound) == (None, None, None)
     np.testing.assert_array_equal(kernel.sampling.alignments, half_width(moments, lambda part: part.alignments))
-    assert weight_finder("l2-krr", "trace", {}) is None
+    assert as_learner("l2-krr").finder("trace") is None
     found = learn_from_moments(CA(max_kernels=1), FAMILY, X, moments, target=target).sampling
     assert (found.n_rows, found.of_rows, found.alignments) == (300, 800, None)
 
