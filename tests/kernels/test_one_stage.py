@@ -249,9 +249,7 @@ def test_a_large_norm_tends_to_equal_weights(learner):
 @pytest.mark.parametrize(("general", "special"), [(LpKRR(norm=1.0), L1KRR()), (LpSVM(norm=1.0), L1SVM())])
 def test_norm_one_is_the_trace_constraint(general, special):
     grams, target = problem(11)
-    np.testing.assert_array_equal(
-        general.solve(grams, target, 5.0).weights, special.solve(grams, target, 5.0).weights
-    )
+    np.testing.assert_array_equal(general.solve(grams, target, 5.0).weights, special.solve(grams, target, 5.0).weights)
 
 
 def test_norm_two_is_l2_krr():
