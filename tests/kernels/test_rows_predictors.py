@@ -481,3 +481,33 @@ def test_a_named_predictor_is_taken_at_any_size_and_says_nothing():
     assert choice(100, predictor=Nystrom()).reason == ""
     with pytest.raises(ValueError, match="predictor svm does not serve regression"):
         choice(100, predictor=SVM())
+
+
+def test_auto_hands_its_options_on():
+    auto = Auto(landmarks=50, memory=1 << 30, sampling="leverage", loss="hinge", tolerance=1e-7, seed=3)
+    assert choice(200_000, "classification", predictor=auto).predictor == Nystrom(**auto.get_params())
+    assert choice(15_000, predictor=auto).predictor == ConjugateGradients(tolerance=1e-7, seed=3)
+    with pytest.raises(ValueError, match="seed must be a whole number of at least 0, got -1"):
+        choice(100, predictor=Auto(seed=-1))
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"power": True}, "krr"),  # which landmarks do not serve
+        ({"indefinite": True}, "nystrom"),  # conjugate gradients do not
+        ({}, "krr-cg"),
+    ],
+)
+def test_auto_minds_what_kernels_the_others_serve(given, name):
+    problem = Problem("regression", None, n_rows=15_000, n_kernels=10, n_features=20, n_columns=21, **given)
+    chosen = choose_predictor(Auto(memory=4 << 30), problem)
+    assert chosen.predictor.name == name
+    assert chosen.reason.startswith(name)
+
+
+@pytest.mark.parametrize(("task", "predictor"), [("regression", KRR()), ("classes", SVM())])
+def test_auto_on_few_rows_is_the_exact_predictor(task, predictor):
+    kernel, _, target, X_new = problem(m=100, task=task)
+    found, expected = (predictors(kernel, target, one).predict(X_new) for one in (Auto(), predictor))
+    np.testing.assert_array_equal(found, expected)
