@@ -178,6 +178,7 @@ def learn_path(
     learner = as_learner(learner)
     if normalise not in NORMALISATIONS:
         raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
+    learner.refuse_weights(moments.sample_weight)
     if not learner.learns_kernel:
         raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
     kernels: tuple[LearnedKernel, ...] = learner.learn(family, X, moments, target, grid, normalise)

@@ -292,7 +292,6 @@ class OneStageLearner(Learner):
         normalise: Normalisation = "trace",
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel a regularisation; each problem starts from the solution of the one before."""
-        self.refuse_weights(moments.sample_weight)
         require_informative(moments)
         rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise)
         target = self.required(target, "learns weights and predictor together")
@@ -351,7 +350,6 @@ class SearchingLearner(Learner):
         normalise: Normalisation = "none",
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel, or one a regularisation; of `moments` the rows alone count."""
-        self.refuse_weights(moments.sample_weight)
         return self.learn_on(X, moments.rows, target, grid)
 
     def error_bars(self, moments: SampledMoments, normalise: Normalisation) -> Sampling:
