@@ -1,4 +1,4 @@
-# Two commands do all the set-up: `make run` and `make test`. Everything is made below this folder.
+# Each command does its own set-up. Everything is made below this folder.
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?= python3
@@ -10,10 +10,13 @@ export PYTHONDONTWRITEBYTECODE ?=
 # Processes that run tests.
 JOBS ?= 2
 
+# A file of tests stays in one process, with the servers that it starts.
+PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint ui bench docs clean install install-dev
+.PHONY: help run check test lint ui bench docs clean install install-dev
 
 help: ## Show this help.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,13 +24,16 @@ help: ## Show this help.
 run: install ## Compare kernel learners on two real data sets (conf/quickstart.yaml).
 	@$(BIN)/learnkernels compare conf/quickstart.yaml
 
+check: lint ## Lint, type check and test the mathematics and configurations, without servers.
+	@$(PYTEST) tests/kernels tests/conf
+
 test: lint ## Lint, type check and run the whole suite.
-	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	@$(PYTEST)
 
 lint: install-dev ## Ruff and mypy.
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/mypy
+	@$(BIN)/mypy --num-workers $(JOBS)
 
 ui: install ## Show the runs of this folder in Prefect and MLflow.
 	@$(BIN)/learnkernels ui
@@ -51,7 +57,7 @@ $(VENV)/.run: pyproject.toml constraints.txt
 	@echo "installing into $(VENV) (about a minute) ..."
 ifdef UV
 	@$(UV) venv --quiet --allow-existing --python "$(PYTHON)" $(VENV)
-	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[pipeline]'
+	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[pipeline]'
 else
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[pipeline]'
@@ -60,7 +66,7 @@ endif
 
 $(VENV)/.dev: $(VENV)/.run
 ifdef UV
-	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[dev]'
+	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]'
 else
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 endif

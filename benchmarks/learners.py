@@ -29,7 +29,16 @@ from learnkernels import FeatureFamily, GaussianFamily, gram_moments
 from learnkernels.kernels.engine.operators import GramOperator, gram_operator
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import move
-from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.learners import (
+    CA,
+    CR,
+    LEARNERS,
+    NKRR,
+    Alignf,
+    EasyMKL,
+    OneStageLearner,
+    as_learner,
+)
 from learnkernels.kernels.predictors import KernelRidgePath
 from learnkernels.kernels.targets import Target
 
@@ -112,7 +121,7 @@ def iterations(data_dir: Path | None, m: int) -> list[dict[str, Any]]:
         names = [
             name
             for name, learner in LEARNERS.items()
-            if learner.needs == "grams" and name not in ("nkrr", "easymkl") and target.task in learner.tasks
+            if issubclass(learner, OneStageLearner) and learner not in (NKRR, EasyMKL) and target.task in learner.tasks
         ]
         for name in names:
             for value in REGULARISATIONS:
@@ -134,16 +143,14 @@ def continuous(data_dir: Path | None, sizes: list[int], repeats: int) -> list[di
 
             def by_alignf(part: np.ndarray = part, Y: np.ndarray = labels.Y) -> Any:
                 moments = gram_moments(family, part, Y)  # noqa: B023
-                return LEARNERS["alignf"].solve(moments.frobenius, moments.target)
+                return Alignf().weigh(moments.frobenius, moments.target)
 
             cases: dict[str, Callable[[], Any]] = {
                 "alignf, 20 kernels": by_alignf,
-                "ca": lambda part=part, labels=labels: LEARNERS["ca"].solve(part, labels),
-                "cr": lambda part=part, labels=labels: LEARNERS["cr"].solve(part, labels),
-                "cr, not corrective": lambda part=part, labels=labels: LEARNERS["cr"].solve(
-                    part, labels, corrective=False, max_iterations=50
-                ),
             }
+            searching = {"ca": CA(), "cr": CR(), "cr, not corrective": CR(corrective=False, max_iterations=50)}
+            for case, learner in searching.items():
+                cases[case] = lambda learner=learner, part=part, labels=labels: learner.find(part, labels)
             with warnings.catch_warnings(), blas_threads_for(m):
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 taken = {
@@ -202,7 +209,7 @@ def solve(name: str, grams: GramOperator, target: Target, regularisation: float)
     """Return the solution of a learner; that it did not converge shows in its residual."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return LEARNERS[name].solve(grams, target, regularisation=regularisation)
+        return as_learner(name).solve(grams, target, regularisation)
 
 
 def _sets(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarray, Target, list[float]]]:

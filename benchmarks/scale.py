@@ -27,9 +27,11 @@ from sklearn.linear_model import Ridge
 
 from benchmarks.moments import REPEATS, timed
 from learnkernels import GaussianFamily, gram_moments, learn_kernel
-from learnkernels.kernels.learned import LearnedKernel, weight_finder
+from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.moments.sampling import sample_moments
+from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, Predictor
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.synthetic import friedman
@@ -76,10 +78,10 @@ def landmarks(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
 
     def fit(seed: int = 0) -> KernelPredictors:
         return KernelPredictors(
-            (kernel,), target, "nystrom", [Lambda], X=X, training=np.arange(m), options={"landmarks": M, "seed": seed}
+            (kernel,), target, Nystrom(landmarks=M, seed=seed), [Lambda], X=X, training=np.arange(m)
         )
 
-    path = fit()._fitted[0][2]
+    path = fit()._fitted[0].path
     Z = path.kernel.rows  # type: ignore[attr-defined]
     ridge = path.unit / Lambda / float(kernel.combination.coefficients[0])  # type: ignore[attr-defined]
 
@@ -124,7 +126,7 @@ def pipeline(m: int, M: int, p: int, top: int) -> list[dict[str, Any]]:
     for name in ("align", "alignf"):
         begun = time.perf_counter()
         kernel = learn_from_moments(name, family, X, moments)
-        fitted = KernelPredictors((kernel,), target, "nystrom", GRID, options={"landmarks": M})
+        fitted = KernelPredictors((kernel,), target, Nystrom(landmarks=M), GRID)
         measured = {"error": _test_error(fitted, *held_out), "seconds": time.perf_counter() - begun}
         rows.append(row("pipeline", f"{grid}: {name}, nystrom", m, p, landmarks=M, **measured, note=peak()))
     total = time.perf_counter() - started
@@ -153,14 +155,14 @@ def residuals(m: int, M: int) -> list[dict[str, Any]]:
     rows = []
     for case, gammas in (("gamma 2^-12", [2.0**-12]), ("grid", bandwidths(10))):
         kernel, target = learn_kernel("unif", GaussianFamily(gammas), X, y), Target.of(y)
-        for name, options in (("krr-cg", {}), ("nystrom", {"landmarks": M})):
+        for predictor, used in ((ConjugateGradients(), None), (Nystrom(landmarks=M), M)):
             for Lambda in (1.0, 2.0**12, 2.0**24):
-                fitted, seconds = _fitted(kernel, target, name, Lambda, options)
-                ended = fitted._fitted[0][2].solutions  # type: ignore[attr-defined]
+                fitted, seconds = _fitted(kernel, target, predictor, Lambda)
+                ended = fitted._fitted[0].path.solutions  # type: ignore[attr-defined]
                 rows.append(
                     row(
-                        "residuals", f"{name}, {case}, Lambda {Lambda:g}", m, len(gammas), seconds=seconds,
-                        landmarks=options.get("landmarks"), steps=ended.iterations,
+                        "residuals", f"{predictor.name}, {case}, Lambda {Lambda:g}", m, len(gammas), seconds=seconds,
+                        landmarks=used, steps=ended.iterations,
                         residual=float(ended.residuals.max()), note="" if ended.converged else "warned",
                     )
                 )  # fmt: skip
@@ -168,12 +170,12 @@ def residuals(m: int, M: int) -> list[dict[str, Any]]:
 
 
 def _fitted(
-    kernel: LearnedKernel, target: Target, name: str, Lambda: float, options: dict[str, Any]
+    kernel: LearnedKernel, target: Target, predictor: Predictor, Lambda: float
 ) -> tuple[KernelPredictors, float]:
     started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = KernelPredictors((kernel,), target, name, [Lambda], options=options)
+        fitted = KernelPredictors((kernel,), target, predictor, [Lambda])
     return fitted, time.perf_counter() - started
 
 
@@ -182,7 +184,7 @@ def sampled(m: int, p: int, tolerance: float) -> list[dict[str, Any]]:
     X, y = rows_and_target(m, 0)
     family, told = GaussianFamily(bandwidths(p, 2)), []
     started = time.perf_counter()
-    judged = [(name, weight_finder(name, "trace", {})) for name in ("align", "alignf")]
+    judged = [(name, as_learner(name).finder("trace")) for name in ("align", "alignf")]
     moments = sample_moments(
         family, X, y, None, unions=[(0,)], learners=judged, tolerance=tolerance, tell=told.append
     )  # fmt: skip
@@ -201,7 +203,7 @@ def coverage(m: int, p: int, trials: int, tolerance: float) -> list[dict[str, An
     exact = _told(moments.alignments, [learn_from_moments(name, family, X, moments) for name in learners])
     covered, sizes, started = np.zeros(len(exact)), [], time.perf_counter()
     for seed in range(trials):
-        judged = [(name, weight_finder(name, "trace", {})) for name in learners]
+        judged = [(name, as_learner(name).finder("trace")) for name in learners]
         sample = sample_moments(family, X, y, unions=[(0,)], learners=judged, tolerance=tolerance, seed=seed)
         kernels = [learn_from_moments(name, family, X, sample) for name in learners]
         bars = [kernel.sampling for kernel in kernels if kernel.sampling is not None]

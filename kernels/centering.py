@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+MIRROR_BLOCK = 64
+"""Side of the squares in which a matrix is mirrored: two of them fit a core's first cache."""
+
 
 def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.ndarray:
     r"""Return the Gram matrix of the centered features.
@@ -91,6 +94,19 @@ def center_in_place(K: np.ndarray) -> np.ndarray:
     means = K.mean(axis=1)
     K -= means[:, None]
     K -= means[None, :] - means.mean()
+    return K
+
+
+def mirror(K: np.ndarray) -> np.ndarray:
+    """Write the part of a square matrix above its diagonal below it, in place, and return the matrix.
+
+    For matrices that are symmetric up to rounding; O(m^2), by squares, as a whole transpose reads against the rows.
+    """
+    for i in range(0, len(K), MIRROR_BLOCK):
+        j = min(i + MIRROR_BLOCK, len(K))
+        square = np.triu(K[i:j, i:j])
+        K[i:j, i:j] = square + np.triu(square, 1).T
+        K[j:, i:j] = K[i:j, j:].T
     return K
 
 

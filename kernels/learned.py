@@ -13,12 +13,16 @@ from learnkernels.kernels.engine.operators import entrywise_power
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.moments.error_bars import Sampling
 from learnkernels.kernels.moments.normalisation import Normalisation
+from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.targets import Target
 
+SHOWN_WEIGHTS = 3
+"""Largest weights that `repr` of a learned kernel shows."""
 
-@dataclass(frozen=True)
-class LearnedKernel:
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LearnedKernel(Value):
     r"""A weighted sum of centered, normalised base kernels, or a power of it.
 
     .. math:: K_\mu(x, x') = \Big( c + \sum_k \frac{\mu_k}{t_k} K_{kc}(x, x') \Big)^d
@@ -92,6 +96,15 @@ class LearnedKernel:
     parameters: np.ndarray | None = None
     sample_weight: np.ndarray | None = None
     sampling: Sampling | None = None
+
+    def __repr__(self) -> str:
+        largest = np.argsort(-np.abs(self.weights), kind="stable")[:SHOWN_WEIGHTS]
+        shown = [f"{self.family.names[k]} {self.weights[k]:.3g}" for k in largest if self.weights[k]]
+        shown += [f"{len(self.weights) - len(shown)} others"] * (len(shown) < len(self.weights))
+        return (
+            f"LearnedKernel({self.learner!r}, {len(self.weights)} kernels, {len(self.rows)} rows, "
+            f"alignment={self.alignment:.3g}, weights: {', '.join(shown)})"
+        )
 
     @property
     def shares(self) -> np.ndarray:

@@ -11,9 +11,9 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner, SearchingLearner, as_learner
+from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
-from learnkernels.kernels.moments.protocol import Moments
 from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.targets import Target, Task
 
@@ -178,6 +178,7 @@ def learn_path(
     learner = as_learner(learner)
     if normalise not in NORMALISATIONS:
         raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
+    learner.refuse_weights(moments.sample_weight)
     if not learner.learns_kernel:
         raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
     kernels: tuple[LearnedKernel, ...] = learner.learn(family, X, moments, target, grid, normalise)

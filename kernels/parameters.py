@@ -59,7 +59,8 @@ class Value:
             return f"<array of shape {value.shape}>"
         if isinstance(value, list | tuple):
             return f"[{', '.join(map(self._brief, value))}]" if len(value) <= SHOWN else f"<{len(value)} values>"
-        return repr(value.item() if isinstance(value, np.generic) else value)
+        said = repr(value.item() if isinstance(value, np.generic) else value)
+        return " ".join(line.strip() for line in said.splitlines())
 
 
 class Parameterised(Value):

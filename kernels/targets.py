@@ -8,6 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from learnkernels.kernels.parameters import Value
+
 Task = Literal["classification", "regression"]
 
 Labels = Literal["text", "integer", "boolean"]
@@ -42,8 +44,8 @@ def task_of(y: np.ndarray) -> Task:
     return "classification" if whole and len(distinct) <= FEW_VALUES else "regression"
 
 
-@dataclass(frozen=True)
-class Target:
+@dataclass(frozen=True, eq=False, repr=False)
+class Target(Value):
     """What is to be predicted.
 
     Attributes

@@ -7,6 +7,7 @@ every tolerance of the suite (and, where a platform has no wider type, about tha
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy import sparse
@@ -205,6 +206,26 @@ def moment_target(Ks: Sequence[np.ndarray], Y: np.ndarray) -> np.ndarray:
     """Return a: the products of the explicitly centered matrices with the explicitly centered target kernel."""
     Lc = centered(target_kernel(Y))
     return np.array([frobenius_product(centered(K), Lc) for K in Ks])
+
+
+def summed_by_numpy(moments, family, X: np.ndarray):
+    """Return first-stage statistics with their sums formed anew, in double, from whole matrices of a family's tiles."""
+    R = X[moments.rows] - moments.origin
+    E, L = family.tile(R, R, moments.shift), moments.targets @ moments.targets.T
+    w = np.ones(len(R)) if moments.sample_weight is None else moments.sample_weight
+    of = np.eye(len(moments.labels))[moments.group]
+    EW, LW = (np.sqrt(np.outer(w, w)) * matrix for matrix in (E, L))
+    products, target_products = (
+        np.stack([[np.tensordot(EW * np.outer(g, h), other, axes=([1, 2], axes)) for h in of.T] for g in of.T])
+        for other, axes in ((EW, [1, 2]), (LW, [0, 1]))
+    )
+    return replace(
+        moments,
+        products=products,
+        target_products=target_products,
+        traces=(np.einsum("kii->ki", E) * w @ of).T,
+        row_sums=np.moveaxis(E @ (w[:, None] * of), 2, 0),
+    )
 
 
 def normalisers(Ks: Sequence[np.ndarray], normalise: str) -> list[np.longdouble]:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from benchmarks import learners, scale
 from benchmarks.contestants import CONTESTANTS
@@ -15,6 +16,7 @@ from benchmarks.moments import COLUMNS
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_moments_completes(tmp_path: Path):
     output = tmp_path / "moments.parquet"
     command = [sys.executable, "-m", "benchmarks.moments", "--fast", "--output", str(output)]

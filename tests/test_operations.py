@@ -17,6 +17,7 @@ from pathlib import Path
 import httpx
 import pandas as pd
 import pytest
+from prefect.settings import PREFECT_API_URL
 from sqlalchemy import create_engine
 
 from learnkernels.flows.train import train
@@ -169,7 +170,7 @@ def tool(name: str) -> str:
 
 
 @pytest.mark.slow
-def test_one_machine_backup_restore_upgrade_and_disk(operator: Operator):
+def test_one_machine_backup_restore_upgrade_and_disk(operator: Operator, prefect_server: None):
     tool("sqlite3")
     said = "".join(operator.follow("On one machine"))
     assert "train-kernel-model/demo" in said
@@ -185,7 +186,8 @@ def test_one_machine_backup_restore_upgrade_and_disk(operator: Operator):
     assert tables(operator.folder / "mlflow.db") == before
     assert tables(operator.folder / ".learnkernels/prefect/prefect.db")["deployment"] == 4
     del operator.env["PREFECT_API_URL"]
-    operator.run("learnkernels promote demo")
+    operator.run("learnkernels promote demo")  # on the database that was restored; what follows, on a server that runs
+    operator.env["PREFECT_API_URL"] = str(PREFECT_API_URL.value())
     operator.run("learnkernels predict --model demo@champion --input new.csv --output restored.parquet --id key")
     assert len(pd.read_parquet(operator.folder / "restored.parquet")) == 7
 
@@ -290,7 +292,8 @@ def test_authentication_keeps_strangers_out(operator: Operator):
 
 
 @pytest.mark.slow
-def test_tiles_go_to_a_dask_scheduler(operator: Operator):
+def test_tiles_go_to_a_dask_scheduler(operator: Operator, prefect_server: None):
+    operator.env["PREFECT_API_URL"] = str(PREFECT_API_URL.value())
     *_, said = operator.follow("Dask elsewhere")
     results = operator.folder / said.strip().splitlines()[-1].removeprefix("results: ")
     assert (results / "report.md").exists()

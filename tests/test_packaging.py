@@ -147,6 +147,7 @@ def test_the_wheel_names_its_command_and_requires_the_mathematics_alone(wheel: P
     assert sorted(wanted) == sorted(required())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", PYTHON, ids=range(len(PYTHON)))
 def test_the_readmes_python_runs_beside_modules_of_the_same_names(installed: Installed, block: str):
     check = "import learnkernels, kernels, tasks; print(learnkernels.__file__, kernels.MINE, tasks.MINE)"

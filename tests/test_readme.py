@@ -25,6 +25,7 @@ PYTHON = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), 
 INLINE = re.findall(r"`(learnkernels (?:compare|gram) \w+\.yaml[^`]*)`", README.read_text(encoding="utf-8"))
 
 SERVERS = ["learnkernels up"]
+INSTALL = ["pip install .", "pip install -c constraints.txt '.[pipeline]'"]  # tests/test_packaging.py installs a wheel
 MAKE = ["make run", "make ui", "make test", "make bench", "make docs"]
 MANY_ROWS = ["learnkernels compare conf/many_rows.yaml"]  # minutes; tests/flows/test_samples.py runs such a comparison
 PAPERS = [  # up to an hour; tests/test_reproduction.py runs the reduced forms
@@ -33,8 +34,8 @@ PAPERS = [  # up to an hour; tests/test_reproduction.py runs the reduced forms
     "learnkernels papers --report docs/reproduction.md",
 ]
 DEVELOPERS = [
+    "make check",
     "make test",
-    ".venv/bin/python -m pytest tests/kernels",
     ".venv/bin/ruff format .",
     "make bench",
     "make docs",
@@ -43,7 +44,7 @@ DEVELOPERS = [
 
 def plain(page: Path) -> list[str]:
     """The commands of a page that end by themselves within minutes and are not make's."""
-    return [line for line in commands(page) if line not in [*MAKE, *SERVERS, *PAPERS, *MANY_ROWS]]
+    return [line for line in commands(page) if line not in [*MAKE, *SERVERS, *PAPERS, *MANY_ROWS, *INSTALL]]
 
 
 @pytest.fixture(scope="module")
@@ -95,18 +96,19 @@ def test_python_says_what_the_comments_say(block: str):
 
 def test_every_command_is_run():
     assert INLINE == ["learnkernels gram mine.yaml --output grams"]
-    assert not_covered(README, [*plain(README), *SERVERS, *MAKE, *PAPERS, *MANY_ROWS]) == []
+    assert not_covered(README, [*plain(README), *SERVERS, *MAKE, *PAPERS, *MANY_ROWS, *INSTALL]) == []
     assert not_covered(TILE_STORE, plain(TILE_STORE)) == []
     assert not_covered(CONTRIBUTING, DEVELOPERS) == []
 
 
-@pytest.mark.parametrize("target", sorted(MAKE))
+@pytest.mark.parametrize("target", sorted([*MAKE, "make check"]))
 def test_what_make_runs_is_there(target: str):
     shown = subprocess.run(["make", "-n", "-B", target.split()[1]], cwd=ROOT, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
     expected = {
         "make run": "learnkernels compare conf/quickstart.yaml",
         "make ui": "learnkernels ui",
+        "make check": "tests/kernels tests/conf",
         "make test": "-m pytest",
         "make bench": "-m benchmarks.moments",
         "make docs": "build_reference.py",

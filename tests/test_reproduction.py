@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from prefect.settings import PREFECT_API_URL
 
 from learnkernels.conf.papers.loading import item_names, load_item
 
@@ -18,10 +19,10 @@ FIGURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
 
 
 @pytest.mark.slow
-def test_the_reduced_forms_have_the_numbers_they_should(shared_data: Path, tmp_path: Path):
-    """Every cell of `checks` in its interval, in a process that starts from nothing."""
+def test_the_reduced_forms_have_the_numbers_they_should(shared_data: Path, tmp_path: Path, prefect_server: None):
+    """Every cell of `checks` in its interval, in a process that starts from nothing but a server."""
     learnkernels = str(Path(sys.executable).with_name("learnkernels"))
-    env = os.environ | {"LEARNKERNELS_HOME": str(tmp_path / "state")}
+    env = os.environ | {"LEARNKERNELS_HOME": str(tmp_path / "state"), "PREFECT_API_URL": str(PREFECT_API_URL.value())}
     env["MLFLOW_TRACKING_URI"] = f"sqlite:///{tmp_path / 'mlflow.db'}"
     done = subprocess.run(
         [learnkernels, "papers", "--quick", "--data-dir", str(shared_data), "--report", "quick.md"],

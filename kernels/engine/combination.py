@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from threading import local
 
 import numpy as np
 
-from learnkernels.kernels.engine.operators import mirror
+from learnkernels.kernels.centering import mirror
 from learnkernels.kernels.engine.passes import block_rows_for
-from learnkernels.kernels.engine.threads import one_blas_thread
 from learnkernels.kernels.engine.tiles import combine_tile
+from learnkernels.kernels.engine.workers import over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
 from learnkernels.kernels.families.feature import FeatureFamily
 
@@ -80,22 +81,25 @@ class Combination:
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
             return
-        plan, (a, b), step = self._plan, out.shape, block_rows_for(family.n_seeds)
-        buffer = np.empty(family.n_seeds * min(step, a) * min(step, b))
-        with one_blas_thread():
-            for i in range(0, a, step):
-                A_i = A[i : i + step]
-                for j in range(i if symmetric else 0, b, step):
-                    B_j = A_i if symmetric and i == j else B[j : j + step]
-                    shape = (family.n_seeds, A_i.shape[0], B_j.shape[0])
-                    seeds = buffer[: np.prod(shape)].reshape(shape)
-                    family.fill_seeds(A_i, B_j, shift, seeds)
-                    tile = out[i : i + step, j : j + step]
-                    combine_tile(seeds, plan.order, plan.half, plan.offset, coefficients, tile)
-                    if symmetric and i == j:
-                        mirror(tile)  # the product of two rows may round otherwise than that of the same two turned
-                    elif symmetric:
-                        out[j : j + step, i : i + step] = tile.T
+        plan, (a, b), step, own = self._plan, out.shape, block_rows_for(family.n_seeds), local()
+
+        def write(rows: slice, columns: slice) -> int:
+            if not hasattr(own, "seeds"):
+                own.seeds = np.empty(family.n_seeds * min(step, a) * min(step, b))
+            A_i = A[rows]
+            B_j = A_i if symmetric and rows == columns else B[columns]
+            shape = (family.n_seeds, A_i.shape[0], B_j.shape[0])
+            seeds = own.seeds[: np.prod(shape)].reshape(shape)
+            family.fill_seeds(A_i, B_j, shift, seeds)
+            tile = out[rows, columns]
+            combine_tile(seeds, plan.order, plan.half, plan.offset, coefficients, tile)
+            if symmetric and rows == columns:
+                mirror(tile)  # the product of two rows may round otherwise than that of the same two turned
+            elif symmetric:
+                out[columns, rows] = tile.T
+            return 0
+
+        over_tiles(write, a, None if symmetric else b, step)
 
     def diagonal(self, A: Rows) -> np.ndarray:
         """Return the kernel of each row with itself, shape (a,)."""

@@ -6,18 +6,20 @@ algorithm is written once, whether the matrices lie in memory, are computed anew
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import center_gram, center_in_place
-from learnkernels.kernels.engine.passes import block_rows_for
+from learnkernels.kernels.centering import center_gram, center_in_place, mirror
+from learnkernels.kernels.engine.combination import Combination
+from learnkernels.kernels.engine.combined_gram import CombinedGram, Pieces
+from learnkernels.kernels.engine.passes import RowBlocks, block_rows_for, pass_over_tiles
 from learnkernels.kernels.engine.sparse_passes import add_outer_products, forms
-from learnkernels.kernels.engine.threads import one_blas_thread
+from learnkernels.kernels.engine.workers import Threads, over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows
 from learnkernels.kernels.families.feature import FeatureFamily
 
@@ -26,9 +28,6 @@ IN_MEMORY = 2**30
 
 FEATURE_BLOCK = 512
 """Features or columns whose products are formed at once."""
-
-MIRROR_BLOCK = 64
-"""Side of the squares in which a matrix is mirrored: two of them fit a core's first cache."""
 
 
 class GramOperator(Protocol):
@@ -152,39 +151,38 @@ class TiledGrams:
         """Number of base kernels."""
         return self.family.n_kernels
 
-    def _tiles(self, kernels: np.ndarray) -> Iterator[tuple[slice, slice, np.ndarray]]:
-        """Yield the tiles of some base kernels on and above the diagonal, scaled, shape (k, a, b)."""
-        family = self.family.subset(kernels.tolist())
-        scales = self.scales[kernels][:, None, None]
-        m, step = self.n_rows, block_rows_for(len(kernels))
-        with one_blas_thread():
-            for i in range(0, m, step):
-                A = self.X[i : i + step]
-                for j in range(i, m, step):
-                    B = A if i == j else self.X[j : j + step]
-                    tile = family.tile(A, B, self.shift[kernels])
-                    tile /= scales
-                    yield slice(i, min(i + step, m)), slice(j, min(j + step, m)), tile
+    def _combination(self, mu: np.ndarray) -> Combination:
+        return Combination(self.family, mu / self.scales, self.shift)
+
+    def over_tiles(self, run: Callable[[slice, slice, np.ndarray], Any]) -> Any:
+        """Return the sum of what a function returns for each tile on and above the diagonal.
+
+        It is given rows, columns and the scaled base kernels, shape (p, a, b).
+        """
+
+        def of(rows: slice, columns: slice) -> Any:
+            A = self.X[rows]
+            tile = self.family.tile(A, A if rows == columns else self.X[columns], self.shift)
+            tile /= self.scales[:, None, None]
+            return run(rows, columns, tile)
+
+        return over_tiles(of, self.n_rows, None, block_rows_for(self.n_kernels))
 
     def combine(self, mu: np.ndarray) -> np.ndarray:
         """Return the weighted sum; one pass over the tiles of the base kernels that carry weight."""
-        active = np.flatnonzero(mu)
-        K = np.zeros((self.n_rows, self.n_rows))
-        if len(active):
-            for rows, columns, tile in self._tiles(active):
-                K[rows, columns] = np.tensordot(mu[active], tile, axes=1)
-                if rows != columns:
-                    K[columns, rows] = K[rows, columns].T
-        return mirror(center_gram(K))
+        return mirror(center_gram(self._combination(mu).matrix(self.X, self.X, symmetric=True)))
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
         """Return each kernel times `alpha`; one pass over all tiles."""
         centered = alpha - alpha.mean(axis=0)
-        out = np.zeros((self.n_kernels, *centered.shape))
-        for rows, columns, tile in self._tiles(np.arange(self.n_kernels)):
-            out[:, rows] += tile @ centered[columns]
+
+        def of(rows: slice, columns: slice, tile: np.ndarray) -> Pieces:
+            out = {rows.start: (tile @ centered[columns]).swapaxes(0, 1)}
             if rows != columns:
-                out[:, columns] += tile.transpose(0, 2, 1) @ centered[rows]
+                out[columns.start] = (tile.transpose(0, 2, 1) @ centered[rows]).swapaxes(0, 1)
+            return Pieces(out)
+
+        out = self.over_tiles(of).joined().swapaxes(0, 1)
         return np.asarray(out - out.mean(axis=1, keepdims=True))
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
@@ -194,36 +192,27 @@ class TiledGrams:
     def inner_products(self, W: np.ndarray) -> np.ndarray:
         """Return the Frobenius products with `W`; one pass over all tiles."""
         W = center_gram(W)
-        out = np.zeros(self.n_kernels)
-        for rows, columns, tile in self._tiles(np.arange(self.n_kernels)):
-            times = 1.0 if rows == columns else 2.0
-            out += times * np.tensordot(tile, W[rows, columns], axes=2)
-        return out
+
+        def of(rows: slice, columns: slice, tile: np.ndarray) -> np.ndarray:
+            return (1.0 if rows == columns else 2.0) * np.tensordot(tile, W[rows, columns], axes=2)
+
+        return np.asarray(self.over_tiles(of))
 
     def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Return the weighted sum times `v`; one pass over the tiles of the base kernels that carry weight."""
-        centered = v - v.mean(axis=0)
-        out, active = np.zeros_like(centered, dtype=np.float64), np.flatnonzero(mu)
-        if len(active):
-            for rows, columns, tile in self._tiles(active):
-                K = np.tensordot(mu[active], tile, axes=1)
-                out[rows] += K @ centered[columns]
-                if rows != columns:
-                    out[columns] += K.T @ centered[rows]
+        gram = CombinedGram(self._combination(mu), self.X, Threads())
+        out = gram.matvec(v - v.mean(axis=0))
         return np.asarray(out - out.mean(axis=0))
 
     def frobenius(self) -> np.ndarray:
         """Return the Frobenius products; one pass over all tiles, as in `GramMoments`."""
-        p, m = self.n_kernels, self.n_rows
-        G, r = np.zeros((p, p)), np.zeros((p, m))
-        for rows, columns, tile in self._tiles(np.arange(p)):
-            flat = tile.reshape(p, -1)
-            G += (1.0 if rows == columns else 2.0) * (flat @ flat.T)
-            r[:, rows] += tile.sum(axis=2)
-            if rows != columns:
-                r[:, columns] += tile.sum(axis=1)
+        m = self.n_rows
+        blocks = RowBlocks.of(np.zeros(m, dtype=np.intp), block_rows_for(self.family.n_seeds))
+        part = pass_over_tiles(self.family, self.X, np.zeros((m, 1)), blocks, self.shift, Threads())
+        r = np.concatenate([part.row_sums[block, 0] for block in range(len(blocks))], axis=1)
         s = r.sum(axis=1)
-        return np.asarray(G - (2 / m) * (r @ r.T) + np.outer(s, s) / m**2)
+        M = part.products[0, 0] - (2 / m) * (r @ r.T) + np.outer(s, s) / m**2
+        return np.asarray(M / np.outer(self.scales, self.scales))
 
 
 @dataclass(frozen=True)
@@ -339,27 +328,18 @@ def gram_operator(
     if 8 * p * m * m > in_memory:
         return tiled
     grams = np.empty((p, m, m))
-    for rows, columns, tile in tiled._tiles(np.arange(p)):
+
+    def write(rows: slice, columns: slice, tile: np.ndarray) -> int:
         grams[:, rows, columns] = tile
         if rows != columns:
             grams[:, columns, rows] = tile.transpose(0, 2, 1)
+        return 0
+
+    tiled.over_tiles(write)
     for K in grams:
         center_in_place(K)
         mirror(K)
     return StackedGrams(grams)
-
-
-def mirror(K: np.ndarray) -> np.ndarray:
-    """Write the part of a square matrix above its diagonal below it, in place, and return the matrix.
-
-    For matrices that are symmetric up to rounding; O(m^2), by squares, as a whole transpose reads against the rows.
-    """
-    for i in range(0, len(K), MIRROR_BLOCK):
-        j = min(i + MIRROR_BLOCK, len(K))
-        square = np.triu(K[i:j, i:j])
-        K[i:j, i:j] = square + np.triu(square, 1).T
-        K[j:, i:j] = K[i:j, j:].T
-    return K
 
 
 def entrywise_power(K: np.ndarray, degree: int) -> np.ndarray:

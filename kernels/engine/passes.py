@@ -196,7 +196,6 @@ def pass_over_tiles(
     blocks: RowBlocks,
     shift: np.ndarray,
     workers: Workers,
-    compiled: bool = True,
 ) -> MomentsPart:
     """Return the sums over all tiles.
 
@@ -215,9 +214,6 @@ def pass_over_tiles(
         Constants to subtract.
     workers : Workers
         Who does it.
-    compiled : bool, default True
-        Whether sums are formed by the compiled step, or by NumPy from the whole tile: slower, and the oracle. Those of
-        rows with weights always are by NumPy.
 
     Returns
     -------
@@ -226,14 +222,12 @@ def pass_over_tiles(
     Notes
     -----
     A pair of rows costs about ``2 d + p (p + 1)`` flops and, for Gaussians on a power-of-two grid, one
-    exponential. Memory is one tile, or the seeds of one, a worker.
+    exponential. Memory is that of the seeds of one tile, a worker.
     """
-    compiled = compiled and blocks.sample_weight is None
-    if compiled:
-        compile_tiles(X.dtype)  # once here: workers in other processes find it on disk
+    compile_tiles(X.dtype)  # once here: workers in other processes find it on disk
     m, row_bytes = X.shape[0], 0 if sparse.issparse(X) else X.shape[1] * X.dtype.itemsize
     held = workers.hold(X, None, np.zeros(X.shape[1]))
-    shared = workers.share(TilePass(family, held, Y, blocks, shift, compiled))
+    shared = workers.share(TilePass(family, held, Y, blocks, shift))
     tasks = list(blocks.super_tiles(workers.super_tile(m, row_bytes)))
     part: MomentsPart = workers.total(TilePass.part, shared, None, tasks)
     return part
@@ -248,7 +242,6 @@ class TilePass:
     Y: np.ndarray
     blocks: RowBlocks
     shift: np.ndarray
-    compiled: bool
 
     def part(self, _: object, pairs: Sequence[Pair]) -> MomentsPart:
         """Return the sums over the tiles of some block pairs, the first not above the second.
@@ -259,7 +252,7 @@ class TilePass:
         family, blocks, shift = self.family, self.blocks, self.shift
         part = MomentsPart.zero(len(blocks.labels), family.n_kernels)
         largest = int(np.diff(blocks.bounds).max())
-        sums_of = _compiled_sums(family, shift, self.X.dtype, largest) if self.compiled else _numpy_sums(family, shift)
+        sums_of = _sums_of_tiles(family, shift, self.X.dtype, largest)
         firsts, seconds = (set(side) for side in zip(*pairs, strict=True))
         sides = blocks.sides(self.X, self.Y, firsts)
         if seconds - firsts:
@@ -284,28 +277,10 @@ Sums = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Of one tile: products (p, p), products with the target kernel (p,), row sums (p, a), column sums (p, b)."""
 
 
-SumsOf = Callable[[Side, Side], Sums]
-"""Of the tile of some rows, its first axis, with others."""
-
-
-def _numpy_sums(family: KernelFamily, shift: np.ndarray) -> SumsOf:
-    def sums_of(above: Side, beside: Side) -> Sums:
-        E = family.tile(above.X, beside.X, shift).astype(np.float64, copy=False)
-        L = above.Y @ beside.Y.T
-        if above.w is None or beside.w is None:
-            rows, columns = E.sum(axis=2), E.sum(axis=1)
-        else:
-            rows, columns = E @ beside.w, above.w @ E
-            roots = np.sqrt(np.outer(above.w, beside.w))
-            E *= roots
-            L *= roots
-        flat = E.reshape(len(E), -1)
-        return flat @ flat.T, flat @ L.ravel(), rows, columns
-
-    return sums_of
-
-
-def _compiled_sums(family: KernelFamily, shift: np.ndarray, dtype: np.dtype, largest: int) -> SumsOf:
+def _sums_of_tiles(
+    family: KernelFamily, shift: np.ndarray, dtype: np.dtype, largest: int
+) -> Callable[[Side, Side], Sums]:
+    """Return what forms the sums of the tile of some rows, at most so many, with others, without forming the tile."""
     plan, p = family.plan(shift), family.n_kernels
     block, n_seeds = register_block(p), family.n_seeds
     buffer = np.empty(n_seeds * largest**2, dtype=dtype)
@@ -315,10 +290,11 @@ def _compiled_sums(family: KernelFamily, shift: np.ndarray, dtype: np.dtype, lar
         A, B, U, V = above.X, beside.X, above.Y, beside.Y
         seeds = buffer[: n_seeds * A.shape[0] * B.shape[0]].reshape(n_seeds, A.shape[0], B.shape[0])
         family.fill_seeds(A, B, shift, seeds)
-        U, V = U.astype(seeds.dtype, copy=False), np.ascontiguousarray(V.T, dtype=seeds.dtype)
+        U, V = U.astype(dtype, copy=False), np.ascontiguousarray(V.T, dtype=dtype)
+        w, v = (np.asarray(() if side.w is None else side.w, dtype=dtype) for side in (above, beside))
         G, T = np.zeros((padded, padded)), np.zeros(p)
         rows, columns = np.zeros((p, A.shape[0])), np.zeros((p, B.shape[0]))
-        add_tile(seeds, plan.order, plan.half, plan.offset, U, V, block, G, T, rows, columns)
+        add_tile(seeds, plan.order, plan.half, plan.offset, U, V, w, v, block, G, T, rows, columns)
         G = np.tril(G[:p, :p])
         return G + np.tril(G, -1).T, T, rows, columns
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
@@ -40,6 +41,9 @@ class _Process:
 
 
 _process, _lock = _Process(), Lock()
+
+_most: ContextVar[int | None] = ContextVar("most", default=None)
+"""Threads that a pass of this thread may use at most."""
 
 
 @contextmanager
@@ -101,11 +105,29 @@ def available_threads() -> int:
     return max(1, _cores() - _process.busy)
 
 
+@contextmanager
+def at_most_threads(n_jobs: int | None) -> Iterator[None]:
+    """Enter a context in which each pass may use so many threads, as scikit-learn's `n_jobs` counts them.
+
+    Parameters
+    ----------
+    n_jobs : int or None
+        So many; -1 for all, -2 for all but one; None sets no limit.
+    """
+    most = n_jobs if n_jobs is None or n_jobs > 0 else max(1, _cores() + 1 + n_jobs)
+    token = _most.set(most)
+    try:
+        yield
+    finally:
+        _most.reset(token)
+
+
 def _cores() -> int:
     from joblib import cpu_count  # here, as both take long to load
     from numba import config
 
-    return min(int(cpu_count()), int(config.NUMBA_NUM_THREADS))
+    cores = min(int(cpu_count()), int(config.NUMBA_NUM_THREADS))
+    return cores if (most := _most.get()) is None else min(cores, most)
 
 
 @contextmanager

@@ -16,7 +16,8 @@ def compile_tiles(dtype: np.dtype) -> None:
     """Compile the steps for tiles of a precision, some seconds, unless they are compiled already, here or on disk."""
     ones, sums = np.ones((1, 1), dtype=dtype), np.zeros((1, 1))
     order, half = np.zeros((1, 2), dtype=np.intp), np.full(1, -1)
-    add_tile(ones[None], order, half, np.zeros(1), ones, ones, 4, np.zeros((4, 4)), np.zeros(1), sums, sums)
+    weights, G, T = np.empty(0, dtype=dtype), np.zeros((4, 4)), np.zeros(1)
+    add_tile(ones[None], order, half, np.zeros(1), ones, ones, weights, weights, 4, G, T, sums, sums)
     combine_tile(np.ones((1, 1, 1)), order, half, np.zeros(1), np.ones(1), np.zeros((2, 2))[:, :1])  # part of a matrix
 
 
@@ -28,6 +29,8 @@ def add_tile(  # noqa: C901  (one loop over rows, its body in four short loops)
     offset: np.ndarray,
     U: np.ndarray,
     V: np.ndarray,
+    above: np.ndarray,
+    beside: np.ndarray,
     block: int,
     G: np.ndarray,
     T: np.ndarray,
@@ -48,6 +51,8 @@ def add_tile(  # noqa: C901  (one loop over rows, its body in four short loops)
         Constant added to each kernel at the end.
     U, V : ndarray of shape (a, q) and (q, b)
         Targets of the rows and of the columns, of the dtype of the seeds.
+    above, beside : ndarray of shape (a,) and (b,)
+        Weights of the rows and of the columns, of the same dtype; empty where each counts once.
     block : int
         Side of the blocks of products, `register_block(p)`.
     G, T : ndarray of float64 of shape (P, P) and (p,)
@@ -63,6 +68,7 @@ def add_tile(  # noqa: C901  (one loop over rows, its body in four short loops)
     p, a, b = len(order), seeds.shape[1], seeds.shape[2]
     S = np.zeros((len(G), b), dtype=seeds.dtype)
     w = np.zeros(b, dtype=seeds.dtype)
+    roots = np.sqrt(beside)
     two = seeds.dtype.type(2)
     for i in range(a):
         for step in range(p):
@@ -85,11 +91,22 @@ def add_tile(  # noqa: C901  (one loop over rows, its body in four short loops)
             z, c = S[k], columns[k]
             plus = seeds.dtype.type(offset[k])
             s = t = seeds.dtype.type(0)
-            for n in range(b):
-                z[n] += plus
-                s += z[n]
-                t += z[n] * w[n]
-                c[n] += z[n]
+            if len(above) == 0:
+                for n in range(b):
+                    z[n] += plus
+                    s += z[n]
+                    t += z[n] * w[n]
+                    c[n] += z[n]
+            else:
+                # From here on z is each value times the root of both weights, whose products count pairs by both.
+                own, root = above[i], np.sqrt(above[i])
+                for n in range(b):
+                    value = z[n] + plus
+                    weighted = value * beside[n]
+                    s += weighted
+                    t += own * weighted * w[n]
+                    c[n] += own * value
+                    z[n] = value * root * roots[n]
             rows[k, i] += s
             T[k] += t
         for l in range(0, len(G), block):

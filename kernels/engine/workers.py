@@ -146,6 +146,25 @@ def _sum(parts: Iterator[Any]) -> Any:
     return total
 
 
+def over_tiles(run: Callable[[slice, slice], Any], n_rows: int, n_columns: int | None, step: int) -> Any:
+    """Return the sum of what a function returns for each tile of a matrix, by threads of this process.
+
+    Parameters
+    ----------
+    run : callable
+        Of the rows and the columns of a tile.
+    n_rows, n_columns : int
+        Of the matrix; of a symmetric one, without a number of columns, the tiles on and above the diagonal.
+    step : int
+        Rows and columns of a tile at most.
+    """
+    m = n_rows if n_columns is None else n_columns
+    starts = range(0, n_rows, step)
+    columns = {i: range(i if n_columns is None else 0, m, step) for i in starts}
+    tiles = [(slice(i, min(i + step, n_rows)), slice(j, min(j + step, m))) for i in starts for j in columns[i]]
+    return Threads().total(lambda *task: run(*task[2]), None, None, tiles)
+
+
 def spans(n_rows: int, size: int) -> list[tuple[int, int]]:
     """Return runs of at most `size` rows, of nearly equal length, that cover all rows."""
     pieces = max(1, -(-n_rows // size))

@@ -6,8 +6,9 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
+from functools import wraps
 from numbers import Integral
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
 from scipy import sparse
@@ -15,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from learnkernels.kernels.engine.threads import threads_of_a_pass
+from learnkernels.kernels.engine.threads import at_most_threads, threads_of_a_pass
 from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows
@@ -36,6 +37,20 @@ MOST_THREADS = 4
 
 READ_AS = (np.float64, np.float32)
 """Types of new rows that are taken as they are, and made float64 chunk by chunk."""
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def within_n_jobs(method: Method) -> Method:
+    """Return a method of an estimator whose passes use no more threads than its `n_jobs`."""
+
+    @wraps(method)
+    def limited(self: KernelLearner, *args: Any, **kwargs: Any) -> Any:
+        with at_most_threads(self.n_jobs):
+            return method(self, *args, **kwargs)
+
+    return cast(Method, limited)
 
 
 class KernelLearner(BaseEstimator):  # type: ignore[misc]
@@ -176,6 +191,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         self.kernel_, self.weights_, self.family_ = kernel, kernel.weights, kernel.family
         self.alignment_ = float(kernel.alignment)
 
+    @within_n_jobs
     def _by_chunks(self, X: Any, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Return what a function makes of the kernel between new rows and training rows, chunk by chunk, in order."""
         check_is_fitted(self)

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
+from learnkernels.kernels.estimators.base import within_n_jobs
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.estimators.supervised import (
     SupervisedLearner,
@@ -166,6 +167,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @within_n_jobs
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the kernel, then the predictor.
 

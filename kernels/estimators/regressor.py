@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 
 from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
+from learnkernels.kernels.estimators.base import within_n_jobs
 from learnkernels.kernels.estimators.supervised import SupervisedLearner, without_zero_weights
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
@@ -130,6 +131,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         tags.target_tags.multi_output = True
         return tags
 
+    @within_n_jobs
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn the kernel, then the ridge regression.
 

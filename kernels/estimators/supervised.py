@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from learnkernels.kernels.engine.workers import Workers
-from learnkernels.kernels.estimators.base import KernelLearner
+from learnkernels.kernels.estimators.base import KernelLearner, within_n_jobs
 from learnkernels.kernels.estimators.defaults import chunk_rows_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
@@ -38,6 +38,7 @@ class SupervisedLearner(KernelLearner):
             raise AttributeError(f"{type(self).__name__} has landmarks_ once it is fitted with predictor nystrom.")
         return self.kernel_.rows
 
+    @within_n_jobs
     def fit_kernel(self, kernel: LearnedKernel, y: Any, X: Any = None, workers: Workers | None = None) -> Self:
         """Fit the predictor alone, on a kernel that was learned elsewhere.
 

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import column_or_1d
 
 from learnkernels.kernels.engine.threads import blas_threads_for
-from learnkernels.kernels.estimators.base import KernelLearner
+from learnkernels.kernels.estimators.base import KernelLearner, within_n_jobs
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner
@@ -137,6 +137,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.random_state = random_state
         self.n_jobs = n_jobs
 
+    @within_n_jobs
     def fit(self, X: Any, y: Any) -> Self:
         """Learn the kernel, then its features.
 

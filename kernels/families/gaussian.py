@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnkernels.kernels.families.base import Rows, scaled_distances, squared_distances
+from learnkernels.kernels.families.base import Rows, squared_distances
 from learnkernels.kernels.families.exponential import ExponentialFamily
 
 
@@ -39,11 +39,11 @@ class GaussianFamily(ExponentialFamily):
     kind = "gaussian"
 
     def distances(self, A: Rows, B: Rows) -> np.ndarray:
-        return squared_distances(A, B)
+        return squared_distances(A, B, steepest=max(self.gammas))
 
     def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
         first, *others = self._seed_gammas
-        scaled_distances(A, B, -first, out[0])
+        squared_distances(A, B, -first, max(self.gammas), out=out[0])
         for seed, gamma in zip(out[1:], others, strict=True):
             np.multiply(out[0], gamma / first, out=seed)
         np.expm1(out, out=out)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
-from scipy.spatial.distance import cdist
 
-from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.families.base import Rows, direct_distances
 from learnkernels.kernels.families.exponential import ExponentialFamily
 
 
@@ -39,14 +37,4 @@ class LaplacianFamily(ExponentialFamily):
     kind = "laplacian"
 
     def distances(self, A: Rows, B: Rows) -> np.ndarray:
-        return _absolute_distances(A, B)
-
-
-def _absolute_distances(A: Rows, B: Rows) -> np.ndarray:
-    """Return the 1-norm distances between two sets of rows, shape (a, b); exactly zero for equal rows."""
-    if sparse.issparse(A):
-        used = np.union1d(A.indices, B.indices)
-        if not len(used):
-            return np.zeros((A.shape[0], B.shape[0]), dtype=A.dtype)
-        A, B = A[:, used].toarray(), B[:, used].toarray()
-    return np.asarray(cdist(A, B, metric="cityblock"), dtype=A.dtype)
+        return direct_distances(A, B, "cityblock")

@@ -14,6 +14,7 @@ from learnkernels.kernels.engine.operators import GramOperator, gram_operator
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.learned import LearnedKernel, alignment_of_matrix
+from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.error_bars import FindWeights, Sampling
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import (
@@ -22,7 +23,6 @@ from learnkernels.kernels.moments.normalisation import (
     NormalisedProducts,
     require_informative,
 )
-from learnkernels.kernels.moments.protocol import Moments
 from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.parameters import Parameterised
 from learnkernels.kernels.search.found import FoundKernels
@@ -292,7 +292,6 @@ class OneStageLearner(Learner):
         normalise: Normalisation = "trace",
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel a regularisation; each problem starts from the solution of the one before."""
-        self.refuse_weights(moments.sample_weight)
         require_informative(moments)
         rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise)
         target = self.required(target, "learns weights and predictor together")
@@ -351,7 +350,6 @@ class SearchingLearner(Learner):
         normalise: Normalisation = "none",
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel, or one a regularisation; of `moments` the rows alone count."""
-        self.refuse_weights(moments.sample_weight)
         return self.learn_on(X, moments.rows, target, grid)
 
     def error_bars(self, moments: SampledMoments, normalise: Normalisation) -> Sampling:

@@ -8,17 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from learnkernels.kernels.engine.combined_gram import Pieces
 from learnkernels.kernels.engine.operators import TiledGrams
 from learnkernels.kernels.engine.passes import block_rows_for
+from learnkernels.kernels.engine.workers import over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.learners.base import Learner
+from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.normalisation import (
     NORMALISATIONS,
     Normalisation,
     require_informative,
 )
-from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.targets import Target
 
 DEPENDENT = 1e-8
@@ -59,8 +62,8 @@ class Ensemble(Learner):
         )
 
 
-@dataclass(frozen=True)
-class KernelEnsemble:
+@dataclass(frozen=True, eq=False, repr=False)
+class KernelEnsemble(Value):
     r"""Kernel ridge hypotheses, one a base kernel, combined by least squares on left-out rows, a regularisation each.
 
     .. math:: h = \bar Y + \sum_k \mu_k f_k, \qquad \mu = \arg\min \sum_i
@@ -242,13 +245,13 @@ class KernelEnsemble:
         """Return the weighted sum of all hypotheses without their intercept, shape (n, L q)."""
         p, m = self.coefficients.shape[:2]
         coefficients = self.coefficients.reshape(p, m, -1)
-        scores = np.zeros((A.shape[0], coefficients.shape[2]))
-        step = block_rows_for(p)
-        for i in range(0, A.shape[0], step):
-            for j in range(0, m, step):
-                tile = self.family.tile(A[i : i + step], self.X[j : j + step], self.shift)
-                scores[i : i + step] += np.tensordot(tile, coefficients[:, j : j + step], axes=([0, 2], [0, 1]))
-        return scores
+
+        def of(rows: slice, columns: slice) -> Pieces:
+            tile = self.family.tile(A[rows], self.X[columns], self.shift)
+            return Pieces({rows.start: np.tensordot(tile, coefficients[:, columns], axes=([0, 2], [0, 1]))})
+
+        scores: Pieces = over_tiles(of, A.shape[0], m, block_rows_for(p))
+        return scores.joined()
 
 
 def leave_one_out(K: np.ndarray, Y: np.ndarray, grid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.parameters import Value
 
 
-@dataclass(frozen=True)
-class FoldMoments(ABC):
-    r"""Base of `GramMoments` and `FeatureMoments`: the rows held, and all that follows from M, a and the targets.
+@dataclass(frozen=True, eq=False, repr=False)
+class Moments(Value, ABC):
+    r"""First-stage statistics of p base kernels over m rows: what learners and learned kernels ask for.
+
+    `GramMoments` has them from tiles, `FeatureMoments` from features and `SampledMoments` from some of the rows. Here
+    are the rows held, and all that follows from M, a and the targets.
 
     A row of weight w counts as w copies of it. With D the diagonal matrix of the weights and W their sum, a kernel is
     centered by the weighted mean and products count pairs of rows by both their weights,
@@ -33,7 +37,7 @@ class FoldMoments(ABC):
     labels : tuple of int
         The fold groups held.
     rows : ndarray of shape (m,)
-        Position in the data set of each row, sorted by group; what a subclass keeps by row follows it.
+        Position in the data set of each row, sorted by group; whatever is kept by row follows it.
     group : ndarray of shape (m,)
         Position in `labels` of each row's group.
     targets : ndarray of shape (m, q)
@@ -41,9 +45,11 @@ class FoldMoments(ABC):
     target_mean : ndarray of shape (q,)
         Weighted mean of Y over all rows of the pass, whatever rows are held.
     origin : ndarray of shape (d,)
-        Subtracted from every row before a kernel sees it.
+        Subtracted from every row before a kernel sees it: the mean row where that changes no centered kernel, or zero.
+    shift : ndarray of shape (p,)
+        Constant subtracted from each base kernel.
     sample_weight : ndarray of shape (m,) or None
-        Weight of each row; None where each counts once.
+        w, the weight of each row; None where each counts once.
     """
 
     names: tuple[str, ...]
@@ -53,6 +59,7 @@ class FoldMoments(ABC):
     targets: np.ndarray
     target_mean: np.ndarray
     origin: np.ndarray
+    shift: np.ndarray
     sample_weight: np.ndarray | None = field(default=None, kw_only=True)
 
     @property
@@ -84,13 +91,23 @@ class FoldMoments(ABC):
 
     @property
     @abstractmethod
+    def frobenius(self) -> np.ndarray:
+        """M, the Frobenius products of the centered base kernels, shape (p, p); formed once, on first use."""
+
+    @property
+    @abstractmethod
     def frobenius_diagonal(self) -> np.ndarray:
-        """Diagonal of M, the squared norms of the centered base kernels, shape (p,)."""
+        """Diagonal of M, the squared norms of the centered base kernels, shape (p,); without the rest if possible."""
 
     @property
     @abstractmethod
     def target(self) -> np.ndarray:
         """a, the Frobenius products of the centered base kernels with the target kernel, shape (p,)."""
+
+    @property
+    @abstractmethod
+    def centered_traces(self) -> np.ndarray:
+        """Trace of each centered base kernel, shape (p,)."""
 
     @property
     @abstractmethod
@@ -100,6 +117,10 @@ class FoldMoments(ABC):
     @abstractmethod
     def refuse_constants(self) -> None:
         """Raise ValueError if `constant` base kernels leave a learner nothing to weigh."""
+
+    @abstractmethod
+    def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
+        """Return the row means of ``sum_k coefficients_k (K_k - shift_k)`` over the rows held, shape (m,)."""
 
     @abstractmethod
     def _squared_norm(self, mu: np.ndarray) -> float:
@@ -125,6 +146,18 @@ class FoldMoments(ABC):
         return float(mu @ self.target / (np.sqrt(self._squared_norm(mu)) * self.target_norm))
 
     # Uncentered ------------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def uncentered_frobenius(self) -> np.ndarray:
+        """Frobenius products of the base kernels as given, shape (p, p).
+
+        Raises
+        ------
+        ValueError
+            The pass moved the rows and that changes the kernels; see `keep_origin` of `gram_moments`. So do all that
+            are of base kernels as given.
+        """
 
     @property
     @abstractmethod
@@ -162,6 +195,25 @@ class FoldMoments(ABC):
         return float(np.linalg.norm(Y.T @ Y))
 
     # Fold groups -----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def restrict(self, groups: Sequence[int]) -> Self:
+        """Return the statistics of the rows of some fold groups alone, without another pass.
+
+        Parameters
+        ----------
+        groups : sequence of int
+            Fold groups, each one of `labels`.
+
+        Raises
+        ------
+        ValueError
+            A group is not held, or none is given.
+        """
+
+    @abstractmethod
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return plain arrays, without any object dtype, that `from_arrays` reads back."""
 
     def _held(self, groups: Sequence[int]) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
         """Return positions of some fold groups and of their rows, and the attributes of this class for these alone.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from learnkernels.kernels.moments.sampled import SampledMoments
+from learnkernels.kernels.parameters import Value
 
 CAUTION = 1.15
 """What error bars are multiplied by, for two reasons to be too small: alignments are skewed, and a sample stops growing
@@ -21,8 +22,8 @@ FindWeights = Callable[[SampledMoments], tuple[np.ndarray, np.ndarray]]
 """What a two-stage learner makes of statistics: its weights, and what these make of the base kernels as given."""
 
 
-@dataclass(frozen=True)
-class Sampling:
+@dataclass(frozen=True, eq=False, repr=False)
+class Sampling(Value):
     r"""What a kernel learned from a sample of rows is known by: half widths of intervals around what it tells.
 
     Attributes

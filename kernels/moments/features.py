@@ -12,15 +12,15 @@ from scipy import sparse
 from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.moments.base import FoldMoments
+from learnkernels.kernels.moments.base import Moments
 
 BLOCK = 512
 """Columns or rows of a product of sparse features that are formed at once."""
 
 
-@dataclass(frozen=True)
-class FeatureMoments(FoldMoments):
-    r"""Exact first-stage statistics of p rank-one base kernels over m rows; the interface of `GramMoments`.
+@dataclass(frozen=True, eq=False, repr=False)
+class FeatureMoments(Moments):
+    r"""Exact first-stage statistics of p rank-one base kernels over m rows; see `Moments`.
 
     With :math:`x_{kc}` the k-th feature less its weighted mean over the rows held, and D the diagonal matrix of the
     weights (the identity without),
@@ -33,23 +33,6 @@ class FeatureMoments(FoldMoments):
 
     Attributes
     ----------
-    names : tuple of str
-        The features.
-    labels : tuple of int
-        The fold groups held.
-    rows : ndarray of shape (m,)
-        Position in the data set of each row, sorted by group; `group`, `targets`, `X` and `sample_weight`
-        follow it.
-    group : ndarray of shape (m,)
-        Position in `labels` of each row's group.
-    targets : ndarray of shape (m, q)
-        Y, less `target_mean`.
-    target_mean : ndarray of shape (q,)
-        Weighted mean of Y over all rows, whatever rows are held.
-    origin : ndarray of shape (d,)
-        Subtracted from every row of the data: the mean of dense rows, which keeps their digits; zero for sparse ones.
-    sample_weight : ndarray of shape (m,) or None
-        Weight of each row; None where each counts once.
     columns : ndarray of int of shape (p,)
         Column of the data that each feature is.
     X : ndarray or CSR matrix of shape (m, p)
@@ -115,15 +98,11 @@ class FeatureMoments(FoldMoments):
             targets=(Y - target_mean)[order],
             target_mean=target_mean,
             origin=origin,
+            shift=np.zeros(family.n_kernels),
             sample_weight=None if sample_weight is None else sample_weight[order],
             columns=family.columns,
             X=features,
         )
-
-    @property
-    def shift(self) -> np.ndarray:
-        """Constant subtracted from each kernel: none, shape (p,)."""
-        return np.zeros(self.n_kernels)
 
     @cached_property
     def constant(self) -> np.ndarray:
@@ -283,26 +262,7 @@ class FeatureMoments(FoldMoments):
         return total
 
     def restrict(self, groups: Sequence[int]) -> FeatureMoments:
-        """Return the moments of the rows of some fold groups alone.
-
-        Parameters
-        ----------
-        groups : sequence of int
-            Fold groups, each one of `labels`.
-
-        Returns
-        -------
-        moments : FeatureMoments
-
-        Raises
-        ------
-        ValueError
-            A group is not held, or none is given.
-
-        Notes
-        -----
-        Takes those rows of the features.
-        """
+        """Return the moments of the rows of some fold groups alone; takes those rows of the features."""
         _, held, attributes = self._held(groups)
         return replace(self, **attributes, X=self.X[held])
 
@@ -346,6 +306,7 @@ class FeatureMoments(FoldMoments):
             targets=arrays["targets"],
             target_mean=arrays["target_mean"],
             origin=arrays["origin"],
+            shift=np.zeros(len(arrays["names"])),
             sample_weight=arrays.get("sample_weight"),
             columns=arrays["columns"],
             X=X,

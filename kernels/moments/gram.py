@@ -15,16 +15,16 @@ from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks, block_row
 from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.moments.base import FoldMoments
+from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.features import FeatureMoments
 
 CONSTANT = 1e-13
 """A kernel whose centered norm is below this share of its spread around the shift is constant up to rounding."""
 
 
-@dataclass(frozen=True)
-class GramMoments(FoldMoments):
-    r"""Exact first-stage statistics of p base kernels over m rows, kept apart by fold group.
+@dataclass(frozen=True, eq=False, repr=False)
+class GramMoments(Moments):
+    r"""Exact first-stage statistics of p base kernels over m rows, kept apart by fold group; see `Moments`.
 
     With D the diagonal matrix of the weights w and W their sum (D = I and W = m without weights), products
     :math:`G_{kl} = \langle K_k, K_l \rangle_F = \sum_{ij} w_i w_j K_k(i, j) K_l(i, j)`, row sums :math:`r_k = K_k w`,
@@ -46,27 +46,8 @@ class GramMoments(FoldMoments):
 
     Attributes
     ----------
-    names : tuple of str
-        The base kernels.
-    labels : tuple of int
-        The fold groups held.
-    rows : ndarray of shape (m,)
-        Position in the data set of each row, sorted by group; `group`, `targets`, `row_sums` and `sample_weight`
-        follow it.
-    group : ndarray of shape (m,)
-        Position in `labels` of each row's group.
-    targets : ndarray of shape (m, q)
-        Y, less `target_mean`.
-    target_mean : ndarray of shape (q,)
-        Weighted mean of Y over all rows of the pass, whatever rows are held.
-    origin : ndarray of shape (d,)
-        Subtracted from every row before a kernel sees it: the mean row where that changes no centered kernel.
-    sample_weight : ndarray of shape (m,) or None
-        w; None where each row counts once.
-    shift : ndarray of shape (p,)
-        Constant subtracted from each kernel.
     raw : bool
-        Whether that origin changed no kernel, so that the uncentered statistics can be had.
+        Whether `origin` changed no kernel, so that the uncentered statistics can be had.
     products, target_products, traces, row_sums : ndarray
         Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as in `MomentsPart`.
 
@@ -75,7 +56,6 @@ class GramMoments(FoldMoments):
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828: M and a of section 3.2.1, by Lemma 1.
     """
 
-    shift: np.ndarray
     raw: bool
     products: np.ndarray
     target_products: np.ndarray
@@ -233,26 +213,7 @@ class GramMoments(FoldMoments):
             )
 
     def restrict(self, groups: Sequence[int]) -> GramMoments:
-        """Return the moments of the rows of some fold groups alone, exactly, without another pass.
-
-        Parameters
-        ----------
-        groups : sequence of int
-            Fold groups, each one of `labels`.
-
-        Returns
-        -------
-        moments : GramMoments
-
-        Raises
-        ------
-        ValueError
-            A group is not held, or none is given.
-
-        Notes
-        -----
-        O(F p m), by adding the blocks of fold pairs.
-        """
+        """Return the moments of the rows of some fold groups alone, exactly; O(F p m), by adding blocks."""
         keep, held, attributes = self._held(groups)
         return replace(
             self,
@@ -300,7 +261,6 @@ def gram_moments(
     keep_origin: bool = False,
     block_rows: int | None = None,
     dtype: type[np.float64] | type[np.float32] = np.float64,
-    compiled: bool = True,
     n_threads: int | None = None,
     workers: Workers | None = None,
 ) -> GramMoments: ...
@@ -314,7 +274,6 @@ def gram_moments(
     keep_origin: bool = False,
     block_rows: int | None = None,
     dtype: type[np.float64] | type[np.float32] = np.float64,
-    compiled: bool = True,
     n_threads: int | None = None,
     workers: Workers | None = None,
 ) -> GramMoments | FeatureMoments:
@@ -332,7 +291,7 @@ def gram_moments(
         Fold group of each row; None puts all rows into group 0.
     sample_weight : ndarray of shape (m,), optional
         Weights of the rows, positive: one of weight w counts as w copies of it; by default each counts once. Not
-        modified. With weights, sums are formed by NumPy.
+        modified.
     keep_origin : bool, default False
         Do not move the rows to their mean: needed where kernels are used uncentered and moving the rows would change
         them (the linear kernel). Rows far from the origin then lose digits of their centered kernels.
@@ -341,8 +300,6 @@ def gram_moments(
     dtype : {numpy.float64, numpy.float32}, default float64
         Precision of a tile; sums are always float64. float32 takes about two thirds of the time and leaves alignments
         with a relative error of about 1e-6, unless a kernel is nearly constant.
-    compiled : bool, default True
-        Whether sums are formed by the compiled step, or by NumPy: slower, and the oracle.
     n_threads : int, optional
         Threads of this process that compute tiles; by default those that are available, at most one a core.
     workers : Workers, optional
@@ -383,8 +340,7 @@ def gram_moments(
     w = as_sample_weight(sample_weight, m)
     if isinstance(family, FeatureFamily):
         return FeatureMoments.of(family, X, Y, groups, w)
-    compiled = compiled and w is None
-    blocks = RowBlocks.of(groups, block_rows or block_rows_for(family.n_seeds if compiled else family.n_kernels), w)
+    blocks = RowBlocks.of(groups, block_rows or block_rows_for(family.n_seeds), w)
     target_mean = mean_over(Y, w)
     X_sorted, Y_sorted = X[blocks.order], (Y - target_mean)[blocks.order]
     moves = family.translates and not keep_origin and not sparse.issparse(X)
@@ -393,5 +349,5 @@ def gram_moments(
         X_sorted -= origin
     shift = choose_shift(family, X_sorted)
     X_sorted = X_sorted.astype(dtype, copy=False)
-    part = pass_over_tiles(family, X_sorted, Y_sorted, blocks, shift, workers or Threads(n_threads), compiled)
+    part = pass_over_tiles(family, X_sorted, Y_sorted, blocks, shift, workers or Threads(n_threads))
     return GramMoments.from_part(family, blocks, Y_sorted, target_mean, shift, origin, part)

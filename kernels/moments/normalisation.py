@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from learnkernels.kernels.centering import mean_over
-from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.moments.base import Moments
 
 Normalisation = Literal["trace", "frobenius", "none"]
 

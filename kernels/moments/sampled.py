@@ -8,13 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
-from learnkernels.kernels.moments.base import FoldMoments
+from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import GramMoments
 
 
-@dataclass(frozen=True)
-class SampledMoments(FoldMoments):
-    r"""Estimates of the first-stage statistics of m rows from n of them; the interface of `GramMoments`.
+@dataclass(frozen=True, eq=False, repr=False)
+class SampledMoments(Moments):
+    r"""Estimates of the first-stage statistics of m rows from n of them; see `Moments`.
 
     Of kernels centered on the sample, the products :math:`M_{kl}`, those of their diagonals
     :math:`D_{kl} = \sum_i K_{kc}(i, i) K_{lc}(i, i)` and their traces t give
@@ -25,26 +25,11 @@ class SampledMoments(FoldMoments):
     with the three numbers that make the mean of :math:`\hat M` over all samples of n rows the M of all m rows, whatever
     these are: that of a U-statistic. The target kernel is one more kernel. For n much smaller than m, pairs of two rows
     count about :math:`m^2 / n^2` times, each row with itself :math:`m / n` times: the alignment of a narrow kernel,
-    about :math:`1 / \sqrt m` on m rows, is not taken for the :math:`1 / \sqrt n` of the sample.
+    about :math:`1 / \sqrt m` on m rows, is not taken for the :math:`1 / \sqrt n` of the sample. Whatever is kept by row
+    is of the n sampled rows, which count once each.
 
     Attributes
     ----------
-    names : tuple of str
-        The base kernels.
-    labels : tuple of int
-        The fold groups held.
-    rows : ndarray of shape (n,)
-        Position in the data set of each sampled row, sorted by group; `group`, `targets` and `diagonals` follow it.
-    group : ndarray of shape (n,)
-        Position in `labels` of each sampled row's group.
-    targets : ndarray of shape (n, q)
-        Y of the sampled rows, less `target_mean`.
-    target_mean : ndarray of shape (q,)
-        Mean of Y over the whole sample, whatever rows are held.
-    origin : ndarray of shape (d,)
-        Subtracted from every row before a kernel sees it.
-    sample_weight : None
-        Rows count once each.
     sample : GramMoments
         Exact statistics of the sampled rows, kept apart by the parts of folds.
     fold : ndarray of shape (G,)
@@ -74,11 +59,6 @@ class SampledMoments(FoldMoments):
     diagonals: np.ndarray
     population: np.ndarray
     confidence: float
-
-    @property
-    def shift(self) -> np.ndarray:
-        """Constant subtracted from each base kernel, shape (p,)."""
-        return self.sample.shift
 
     @property
     def total_rows(self) -> int:
@@ -225,26 +205,7 @@ class SampledMoments(FoldMoments):
     # Fold groups -----------------------------------------------------------------------------------------------------
 
     def restrict(self, groups: Sequence[int]) -> SampledMoments:
-        """Return the estimates for the rows of some fold groups alone, from the sampled ones among them.
-
-        Parameters
-        ----------
-        groups : sequence of int
-            Fold groups, each one of `labels`.
-
-        Returns
-        -------
-        moments : SampledMoments
-
-        Raises
-        ------
-        ValueError
-            A group is not held, or none is given.
-
-        Notes
-        -----
-        O(G p n), without another pass.
-        """
+        """Return the estimates for the rows of some fold groups, from the sampled ones among them; O(G p n)."""
         keep, held, attributes = self._held(groups)
         parts = np.isin(self.fold, list(groups))
         return replace(
@@ -286,6 +247,7 @@ class SampledMoments(FoldMoments):
             targets=sample.targets,
             target_mean=sample.target_mean,
             origin=sample.origin,
+            shift=sample.shift,
             sample=sample,
             fold=arrays["fold"],
             diagonals=arrays["diagonals"],

@@ -267,6 +267,7 @@ def _of_sample(
         targets=sample.targets,
         target_mean=sample.target_mean,
         origin=sample.origin,
+        shift=sample.shift,
         sample=sample,
         fold=np.asarray(plan.labels)[np.asarray(sample.labels) // plan.parts],
         diagonals=diagonals,

@@ -14,6 +14,7 @@ from scipy import sparse
 
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.fields import ADVICE, Fields, list_of, refuse, text, to_text
+from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.persistence.archive import File, pack, read_content, take, unpack, write_content
 from learnkernels.kernels.persistence.estimator import (
     coefficients,
@@ -43,8 +44,8 @@ NAMED = 5
 """How many columns a sentence names before it only counts."""
 
 
-@dataclass(frozen=True)
-class Model:
+@dataclass(frozen=True, eq=False, repr=False)
+class Model(Value):
     """What is trained, kept, registered and served.
 
     Attributes

@@ -57,7 +57,7 @@ class ConjugateGradients(RowsPredictor):
         progress: Progress | None = None,
     ) -> ConjugateRidgePath:
         """Fit on rows."""
-        tolerance = self.tolerance or TOLERANCE
+        tolerance = TOLERANCE if self.tolerance is None else self.tolerance
         return ConjugateRidgePath(on, target, grid, seed=self.seed, tolerance=tolerance, progress=progress)
 
 

@@ -107,7 +107,8 @@ class Nystrom(RowsPredictor):
         progress: Progress | None = None,
     ) -> NystromPath:
         """Fit on rows."""
-        tolerance = self.tolerance or (FINE_TOLERANCE if fine else TOLERANCE)
+        default = FINE_TOLERANCE if fine else TOLERANCE
+        tolerance = default if self.tolerance is None else self.tolerance
         given = {**self.get_params(), "memory": int(self.memory), "tolerance": tolerance}
         return NystromPath(on, target, grid, **given, progress=progress)
 

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from learnkernels.kernels.families.base import KernelFamily
+from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.search.continuous import ContinuousFamily, Kind
 from learnkernels.kernels.search.per_feature import PerFeatureFamily
 from learnkernels.kernels.search.radial import RadialFamily
 from learnkernels.kernels.solvers.certificate import Certificate
 
 
-@dataclass(frozen=True)
-class FoundKernels:
+@dataclass(frozen=True, eq=False, repr=False)
+class FoundKernels(Value):
     """Base kernels that a continuous learner found, and their weights.
 
     Attributes

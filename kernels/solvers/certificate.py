@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 
+from learnkernels.kernels.parameters import Value
+
 TOLERANCE = 1e-6
 """Relative residual that iterative learners must reach, unless told otherwise."""
 
 
-@dataclass(frozen=True)
-class Certificate:
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificate(Value):
     """Evidence that weights are optimal, or how far from it they are.
 
     Attributes

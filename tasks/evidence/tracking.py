@@ -20,12 +20,13 @@ import psutil
 from mlflow import MlflowClient
 from mlflow.entities import Dataset as TrackedDataset
 from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
-from prefect import get_run_logger, task
-from prefect.cache_policies import NO_CACHE
+from mlflow.exceptions import MlflowException
+from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_UI_URL
 from prefect.states import Crashed
+from sqlalchemy.exc import SQLAlchemyError
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import GRID_SEARCH_TITLE, CompareConfig, TrackingConfig, grid_values
@@ -39,6 +40,7 @@ from learnkernels.tasks.evidence.tables import display_table, read_folds, summar
 from learnkernels.tasks.measure.baseline import GRID_SEARCH
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
 from learnkernels.tasks.measure.moments import planned_trials
+from learnkernels.tasks.naming import step
 
 NOTE = "mlflow.note.content"
 PARAM_CHARACTERS = 6_000
@@ -103,6 +105,28 @@ def mlflow_ui() -> str:
 
 
 @contextmanager
+def mlflow_store() -> Iterator[MlflowClient]:
+    """Give a client of MLflow's store; what that refuses becomes one sentence, an `InputError`."""
+    try:
+        yield MlflowClient()
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        raise InputError(
+            f"MLflow store {mlflow_address()}: cannot be used ({first_line(error)}); check MLFLOW_TRACKING_URI and "
+            "what is named."
+        ) from None
+
+
+def mlflow_address() -> str:
+    """Return the address of MLflow's store, to be shown."""
+    return without_passwords(mlflow.get_registry_uri())
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says first, to be shown."""
+    return without_passwords(str(error).splitlines()[0])[:200]
+
+
+@contextmanager
 def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_id: str) -> Iterator[TrackedRun]:
     """Hold the MLflow run of a flow open; it ends FINISHED, or FAILED with the reason after an error.
 
@@ -113,14 +137,8 @@ def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_
     InputError
         The tracking store cannot be reached.
     """
-    client = MlflowClient()
-    try:
+    with mlflow_store() as client:
         experiment_id = _experiment(client, config, run_id if level == "sweep" else None)
-    except mlflow.exceptions.MlflowException as error:
-        raise InputError(
-            f"MLflow store {without_passwords(mlflow.get_tracking_uri())}: cannot be used "
-            f"({without_passwords(str(error).splitlines()[0])[:200]}); check MLFLOW_TRACKING_URI."
-        ) from None
     _close_abandoned(client, experiment_id)
     tags = {
         LEVEL: level,
@@ -186,7 +204,7 @@ def _alive(pid: int, started: float) -> bool:
         return False
 
 
-@task(task_run_name="track {folds.learner} on {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("track {folds.learner} on {ref.name}")
 def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: DatasetRef, folds: FoldsRef) -> str:
     """Log one (data set, learner) as one flat MLflow run and return its id."""
     client = MlflowClient()
@@ -316,9 +334,9 @@ def _found_metrics(table: pd.DataFrame, now: int) -> list[Metric]:
         return []
     shares = np.asarray(first["weights"]) / np.sum(first["weights"])
     metrics = []
-    for step, k in enumerate(np.argsort(-shares)):
-        metrics.append(Metric("found/sigma", float(first["parameters"][k][0]), now, step))
-        metrics.append(Metric("found/share", float(shares[k]), now, step))
+    for i, k in enumerate(np.argsort(-shares)):
+        metrics.append(Metric("found/sigma", float(first["parameters"][k][0]), now, i))
+        metrics.append(Metric("found/share", float(shares[k]), now, i))
     return metrics
 
 
@@ -364,7 +382,7 @@ def log_run(
         client.log_artifacts(run.run_id, str(artifacts))
 
 
-@task(task_run_name="track sweep {run_id}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("track sweep {run_id}")
 def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[DatasetRef]) -> None:
     """Put the results folder (figure, tables, report, configuration, environment) on the sweep run."""
     client = MlflowClient()

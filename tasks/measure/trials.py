@@ -19,8 +19,8 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_path
+from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.normalisation import Normalisation
-from learnkernels.kernels.moments.protocol import Moments
 from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.protocol.evaluation import (

@@ -20,7 +20,7 @@ from learnkernels.kernels.centering import center_cross_gram
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners.ensemble import KernelEnsemble, leave_one_out
 from learnkernels.kernels.learning import learn_from_moments
-from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.predictors import KernelRidgePath
 from learnkernels.kernels.targets import Target
 
@@ -308,7 +308,7 @@ def test_the_size_of_the_tiles_changes_nothing(monkeypatch, family):
     data = Data(FAMILIES[family], X, THREE_CLASSES)
     whole = data.fit()
     scores = Data(FAMILIES[family], X, Target("regression", THREE_CLASSES.Y)).fit().predict(X)
-    for module in ("learnkernels.kernels.learners.ensemble", "learnkernels.kernels.engine.operators"):
+    for module in ("learnkernels.kernels.learners.ensemble", "learnkernels.kernels.engine.combination"):
         monkeypatch.setattr(f"{module}.block_rows_for", lambda n_matrices: 7)
     np.testing.assert_allclose(data.fit().weights, whole.weights, rtol=0, atol=ALIKE)
     again = Data(FAMILIES[family], X, Target("regression", THREE_CLASSES.Y)).fit().predict(X)

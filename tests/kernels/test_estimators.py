@@ -46,7 +46,7 @@ from learnkernels import (
     gram_moments,
     learn_kernel,
 )
-from learnkernels.kernels.estimators import chunk_rows_for, default_family
+from learnkernels.kernels.estimators import chunk_rows_for, default_family, defaults
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.estimators.defaults import distinct_rows
 from learnkernels.kernels.families import DirichletFamily, ScaledFamily
@@ -504,8 +504,21 @@ def test_default_bandwidths_depend_on_the_set_of_rows_alone():
     first, which = distinct_rows(sparse.vstack([stored_zeros, sparse.csr_matrix(stored_zeros.toarray())]).tocsr())
     assert len(first) == 1500
     np.testing.assert_array_equal(which[:1500], which[1500:])
+    many = rows(20_000, d=2, seed=1)
+    expected = default_family(many)
+    assert default_family(np.repeat(many[::-1], 2, axis=0)) == expected
+    assert default_family(sparse.csr_matrix(many)) == expected
+    D = np.linalg.norm(many[:1000, None] - many[:1000], axis=2) ** 2
+    assert abs(np.log2(expected.gammas[3] * np.median(D))) <= 0.6
     signed_zero = np.array([[0.0], [-0.0], [1.0]])
     assert default_family(signed_zero) == default_family(signed_zero[1:])
+
+
+def test_default_bandwidths_of_many_rows_sort_few_of_them(monkeypatch):
+    seen = []
+    monkeypatch.setattr(defaults, "distinct_rows", lambda X: seen.append(X.shape[0]) or distinct_rows(X))
+    default_family(sparse.random_array((50_000, 300), density=0.02, format="csr", rng=np.random.default_rng(0)))
+    assert seen == [defaults.MOST_SORTED]
 
 
 @pytest.mark.parametrize(
@@ -862,6 +875,20 @@ def test_estimators_read_well():
         html = shown._repr_html_()
         assert "KernelLearningClassifier" in html
         assert "2**-7" in html
+
+
+def test_one_row_far_out_spoils_neither_its_own_prediction_nor_others():
+    """Its kernel with the others is zero at 1e3 and at 2e8: both models must predict the same."""
+    X, new = rows(60), rows(20)
+    y = numbers(X)
+    y[7] = 5.0
+    said = []
+    for far in (1e3, 2e8):
+        X[7] = far
+        model = KernelLearningRegressor(GaussianFamily([0.5, 1.0, 2.0]), predictor="krr", alpha=0.01).fit(X, y)
+        said.append(np.concatenate([model.predict(X), model.predict(X[7:8]), model.predict(new)]))
+    # Rows near zero are moved by a mean of 2e8 / 60, and keep 1e-9 of their digits.
+    np.testing.assert_allclose(said[1], said[0], rtol=0, atol=1e-7)
 
 
 # Families ------------------------------------------------------------------------------------------------------------

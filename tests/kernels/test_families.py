@@ -191,6 +191,35 @@ def test_rows_far_from_the_origin_keep_their_distances(offset):
         np.testing.assert_allclose(tile[k], gram(gaussian(gamma), X[:14], X[14:]).astype(float), rtol=0, atol=1e-13)
 
 
+@pytest.mark.parametrize("far", [1e5, 2e8, 1e12])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_gaussians_of_rows_near_and_far_are_those_of_their_differences(kind, far):
+    X = np.random.default_rng(4).normal(size=(30, 4))
+    X[3] = far
+    family, B = GaussianFamily([0.5, 1.0, 2.0, 0.3]), kind(X)
+    seeds = np.empty((family.n_seeds, 30, 30))
+    family.fill_seeds(kind(X.copy()), B, np.zeros(4), seeds)
+    tile = family.tile(kind(X.copy()), B)
+    # The mean of rows, by which dense ones are moved, has the rounding of a thirtieth of the far one.
+    near = 1e-15 * far if kind is np.asarray else 1e-13
+    for k, gamma in enumerate(family.gammas):
+        exact = gram(gaussian(gamma), X, X).astype(float)
+        np.testing.assert_allclose(tile[k], exact, rtol=0, atol=near)
+    np.testing.assert_allclose(seeds[1] + 1, tile[0], rtol=0, atol=1e-15)
+    for values in (tile, seeds + 1):
+        assert values.max() <= 1
+        np.testing.assert_array_equal(np.einsum("kaa->ka", values), 1.0)
+
+
+def test_gaussians_of_equal_rows_are_not_above_one():
+    X = np.repeat(10 * np.random.default_rng(5).normal(size=(40, 7)), 3, axis=0)
+    family = GaussianFamily([0.7, 1.4, 5.0])
+    seeds = np.empty((family.n_seeds, *2 * (len(X),)))
+    for rows in (X, X.copy()):
+        family.fill_seeds(X, rows, np.zeros(3), seeds)
+        assert seeds.max() == 0
+
+
 def test_raw_features_of_very_different_scales_are_accurate():
     X = load_breast_cancer().data[:60]
     gamma = 1e-5

@@ -9,6 +9,7 @@ from scipy import sparse
 from learnkernels import (
     CosineFamily,
     FamilyUnion,
+    FeatureFamily,
     GaussianFamily,
     LinearFamily,
     PolynomialFamily,
@@ -18,8 +19,10 @@ from learnkernels import (
 )
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import LEARNERS, as_learner
+from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS
+from learnkernels.kernels.moments.sampling import sample_moments
 from learnkernels.kernels.targets import Target
 from tests.reference import combined, combined_cross, gaussian, grams, kkt_residual, normalisers, target_kernel
 
@@ -392,3 +395,53 @@ def test_whole_numbers_are_rows_too():
     y = np.arange(10.0) ** 2
     whole = learn_kernel("unif", LinearFamily(), X, y)
     np.testing.assert_array_equal(whole.gram(), learn_kernel("unif", LinearFamily(), X.astype(float), y).gram())
+
+
+# As values -----------------------------------------------------------------------------------------------------------
+
+
+def records() -> list:
+    """Return one of each record that holds arrays, new at each call."""
+    X, y = small_problem()
+    family = GaussianFamily([0.25, 0.5, 1.0])
+    many, signs = small_problem(m=400)
+    sampled = sample_moments(family, many, signs, np.arange(400) % 3, sample=256)
+    V = FeatureFamily(3)
+    return [
+        learn_kernel("alignf", family, X, y),
+        learn_kernel("align", V, sparse.csr_matrix(X), y),
+        learn_kernel("ca", None, X, y, max_kernels=2),
+        learn_kernel("l2-krr", family, X, y),
+        learn_kernel("l2-krr", family, X, y).certificate,
+        learn_from_moments("alignf", family, many, sampled),
+        sampled,
+        gram_moments(family, X, y),
+        gram_moments(V, sparse.csr_matrix(X), y),
+        Target.of(y),
+        KernelEnsemble.fit(family, X, gram_moments(family, X, y), Target.of(y, "regression"), [1.0]),
+    ]
+
+
+def test_records_are_equal_by_what_they_hold_and_told_apart():
+    ones, twos = records(), records()
+    for one, two in zip(ones, twos, strict=True):
+        assert one == two
+        assert hash(one) == hash(two)
+        assert one in {two}
+    assert len(set(ones + twos)) == len(ones)
+    assert ones[0] != replace(ones[0], weights=ones[0].weights * 2)
+
+
+def test_records_read_in_one_line_without_their_rows():
+    for one in records():
+        said = repr(one)
+        assert "\n" not in said
+        assert len(said) < 1000
+        assert said.startswith(type(one).__name__)
+    X, y = small_problem()
+    kernel = learn_kernel("align", GaussianFamily([0.25, 0.5, 1.0, 2.0, 4.0]), X, y)
+    kernel = replace(kernel, weights=np.array([0.5, 0.0, 0.25, 0.1, 2.0]), alignment=0.12345)
+    assert repr(kernel) == (
+        "LearnedKernel('align', 5 kernels, 60 rows, alignment=0.123, weights: gaussian(gamma=2^2) 2, "
+        "gaussian(gamma=2^-2) 0.5, gaussian(gamma=1) 0.25, 2 others)"
+    )

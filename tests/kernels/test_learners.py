@@ -1,5 +1,8 @@
 """Weights: what every learner promises, and the optimality of alignf."""
 
+import importlib
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize, nnls
 from sklearn.datasets import load_breast_cancer
 
-from learnkernels import GaussianFamily, gram_moments
+from learnkernels import GaussianFamily, gram_moments, learn_kernel
 from learnkernels.kernels.learners import (
     LEARNERS,
     Align,
@@ -19,6 +22,7 @@ from learnkernels.kernels.learners import (
     Unif,
     as_learner,
     kkt_certificate,
+    learner_class,
 )
 from learnkernels.kernels.moments.gram import GramMoments
 from tests.reference import alignment_of_weights, kkt_residual
@@ -112,6 +116,90 @@ def test_the_table_says_what_each_learner_is_and_serves():
         assert learner.source
         assert set(learner.tasks) <= {"classification", "regression"}
         assert learner.tasks
+
+
+# Names and objects ---------------------------------------------------------------------------------------------------
+
+OWN = '''
+from dataclasses import dataclass
+
+import numpy as np
+
+from learnkernels.kernels.learners import Solution, TwoStageLearner
+
+
+@dataclass(frozen=True)
+class Powers(TwoStageLearner):
+    """Weights that are powers of the products with the target.
+
+    Of a user.
+    """
+
+    power: float = 1.0
+
+    def weigh(self, M, a):
+        return Solution.of_direction(np.maximum(a, 0.0) ** self.power)
+
+
+class Nothing:
+    pass
+'''
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Return a module of a user's own, beside a configuration."""
+    (tmp_path / "own_learners.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield importlib.import_module("own_learners")
+    del sys.modules["own_learners"]
+
+
+def test_a_learner_is_known_by_its_name_and_parameters_or_is_one_already():
+    assert as_learner("lq", q=3.0) == Lq(q=3.0)
+    given = Lq(q=3.0)
+    assert as_learner(given) is given
+    assert as_learner(given, q=4.0) == Lq(q=4.0)
+    assert given == Lq(q=3.0)
+    for name, learner in LEARNERS.items():
+        assert learner.name == name
+        assert learner_class(name) is learner
+
+
+def test_a_learner_of_ones_own_is_used_by_its_name_and_as_it_is(own):
+    name = "own_learners:Powers"
+    assert (own.Powers.name, own.Powers.summary) == (name, "Weights that are powers of the products with the target")
+    assert as_learner(name, power=2.0) == own.Powers(2.0)
+    rng = np.random.default_rng(8)
+    X, family = rng.normal(size=(40, 3)), GaussianFamily([0.1, 1.0])
+    y = X[:, 0] * X[:, 1]
+    by_name, as_it_is = (learn_kernel(learner, family, X, y) for learner in (name, own.Powers()))
+    assert by_name.learner == as_it_is.learner == name
+    np.testing.assert_array_equal(by_name.weights, as_it_is.weights)
+    np.testing.assert_allclose(by_name.weights, learn_kernel("lq", family, X, y).weights, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("learner", "params", "said"),
+    [
+        ("best", {}, "learner must be one of align, align-uncentered, alignf, .*, or module:Class, got 'best'"),
+        ("no_such_module:Best", {}, "learner no_such_module:Best cannot be imported .*; put its module beside"),
+        (":Best", {}, "learner :Best cannot be imported"),
+        ("own_learners:Best", {}, "learner own_learners:Best cannot be imported .*has no attribute 'Best'"),
+        ("own_learners:Nothing", {}, "learner own_learners:Nothing must be a class below Learner, got <class"),
+        ("own_learners:OWN", {}, "learner own_learners:OWN cannot be imported"),
+        ("own_learners:np", {}, "learner own_learners:np must be a class below Learner, got <module"),
+        (Alignf, {}, r"learner must be a name such as 'alignf' or a Learner such as Alignf\(\), got"),
+        (None, {}, "learner must be a name such as 'alignf' or a Learner"),
+        ("lq", {"r": 2.0}, "parameters of Lq must be among its own, q, got 'r'"),
+        ("alignf", {"q": 2.0}, "parameters of Alignf must be among its own, none, got 'q'"),
+        (Lq(), {"r": 2.0}, "parameters of Lq must be among its own, q, got 'r'"),
+    ],
+)
+def test_what_is_no_learner_gets_one_sentence(own, learner, params, said):
+    with pytest.raises(ValueError, match=said) as refusal:
+        as_learner(learner, **params)
+    assert str(refusal.value).endswith(".")
 
 
 # Scaling of the base kernels -----------------------------------------------------------------------------------------

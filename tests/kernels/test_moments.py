@@ -391,7 +391,7 @@ def split_pass(super_rows: int, seed: int = 15):
     target_mean = Y.mean(axis=0)
     X, Y = (X - origin)[blocks.order], (Y - target_mean)[blocks.order]
     shift = choose_shift(family, X)
-    over = TilePass(family, X, Y, blocks, shift, compiled=True)
+    over = TilePass(family, X, Y, blocks, shift)
     parts = [over.part(None, pairs) for pairs in blocks.super_tiles(super_rows)]
 
     def finish(part: MomentsPart) -> GramMoments:

@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 
 from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, PrecomputedFamily, gram_moments
+from learnkernels.kernels.engine import combination as combination_module
 from learnkernels.kernels.engine import operators as operators_module
 from learnkernels.kernels.engine.operators import (
     FeatureGrams,
@@ -18,7 +19,7 @@ from learnkernels.kernels.engine.operators import (
     mirror,
 )
 from learnkernels.kernels.families.base import Rows, as_rows, move
-from learnkernels.kernels.moments.protocol import Moments
+from learnkernels.kernels.moments.base import Moments
 from tests import reference
 from tests.kernels.conftest import CASES, Case, dense_rows, features, sparse_rows
 
@@ -66,7 +67,8 @@ def problem_of(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> Problem
     case, (X, moments, matrices) = CASES_BY_NAME[name], statistics_of(name)
     kind, _, block = form.partition("-")
     if block:
-        monkeypatch.setattr(operators_module, "block_rows_for", lambda n_matrices: int(block))
+        for module in (operators_module, combination_module):
+            monkeypatch.setattr(module, "block_rows_for", lambda n_matrices: int(block))
         monkeypatch.setattr(operators_module, "FEATURE_BLOCK", int(block))
     family = (
         FamilyUnion([case.family]) if kind != "features" and isinstance(case.family, FeatureFamily) else case.family

@@ -1,6 +1,6 @@
 """Parameters of objects: read, set and searched as scikit-learn does, and equality that arrays do not break."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
@@ -8,7 +8,9 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 
+from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.parameters import Parameterised
+from learnkernels.kernels.predictors import PREDICTORS
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -109,3 +111,26 @@ def test_repr_is_one_line_without_what_is_as_by_default():
     assert repr(Learner(1, np.zeros(100))) == "Learner(norm=1, start=<array of shape (100,)>)"
     assert repr(Several([Learner(np.int64(3))], shift=np.ones(2))) == "Several([Learner(norm=3)], shift=[1.0, 1.0])"
     assert repr(Several([Learner()] * 99)) == "Several(<99 values>)"
+
+
+@pytest.mark.parametrize("made", [*LEARNERS.values(), *PREDICTORS.values()], ids=lambda made: made.name)
+def test_learners_and_predictors_are_their_parameters(made):
+    one = made()
+    assert repr(one) == f"{made.__name__}()"
+    assert one == made() == clone(one)
+    assert clone(one) is not one
+    assert hash(one) == hash(made())
+    assert one.get_params() == {field.name: field.default for field in fields(made) if field.init}
+    for name in one.get_params():
+        other = clone(one).set_params(**{name: 0.625})
+        assert other.get_params() == one.get_params() | {name: 0.625}
+        assert other == made(**{name: 0.625}) == clone(other) != one
+        assert repr(other) == f"{made.__name__}({name}=0.625)"
+    assert one == made()
+    with pytest.raises(ValueError, match=f"parameters of {made.__name__} must be among its own"):
+        one.set_params(unheard_of=1)
+
+
+def test_one_class_with_other_parameters_and_other_classes_are_not_equal():
+    made = [one() for one in (*LEARNERS.values(), *PREDICTORS.values())]
+    assert len(set(made)) == len(made)

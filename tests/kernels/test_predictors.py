@@ -161,3 +161,33 @@ def test_the_default_predictor_serves_its_task(task):
 def test_a_predictor_that_cannot_serve_is_refused(name, task, sentence):
     with pytest.raises(ValueError, match=sentence):
         choose_predictor(as_predictor(name), few_rows(task))
+
+
+@pytest.mark.parametrize(
+    ("predictor", "options", "said"),
+    [
+        (
+            "nystrom",
+            {"landmark": 3},
+            "parameters of Nystrom must be among its own, landmarks, .*got 'landmark'",
+        ),
+        ("krr", {"seed": 0}, "parameters of KRR must be among its own, none, got 'seed'"),
+        (
+            KernelRidgePath,
+            {},
+            r"predictor must be a name such as 'auto' or a Predictor such as Nystrom\(landmarks=1000\)",
+        ),
+    ],
+)
+def test_what_is_no_predictor_gets_one_sentence(predictor, options, said):
+    with pytest.raises(ValueError, match=said) as refusal:
+        as_predictor(predictor, **options)
+    assert str(refusal.value).endswith(".")
+
+
+def test_a_predictor_is_known_by_its_name_and_options_or_is_one_already():
+    given = Auto(seed=1)
+    assert as_predictor("auto", seed=1) == given
+    assert as_predictor(given) is given
+    assert (as_predictor(given, seed=2), given) == (Auto(seed=2), Auto(seed=1))
+    assert {name: predictor.name for name, predictor in PREDICTORS.items()} == {name: name for name in PREDICTORS}

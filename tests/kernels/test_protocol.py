@@ -1,13 +1,16 @@
 """The protocol: folds, trials, and the choice of the regularisation without a look at the test fold."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 
 from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, centered_alignment, gram_moments
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import as_learner
+from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, NKRR, SingleStage
 from learnkernels.kernels.learning import learn_from_moments, learn_path
-from learnkernels.kernels.predictors import PREDICTORS
+from learnkernels.kernels.predictors import as_predictor
+from learnkernels.kernels.predictors.base import ExactPredictor
 from learnkernels.kernels.protocol.evaluation import evaluate, outcome, select_by_cross_validation
 from learnkernels.kernels.protocol.folds import (
     Trial,
@@ -301,38 +304,33 @@ def test_test_rows_influence_neither_weights_nor_validation():
     assert after.regularisation == before.regularisation
 
 
-class ScriptedPath:
-    """A predictor whose validation errors are given: on a target of zeros it predicts them."""
+@dataclass(frozen=True)
+class Scripted(ExactPredictor):
+    """A predictor, and its own path, whose validation errors are given: on a target of zeros it predicts them."""
 
-    errors: tuple[float, ...] = ()
+    errors: tuple[float, ...]
 
-    def __init__(self, K, target, grid):
-        self.size = len(grid)
+    def fit(self, K, target, grid, sample_weight=None, fine=False):
+        return self
 
     def predict(self, K_cross):
         return np.tile(np.array(self.errors)[:, None], len(K_cross))
 
 
-@pytest.fixture
-def scripted(monkeypatch):
-    """Return a function that evaluates one trial with given validation errors along the grid."""
-
-    def run(errors):
-        path = type("Path", (ScriptedPath,), {"errors": tuple(errors)})
-        X, target = small_data("regression")
-        folds, trial = assign_folds(target, 5, seed=9), trials(5)[0]
-        kernel = learned(X, target, folds, trial)
-        zeros = Target.of(np.zeros(len(target)), "regression")
-        return run_trial(kernel, X, zeros, folds, trial, "scripted", np.arange(1.0, len(errors) + 1))
-
-    return run
+def scripted(errors):
+    """Evaluate one trial with given validation errors along the grid."""
+    X, target = small_data("regression")
+    folds, trial = assign_folds(target, 5, seed=9), trials(5)[0]
+    kernel = learned(X, target, folds, trial)
+    zeros = Target.of(np.zeros(len(target)), "regression")
+    return run_trial(kernel, X, zeros, folds, trial, Scripted(tuple(errors)), np.arange(1.0, len(errors) + 1))
 
 
 @pytest.mark.parametrize(
     ("errors", "chosen"),
     [([3, 1, 1, 2], 2.0), ([1, 1, 1, 1], 1.0), ([4, 3, 2, 2], 3.0), ([2, 3, 2, 4], 1.0), ([5], 1.0)],
 )
-def test_a_tie_goes_to_the_strongest_regularisation(scripted, errors, chosen):
+def test_a_tie_goes_to_the_strongest_regularisation(errors, chosen):
     result = scripted(errors)
     assert result.regularisation == chosen
     np.testing.assert_allclose(result.validation_errors, errors)
@@ -353,7 +351,7 @@ def test_a_tie_goes_to_the_strongest_regularisation(scripted, errors, chosen):
         ([2, 1], True),
     ],
 )
-def test_the_edge_is_flagged_only_where_the_error_still_falls(scripted, errors, edge):
+def test_the_edge_is_flagged_only_where_the_error_still_falls(errors, edge):
     assert scripted(errors).edge is edge
 
 
@@ -469,27 +467,18 @@ def test_predictors_align_as_the_kernel_matrix_of_the_new_rows_does():
     assert got == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("learner", "predictor", "params"),
-    [
-        ("l2-krr", "krr", {"center": 1.0}),
-        ("l1-krr", "krr", {}),
-        ("nkrr", "krr", {}),
-        ("nkrr", "krr", {"degree": 3, "offset": 0.7}),
-        ("l1-svm", "svm", {}),
-    ],
-)
-def test_the_predictor_at_the_learned_regularisation_is_the_one_that_was_learned(learner, predictor, params):
+@pytest.mark.parametrize("learner", [L2KRR(center=1.0), L1KRR(), NKRR(), NKRR(degree=3, offset=0.7), L1SVM()], ids=repr)
+def test_the_predictor_at_the_learned_regularisation_is_the_one_that_was_learned(learner):
     """Weights and predictor solve one problem: its value at the training rows is that of the certificate."""
     X, target = small_data("two classes")
     moments = gram_moments(GaussianFamily(GAMMAS), X, target.Y)
     values = [0.5, 8.0]
-    kernels = learn_path(as_learner(learner, **params), GaussianFamily(GAMMAS), X, moments, target, values)
+    kernels = learn_path(learner, GaussianFamily(GAMMAS), X, moments, target, values)
     training = target.take(kernels[0].rows)
     for kernel, value in zip(kernels, values, strict=True):
         assert kernel.regularisation == value
-        K, fitted = kernel.gram(), as_predictor(predictor).fit(kernel.gram(), training, [value])
-        if predictor == "krr":
+        K, fitted = kernel.gram(), as_predictor(learner.predictor).fit(kernel.gram(), training, [value])
+        if learner.predictor == "krr":
             Y = training.Y - training.Y.mean(axis=0)
             reached = np.vdot(Y, fitted.dual[0])
         else:
@@ -497,7 +486,9 @@ def test_the_predictor_at_the_learned_regularisation_is_the_one_that_was_learned
             beta, support = machine.dual_coef_[0], machine.support_
             reached = 2 * np.abs(beta).sum() - beta @ K[np.ix_(support, support)] @ beta
         # scikit-learn stops at a tolerance of 1e-3.
-        assert kernel.certificate.objectives[-1] == pytest.approx(reached, rel=1e-8 if predictor == "krr" else 1e-3)
+        assert kernel.certificate.objectives[-1] == pytest.approx(
+            reached, rel=1e-8 if learner.predictor == "krr" else 1e-3
+        )
 
 
 def test_a_path_learned_at_once_is_the_one_learned_value_by_value():
@@ -505,12 +496,10 @@ def test_a_path_learned_at_once_is_the_one_learned_value_by_value():
     family = GaussianFamily(GAMMAS)
     moments = gram_moments(family, X, target.Y)
     values = [0.5, 2.0, 8.0]
-    for learner in ("l1-svm", "l2-krr", "single-stage"):
-        path = learn_path(as_learner(learner, tolerance=1e-8), family, X, moments, target, values)
+    for learner in (L1SVM(tolerance=1e-8), L2KRR(tolerance=1e-8), SingleStage(tolerance=1e-8)):
+        path = learn_path(learner, family, X, moments, target, values)
         for kernel, value in zip(path, values, strict=True):
-            alone = learn_from_moments(
-                as_learner(learner, tolerance=1e-8), family, X, moments, target=target, regularisation=value
-            )
+            alone = learn_from_moments(learner, family, X, moments, target=target, regularisation=value)
             # The start is another; the root of the gap is left to the weights.
             np.testing.assert_allclose(kernel.weights, alone.weights, rtol=0, atol=1e-3)
 

@@ -16,7 +16,8 @@ from learnkernels.kernels.engine.combined_gram import CombinedGram
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, PolynomialFamily
 from learnkernels.kernels.learners import NKRR
-from learnkernels.kernels.predictors.choice import choose_predictor
+from learnkernels.kernels.predictors import KRR, SVM, Auto, ConjugateGradients, Nystrom, PredictorChoice
+from learnkernels.kernels.predictors.choice import Problem, choose_predictor
 from learnkernels.kernels.predictors.landmarks import landmarks_for, leverage_landmarks, uniform_landmarks
 from learnkernels.kernels.predictors.rows import KernelOnRows
 from learnkernels.kernels.predictors.subspace import Subspace, SubspacePasses, centered_products
@@ -42,8 +43,12 @@ def problem(m=400, n=60, d=4, seed=0, task="regression"):
     return learn_kernel("alignf", FAMILY, X, target.given, task=target.task), X, target, X_new
 
 
-def predictors(kernel, target, name, grid=GRID, **given):
-    return KernelPredictors((kernel,), target, name, grid, **given)
+def named(predictor) -> str:
+    return predictor.name
+
+
+def predictors(kernel, target, predictor, grid=GRID, **given):
+    return KernelPredictors((kernel,), target, predictor, grid, **given)
 
 
 # Conjugate gradients -------------------------------------------------------------------------------------------------
@@ -183,13 +188,13 @@ def test_rows_of_a_data_set_are_selected_and_moved_a_run_at_a_time():
 def test_conjugate_gradients_agree_with_the_factorisation(task):
     kernel, _, target, X_new = problem(task=task)
     exact = predictors(kernel, target, "krr")
-    found = predictors(kernel, target, "krr-cg", options={"tolerance": 1e-9})
-    (_, unit, direct), (_, _, iterated) = exact._fitted[0], found._fitted[0]
+    found = predictors(kernel, target, ConjugateGradients(tolerance=1e-9))
+    direct, iterated = exact._fitted[0], found._fitted[0]
     K = kernel.cross_gram(X_new)
     for position in range(len(GRID)):
-        dual, intercept = direct.coefficients(position)
-        expected = (K * unit) @ dual + intercept
-        dual, intercept = iterated.coefficients(position)
+        dual, intercept = direct.path.coefficients(position)
+        expected = (K * direct.new_rows) @ dual + intercept
+        dual, intercept = iterated.path.coefficients(position)
         np.testing.assert_allclose(K @ dual + intercept, expected, rtol=0, atol=ITERATED)
     if task != "regression":
         assert (found.predict(X_new) == exact.predict(X_new)).mean() > 0.99
@@ -200,32 +205,34 @@ def test_one_stage_kernels_keep_their_own_scale():
     kernel = learn_kernel("l2-krr", FAMILY, X, target.values, regularisation=16.0)
     exact, found = (predictors(kernel, target, name, [16.0]).predict(X_new) for name in ("krr", "krr-cg"))
     np.testing.assert_allclose(found, exact, rtol=0, atol=ITERATED)
-    every_row = predictors(kernel, target, "nystrom", [16.0], options={"landmarks": 400, "tolerance": 1e-9})
+    every_row = predictors(kernel, target, Nystrom(landmarks=400, tolerance=1e-9), [16.0])
     np.testing.assert_allclose(every_row.predict(X_new), exact, rtol=0, atol=ITERATED)
 
 
-@pytest.mark.parametrize("name", ["krr-cg", "nystrom"])
-def test_weights_of_rows_are_copies_of_rows(name):
+@pytest.mark.parametrize(
+    "predictor", [ConjugateGradients(tolerance=1e-10), Nystrom(landmarks=1000, tolerance=1e-10)], ids=named
+)
+def test_weights_of_rows_are_copies_of_rows(predictor):
     _, X, target, X_new = problem(m=150)
     w = np.random.default_rng(3).integers(1, 4, 150)
     again = np.repeat(np.arange(150), w)
     weighted = learn_kernel("align", FAMILY, X, target.values, sample_weight=w.astype(float))
     repeated = learn_kernel("align", FAMILY, X[again], target.values[again])
-    options = {"tolerance": 1e-10} | ({"landmarks": 1000} if name == "nystrom" else {})
-    found = predictors(weighted, target, name, options=options).predict(X_new)
+    found = predictors(weighted, target, predictor).predict(X_new)
     expected = predictors(repeated, target.take(again), "krr").predict(X_new)
     np.testing.assert_allclose(found, expected, rtol=0, atol=ITERATED)
 
 
-@pytest.mark.parametrize("name", ["krr-cg", "nystrom"])
-def test_a_kernel_learned_on_some_rows_serves_all(name):
+@pytest.mark.parametrize(
+    "predictor", [ConjugateGradients(tolerance=1e-10), Nystrom(landmarks=500, tolerance=1e-10)], ids=named
+)
+def test_a_kernel_learned_on_some_rows_serves_all(predictor):
     _, X, target, X_new = problem(m=500)
     some = np.sort(np.random.default_rng(4).choice(500, 120, replace=False))
     learned = learn_kernel("alignf", FAMILY, X[some], target.values[some])
     kernel = replace(learned, rows=some[learned.rows])
-    options = {"tolerance": 1e-10} | ({"landmarks": 500} if name == "nystrom" else {})
     of_all = {"X": X, "training": np.arange(500)}
-    found = predictors(kernel, target, name, options=options, **of_all).predict(X_new)
+    found = predictors(kernel, target, predictor, **of_all).predict(X_new)
     # By hand: the same weighted sum of all rows, centered on them and of mean diagonal one.
     rows = np.vstack([X, X_new]) - kernel.origin
     K = kernel.combination.matrix(rows, rows, symmetric=True)
@@ -238,7 +245,7 @@ def test_a_kernel_learned_on_some_rows_serves_all(name):
         np.testing.assert_allclose(prediction, K_new / unit @ dual + y.mean(), rtol=0, atol=ITERATED)
     np.testing.assert_allclose(predictors(kernel, target, "krr", **of_all).predict(X_new), found, rtol=0, atol=ITERATED)
     with pytest.raises(ValueError, match="was learned on 120 rows, and 500 others train the predictor; give X"):
-        predictors(kernel, target, name, training=np.arange(500))
+        predictors(kernel, target, predictor, training=np.arange(500))
 
 
 def test_kernels_that_are_no_positive_sums_are_refused():
@@ -263,7 +270,7 @@ def test_nearly_constant_kernels_converge_or_say_what_was_reached(name):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         found = predictors(kernel, target, name, grid)
-    solutions = found._fitted[0][2].solutions
+    solutions = found._fitted[0].path.solutions
     said = [str(one.message) for one in caught if issubclass(one.category, ConvergenceWarning)]
     assert bool(said) == (not solutions.converged)
     assert all(f"{solutions.residuals.max():.1e}" in note for note in [*said, found.notes[-1]])
@@ -276,7 +283,7 @@ def test_nearly_constant_kernels_converge_or_say_what_was_reached(name):
 def test_a_tolerance_below_rounding_is_answered_with_the_residual():
     kernel, _, target, _ = problem(m=120)
     with pytest.warns(ConvergenceWarning, match=r"at a relative residual of .*above the tolerance of 1e-30"):
-        found = predictors(kernel, target, "krr-cg", [1e6], options={"tolerance": 1e-30})
+        found = predictors(kernel, target, ConjugateGradients(tolerance=1e-30), [1e6])
     assert "relative residual" in found.notes[0]
 
 
@@ -287,11 +294,11 @@ def test_a_tolerance_below_rounding_is_answered_with_the_residual():
 def test_all_rows_as_landmarks_give_the_ridge_regression_of_all_rows(task):
     kernel, _, target, X_new = problem(m=200, task=task)
     exact, found = predictors(kernel, target, "krr"), predictors(
-        kernel, target, "nystrom", options={"landmarks": 200, "tolerance": 1e-10}
+        kernel, target, Nystrom(landmarks=200, tolerance=1e-10)
     )  # fmt: skip
     np.testing.assert_allclose(found.predict(X_new), exact.predict(X_new), rtol=0, atol=ITERATED)
-    path = found._fitted[0][2]
-    assert path.unit == pytest.approx(1 / exact._fitted[0][1], rel=1e-9)
+    path = found._fitted[0].path
+    assert path.unit == pytest.approx(1 / exact._fitted[0].new_rows, rel=1e-9)
 
 
 @pytest.mark.parametrize("rows", [0, 3, 10])
@@ -301,8 +308,8 @@ def test_landmarks_solve_the_regression_within_their_span(monkeypatch, rows):
     monkeypatch.setattr(module, "REFINING_ROWS", rows)
     monkeypatch.setattr(module, "_refining_pays", lambda *_: rows > 0)
     kernel, X, target, X_new = problem(m=300)
-    found = predictors(kernel, target, "nystrom", options={"landmarks": 40, "seed": 2, "tolerance": 1e-11})
-    path = found._fitted[0][2]
+    found = predictors(kernel, target, Nystrom(landmarks=40, seed=2, tolerance=1e-11))
+    path = found._fitted[0].path
     Z = path.kernel.rows
     np.testing.assert_array_equal(path.kernel.X, (X - kernel.origin)[Z])
     K_nZ, K_ZZ = path.kernel.cross_gram(X), path.kernel.gram()
@@ -319,7 +326,7 @@ def test_landmarks_agree_with_scikit_learn_on_the_same_ones():
     X, X_new = rng.normal(size=(600, 3)), rng.normal(size=(50, 3))
     target = Target.of(np.sin(X[:, 0]) + X[:, 1] ** 2)
     kernel = learn_kernel("unif", GaussianFamily([0.25]), X, target.values, normalise="none")
-    path = predictors(kernel, target, "nystrom", [64.0], options={"landmarks": 80})._fitted[0][2]
+    path = predictors(kernel, target, Nystrom(landmarks=80), [64.0])._fitted[0].path
     found = path.predict(path.kernel.cross_gram(X_new))[0]
     features = Nystroem(gamma=0.25, n_components=80).fit(X[path.kernel.rows])
     model = Ridge(alpha=path.unit / 64.0 / kernel.combination.coefficients[0]).fit(features.transform(X), target.values)
@@ -332,7 +339,7 @@ def test_negative_weights_are_projected_away():
     kernel, _, target, X_new = problem(m=150)
     negative = replace(kernel, weights=np.array([0, 0, 0.2, 0, 0.7, 0, -0.2]))
     exact = predictors(negative, target, "krr").predict(X_new)
-    found = predictors(negative, target, "nystrom", options={"landmarks": 150, "tolerance": 1e-10}).predict(X_new)
+    found = predictors(negative, target, Nystrom(landmarks=150, tolerance=1e-10)).predict(X_new)
     # The projection of the training rows' matrix is the same; its extension to new rows is another.
     assert np.sqrt(np.mean((found[1] - exact[1]) ** 2)) < 0.1
     assert np.isfinite(found).all()
@@ -360,9 +367,7 @@ def test_leverage_scores_are_those_of_the_matrix_and_draw_the_rows_that_stand_al
 
 def test_the_seed_draws_and_the_memory_counts_landmarks():
     kernel, _, target, X_new = problem(m=300)
-    first, same, other = (
-        predictors(kernel, target, "nystrom", options={"landmarks": 30, "seed": seed}) for seed in (1, 1, 2)
-    )
+    first, same, other = (predictors(kernel, target, Nystrom(landmarks=30, seed=seed)) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.predict(X_new), same.predict(X_new))
     assert (first.predict(X_new) != other.predict(X_new)).any()
     assert first.notes[0] == "30 landmarks of 300 training rows, drawn uniformly"
@@ -383,8 +388,8 @@ def test_products_of_more_rows_save_steps_and_change_nothing(monkeypatch):
     for rows in (0, 5, 10):
         monkeypatch.setattr(module, "REFINING_ROWS", rows)
         monkeypatch.setattr(module, "_refining_pays", lambda *_, rows=rows: rows > 0)
-        found = predictors(kernel, target, "nystrom", options={"landmarks": 60, "tolerance": 1e-9})
-        steps.append(found._fitted[0][2].solutions.iterations)
+        found = predictors(kernel, target, Nystrom(landmarks=60, tolerance=1e-9))
+        steps.append(found._fitted[0].path.solutions.iterations)
         predictions.append(found.predict(X_new))
     assert steps[0] > steps[1] > steps[2]
     assert steps[2] <= 3  # ten rows a landmark are all rows here
@@ -397,11 +402,11 @@ def test_linear_classifiers_on_the_features_of_landmarks(loss, task):
     kernel, _, target, X_new = problem(m=400, n=300, task=task)
     truth = np.sin(2 * X_new[:, 0]) + X_new[:, 1] * X_new[:, 2]
     truth = np.digitize(truth, [0.0] if task == "binary" else [-0.5, 0.5])
-    found = predictors(kernel, target, "nystrom", [4.0], options={"landmarks": 120, "loss": loss})
+    found = predictors(kernel, target, Nystrom(landmarks=120, loss=loss), [4.0])
     assert np.mean(found.predict(X_new)[0] != truth) < (
         0.2 if task == "binary" else 0.3
     )  # the best constant: 0.5 and 0.65
-    dual, intercept = found._fitted[0][2].coefficients(0)
+    dual, intercept = found._fitted[0].path.coefficients(0)
     columns = 1 if task == "binary" else 3
     assert (dual.shape, intercept.shape) == ((120, columns), (columns,))
 
@@ -412,8 +417,8 @@ def test_a_class_without_training_rows_is_never_predicted():
     for loss in ("hinge", "logistic", "squared"):
         learned = learn_kernel("unif", FAMILY, X[rows], target.values[rows], task="classification")
         two = predictors(
-            replace(learned, rows=rows[learned.rows]), target, "nystrom", [4.0], X=X, training=rows,
-            options={"landmarks": 60, "loss": loss},
+            replace(learned, rows=rows[learned.rows]), target, Nystrom(landmarks=60, loss=loss), [4.0],
+            X=X, training=rows,
         )  # fmt: skip
         assert set(np.unique(two.predict(X_new))) == {0, 2}
 
@@ -422,48 +427,49 @@ def test_sparse_rows_and_rows_in_a_file_are_streamed_as_dense_ones(tmp_path):
     rng = np.random.default_rng(8)
     X = rng.normal(size=(200, 12)) * (rng.random((200, 12)) < 0.3)
     target = Target.of(X[:, 0] + X[:, 1] ** 2)
-    options = {"landmarks": 50, "tolerance": 1e-10}
+    predictor = Nystrom(landmarks=50, tolerance=1e-10)
     results = []
     np.save(tmp_path / "X.npy", X)
     for rows in (X, sparse.csr_matrix(X), np.load(tmp_path / "X.npy", mmap_mode="r")):
         kernel = learn_kernel("align", FAMILY, rows, target.values)
-        results.append(predictors(kernel, target, "nystrom", options=options, X=rows).predict(rows[:20]))
+        results.append(predictors(kernel, target, predictor, X=rows).predict(rows[:20]))
     np.testing.assert_allclose(results[1], results[0], rtol=0, atol=ITERATED)
     np.testing.assert_allclose(results[2], results[0], rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "sentence"),
+    ("predictor", "sentence"),
     [
-        ("nystrom", {"landmarks": 1}, "landmarks must be at least 2, got 1"),
-        ("nystrom", {"sampling": "greedy"}, "sampling must be one of uniform, leverage, got 'greedy'"),
-        ("nystrom", {"loss": "exponential"}, "loss must be one of squared, hinge, logistic"),
-        ("nystrom", {"loss": "hinge"}, "loss hinge serves classification, and this is a regression"),
-        ("nystrom", {"tolerance": 0.0}, "tolerance must be between 0 and 1, got 0.0"),
-        ("krr-cg", {"tolerance": 2.0}, "tolerance must be between 0 and 1, got 2.0"),
+        (Nystrom(landmarks=1), "landmarks must be at least 2, got 1"),
+        (Nystrom(sampling="greedy"), "sampling must be one of uniform, leverage, got 'greedy'"),
+        (Nystrom(loss="exponential"), "loss must be one of squared, hinge, logistic"),
+        (Nystrom(loss="hinge"), "loss hinge serves classification, and this is a regression"),
+        (Nystrom(tolerance=0.0), "tolerance must be between 0 and 1, got 0.0"),
+        (ConjugateGradients(tolerance=2.0), "tolerance must be between 0 and 1, got 2.0"),
     ],
 )
-def test_options_out_of_their_range_are_refused(name, options, sentence):
+def test_options_out_of_their_range_are_refused(predictor, sentence):
     kernel, _, target, _ = problem(m=50)
     with pytest.raises(ValueError, match=sentence):
-        predictors(kernel, target, name, options=options)
+        predictors(kernel, target, predictor)
 
 
 # The choice ----------------------------------------------------------------------------------------------------------
 
 
-def choice(m, task="regression", own=None, name="auto", memory=4 << 30):
-    return choose_predictor(name, task, own, n_rows=m, n_kernels=10, n_features=20, n_columns=21, memory=memory)
+def choice(m, task="regression", own=None, predictor=None):
+    predictor = predictor or Auto(memory=4 << 30)
+    return choose_predictor(predictor, Problem(task, own, n_rows=m, n_kernels=10, n_features=20, n_columns=21))
 
 
 def test_auto_takes_the_exact_one_while_it_fits_then_conjugate_gradients_then_landmarks():
-    assert choice(800).name == "krr"
-    assert choice(800, "classification").name == "svm"
-    assert choice(800, "classification", "krr").name == "krr"
-    assert choice(15_000).name == "krr-cg"
-    assert choice(15_000, "classification").name == "nystrom"
-    assert choice(200_000).name == "nystrom"
-    assert choice(2_000, memory=1 << 26).name in ("krr-cg", "nystrom")
+    assert choice(800).predictor == KRR()
+    assert choice(800, "classification").predictor == SVM()
+    assert choice(800, "classification", "krr").predictor == KRR()
+    assert choice(15_000).predictor == ConjugateGradients()
+    assert choice(15_000, "classification").predictor == Nystrom(memory=4 << 30)
+    assert choice(200_000).predictor == Nystrom(memory=4 << 30)
+    assert choice(2_000, predictor=Auto(memory=1 << 26)).predictor.name in ("krr-cg", "nystrom")
     assert "800 training rows take 20.5 MB" in choice(800).reason
     assert "landmarks" in choice(200_000).reason
     for m in (100, 12_000, 10**6):
@@ -471,9 +477,37 @@ def test_auto_takes_the_exact_one_while_it_fits_then_conjugate_gradients_then_la
 
 
 def test_a_named_predictor_is_taken_at_any_size_and_says_nothing():
-    assert choice(10**6, name="krr") == choose_predictor(
-        "krr", "regression", n_rows=5, n_kernels=1, n_features=1, n_columns=1
-    )
-    assert choice(100, name="nystrom").reason == ""
+    assert choice(10**6, predictor=KRR()) == choice(5, predictor=KRR()) == PredictorChoice(KRR(), "")
+    assert choice(100, predictor=Nystrom()).reason == ""
     with pytest.raises(ValueError, match="predictor svm does not serve regression"):
-        choice(100, name="svm")
+        choice(100, predictor=SVM())
+
+
+def test_auto_hands_its_options_on():
+    auto = Auto(landmarks=50, memory=1 << 30, sampling="leverage", loss="hinge", tolerance=1e-7, seed=3)
+    assert choice(200_000, "classification", predictor=auto).predictor == Nystrom(**auto.get_params())
+    assert choice(15_000, predictor=auto).predictor == ConjugateGradients(tolerance=1e-7, seed=3)
+    with pytest.raises(ValueError, match="seed must be a whole number of at least 0, got -1"):
+        choice(100, predictor=Auto(seed=-1))
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"power": True}, "krr"),  # which landmarks do not serve
+        ({"indefinite": True}, "nystrom"),  # conjugate gradients do not
+        ({}, "krr-cg"),
+    ],
+)
+def test_auto_minds_what_kernels_the_others_serve(given, name):
+    problem = Problem("regression", None, n_rows=15_000, n_kernels=10, n_features=20, n_columns=21, **given)
+    chosen = choose_predictor(Auto(memory=4 << 30), problem)
+    assert chosen.predictor.name == name
+    assert chosen.reason.startswith(name)
+
+
+@pytest.mark.parametrize(("task", "predictor"), [("regression", KRR()), ("classes", SVM())])
+def test_auto_on_few_rows_is_the_exact_predictor(task, predictor):
+    kernel, _, target, X_new = problem(m=100, task=task)
+    found, expected = (predictors(kernel, target, one).predict(X_new) for one in (Auto(), predictor))
+    np.testing.assert_array_equal(found, expected)

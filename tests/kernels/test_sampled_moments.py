@@ -219,10 +219,10 @@ def test_error_bars_shrink_with_the_sample_and_grow_with_the_confidence():
 @pytest.mark.parametrize("kind", ["a rare class", "heavy tails"])
 def test_intervals_contain_what_all_rows_give(kind):
     X, y = data(kind, 2000)
-    learners = ("align", "alignf")
+    finders = [Align().finder("trace"), ALIGNF]
 
     def shown(part):
-        found = [alignment_of(part, weight_finder(name, "trace", {})(part)[1]) for name in learners]
+        found = [alignment_of(part, find(part)[1]) for find in finders]
         return np.array([*part.alignments, *found])
 
     whole = sample_moments(FAMILY, X, y, sample=2000)
