@@ -8,7 +8,7 @@ from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator
 from learnkernels.kernels.learners.base import Solution
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
-from learnkernels.kernels.solvers.minimax import WORKING_SET, Ball, Inner, InnerProblem, minimise
+from learnkernels.kernels.solvers.minimax import WORKING_SET, Ball, InnerProblem, InnerSolution, minimise
 from learnkernels.kernels.solvers.rank_one.lasso import machine_weights, ridge_weights
 from learnkernels.kernels.solvers.rank_one.ridge import FeatureRidge
 from learnkernels.kernels.solvers.ridge import RidgeProblem
@@ -82,7 +82,7 @@ def solve_machine_on_ball(
 
 
 def _finish_jointly(
-    problem: SupportVectorProblem, outer: Ball, reached: Certificate, inner: Inner, max_iterations: int
+    problem: SupportVectorProblem, outer: Ball, reached: Certificate, inner: InnerSolution, max_iterations: int
 ) -> tuple[np.ndarray, Certificate]:
     """Return weights and certificate of the joint problem, from the forms that Newton's method ended with."""
     grams, steps, objectives = problem.grams, reached.iterations, list(reached.objectives)

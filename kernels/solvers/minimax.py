@@ -51,7 +51,7 @@ class Curvature(Protocol):
 
 
 @dataclass(frozen=True)
-class Inner:
+class InnerSolution:
     """Solution of the inner problem at some weights.
 
     Attributes
@@ -85,11 +85,11 @@ class InnerProblem(Protocol):
     def grams(self) -> GramOperator:
         """The base kernels."""
 
-    def at(self, mu: np.ndarray) -> Inner:
+    def at(self, mu: np.ndarray) -> InnerSolution:
         """Return the solution at the weights mu, shape (p,)."""
 
 
-class Outer(Protocol):
+class WeightSet(Protocol):
     """The set of weights and what is added to the objective on it."""
 
     def start(self, p: int) -> np.ndarray:
@@ -98,13 +98,13 @@ class Outer(Protocol):
     def penalty(self, mu: np.ndarray) -> float:
         """Return R(mu)."""
 
-    def lower_bound(self, inner: Inner) -> float:
+    def lower_bound(self, inner: InnerSolution) -> float:
         """Return the minimum over all weights of ``constant - mu . forms + R(mu)``: a bound of the whole problem."""
 
-    def slope(self, mu: np.ndarray, inner: Inner, towards: np.ndarray) -> float:
+    def slope(self, mu: np.ndarray, inner: InnerSolution, towards: np.ndarray) -> float:
         """Return the derivative of the objective at mu along ``towards - mu``."""
 
-    def candidates(self, mu: np.ndarray, inner: Inner) -> Iterator[np.ndarray]:
+    def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
         """Yield feasible weights to move towards, the most promising first; along the last one the objective falls."""
 
 
@@ -144,17 +144,17 @@ class Ball:
         """Return zero."""
         return 0.0
 
-    def lower_bound(self, inner: Inner) -> float:
+    def lower_bound(self, inner: InnerSolution) -> float:
         """Return ``constant - mu_0 . v - Lambda |v|``, in the dual norm."""
         dual_norm = np.inf if self.norm == 1 else (1.0 if np.isinf(self.norm) else self.norm / (self.norm - 1))
         v = inner.forms
         return float(inner.constant - self.center @ v - self.radius * np.linalg.norm(v, dual_norm))
 
-    def slope(self, mu: np.ndarray, inner: Inner, towards: np.ndarray) -> float:
+    def slope(self, mu: np.ndarray, inner: InnerSolution, towards: np.ndarray) -> float:
         """Return the derivative along a direction."""
         return float(inner.forms @ (mu - towards))
 
-    def candidates(self, mu: np.ndarray, inner: Inner) -> Iterator[np.ndarray]:
+    def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
         """Yield Newton's weights, those of the closed-form update that never ascends, and the linear minimiser."""
         v, nu = np.maximum(inner.forms, 0.0), mu - self.center
         if self.norm == 1:
@@ -181,7 +181,7 @@ class Ball:
         powers = (v / v.max()) ** (1 / (self.norm - 1)) if v.any() else np.ones_like(v)
         return np.asarray(powers / np.linalg.norm(powers, self.norm))
 
-    def _newton(self, nu: np.ndarray, v: np.ndarray, T: np.ndarray, inner: Inner) -> np.ndarray:
+    def _newton(self, nu: np.ndarray, v: np.ndarray, T: np.ndarray, inner: InnerSolution) -> np.ndarray:
         positive = np.flatnonzero(T)
         t, r = T[positive], 1 / (self.norm - 1)
         derivative = r * (np.diag(t / v[positive]) - np.outer(t, t) / self._dual_norm(v, T))
@@ -204,7 +204,7 @@ class Ball:
         top = T.argmax()
         return float(v[top] / T[top] ** (self.norm - 1))
 
-    def _simplex_newton(self, nu: np.ndarray, v: np.ndarray, inner: Inner) -> np.ndarray:
+    def _simplex_newton(self, nu: np.ndarray, v: np.ndarray, inner: InnerSolution) -> np.ndarray:
         largest = np.argsort(-v, kind="stable")[:WORKING_SET]
         carried = np.flatnonzero(nu)
         if len(carried) > 2 * WORKING_SET:  # equal weights of thousands: the solution is among the largest forms
@@ -250,18 +250,18 @@ class Orthant:
         """Return R(mu)."""
         return float(mu @ self.Q @ mu - mu @ self.c)
 
-    def lower_bound(self, inner: Inner) -> float:
+    def lower_bound(self, inner: InnerSolution) -> float:
         """Return the minimum over mu >= 0 of ``constant + mu' Q mu - mu . (v + c)``."""
         mu = self._minimiser(self.Q, (inner.forms + self.c) / 2)
         # At the minimiser mu' Q mu = mu . (v + c) / 2; the smaller of two expressions of the value stays a bound.
         value = mu @ self.Q @ mu - mu @ (inner.forms + self.c)
         return float(inner.constant + min(value, -(mu @ self.Q @ mu)))
 
-    def slope(self, mu: np.ndarray, inner: Inner, towards: np.ndarray) -> float:
+    def slope(self, mu: np.ndarray, inner: InnerSolution, towards: np.ndarray) -> float:
         """Return the derivative along a direction."""
         return float((2 * self.Q @ mu - self.c - inner.forms) @ (towards - mu))
 
-    def candidates(self, mu: np.ndarray, inner: Inner) -> Iterator[np.ndarray]:
+    def candidates(self, mu: np.ndarray, inner: InnerSolution) -> Iterator[np.ndarray]:
         """Yield the minimiser over the orthant of the quadratic model."""
         H = inner.hessian(np.arange(len(mu)))
         A = self.Q + H / 2
@@ -270,15 +270,15 @@ class Orthant:
 
 
 def minimise(
-    problem: InnerProblem, outer: Outer, start: np.ndarray, tolerance: float, max_iterations: int
-) -> tuple[np.ndarray, Certificate, Inner]:
+    problem: InnerProblem, outer: WeightSet, start: np.ndarray, tolerance: float, max_iterations: int
+) -> tuple[np.ndarray, Certificate, InnerSolution]:
     """Return the weights that minimise a convex minimax problem, with their certificate and the inner solution.
 
     Parameters
     ----------
     problem : InnerProblem
         The predictor inside.
-    outer : Outer
+    outer : WeightSet
         The set of weights outside.
     start : ndarray of shape (p,)
         Feasible weights to begin with.
@@ -293,7 +293,7 @@ def minimise(
     certificate : Certificate
         Its residual is the gap between the value at mu and the best lower bound seen: an upper bound of what the
         objective can still fall, relative to the value.
-    inner : Inner
+    inner : InnerSolution
         The inner solution at mu.
 
     Notes

@@ -9,7 +9,7 @@ from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.solvers.factor import Factor, ridge_factor
-from learnkernels.kernels.solvers.minimax import Inner
+from learnkernels.kernels.solvers.minimax import InnerSolution
 from learnkernels.kernels.targets import Target
 
 NEAR = 0.03
@@ -83,7 +83,7 @@ class RidgeProblem:
         """The base kernels."""
         return self._grams
 
-    def at(self, mu: np.ndarray) -> Inner:
+    def at(self, mu: np.ndarray) -> InnerSolution:
         r"""Solve at the weights mu, shape (p,).
 
         Raises
@@ -108,7 +108,7 @@ class RidgeProblem:
         alpha = cho_solve(factor, self.Y, check_finite=False)
         return self._inner(mu, alpha, self._grams.products(alpha), factor, 0.0)
 
-    def _refine(self, mu: np.ndarray, last: _Solved) -> Inner | None:
+    def _refine(self, mu: np.ndarray, last: _Solved) -> InnerSolution | None:
         """Return the solution near the last one, from its factor, or None if that does not come close enough."""
         alpha = last.alpha
         if last.response is not None:
@@ -123,7 +123,9 @@ class RidgeProblem:
             alpha = alpha + cho_solve(last.factor, residual, check_finite=False)
         return None
 
-    def _inner(self, mu: np.ndarray, alpha: np.ndarray, products: np.ndarray, factor: Factor, excess: float) -> Inner:
+    def _inner(
+        self, mu: np.ndarray, alpha: np.ndarray, products: np.ndarray, factor: Factor, excess: float
+    ) -> InnerSolution:
         """Return the inner solution, and keep what a solution near it starts from."""
         forms = np.einsum("kiq,iq->k", products, alpha)
         constant = float(2 * np.vdot(alpha, self.Y) - self.ridge * np.vdot(alpha, alpha))
@@ -137,4 +139,4 @@ class RidgeProblem:
             return 2 * np.einsum("ikq,ilq->kl", P.reshape(shape), response, optimize=True)
 
         self._last = solved
-        return Inner(constant - float(mu @ forms) + excess, constant, forms, alpha, hessian)
+        return InnerSolution(constant - float(mu @ forms) + excess, constant, forms, alpha, hessian)

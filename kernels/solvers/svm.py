@@ -12,7 +12,7 @@ from scipy.linalg import cho_solve
 from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.solvers.factor import Factor, factored
 from learnkernels.kernels.solvers.interior_point import machine_by_interior_point
-from learnkernels.kernels.solvers.minimax import Inner
+from learnkernels.kernels.solvers.minimax import InnerSolution
 from learnkernels.kernels.targets import Target
 
 FEASIBLE = 1e-9
@@ -103,7 +103,7 @@ class SupportVectorProblem:
         """The base kernels."""
         return self._grams
 
-    def at(self, mu: np.ndarray) -> Inner:
+    def at(self, mu: np.ndarray) -> InnerSolution:
         """Solve at the weights mu, shape (p,), from the last solution.
 
         Notes
@@ -140,7 +140,7 @@ class SupportVectorProblem:
                 H += 2 * g[:, kernels].T @ Zg[:, kernels]
             return H
 
-        return Inner(
+        return InnerSolution(
             objective=primal,
             constant=float(2 * np.abs(dual).sum()),
             forms=np.einsum("kiq,iq->k", products, dual),

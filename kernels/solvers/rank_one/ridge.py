@@ -12,7 +12,7 @@ from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.solvers.factor import ridge_factor
-from learnkernels.kernels.solvers.minimax import Curvature, Inner
+from learnkernels.kernels.solvers.minimax import Curvature, InnerSolution
 from learnkernels.kernels.solvers.rank_one.path import Features
 
 
@@ -53,7 +53,7 @@ class FeatureRidge:
     def _products(self) -> np.ndarray:
         return self.features.gram(np.arange(self.grams.n_kernels))
 
-    def at(self, mu: np.ndarray) -> Inner:
+    def at(self, mu: np.ndarray) -> InnerSolution:
         """Solve at the weights mu, shape (p,), none of them negative.
 
         Raises
@@ -67,7 +67,7 @@ class FeatureRidge:
         constant = float(2 * alpha @ self.y - self.ridge * (alpha @ alpha))
         # The primal value of the coefficients mu * b: whatever the rounding of alpha, J is not above it.
         value = float(residual @ residual) / self.ridge + float(mu @ b**2)
-        return Inner(value, constant, b**2, alpha[:, None], self._hessian(mu, b), _Curvature(self, mu, b))
+        return InnerSolution(value, constant, b**2, alpha[:, None], self._hessian(mu, b), _Curvature(self, mu, b))
 
     def factor(self, weights: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return what solves with the weighted sum of the kernels plus lambda I, from one Cholesky factor.
