@@ -119,11 +119,6 @@ def optional(check: Callable[[object], T]) -> Callable[[object], T | None]:
     return lambda value: None if value is None else check(value)
 
 
-def anything(value: object) -> Any:
-    """Return a value as it is."""
-    return value
-
-
 class Fields:
     """The fields of a JSON object, each taken as what it must be.
 

@@ -69,7 +69,7 @@ KINDS: dict[str, type[KernelFamily]] = {}
 
 
 class KernelFamily(Parameterised, ABC):
-    """p base kernels that share work, evaluated one tile of pairs at a time.
+    """Base kernels to learn a combination of, p of them that share work, evaluated one tile of pairs at a time.
 
     Notes
     -----

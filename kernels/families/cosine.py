@@ -12,15 +12,14 @@ from learnkernels.kernels.families.union import FamilyUnion
 
 
 class CosineFamily(KernelFamily):
-    r"""The cosine of the angle between two rows, a family of one.
+    r"""The cosine of the angle between two rows, a family of one: what counts is direction, not length, as of texts.
 
     .. math:: K(x, x') = \frac{x \cdot x'}{\lVert x \rVert \, \lVert x' \rVert}
 
     Notes
     -----
-    The linear kernel of rows of length one, at its cost. A zero row has no direction: `tile` and `diag` raise
-    ValueError and give its position among the rows that they were given; `require_directions` looks through a whole
-    data set beforehand.
+    The linear kernel of rows of length one, at its cost. A zero row has no direction: its kernel with every row is
+    zero, with itself too. Among training rows `require_directions` refuses it, where a kernel is learned.
 
     References
     ----------
@@ -41,8 +40,7 @@ class CosineFamily(KernelFamily):
         return K
 
     def diag(self, A: Rows) -> np.ndarray:
-        _sizes(A)
-        return np.ones((1, A.shape[0]))
+        return (_sizes(A) > 0).astype(np.float64)[None]
 
     def subset(self, kernels: Sequence[int]) -> CosineFamily:
         if list(kernels) != [0]:
@@ -53,7 +51,13 @@ class CosineFamily(KernelFamily):
 def require_directions(family: KernelFamily, X: Rows) -> None:
     """Raise ValueError if a cosine kernel of `family` would see a zero row, which has no direction, in `X`."""
     if isinstance(family, CosineFamily):
-        _sizes(X)
+        zero = np.flatnonzero(_sizes(X) == 0)
+        if len(zero):
+            shown = ", ".join(map(str, zero[:5])) + (f", ... ({len(zero)} rows)" if len(zero) > 5 else "")
+            raise ValueError(
+                f"each row must have a direction for the cosine kernel, got only zeros in row {shown} of the "
+                f"{X.shape[0]} given; leave such rows out or use the linear kernel."
+            )
     elif isinstance(family, FamilyUnion):
         for part, columns in zip(family.families, family.columns, strict=True):
             require_directions(part, X if columns is None else X[:, columns])
@@ -62,27 +66,19 @@ def require_directions(family: KernelFamily, X: Rows) -> None:
 def _sizes(A: Rows) -> np.ndarray:
     """Return the largest absolute value of each row, shape (a,)."""
     if sparse.issparse(A):
-        sizes = np.asarray(abs(A).max(axis=1).toarray()).ravel()
-    else:
-        sizes = np.abs(A).max(axis=1, initial=0.0)
-    zero = np.flatnonzero(sizes == 0)
-    if len(zero):
-        shown = ", ".join(map(str, zero[:5])) + (f", ... ({len(zero)} rows)" if len(zero) > 5 else "")
-        raise ValueError(
-            f"each row must have a direction for the cosine kernel, got only zeros in row {shown} of the "
-            f"{A.shape[0]} given; leave such rows out or use the linear kernel."
-        )
-    return sizes
+        return np.asarray(abs(A).max(axis=1).toarray()).ravel()
+    return np.abs(A).max(axis=1, initial=0.0)
 
 
 def _unit_rows(A: Rows) -> Rows:
-    """Return the rows scaled to length one."""
+    """Return the rows scaled to length one, zero rows as they are."""
     # By the largest value first, so that no square overflows or vanishes.
     A = _divided(A, _sizes(A))
     return _divided(A, np.sqrt(squared_norms(A)))
 
 
 def _divided(A: Rows, lengths: np.ndarray) -> Rows:
+    lengths = np.where(lengths > 0, lengths, 1.0)
     if not sparse.issparse(A):
         return A / lengths[:, None]
     divided = A.copy()

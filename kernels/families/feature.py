@@ -17,7 +17,7 @@ COMBINED_ROWS = 512
 
 
 class FeatureFamily(KernelFamily):
-    r"""One rank-one kernel a feature.
+    r"""One kernel a feature, so that learning the kernel weighs the features.
 
     .. math:: K_k(x, x') = x_k \, x'_k, \qquad K_k = v_k v_k^\top
 

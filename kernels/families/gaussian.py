@@ -9,7 +9,7 @@ from learnkernels.kernels.families.exponential import ExponentialFamily
 
 
 class GaussianFamily(ExponentialFamily):
-    r"""Gaussian kernels, one a bandwidth.
+    r"""Gaussian (RBF) kernels: rows are similar where they are near, at one length scale a bandwidth.
 
     .. math:: K_\gamma(x, x') = \exp(-\gamma \lVert x - x' \rVert^2)
 

@@ -10,7 +10,7 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, inner_product
 
 
 class LinearFamily(KernelFamily):
-    r"""The linear kernel, a family of one: :math:`K(x, x') = x \cdot x'`.
+    r"""The linear kernel, a family of one, for what is a weighted sum of the features: :math:`K(x, x') = x \cdot x'`.
 
     Notes
     -----

@@ -12,7 +12,7 @@ from learnkernels.kernels.fields import Fields, list_of, number, whole
 
 
 class PolynomialFamily(KernelFamily):
-    r"""Polynomial kernels, one a degree.
+    r"""Polynomial kernels, one a degree: products of up to so many features.
 
     .. math:: K_r(x, x') = (\gamma \, x \cdot x' + c)^r
 

@@ -13,7 +13,7 @@ from learnkernels.kernels.fields import Fields, list_of, number, text
 
 
 class ScaledFamily(KernelFamily):
-    r"""One base kernel after each of p scalings of the features.
+    r"""One base kernel on features in several units: after each of p scalings.
 
     .. math:: K_k(x, x') = K(s_k \circ x, \, s_k \circ x')
 

@@ -12,7 +12,7 @@ from learnkernels.kernels.fields import Fields, list_of, optional, text, whole
 
 
 class FamilyUnion(KernelFamily):
-    """The base kernels of several families, in order.
+    """Several families side by side, each on all features or on columns of its own.
 
     Parameters
     ----------

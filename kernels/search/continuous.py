@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.parameters import Parameterised
 
 Kind = Literal["gaussian", "laplacian", "dirichlet"]
 
@@ -28,8 +29,8 @@ class PairObjective(ABC):
         return np.array([self.value_and_gradient(u, P)[0] for u in U])
 
 
-class ContinuousFamily(ABC):
-    """Base kernels with positive parameters sigma, r of them, searched in their logarithm u.
+class ContinuousFamily(Parameterised, ABC):
+    """Base kernels whose bandwidths or frequencies are found for the data: r parameters sigma, searched in their log u.
 
     Notes
     -----

@@ -75,9 +75,6 @@ class PerFeatureFamily(ContinuousFamily):
         if kind == "dirichlet":
             DirichletFamily([1.0]).diag(np.empty((0, self.n_features)))  # refuses values that overflow
 
-    def __repr__(self) -> str:
-        return f"PerFeatureFamily({self.kind!r}, {self.n_features})"
-
     def objective(self, X: Rows) -> FeaturePairs:
         """Return the kernels over all pairs of rows.
 

@@ -37,7 +37,7 @@ MOST_FREQUENCIES = 600
 """Frequencies that are compared in each search, a quarter of a main lobe apart."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class RadialFamily(ContinuousFamily):
     r"""Gaussian or Laplacian kernels of one bandwidth, or Dirichlet kernels of one frequency on one feature.
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer
+from sklearn.metrics.pairwise import cosine_similarity
 
 from learnkernels import (
     CosineFamily,
@@ -17,6 +18,7 @@ from learnkernels import (
     center_gram,
 )
 from learnkernels.kernels.families import DirichletFamily
+from learnkernels.kernels.families.cosine import require_directions
 from tests.reference import (
     absolute_distance,
     centered,
@@ -300,12 +302,14 @@ def test_cosines_do_not_depend_on_the_length_of_a_row(scale):
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
-def test_a_row_without_a_direction_is_named(kind):
+def test_a_row_without_a_direction_has_a_cosine_of_zero_and_is_named_beforehand(kind):
     X = np.random.default_rng(15).normal(size=(20, 3))
     X[[4, 11]] = 0.0
-    for apply in (lambda rows: CosineFamily().tile(rows, rows), CosineFamily().diag):
-        with pytest.raises(ValueError, match="got only zeros in row 4, 11 of the 20 given"):
-            apply(kind(X))
+    for A, B in ((kind(X), kind(X[2:])), (rows := kind(X), rows)):
+        np.testing.assert_allclose(CosineFamily().tile(A, B)[0], cosine_similarity(A, B), rtol=0, atol=1e-15)
+    np.testing.assert_array_equal(CosineFamily().diag(kind(X))[0], X.any(axis=1))
+    with pytest.raises(ValueError, match="got only zeros in row 4, 11 of the 20 given"):
+        require_directions(CosineFamily(), kind(X))
 
 
 @pytest.mark.parametrize("degree", [1, 2, 5])

@@ -384,7 +384,9 @@ def test_rows_that_are_not_finite_are_refused_in_training_and_in_use(value):
 def test_a_row_without_a_direction_is_named_by_its_position_in_the_data_set():
     X, y = small_problem(m=300)
     X[271, :2] = 0.0
-    learn_kernel("align", CosineFamily(), X, y)
+    kernel = learn_kernel("align", CosineFamily(), X, y)
+    others = kernel.cross_gram(np.vstack([X[:4], np.zeros(3)]))  # a new row without one spoils no other
+    np.testing.assert_allclose(others[:4], kernel.cross_gram(X[:4]), rtol=0, atol=1e-14)
     family = FamilyUnion([LinearFamily(), FamilyUnion([CosineFamily()], [[1, 0]])])
     with pytest.raises(ValueError, match="got only zeros in row 271 of the 300 given"):
         learn_kernel("align", family, X, y)

@@ -9,6 +9,7 @@ from scipy import sparse
 from learnkernels import GaussianFamily, LaplacianFamily, LinearFamily
 from learnkernels.kernels.families import DirichletFamily, ScaledFamily
 from learnkernels.kernels.search.per_feature import PerFeatureFamily
+from learnkernels.kernels.search.radial import RadialFamily
 
 KINDS = ("gaussian", "laplacian", "dirichlet")
 KEYS = [(kind, m, d) for kind in KINDS for m, d in ((1, 2), (2, 1), (7, 3), (64, 5), (65, 4), (150, 2), (300, 6))]
@@ -355,3 +356,11 @@ ONE = GaussianFamily([1.0])
 def test_bad_input_is_refused_in_one_sentence(make, sentence):
     with pytest.raises(ValueError, match=re.escape(sentence)):
         make()
+
+
+def test_continuous_families_are_made_of_their_parameters():
+    radial, per_feature = RadialFamily("gaussian"), PerFeatureFamily("laplacian", 3)
+    assert radial.set_params(kind="dirichlet") == RadialFamily("dirichlet")
+    assert repr(per_feature.set_params(n_features=5)) == "PerFeatureFamily('laplacian', n_features=5)"
+    with pytest.raises(ValueError, match="n_features must be"):
+        per_feature.set_params(n_features=0)
