@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from threading import Lock
 from typing import Any
 
@@ -42,7 +43,7 @@ class _Process:
 
 _process, _lock = _Process(), Lock()
 
-_most: ContextVar[int | None] = ContextVar("most", default=None)
+_most: ContextVar[float] = ContextVar("most", default=inf)
 """Threads that a pass of this thread may use at most."""
 
 
@@ -100,7 +101,8 @@ def available_threads() -> int:
     Notes
     -----
     Cores are those that joblib counts, by affinity and the limits of a container, and no more than Numba's
-    ``NUMBA_NUM_THREADS``: where joblib runs several processes it sets that to the share of each.
+    ``NUMBA_NUM_THREADS``: where joblib runs several processes it sets that to the share of each. Within
+    a pass there is one thread: that which asks.
     """
     return max(1, _cores() - _process.busy)
 
@@ -112,10 +114,10 @@ def at_most_threads(n_jobs: int | None) -> Iterator[None]:
     Parameters
     ----------
     n_jobs : int or None
-        So many; -1 for all, -2 for all but one; None sets no limit.
+        So many; -1 for all, -2 for all but one; None sets no limit. Of contexts around each other the least counts.
     """
-    most = n_jobs if n_jobs is None or n_jobs > 0 else max(1, _cores() + 1 + n_jobs)
-    token = _most.set(most)
+    most = inf if n_jobs is None else n_jobs if n_jobs > 0 else max(1, _cores() + 1 + n_jobs)
+    token = _most.set(min(_most.get(), most))
     try:
         yield
     finally:
@@ -126,8 +128,7 @@ def _cores() -> int:
     from joblib import cpu_count  # here, as both take long to load
     from numba import config
 
-    cores = min(int(cpu_count()), int(config.NUMBA_NUM_THREADS))
-    return cores if (most := _most.get()) is None else min(cores, most)
+    return int(min(cpu_count(), config.NUMBA_NUM_THREADS, _most.get()))
 
 
 @contextmanager
@@ -147,7 +148,8 @@ def threads_of_a_pass(wanted: int | None, most: int) -> Iterator[int]:
             n = min(most, wanted or max(1, cores - _process.busy))
             _process.busy += n
         try:
-            yield n
+            with at_most_threads(1):  # for passes within this one
+                yield n
         finally:
             with _lock:
                 _process.busy -= n

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -129,7 +130,7 @@ def _in_order(threads: ThreadPoolExecutor, n: int, run: Callable[[Any], Any], ta
     """Yield the results of tasks in their order, with one more of them under way or waiting than there are threads."""
     waiting: deque[Future[Any]] = deque()
     for task in tasks:
-        waiting.append(threads.submit(run, task))
+        waiting.append(threads.submit(copy_context().run, run, task))
         if len(waiting) > n:
             yield waiting.popleft().result()
     while waiting:

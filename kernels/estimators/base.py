@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from functools import wraps
 from numbers import Integral
@@ -16,7 +15,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from learnkernels.kernels.engine.threads import at_most_threads, threads_of_a_pass
+from learnkernels.kernels.engine.combined_gram import Pieces
+from learnkernels.kernels.engine.threads import at_most_threads, one_blas_thread
+from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows
@@ -206,8 +207,11 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 chunk = np.ascontiguousarray(chunk, dtype=np.float64)
             return of(self.kernel_.cross_gram(chunk))
 
-        with threads_of_a_pass(None, min(len(starts), MOST_THREADS)) as n, ThreadPoolExecutor(n) as threads:
-            return np.concatenate(list(threads.map(made, starts)))
+        with one_blas_thread(), at_most_threads(MOST_THREADS if len(starts) > 1 else None):
+            if len(starts) == 1:
+                return made(0)
+            pieces: Pieces = Threads().total(lambda _, __, start: Pieces({start: made(start)}), None, None, starts)
+            return pieces.joined()
 
 
 def warn_of_rows(m: int, what: str) -> None:

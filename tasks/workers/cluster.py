@@ -22,6 +22,7 @@ import numpy as np
 import psutil
 from dask.utils import format_bytes, parse_bytes
 from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster, as_completed
+from joblib import cpu_count
 from scipy import sparse
 
 from learnkernels.conf.errors import InputError
@@ -171,7 +172,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def _local_workers(self) -> int:
-        return os.cpu_count() or 1 if self.config.workers is None else self.config.workers
+        return int(cpu_count()) if self.config.workers is None else self.config.workers
 
     def super_tile(self, n_rows: int, row_bytes: int = 0) -> int:
         """Return the rows of the square of pairs of one task.

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from threading import Barrier, Event
 
 import joblib
@@ -14,7 +15,13 @@ from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, gram_moments
-from learnkernels.kernels.engine.threads import available_threads, blas_threads_for, one_blas_thread, threads_of_a_pass
+from learnkernels.kernels.engine.threads import (
+    at_most_threads,
+    available_threads,
+    blas_threads_for,
+    one_blas_thread,
+    threads_of_a_pass,
+)
 from learnkernels.kernels.engine.workers import Threads
 
 
@@ -107,14 +114,35 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(config, "NUMBA_NUM_THREADS", 8)
 
 
-def test_passes_at_the_same_time_share_the_cores(eight_cores: None):
+@pytest.mark.parametrize(
+    ("first", "second", "threads"),
+    [((None, 100), (None, 100), (8, 1)), ((None, 3), (None, 100), (3, 5)), ((2, 100), (None, 1), (2, 1))],
+)
+def test_passes_at_the_same_time_share_the_cores(eight_cores: None, first, second, threads):
+    barrier = Barrier(2)
+
+    def a_pass(order: int, given: tuple[int | None, int]) -> int:
+        with ExitStack() as stack:
+            if order:
+                barrier.wait(60)
+            n = stack.enter_context(threads_of_a_pass(*given))
+            if not order:
+                barrier.wait(60)
+            barrier.wait(60)  # both are under way
+        return n
+
+    with ThreadPoolExecutor(2) as pool:
+        assert tuple(pool.map(a_pass, range(2), (first, second))) == threads
     assert available_threads() == 8
-    with threads_of_a_pass(None, 100) as first, threads_of_a_pass(None, 100) as second:
-        assert (first, second, available_threads()) == (8, 1, 1)
-    with threads_of_a_pass(None, 3) as first, threads_of_a_pass(None, 100) as second:
-        assert (first, second) == (3, 5)
-    with threads_of_a_pass(2, 100) as first, threads_of_a_pass(None, 1) as second:
-        assert (first, second, available_threads()) == (2, 1, 5)
+
+
+def test_a_limit_holds_for_all_passes_within_it(eight_cores: None):
+    for n_jobs, most in ((3, 3), (None, 8), (-1, 8), (-3, 6), (100, 8)):
+        with at_most_threads(n_jobs), threads_of_a_pass(None, 100) as n:
+            assert n == most
+    with at_most_threads(2), at_most_threads(None), at_most_threads(5):
+        assert available_threads() == 2
+        assert KernelLearningRegressor(GaussianFamily([0.5]), "unif", n_jobs=-1).fit(*rows(60))
     assert available_threads() == 8
 
 
