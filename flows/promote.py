@@ -9,10 +9,11 @@ from prefect import flow, runtime
 from learnkernels.conf.forms import shown
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.ingest import DatasetRef, ingest
+from learnkernels.tasks.evidence.comparison import measure_kernels, measure_learners
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import tracked_run
-from learnkernels.tasks.measure.evaluation import FoldsRef, evaluate_learner, predictor_for
-from learnkernels.tasks.measure.moments import compute_moments, require_feasible
+from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_for
+from learnkernels.tasks.measure.moments import require_feasible
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.models.lifecycle import load_registered, require_model_name, rivals, track_decision
 from learnkernels.tasks.models.promotion import (
@@ -80,7 +81,7 @@ def promote(
     run_id = new_run_id()
     with (
         tracked_run(config, "decision", f"promote {model} {run_id}", run_id, str(runtime.flow_run.id)) as run,
-        RunProgress(4, "promotion-progress", "the challenge") as progress,
+        RunProgress(2 * (1 + config.protocol.repeats), "promotion-progress", "the challenge") as progress,
     ):
         contender = Contender(ours.version, config.learners[0].title)
         results: tuple[FoldsRef, FoldsRef] | None = None
@@ -122,22 +123,9 @@ def _measure(
     require_same_rows(model, ours, theirs)
     with DaskPool(challenger.dask) as pool:
         pool.require_usable()
-        results = [
-            _errors_of(role, config, ref, pool, progress)
-            for role, config, ref in (("challenger", challenger, ours), ("champion", champion, theirs))
-        ]
+        results: list[FoldsRef] = []
+        for config, ref in ((challenger, ours), (champion, theirs)):
+            predictor_for(config, config.learners[0], ref)
+            require_feasible(ref, config.kernels, config.protocol)
+            results += measure_learners(ref, measure_kernels(ref, config, pool, progress), config, pool, progress)
     return (results[0], results[1]), ours
-
-
-def _errors_of(role: str, config: CompareConfig, ref: DatasetRef, pool: DaskPool, progress: RunProgress) -> FoldsRef:
-    """Return the fold results of one recipe; two steps of the progress."""
-    (learner,), repeats = config.learners, config.protocol.repeats
-    predictor_for(config, learner, ref)
-    require_feasible(ref, config.kernels, config.protocol)
-    progress.start(f"{role}: alignment statistics of the base kernels")
-    moments = [
-        compute_moments(ref, config, repeat, pool, lambda share: progress.advance(share / repeats))
-        for repeat in range(repeats)
-    ]
-    progress.start(f"{role}: {learner.title}")
-    return evaluate_learner(ref, moments, learner, config, pool, progress.advance)

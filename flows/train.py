@@ -8,11 +8,9 @@ from prefect import flow, runtime
 
 from learnkernels.conf.forms import shown
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.data.ingest import ingest
+from learnkernels.tasks.evidence.comparison import measure_kernels, measure_learners, prepare, steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import tracked_run
-from learnkernels.tasks.measure.evaluation import evaluate_learner, predictor_for, require_params
-from learnkernels.tasks.measure.moments import compute_moments, require_feasible
 from learnkernels.tasks.models.lifecycle import require_model_name, track_model, write_training
 from learnkernels.tasks.models.training import choose, fit_on_all_rows, training_config
 from learnkernels.tasks.naming import new_run_id, run_name
@@ -65,29 +63,15 @@ def train(
     """
     require_model_name(model)
     config = training_config(config, dataset, learner)
-    run_id, protocol = new_run_id(), config.protocol
-    (data,) = config.datasets
+    run_id = new_run_id()
     with (
         tracked_run(config, "model", f"train {model} {run_id}", run_id, str(runtime.flow_run.id)) as run,
-        RunProgress(3 + protocol.repeats + len(config.learners), "training-progress", "the training") as progress,
+        RunProgress(steps(config) + 2, "training-progress", "the training") as progress,
         DaskPool(config.dask) as pool,
     ):
-        pool.require_usable()
-        for candidate in config.learners:
-            require_params(candidate)
-        progress.start(f"reading {data.label}")
-        ref = ingest(data, config.data_dir, protocol.seed)
-        for candidate in config.learners:
-            predictor_for(config, candidate, ref)
-        require_feasible(ref, config.kernels, protocol)
-        progress.advance()
-        moments, results = [], []
-        for repeat in range(protocol.repeats):
-            progress.start(f"{ref.name}: alignment statistics of the base kernels")
-            moments.append(compute_moments(ref, config, repeat, pool, progress.advance))
-        for candidate in config.learners:
-            progress.start(f"{ref.name}: {candidate.title}")
-            results.append(evaluate_learner(ref, moments, candidate, config, pool, progress.advance))
+        (ref,) = prepare(config, pool, progress).refs
+        moments = measure_kernels(ref, config, pool, progress)
+        results = list(measure_learners(ref, moments, config, pool, progress))
         choice = choose(config, results)
         progress.start(f"{ref.name}: {choice.learner.title} on all rows")
         fitted = fit_on_all_rows(ref, moments[0], choice, config, pool, progress.advance)

@@ -1,13 +1,18 @@
-"""Names of runs: what they do, to what, and when."""
+"""Names of runs and of their steps: what they do, to what, and when."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any, ParamSpec, TypeVar
 
-from prefect import runtime
+from prefect import Task, runtime, task
+from prefect.cache_policies import NO_CACHE
 from pydantic import BaseModel
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def run_name(pattern: str) -> Callable[[], str]:
@@ -37,3 +42,16 @@ def _named(value: object) -> object:
 def new_run_id() -> str:
     """Return a name for a run that sorts by time."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+
+
+def step(name: str, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """Return what makes a function a task of Prefect, which keeps no result of it: what is dear is in the store.
+
+    Parameters
+    ----------
+    name : str
+        Of its runs, with the arguments in braces.
+    **options
+        Of `prefect.task`.
+    """
+    return task(task_run_name=name, cache_policy=NO_CACHE, tags=["learnkernels"], **options)

@@ -13,27 +13,24 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from prefect import get_run_logger, task
-from prefect.cache_policies import NO_CACHE
+from prefect import get_run_logger
 from scipy import sparse
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.loading import existing_file
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.targets import Target, task_of
-from learnkernels.tasks.data.locations import Location, failed_in_transfer, locate
+from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, locate
 from learnkernels.tasks.data.openml import read_openml
 from learnkernels.tasks.data.readers import READERS, read_bundled, read_held_out
 from learnkernels.tasks.data.synthetic import read_synthetic
 from learnkernels.tasks.data.text import select_ngrams
+from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path, store_path
 
 BLOCK_BYTES = 16 << 20
 """Size of the blocks in which checks and statistics go through dense rows."""
-
-NAMED = 5
-"""How many columns an error sentence names before it only counts."""
 
 
 @dataclass(frozen=True)
@@ -105,14 +102,7 @@ def source_location(config: DatasetConfig, data_dir: str) -> Location:
     return location
 
 
-@task(
-    task_run_name="ingest {config.label}",
-    cache_policy=NO_CACHE,
-    tags=["learnkernels"],
-    retries=2,
-    retry_delay_seconds=1,
-    retry_condition_fn=failed_in_transfer,
-)
+@step("ingest {config.label}", **TRIED_AGAIN)
 def ingest(config: DatasetConfig, data_dir: str, seed: int) -> DatasetRef:
     """Read, check and store one data set; return a reference to it.
 
@@ -278,7 +268,7 @@ def _target(y: Any, config: DatasetConfig, where: str) -> Target:
         if not hits.any() or hits.all():
             raise InputError(
                 f"{where}: 'positive' must be one of several values of the target, got {config.positive!r}; "
-                f"the target holds {_listed(sorted(set(text)))}."
+                f"the target holds {listed(sorted(set(text)))}."
             )
         values = np.where(hits, 1.0, -1.0)
         names = ("rest", config.positive)
@@ -287,7 +277,7 @@ def _target(y: Any, config: DatasetConfig, where: str) -> Target:
     task = config.task or task_of(values)
     if task == "regression" and values.dtype.kind not in "iufb":
         raise InputError(
-            f"{where}: target {config.target!r} is text ({_listed(sorted(set(map(str, values))))}), which a regression "
+            f"{where}: target {config.target!r} is text ({listed(sorted(set(map(str, values))))}), which a regression "
             "cannot use; set 'positive' to code it as plus and minus one, or 'task: classification'."
         )
     try:
@@ -354,10 +344,9 @@ def _require_finite(X: Any, features: tuple[str, ...], where: str) -> None:
         bad = sum((~np.isfinite(X[run])).sum(axis=0) for run in _runs(len(X), X.shape[1]))
     columns = np.flatnonzero(bad)
     if len(columns):
-        named = ", ".join(f"{features[c]} ({bad[c]})" for c in columns[:NAMED])
-        more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
+        named = listed([f"{features[c]} ({bad[c]})" for c in columns], show=str)
         raise InputError(
-            f"{where}: NaN, infinity or missing values in column {named}{more} of {X.shape[0]} rows; "
+            f"{where}: NaN, infinity or missing values in column {named} of {X.shape[0]} rows; "
             "impute them, set 'missing: drop', or leave columns out with 'drop'."
         )
 
@@ -398,8 +387,3 @@ def _scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
         X /= spread
         return X
     return sparse.csr_matrix((X.data / spread[X.indices], X.indices, X.indptr), shape=X.shape)
-
-
-def _listed(values: list[str]) -> str:
-    more = f", ... ({len(values)} values)" if len(values) > NAMED else ""
-    return ", ".join(repr(str(value)) for value in values[:NAMED]) + more

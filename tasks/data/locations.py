@@ -223,6 +223,11 @@ def failed_in_transfer(task: object, task_run: object, state: State[Any]) -> boo
     return isinstance(state.result(raise_on_failure=False), OSError)
 
 
+TRIED_AGAIN: dict[str, Any] = {
+    "retries": 2, "retry_delay_seconds": 1, "retry_condition_fn": failed_in_transfer,
+}  # fmt: skip
+"""Options of a task that reads or writes."""
+
 PERMANENT = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
 """What is wrong with a local path for good."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -15,16 +16,13 @@ import pyarrow.feather
 import pyarrow.parquet
 from sklearn import datasets as bundled
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.tasks.data.locations import Location
 from learnkernels.tasks.data.text import count_ngrams
 
 Columns = tuple[Any, Any, tuple[str, ...]]
 """X (n, d) dense or CSR float64, y (an Arrow column or an array), feature names."""
-
-NAMED = 5
-"""How many values an error sentence names before it only counts."""
 
 BATCH_BYTES = 16 << 20
 """What is taken from a table at a time, as numbers of eight bytes."""
@@ -55,7 +53,7 @@ def read_table(location: Location, config: DatasetConfig, where: str) -> Columns
     try:
         with _TABLES[location.suffix](location) as table:
             return _columns_of(table, config, config.target, location.name, where)
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         reason = str(error).splitlines()[0][:160]
         raise InputError(f"{where}: {location.name} cannot be read as {location.suffix[1:]} ({reason}).") from None
 
@@ -140,6 +138,7 @@ def read_held_out(location: Location, config: DatasetConfig, where: str) -> np.n
 
 def _columns_of(table: _Table, config: DatasetConfig, target: str, name: str, where: str) -> Columns:
     names = table.schema.names
+    refuse_repeated(names, f"{where}: {name} has column {{}} more than once; rename one.")
     named = {
         "target": [target],
         "drop": config.drop,
@@ -166,6 +165,13 @@ def _columns_of(table: _Table, config: DatasetConfig, target: str, name: str, wh
         )
     X, expanded = _numeric(table, features, kept, config, where)
     return X, y, expanded
+
+
+def refuse_repeated(names: Sequence[str], sentence: str) -> None:
+    """Raise InputError, with those that repeat in the braces of a sentence, unless all names differ."""
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise InputError(sentence.replace("{}", listed(repeated)))
 
 
 def _only(part: Any, kept: np.ndarray | None) -> Any:
@@ -196,8 +202,8 @@ def _rows_with(table: pa.Table, wanted_of: Mapping[str, Sequence[str]], key: str
         unknown = [value for value in values if value not in held]
         if unknown:
             raise InputError(
-                f"{where}: no row has {_listed(unknown)} in column {name!r} of {key!r}; it holds "
-                f"{_listed(sorted({value for value in held if value is not None}))}."
+                f"{where}: no row has {listed(unknown)} in column {name!r} of {key!r}; it holds "
+                f"{listed(sorted({value for value in held if value is not None}))}."
             )
         wanted = np.array([*(value in values for value in held), False])  # the last one is that of missing values
         kept &= wanted[np.asarray(column.indices.cast(pa.int64()).fill_null(len(held)))]
@@ -279,11 +285,6 @@ def _require_number(table: _Table, name: str, kept: np.ndarray | None, drop: tup
             f"{where}: column {name!r} is not numeric ({kind}, such as {str(example)[:40]!r}); {way} or leave it out "
             f"with 'drop: [{', '.join([*drop, name])}]'."
         )
-
-
-def _listed(values: list[str]) -> str:
-    more = f", ... ({len(values)} values)" if len(values) > NAMED else ""
-    return ", ".join(repr(value) for value in values[:NAMED]) + more
 
 
 def read_libsvm(location: Location, config: DatasetConfig, where: str) -> Columns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from learnkernels.conf.schema import GRID_SEARCH_TITLE, CompareConfig
@@ -11,7 +11,7 @@ from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
 from learnkernels.tasks.measure.baseline import evaluate_baseline
 from learnkernels.tasks.measure.evaluation import FoldsRef, evaluate_learner, predictor_for, require_params
-from learnkernels.tasks.measure.moments import compute_moments, require_feasible
+from learnkernels.tasks.measure.moments import MomentsRef, compute_moments, require_feasible
 from learnkernels.tasks.measure.positions import rows_for
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -76,16 +76,30 @@ def measure(
     """
     config, results = prepared.config, []
     for ref, rows, local in prepared.jobs:
-        moments = []
-        for repeat in range(config.protocol.repeats):
-            progress.start(f"{ref.name}: alignment statistics of the base kernels")
-            moments.append(compute_moments(rows, local, repeat, pool, progress.advance))
-        for learner in config.learners:
-            progress.start(f"{ref.name}: {learner.title}")
-            results.append(evaluate_learner(rows, moments, learner, local, pool, progress.advance))
-            track_result(sweep, config, run_id, ref, results[-1])
+        moments = measure_kernels(rows, local, pool, progress)
+        for folds in measure_learners(rows, moments, local, pool, progress):
+            results.append(folds)
+            track_result(sweep, config, run_id, ref, folds)
         if config.baseline is not None:
             progress.start(f"{ref.name}: {GRID_SEARCH_TITLE}")
             results.append(evaluate_baseline(ref, moments, local, pool, progress.advance))
             track_result(sweep, config, run_id, ref, results[-1])
     return results
+
+
+def measure_kernels(rows: DatasetRef, config: CompareConfig, pool: DaskPool, progress: RunProgress) -> list[MomentsRef]:
+    """Return the moments of the base kernels, one of each repeat; a step of the progress each."""
+    moments = []
+    for repeat in range(config.protocol.repeats):
+        progress.start(f"{rows.name}: alignment statistics of the base kernels")
+        moments.append(compute_moments(rows, config, repeat, pool, progress.advance))
+    return moments
+
+
+def measure_learners(
+    rows: DatasetRef, moments: Sequence[MomentsRef], config: CompareConfig, pool: DaskPool, progress: RunProgress
+) -> Iterator[FoldsRef]:
+    """Give the fold results of each learner as they are measured; a step of the progress each."""
+    for learner in config.learners:
+        progress.start(f"{rows.name}: {learner.title}")
+        yield evaluate_learner(rows, moments, learner, config, pool, progress.advance)

@@ -9,12 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import yaml
-from prefect import get_run_logger, task
+from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
-from prefect.cache_policies import NO_CACHE
 
 from learnkernels.conf.schema import CompareConfig, ProtocolConfig
 from learnkernels.kernels import NUMERICS_VERSION
@@ -44,6 +41,7 @@ from learnkernels.tasks.evidence.tables import (
 from learnkernels.tasks.measure.baseline import GRID_SEARCH
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
+from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path
 
 CERTIFICATES = (
@@ -213,7 +211,7 @@ def environment() -> dict[str, str]:
     }
 
 
-@task(task_run_name="write results {run_id}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("write results {run_id}")
 def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], links: dict[str, str]) -> str:
     """Write the results folder, whole or not at all, put table and report into Prefect, and return the folder."""
     folds = read_folds(refs)
@@ -223,7 +221,7 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
     with atomic_path(target) as folder:
         folder.mkdir()
         for name, frame in (("folds", folds), ("summary", summary)):
-            pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), folder / f"{name}.parquet")
+            frame.to_parquet(folder / f"{name}.parquet", index=False)
         (folder / "report.md").write_text(markdown_report(config, folds, summary, links), encoding="utf-8")
         (folder / "config.yaml").write_text(_yaml(config), encoding="utf-8")
         (folder / "environment.json").write_text(json.dumps(environment(), indent=1), encoding="utf-8")

@@ -20,8 +20,7 @@ import psutil
 from mlflow import MlflowClient
 from mlflow.entities import Dataset as TrackedDataset
 from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
-from prefect import get_run_logger, task
-from prefect.cache_policies import NO_CACHE
+from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_UI_URL
@@ -39,6 +38,7 @@ from learnkernels.tasks.evidence.tables import display_table, read_folds, summar
 from learnkernels.tasks.measure.baseline import GRID_SEARCH
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
 from learnkernels.tasks.measure.moments import planned_trials
+from learnkernels.tasks.naming import step
 
 NOTE = "mlflow.note.content"
 PARAM_CHARACTERS = 6_000
@@ -186,7 +186,7 @@ def _alive(pid: int, started: float) -> bool:
         return False
 
 
-@task(task_run_name="track {folds.learner} on {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("track {folds.learner} on {ref.name}")
 def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: DatasetRef, folds: FoldsRef) -> str:
     """Log one (data set, learner) as one flat MLflow run and return its id."""
     client = MlflowClient()
@@ -316,9 +316,9 @@ def _found_metrics(table: pd.DataFrame, now: int) -> list[Metric]:
         return []
     shares = np.asarray(first["weights"]) / np.sum(first["weights"])
     metrics = []
-    for step, k in enumerate(np.argsort(-shares)):
-        metrics.append(Metric("found/sigma", float(first["parameters"][k][0]), now, step))
-        metrics.append(Metric("found/share", float(shares[k]), now, step))
+    for i, k in enumerate(np.argsort(-shares)):
+        metrics.append(Metric("found/sigma", float(first["parameters"][k][0]), now, i))
+        metrics.append(Metric("found/share", float(shares[k]), now, i))
     return metrics
 
 
@@ -364,7 +364,7 @@ def log_run(
         client.log_artifacts(run.run_id, str(artifacts))
 
 
-@task(task_run_name="track sweep {run_id}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("track sweep {run_id}")
 def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[DatasetRef]) -> None:
     """Put the results folder (figure, tables, report, configuration, environment) on the sweep run."""
     client = MlflowClient()

@@ -5,7 +5,6 @@ The format is described for readers outside this project in docs/tile-store.md.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -15,12 +14,12 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.schema import FamilyConfig
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.tasks.data.ingest import DatasetRef
-from learnkernels.tasks.store import atomic_path, digest
+from learnkernels.tasks.store import atomic_path, digest, file_digest
 
 FORMAT = "learnkernels-tiles"
 VERSION = 1
@@ -83,7 +82,7 @@ class StoreSpec:
         if self.dtype != other.dtype:
             return f"of {self.dtype}, not {other.dtype}"
         if (self.kernels, self.families) != (other.kernels, other.families):
-            return f"of other kernels ({_listed(self.kernels)}; not {_listed(other.kernels)})"
+            return f"of other kernels ({listed(self.kernels, 3, str)}; not {listed(other.kernels, 3, str)})"
         if self.numerics != other.numerics:
             return f"made by another version of the kernels' code (numerics {self.numerics}, not {other.numerics})"
         return ""
@@ -277,17 +276,6 @@ def damage(folder: Path, spec: StoreSpec, shard: Shard, checksum: bool) -> str |
         map_shard(path, spec, shard.start, shard.stop)
     except ValueError as error:
         return str(error)
-    if checksum and file_sha256(path) != shard.sha256:
+    if checksum and file_digest(path) != shard.sha256:
         return "its checksum is not that of the manifest"
     return None
-
-
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f", ... ({len(names)})" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more

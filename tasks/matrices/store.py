@@ -29,13 +29,12 @@ from learnkernels.tasks.matrices.format import (
     Shard,
     StoreSpec,
     damage,
-    file_sha256,
     map_shard,
     read_manifest,
     shard_name,
     write_shard,
 )
-from learnkernels.tasks.store import atomic_path
+from learnkernels.tasks.store import atomic_path, file_digest
 from learnkernels.tasks.workers.cluster import DaskPool
 
 TILE_BYTES = 4 << 20
@@ -244,7 +243,7 @@ def _put(folder: Path, rows: Range, write: Callable[[Path], object]) -> Shard:
     name = shard_name(*rows)
     with atomic_path(folder / name) as temporary:
         write(temporary)
-        return Shard(name, *rows, temporary.stat().st_size, file_sha256(temporary))
+        return Shard(name, *rows, temporary.stat().st_size, file_digest(temporary))
 
 
 def _shard_values(family: KernelFamily, X: Rows, rows: Range, dtype: str) -> np.ndarray:

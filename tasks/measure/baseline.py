@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from prefect import get_run_logger, task
-from prefect.cache_policies import NO_CACHE
+from prefect import get_run_logger
 from scipy import sparse
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.kernel_ridge import KernelRidge
@@ -29,6 +28,7 @@ from learnkernels.tasks.data.ingest import DatasetRef, load_dataset
 from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, write_fold_table
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, load_folds, planned_trials
 from learnkernels.tasks.measure.trials import trial_columns
+from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import digest, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -55,7 +55,7 @@ class SearchJob:
     baseline: BaselineConfig
 
 
-@task(task_run_name="grid search on {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("grid search on {ref.name}")
 def evaluate_baseline(
     ref: DatasetRef, moments: Sequence[MomentsRef], config: CompareConfig, pool: DaskPool, advance: Advance
 ) -> FoldsRef:

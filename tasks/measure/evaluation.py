@@ -14,8 +14,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from dask.utils import parse_bytes
-from prefect import get_run_logger, task
-from prefect.cache_policies import NO_CACHE
+from prefect import get_run_logger
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import (
@@ -40,6 +39,7 @@ from learnkernels.kernels.predictors.choice import Auto, PredictorChoice, Proble
 from learnkernels.tasks.data.ingest import DatasetRef, stored_bytes
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_trials
 from learnkernels.tasks.measure.trials import TrialJob, run_trial
+from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path, digest, store_path
 from learnkernels.tasks.workers.cluster import DaskPool, run_all
 
@@ -257,7 +257,7 @@ def training_rows(protocol: ProtocolConfig, n_rows: int) -> int:
     return n_rows * (protocol.folds - 2) // protocol.folds
 
 
-@task(task_run_name="evaluate {learner.title} on {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("evaluate {learner.title} on {ref.name}")
 def evaluate_learner(
     ref: DatasetRef,
     moments: Sequence[MomentsRef],

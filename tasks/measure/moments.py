@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from prefect import get_run_logger, task
-from prefect.cache_policies import NO_CACHE
+from prefect import get_run_logger
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, FamilyConfig, FeatureConfig, ProtocolConfig
@@ -36,6 +35,7 @@ from learnkernels.kernels.protocol.folds import (
 )
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family, require_varying
+from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path, digest, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -108,7 +108,7 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
         raise InputError(f"{where}: {error}") from None
 
 
-@task(task_run_name="moments {ref.name} repeat {repeat}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("moments {ref.name} repeat {repeat}")
 def compute_moments(
     ref: DatasetRef,
     config: CompareConfig,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from prefect import get_run_logger, task
-from prefect.cache_policies import NO_CACHE
+from prefect import get_run_logger
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, FamilyConfig, PrecomputedConfig
@@ -16,6 +15,7 @@ from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset, st
 from learnkernels.tasks.matrices.format import Dtype, StoreSpec
 from learnkernels.tasks.matrices.store import SHARD_BYTES, StorePlan, open_store, plan_store, write_store
 from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.naming import step
 from learnkernels.tasks.workers.cluster import DaskPool
 
 
@@ -69,7 +69,7 @@ def own_folder(output: str, name: str) -> Path:
     return Path(output) / name
 
 
-@task(task_run_name="matrices {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("matrices {ref.name}")
 def materialise(
     ref: DatasetRef, kernels: Sequence[FamilyConfig], plan: StorePlan, pool: DaskPool, advance: Callable[[float], None]
 ) -> MatricesRef:

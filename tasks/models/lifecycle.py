@@ -7,11 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from prefect import get_run_logger, task
+from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
-from prefect.cache_policies import NO_CACHE
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
@@ -36,6 +33,7 @@ from learnkernels.tasks.models.registry import (
     tag_version,
 )
 from learnkernels.tasks.models.training import Choice, ModelRef, describe_training, raw_example
+from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path, file_digest
 
 MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -50,7 +48,7 @@ def require_model_name(name: str) -> None:
         )
 
 
-@task(task_run_name="register {name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("register {name}")
 def track_model(
     run: TrackedRun, config: CompareConfig, name: str, ref: DatasetRef, choice: Choice, model: ModelRef
 ) -> ModelVersion:
@@ -110,7 +108,7 @@ def _in_one_line(choice: Choice, about: dict[str, object]) -> str:
     )
 
 
-@task(task_run_name="write the training of {version.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("write the training of {version.name}")
 def write_training(
     version: ModelVersion,
     choice: Choice,
@@ -130,8 +128,7 @@ def write_training(
         (folder / "report.md").write_text(report, encoding="utf-8")
         (folder / "about.json").write_text(json.dumps(model.about, indent=1), encoding="utf-8")
         (folder / "model.npz").write_bytes(Path(model.path).read_bytes())
-        frame = pa.Table.from_pandas(read_folds(results), preserve_index=False)
-        pq.write_table(frame, folder / "folds.parquet")
+        read_folds(results).to_parquet(folder / "folds.parquet", index=False)
     log_run(run, note=report, artifacts=target)
     create_table_artifact(
         list(choice.candidates),
@@ -166,7 +163,7 @@ def load_registered(version: ModelVersion) -> Model:
     return load_model(fetch(version))
 
 
-@task(task_run_name="track the decision on {decision.model}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("track the decision on {decision.model}")
 def track_decision(run: TrackedRun, decision: Decision, folder: str, links: dict[str, str]) -> None:
     """Move the alias where the challenger wins, and leave the decision with its evidence in MLflow and Prefect."""
     report = describe_decision(decision, {"results": folder, **links})

@@ -8,10 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
@@ -20,6 +16,7 @@ from learnkernels.tasks.evidence.markdown import link_list, markdown_table
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.t_tests import corrected_p, paired_p, share_of_test
+from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path
 
 OF_THE_RECIPE = ("target", "positive", "task", "drop", "scale", "missing", "distinct", "ngrams", "bytes")
@@ -230,7 +227,7 @@ def shown_p(p: float | None) -> str:
     return "none" if p is None else f"{p:.3g}"
 
 
-@task(task_run_name="write the decision on {decision.model}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("write the decision on {decision.model}")
 def write_decision(
     decision: Decision, run_id: str, results: tuple[FoldsRef, FoldsRef] | None, links: dict[str, str]
 ) -> str:
@@ -241,6 +238,5 @@ def write_decision(
         (folder / "report.md").write_text(describe_decision(decision, links), encoding="utf-8")
         (folder / "decision.json").write_text(json.dumps(asdict(decision), indent=1), encoding="utf-8")
         for name, of in zip(("challenger", "champion"), results or (), strict=False):
-            frame = pa.Table.from_pandas(read_folds([of]), preserve_index=False)
-            pq.write_table(frame, folder / f"folds_{name}.parquet")
+            read_folds([of]).to_parquet(folder / f"folds_{name}.parquet", index=False)
     return str(target)

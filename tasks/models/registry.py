@@ -26,8 +26,8 @@ from mlflow.types import ColSpec, DataType, Schema
 from sqlalchemy.exc import SQLAlchemyError
 
 import learnkernels
-from learnkernels.conf.errors import InputError
-from learnkernels.kernels.persistence.model import Model, listed, load_model
+from learnkernels.conf.errors import InputError, listed
+from learnkernels.kernels.persistence.model import Model, load_model
 from learnkernels.tasks.environment import without_passwords
 from learnkernels.tasks.store import atomic_path, file_digest, store_path
 

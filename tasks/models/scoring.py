@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -12,34 +11,23 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, listed
 from learnkernels.kernels.persistence.model import Model, load_model
-from learnkernels.tasks.data.locations import Location, failed_in_transfer, locate, written
-from learnkernels.tasks.data.readers import is_number, to_numbers
+from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, locate, written
+from learnkernels.tasks.data.readers import is_number, refuse_repeated, to_numbers
 from learnkernels.tasks.data.streams import INPUTS, TableInput, TableOutput
 from learnkernels.tasks.models.registry import ModelVersion, fetch
 from learnkernels.tasks.models.scores import Distribution, Scores
+from learnkernels.tasks.naming import step
 
 Missing = Literal["refuse", "null"]
 
 ROW = "row"
 """Name of the column that numbers the rows, where no ids are named."""
 
-NAMED = 12
-"""How many columns a sentence names before it only counts."""
 
-
-@task(
-    task_run_name="score {source}",
-    cache_policy=NO_CACHE,
-    tags=["learnkernels"],
-    retries=2,
-    retry_delay_seconds=1,
-    retry_condition_fn=failed_in_transfer,
-)
+@step("score {source}", **TRIED_AGAIN)
 def score_table(
     version: ModelVersion,
     source: str,
@@ -243,13 +231,13 @@ class ScoringPlan:
 
 def _require_columns(model: Model, schema: Any, ids: Sequence[str], where: str) -> None:
     names, wanted = schema.names, {*model.features, *ids}
-    _refuse_repeated(names, f"{where}: column {{}} appears more than once; rename one.")
-    _refuse_repeated(ids, "id {} is given more than once; name it once.")
+    refuse_repeated(names, f"{where}: column {{}} appears more than once; rename one.")
+    refuse_repeated(ids, "id {} is given more than once; name it once.")
     ignored = {model.about.get("target"), *(model.about.get("drop") or ())}
     absent = [name for name in dict.fromkeys([*model.features, *ids]) if name not in names]
     extra = [name for name in names if name not in wanted and name not in ignored]
     if absent or extra:
-        faults = [f"{what} {_listed(some)}" for what, some in (("missing", absent), ("unknown", extra)) if some]
+        faults = [f"{what} {listed(some)}" for what, some in (("missing", absent), ("unknown", extra)) if some]
         raise InputError(
             f"{where}: its columns are not those of the model: {'; '.join(faults)}; rename or remove columns, or name "
             "those to copy as ids."
@@ -260,22 +248,10 @@ def _require_columns(model: Model, schema: Any, ids: Sequence[str], where: str) 
         if not (is_number(schema.field(name).type) or pa.types.is_null(schema.field(name).type))
     ]
     if text:
-        more = f" and {len(text) - NAMED} more" if len(text) > NAMED else ""
-        raise InputError(f"{where}: not numeric: column {', '.join(text[:NAMED])}{more}; encode as in training.")
+        raise InputError(f"{where}: not numeric: column {listed(text, show=str)}; encode as in training.")
     clash = [name for name in ids if name in model.column_types]
     if clash:
-        raise InputError(f"{where}: id {_listed(clash)} has the name of a column of the output; rename it.")
-
-
-def _refuse_repeated(names: Sequence[str], sentence: str) -> None:
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        raise InputError(sentence.format(_listed(repeated)))
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(repr(name) for name in names[:NAMED]) + more
+        raise InputError(f"{where}: id {listed(clash)} has the name of a column of the output; rename it.")
 
 
 def _arrow_type(dtype: np.dtype[Any]) -> Any:

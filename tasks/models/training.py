@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from prefect import get_run_logger, task
-from prefect.cache_policies import NO_CACHE
+from prefect import get_run_logger
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, LearnerConfig, PrecomputedConfig, grid_values
@@ -31,6 +30,7 @@ from learnkernels.tasks.evidence.tables import half_width, read_folds, summarise
 from learnkernels.tasks.measure.evaluation import PARALLEL_ROWS, FoldsRef, predictor_for, predictor_options
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, fold_seed, load_moments, measure_moments
+from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path, digest, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -177,9 +177,7 @@ def _mean_errors(folds: pd.DataFrame) -> np.ndarray:
     return mean
 
 
-@task(
-    task_run_name="learn {choice.learner.title} on all rows of {ref.name}", cache_policy=NO_CACHE, tags=["learnkernels"]
-)
+@step("learn {choice.learner.title} on all rows of {ref.name}")
 def fit_on_all_rows(
     ref: DatasetRef,
     moments: MomentsRef,

@@ -1,6 +1,6 @@
 """Tables and figures of the papers, made again: what was measured, judged and written down.
 
-Imports: data, evidence, measure, store, workers.
+Imports: data, evidence, measure, naming, store, workers.
 """
 
 from learnkernels.tasks.papers.result import StudyResult

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from learnkernels.conf.errors import InputError
@@ -28,6 +27,7 @@ from learnkernels.kernels.protocol.evaluation import evaluate
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, trials
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, ingest, load_dataset
+from learnkernels.tasks.evidence.figures import add_legend, panels
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.measure.moments import Advance, fold_seed
 from learnkernels.tasks.papers.result import StudyResult
@@ -38,8 +38,6 @@ CENTERED, UNCENTERED = "rho", "A"
 """The papers' letters for alignment with and without centering."""
 
 COLORS = {CENTERED: "tab:blue", UNCENTERED: "tab:orange"}
-
-PANELS_A_ROW = 3
 
 
 def quiet(_: float) -> None:
@@ -235,23 +233,12 @@ def correlation(a: Sequence[float] | pd.Series, b: Sequence[float] | pd.Series) 
 def _base_kernels_figure(measured: pd.DataFrame) -> Figure:
     """Return both alignments against accuracy, a panel a data set and a point a base kernel."""
     names = list(measured["dataset"].unique())
-    figure, axes = panels(len(names))
+    figure, axes = panels(names)
     for axis, name in zip(axes, names, strict=False):
         of = measured[measured["dataset"] == name]
         means = of.groupby("kernel", sort=False)[["accuracy", CENTERED, UNCENTERED]].mean()
         for letter, marker in ((CENTERED, "o"), (UNCENTERED, "s")):
             axis.scatter(means["accuracy"], means[letter], color=COLORS[letter], marker=marker, label=letter)
-        axis.set(title=name, xlabel="accuracy", ylabel="alignment")
-    axes[0].legend()
+        axis.set(xlabel="accuracy", ylabel="alignment")
+    add_legend(figure, axes)
     return figure
-
-
-def panels(count: int) -> tuple[Figure, list[Axes]]:
-    """Return a figure of some panels, a few side by side."""
-    columns = min(count, PANELS_A_ROW)
-    rows = -(-count // columns)
-    figure = Figure(figsize=(4.4 * columns, 3.8 * rows), layout="constrained")
-    axes = list(np.ravel(figure.subplots(rows, columns, squeeze=False)))
-    for unused in axes[count:]:
-        unused.set_axis_off()
-    return figure, axes[:count]

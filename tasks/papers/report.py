@@ -17,12 +17,9 @@ from typing import Any, TypedDict
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
-from prefect import task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
-from prefect.cache_policies import NO_CACHE
 
 from learnkernels.conf.papers.item import FigureConfig, PaperItem, panel
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
@@ -33,6 +30,7 @@ from learnkernels.tasks.evidence.report import environment
 from learnkernels.tasks.evidence.tables import mean_and_sd, short_p, summarise
 from learnkernels.tasks.measure.evaluation import COLUMNS
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
+from learnkernels.tasks.naming import step
 from learnkernels.tasks.papers.judge import (
     Cell,
     Evidence,
@@ -519,7 +517,7 @@ def worth_table(folds: pd.DataFrame) -> list[dict[str, Any]]:
 # The folder of an item ------------------------------------------------------------------------------------------------
 
 
-@task(task_run_name="write {item.name}", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("write {item.name}")
 def write_item(item: PaperItem, result: StudyResult, seconds: float, data: str, quick: bool) -> str:
     """Write the folder of an item, whole or not at all, put section and cells into Prefect, and return the folder."""
     target = (QUICK_RESULTS if quick else RESULTS) / item.name
@@ -540,8 +538,7 @@ def write_item(item: PaperItem, result: StudyResult, seconds: float, data: str, 
     with atomic_path(target) as folder:
         folder.mkdir()
         if result.folds is not None:
-            table = pa.Table.from_pandas(result.folds, preserve_index=False)
-            pq.write_table(table, folder / "folds.parquet")
+            result.folds.to_parquet(folder / "folds.parquet", index=False)
         for name, figure in drawn.items():
             (folder / f"{name}.png").write_bytes(_png(figure))
         kept = Kept(item, result, tuple(f"{name}.png" for name in drawn), facts, target)
@@ -618,7 +615,7 @@ def tracking_note(kept: Kept, run_id: str) -> str:
 # The report -----------------------------------------------------------------------------------------------------------
 
 
-@task(task_run_name="write the report", cache_policy=NO_CACHE, tags=["learnkernels"])
+@step("write the report")
 def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: bool, path: Path | None = None) -> str:
     """Write the report of all items that have results, with the figures beside it, and return where.
 

@@ -14,8 +14,9 @@ from learnkernels.kernels.families import PolynomialFamily
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.tasks.data.ingest import ingest, load_dataset
+from learnkernels.tasks.evidence.figures import panels
 from learnkernels.tasks.measure.moments import Advance
-from learnkernels.tasks.papers.base_kernels import CENTERED, COLORS, base_kernels, panels, quiet
+from learnkernels.tasks.papers.base_kernels import CENTERED, COLORS, base_kernels, quiet
 from learnkernels.tasks.papers.convexity import bend
 from learnkernels.tasks.papers.result import StudyResult
 
@@ -173,12 +174,12 @@ def _surface_figure(
     weights: np.ndarray, surfaces: Sequence[tuple[str, np.ndarray, np.ndarray]], columns: Sequence[str]
 ) -> Figure:
     """Return contours of the objective, hatched where it is not convex, a panel a lambda."""
-    figure, axes = panels(len(surfaces))
-    for axis, (name, value, bent) in zip(axes, surfaces, strict=True):
+    figure, axes = panels([f"F, {name}; hatched: not convex" for name, *_ in surfaces])
+    for axis, (_, value, bent) in zip(axes, surfaces, strict=True):
         drawn = axis.contourf(weights, weights, value.T, levels=24, cmap="viridis")
         figure.colorbar(drawn, ax=axis)
         if bent.any() and not bent.all():
             axis.contourf(weights, weights, bent.T.astype(float), levels=[0.5, 1.5], colors="none", hatches=["//"])
             axis.contour(weights, weights, bent.T.astype(float), levels=[0.5], colors="white")
-        axis.set(title=f"F, {name}; hatched: not convex", xlabel=f"mu of {columns[0]}", ylabel=f"mu of {columns[1]}")
+        axis.set(xlabel=f"mu of {columns[0]}", ylabel=f"mu of {columns[1]}")
     return figure

@@ -207,7 +207,7 @@ from pathlib import Path
 from learnkernels.tasks.matrices import store as tilestore
 from tests.tasks import test_tilestore as case
 
-whole, count = tilestore.file_sha256, 0
+whole, count = tilestore.file_digest, 0
 
 def half(path):
     global count
@@ -219,7 +219,7 @@ def half(path):
         time.sleep(600)
     return whole(path)
 
-tilestore.file_sha256 = half
+tilestore.file_digest = half
 case.make(Path(sys.argv[1]))
 """
 
