@@ -333,7 +333,8 @@ def papers(
 
 def _show_papers(result: Reproduction, items: Mapping[str, PaperItem]) -> None:
     """Print what became of each item, what does not hold, and what failed; the report comes last."""
-    from learnkernels.tasks.papers.report import minutes, total
+    from learnkernels.tasks.papers.result import total
+    from learnkernels.tasks.papers.section import minutes
 
     def row(one: Outcome) -> dict[str, str]:
         item, of = items[one["item"]], one["summary"] or total([])

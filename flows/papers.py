@@ -27,16 +27,9 @@ from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import log_run, tracked_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.naming import new_run_id, run_name
-from learnkernels.tasks.papers import StudyResult
 from learnkernels.tasks.papers.judge import failing
-from learnkernels.tasks.papers.report import (
-    Summary,
-    not_holding,
-    read_item,
-    tracking_note,
-    write_item,
-    write_report,
-)
+from learnkernels.tasks.papers.report import not_holding, read_item, tracking_note, write_item, write_report
+from learnkernels.tasks.papers.result import StudyResult, Summary
 from learnkernels.tasks.papers.studies import base_kernels, surface, two_point
 from learnkernels.tasks.workers.cluster import DaskPool
 

@@ -291,8 +291,10 @@ def _remove_leftovers(folder: Path) -> None:
             shutil.rmtree(left)
 
 
-class TileStore:
-    """The base-kernel matrices of one data set, memory-mapped.
+class TileStore(Sequence[np.ndarray]):
+    """The base-kernel matrices of one data set: its shards in order, read-only views of files, of shape (p, rows, n).
+
+    Pickled, it is its path and not its values; another process maps the files anew.
 
     Attributes
     ----------
@@ -303,51 +305,7 @@ class TileStore:
     """
 
     def __init__(self, path: Path, manifest: Manifest) -> None:
-        self.path = path
-        self.manifest = manifest
-        self.spec = manifest.spec
-        self._blocks = MappedBlocks(path, manifest)
-
-    def __repr__(self) -> str:
-        return f"TileStore({str(self.path)!r}, {self.spec.kernels!r}, {self.spec.n_rows} rows, {self.spec.dtype})"
-
-    @property
-    def n_shards(self) -> int:
-        """Number of files."""
-        return len(self._blocks)
-
-    @property
-    def n_bytes(self) -> int:
-        """Size of the files."""
-        return sum(shard.bytes for shard in self.manifest.shards)
-
-    def rows(self, shard: int) -> np.ndarray:
-        """Return the values of one shard, a read-only view of its file, shape (p, rows, n)."""
-        return self._blocks[shard]
-
-    def kernel(self, k: int) -> tuple[np.ndarray, ...]:
-        """Return one matrix by row blocks, read-only views of the files, each of shape (rows, n)."""
-        return tuple(block[k] for block in self._blocks)
-
-    def family(self) -> PrecomputedFamily:
-        """Return the base kernels over row positions; pickled, it is the path of the store and not its values.
-
-        Raises
-        ------
-        InputError
-            A matrix is not symmetric or not finite on a sample of entries.
-        """
-        try:
-            return PrecomputedFamily(self._blocks, self.spec.kernels)
-        except ValueError as error:
-            raise InputError(f"{self.path}: {error}") from None
-
-
-class MappedBlocks(Sequence[np.ndarray]):
-    """The shards of a store as views of shape (p, rows, n), which another process maps anew."""
-
-    def __init__(self, path: Path, manifest: Manifest) -> None:
-        self._path, self._id = path, manifest.spec.id
+        self.path, self.manifest, self.spec = path, manifest, manifest.spec
         self._views = [map_shard(path / s.file, manifest.spec, s.start, s.stop) for s in manifest.shards]
 
     def __len__(self) -> int:
@@ -360,15 +318,28 @@ class MappedBlocks(Sequence[np.ndarray]):
     def __getitem__(self, index: int | slice) -> np.ndarray | Sequence[np.ndarray]:
         return self._views[index]
 
-    def __reduce__(self) -> tuple[Callable[[str, str], MappedBlocks], tuple[str, str]]:
-        return _mapped_again, (str(self._path), self._id)
+    def __reduce__(self) -> tuple[Callable[[str, str], TileStore], tuple[str, str]]:
+        return _mapped_again, (str(self.path), self.spec.id)
+
+    def family(self) -> PrecomputedFamily:
+        """Return the base kernels over row positions.
+
+        Raises
+        ------
+        InputError
+            A matrix is not symmetric or not finite on a sample of entries.
+        """
+        try:
+            return PrecomputedFamily(self, self.spec.kernels)
+        except ValueError as error:
+            raise InputError(f"{self.path}: {error}") from None
 
 
-def _mapped_again(path: str, store: str) -> MappedBlocks:
+def _mapped_again(path: str, store: str) -> TileStore:
     found = open_store(path)
     if found.spec.id != store:
         raise InputError(f"{path}: was replaced by another store while it was in use; start the run again.")
-    return found._blocks
+    return found
 
 
 def open_store(path: str | Path, verify: Literal["sizes", "checksums"] = "sizes") -> TileStore:

@@ -2,7 +2,3 @@
 
 Imports: data, evidence, measure, naming, store, workers.
 """
-
-from learnkernels.tasks.papers.result import StudyResult
-
-__all__ = ["StudyResult"]

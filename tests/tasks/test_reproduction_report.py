@@ -14,23 +14,11 @@ from matplotlib.figure import Figure
 
 from learnkernels.conf.papers.item import PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
-from learnkernels.tasks.papers import StudyResult
+from learnkernels.tasks.papers.figures import FIGURE_BYTES, figures, png, weights_figure
 from learnkernels.tasks.papers.judge import cells, claims
-from learnkernels.tasks.papers.report import (
-    FIGURE_BYTES,
-    Kept,
-    _png,
-    claims_table,
-    figures,
-    minutes,
-    not_holding,
-    report_text,
-    section,
-    study_digest,
-    total,
-    weights_figure,
-    worth_table,
-)
+from learnkernels.tasks.papers.report import not_holding, report_text, study_digest
+from learnkernels.tasks.papers.result import Kept, StudyResult, total
+from learnkernels.tasks.papers.section import claims_table, minutes, section, worth_table
 from tests.tasks.test_judge import BETTER, UNIF, item, table
 
 FACTS = {
@@ -128,11 +116,11 @@ def test_figures_by_kind_have_one_colour_a_learner_and_always_the_same_bytes(kin
     drawn = figures(item(figure=kind), FOLDS)
     assert set(drawn) == {"alignment", *(["ranks"] if kind == "ranks" else [])}
     for figure in drawn.values():
-        first = _png(figure)
+        first = png(figure)
         assert len(first) <= FIGURE_BYTES
         assert b"Software" not in first
     again = figures(item(figure=kind), FOLDS)
-    assert [_png(figure) for figure in again.values()] == [_png(figure) for figure in drawn.values()]
+    assert [png(figure) for figure in again.values()] == [png(figure) for figure in drawn.values()]
 
 
 def test_a_large_figure_is_drawn_coarser():
@@ -140,7 +128,7 @@ def test_a_large_figure_is_drawn_coarser():
     figure.subplots().scatter(*np.random.default_rng(0).random((2, 9000)), s=4)
     buffer = BytesIO()
     figure.savefig(buffer, dpi=100, format="png")
-    assert len(_png(figure)) <= FIGURE_BYTES < buffer.tell()
+    assert len(png(figure)) <= FIGURE_BYTES < buffer.tell()
 
 
 def test_the_report_says_first_what_does_not_hold_and_what_was_not_run():

@@ -51,7 +51,7 @@ def store(tmp_path: Path) -> TileStore:
 
 
 def whole(store: TileStore) -> np.ndarray:
-    return np.concatenate([store.rows(shard) for shard in range(store.n_shards)], axis=1)
+    return np.concatenate(list(store), axis=1)
 
 
 def shard_files(folder: Path) -> dict[str, int]:
@@ -72,7 +72,7 @@ def test_a_store_holds_the_tile_of_all_rows(tmp_path: Path, family: KernelFamily
     # The same numbers from other blocks: rounding, relative to the largest value.
     np.testing.assert_allclose(whole(store), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
     for k in range(family.n_kernels):
-        np.testing.assert_array_equal(np.concatenate(store.kernel(k)), whole(store)[k])
+        np.testing.assert_array_equal(np.concatenate([block[k] for block in store]), whole(store)[k])
 
 
 def test_small_tiles_give_the_same_values_and_a_diagonal_of_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -84,14 +84,15 @@ def test_small_tiles_give_the_same_values_and_a_diagonal_of_ones(tmp_path: Path,
     store = open_store(tmp_path / "toy")
     np.testing.assert_allclose(whole(store), FAMILY.tile(rows, rows), rtol=0, atol=1e-13)
     np.testing.assert_array_equal(np.einsum("kaa->ka", whole(store)), 1.0)
-    assert store.n_shards == 3
+    assert len(store) == 3
 
 
 def test_float32_is_the_rounding_of_float64(tmp_path: Path, store: TileStore):
     narrow = make(tmp_path / "narrow", spec_of(dtype="float32"))
-    assert narrow.rows(0).dtype == np.float32
+    assert narrow[0].dtype == np.float32
     np.testing.assert_array_equal(whole(narrow), whole(store).astype(np.float32))
-    assert narrow.n_bytes < 0.7 * store.n_bytes
+    narrow_bytes, wide_bytes = (sum(shard.bytes for shard in of.manifest.shards) for of in (narrow, store))
+    assert narrow_bytes < 0.7 * wide_bytes
 
 
 def test_the_family_of_a_store_gives_its_values(store: TileStore):
@@ -136,13 +137,13 @@ def test_views_lie_inside_the_mapped_files_and_cannot_be_written(tmp_path: Path,
     store = make(tmp_path / "toy", spec_of(dtype=dtype))
     reserved = pa.total_allocated_bytes()
     for s, shard in enumerate(store.manifest.shards):
-        view = store.rows(s)
+        view = store[s]
         start, last = view.__array_interface__["data"][0], view[-1, -1, -1:].__array_interface__["data"][0]
         inside = [name for low, high, name in mapped_files() if low <= start and last < high]
         assert inside == [str(store.path / shard.file)]
         assert not view.flags.writeable
         assert view.flags.aligned
-        assert np.shares_memory(store.kernel(1)[s], view)
+        assert np.shares_memory(store[s][1], view)
         with pytest.raises(ValueError, match="read-only"):
             view[0, 0, 0] = 1.0
     assert pa.total_allocated_bytes() == reserved

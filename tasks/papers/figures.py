@@ -1,0 +1,172 @@
+"""Figures of the papers' items: what the papers draw, and alignment against error."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from learnkernels.conf.papers.item import FigureConfig, PaperItem, panel
+from learnkernels.conf.schema import GRID_SEARCH_TITLE
+from learnkernels.tasks.evidence.figures import add_legend, alignment_figure, colors_of, panels
+from learnkernels.tasks.evidence.tables import summarise
+from learnkernels.tasks.papers.judge import (
+    mean_shares,
+)
+
+FIGURE_BYTES = 120_000
+"""Most that a figure takes, so that a report can be kept under version control."""
+
+WITH_TRIALS = 6
+"""Data sets up to which the figure of alignments shows each trial, and not the means alone."""
+
+SHOWN_PLACES = 10
+"""Places of a curve that each have a tick."""
+
+MARKERS = "oDs^vP*X"
+
+
+def figures(item: PaperItem, folds: pd.DataFrame) -> dict[str, Figure]:
+    """Return the figures of a comparison: the paper's, and alignment against error."""
+    drawn: dict[str, Figure | None] = {}
+    kind = item.figure.kind
+    if kind == "curves" and len(placed(folds)):
+        drawn["curves"] = curves_figure(folds, item.figure)
+    elif kind == "weights":
+        drawn["weights"] = weights_figure(folds, item.figure.learners)
+    elif kind == "ranks":
+        drawn["ranks"] = ranks_figure(folds)
+    if folds["alignment"].notna().any():
+        if kind == "curves":
+            drawn["alignment"] = _mean_alignment_figure(placed(folds), colors_of(folds))
+        elif folds["dataset"].nunique() > WITH_TRIALS:
+            drawn["alignment"] = _mean_alignment_figure(
+                folds.assign(panel=folds["dataset"], place=0.0), colors_of(folds)
+            )
+        else:
+            drawn["alignment"] = alignment_figure(folds, summarise(folds))
+    return {name: figure for name, figure in drawn.items() if figure is not None}
+
+
+def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure:
+    """Return test error ± deviation along the last word of the data sets' names: a panel a panel, a line a learner."""
+    table, colors = placed(folds), colors_of(folds)
+    names = list(table["panel"].unique())
+    figure, axes = panels(names)
+    for axis, name in zip(axes, names, strict=True):
+        for c, (learner, color) in enumerate(colors.items()):
+            of = table[(table["panel"] == name) & (table["learner"] == learner)]
+            along = of.groupby("place")["error"].agg(["mean", "std"]).sort_index()
+            if along.empty:
+                continue
+            axis.errorbar(
+                along.index.to_numpy(), along["mean"].to_numpy(), along["std"].fillna(0.0).to_numpy(),
+                label=learner, color=color, marker=MARKERS[c % len(MARKERS)],
+                ls="--" if learner == GRID_SEARCH_TITLE else "-", lw=1.2, ms=4, capsize=2,
+            )  # fmt: skip
+        axis.set(xlabel=config.x or "", ylabel=_error_label(folds))
+        places = sorted(table.loc[table["panel"] == name, "place"].unique())
+        if config.log:
+            axis.set_xscale("log")
+        if len(places) <= SHOWN_PLACES:
+            axis.set_xticks(places, [f"{place:g}" for place in places])
+            axis.set_xticks([], minor=True)
+    add_legend(figure, axes)
+    return figure
+
+
+def _error_label(folds: pd.DataFrame) -> str:
+    return f"test error ({', '.join(folds['metric'].unique())})"
+
+
+def placed(folds: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials of data sets that have a place in a panel, with columns `panel` and `place`."""
+    places = {name: panel(name) for name in folds["dataset"].unique()}
+    table = folds.assign(
+        panel=[places[name][0] for name in folds["dataset"]], place=[places[name][1] for name in folds["dataset"]]
+    )
+    return table[table["place"].notna()]
+
+
+def _mean_alignment_figure(table: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
+    """Return alignment against error, means alone, of trials with columns `panel` and `place`, a point a place."""
+    table = table[table["alignment"].notna()]
+    if table.empty:
+        return None
+    names = list(table["panel"].unique())
+    figure, axes = panels(names)
+    for axis, name in zip(axes, names, strict=True):
+        for c, (learner, color) in enumerate(colors.items()):
+            of = table[(table["panel"] == name) & (table["learner"] == learner)]
+            means = of.groupby("place")[["alignment", "error"]].mean()
+            if not means.empty:
+                axis.scatter(
+                    means["alignment"], means["error"], s=40, alpha=0.8, color=color, label=learner,
+                    marker=MARKERS[c % len(MARKERS)],
+                )  # fmt: skip
+        axis.set(xlabel="centered alignment (training rows)", ylabel=_error_label(table))
+    add_legend(figure, axes)
+    return figure
+
+
+def weights_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
+    """Return mean shares of the base kernels, learner against learner: a panel a pair and data set, a dot a kernel."""
+    shares = {
+        (str(dataset), str(learner)): mean_shares(group)
+        for (dataset, learner), group in folds[folds["learner"].isin(learners)].groupby(
+            ["dataset", "learner"], sort=False
+        )
+    }
+    pairs = [
+        (dataset, one, other)
+        for dataset in folds["dataset"].unique()
+        for one, other in itertools.combinations(learners, 2)
+        if (dataset, one) in shares and (dataset, other) in shares
+    ]
+    if not pairs:
+        return None
+    figure, axes = panels([f"{dataset}: {one}, {other}" for dataset, one, other in pairs])
+    colors = colors_of(folds)
+    for axis, (dataset, one, other) in zip(axes, pairs, strict=True):
+        x, y = shares[dataset, one], shares[dataset, other]
+        low, high = min(x.min(), y.min(), 0.0), max(x.max(), y.max())
+        axis.plot([low, high], [low, high], color="0.7", lw=1, zorder=0)
+        axis.scatter(x, y, s=40, color=colors[other], edgecolor="black")
+        axis.set(xlabel=f"share, {one}", ylabel=f"share, {other}")
+    return figure
+
+
+def ranks_figure(folds: pd.DataFrame) -> Figure:
+    """Return test error ± deviation of each learner, a row a data set."""
+    datasets, colors = list(folds["dataset"].unique()), colors_of(folds)
+    figure = Figure(figsize=(9.0, 1.2 + 0.55 * len(datasets)), layout="constrained")
+    axis = figure.subplots()
+    for c, (learner, color) in enumerate(colors.items()):
+        of = folds[folds["learner"] == learner].groupby("dataset")["error"].agg(["mean", "std"])
+        of = of.reindex(datasets)
+        y = np.arange(len(datasets)) + 0.6 * ((c + 0.5) / len(colors) - 0.5)
+        axis.errorbar(
+            of["mean"], y, xerr=of["std"].fillna(0.0), fmt=MARKERS[c % len(MARKERS)], ms=5, lw=0.8, color=color,
+            label=learner,
+        )  # fmt: skip
+    axis.set_yticks(range(len(datasets)), datasets)
+    axis.set_ylim(len(datasets) - 0.5, -0.5)
+    axis.grid(alpha=0.3)
+    axis.set_xlabel(_error_label(folds))
+    add_legend(figure, [axis])
+    return figure
+
+
+def png(figure: Figure) -> bytes:
+    """Return a figure as PNG, as fine as `FIGURE_BYTES` allow; the same figure gives the same bytes."""
+    dpi = 100.0
+    while True:
+        buffer = BytesIO()
+        figure.savefig(buffer, dpi=dpi, format="png", metadata={"Software": None})
+        if buffer.tell() <= FIGURE_BYTES or dpi < 30:
+            return buffer.getvalue()
+        dpi *= min(0.9, (FIGURE_BYTES / buffer.tell()) ** 0.5)
