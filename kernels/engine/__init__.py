@@ -1,4 +1,4 @@
 """Passes over pairs of rows: base kernels by tiles, compiled, on all cores, without a matrix of all rows.
 
-May import `families` and what lies loose beside the rooms.
+Imports: centering, families.
 """

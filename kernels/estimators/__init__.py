@@ -1,4 +1,7 @@
-"""Learned kernels behind scikit-learn's interface: a classifier, a regressor and a transformer."""
+"""Learned kernels behind scikit-learn's interface: a classifier, a regressor and a transformer.
+
+Imports: engine, families, learned, learners, learning, moments, parameters, predictors, targets.
+"""
 
 from learnkernels.kernels.estimators.classifier import KernelLearningClassifier
 from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family

@@ -1,4 +1,7 @@
-"""Families of base kernels, one file a family."""
+"""Families of base kernels, one file a family.
+
+Imports: fields, parameters.
+"""
 
 from learnkernels.kernels.families.base import KernelFamily, family_from_dict
 from learnkernels.kernels.families.cosine import CosineFamily

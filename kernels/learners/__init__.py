@@ -1,6 +1,6 @@
 """Learners of kernel weights, one file an algorithm, and the table that lists them.
 
-May import `engine`, `families`, `moments`, `search`, `solvers`, and `learned`.
+Imports: centering, engine, families, learned, moments, parameters, search, solvers, targets.
 """
 
 from __future__ import annotations

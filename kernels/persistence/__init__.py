@@ -1,4 +1,4 @@
 """Learned kernels and models as files of arrays and JSON, checked when read; no pickle.
 
-May import every room of `kernels`; none imports it.
+Imports: centering, estimators, families, fields, learned, learners, moments, predictors, solvers.
 """

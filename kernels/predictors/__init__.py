@@ -1,6 +1,6 @@
 """Predictors of the second stage, one file each, and the table that lists them.
 
-May import `engine`, `families`, `moments`, `solvers`, and `learned`.
+Imports: centering, engine, families, learned, parameters, solvers, targets.
 """
 
 from __future__ import annotations

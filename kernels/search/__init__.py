@@ -1,4 +1,4 @@
 """Base kernels that are searched in a continuous family rather than listed.
 
-May import `engine`, `families`, `moments` and `solvers`.
+Imports: centering, engine, families, solvers.
 """
