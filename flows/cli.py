@@ -21,7 +21,7 @@ from learnkernels.tasks.environment import prepare_environment
 if TYPE_CHECKING:
     from learnkernels.conf.papers.item import PaperItem
     from learnkernels.conf.schema import CompareConfig
-    from learnkernels.flows.papers import Outcome, Reproduction
+    from learnkernels.flows.papers import Reproduction
 
 PIPED_WIDTH = 120
 """Columns of a table that is not printed on a terminal."""
@@ -333,24 +333,13 @@ def papers(
 
 def _show_papers(result: Reproduction, items: Mapping[str, PaperItem]) -> None:
     """Print what became of each item, what does not hold, and what failed; the report comes last."""
+    from learnkernels.tasks.papers.report import overview_row
     from learnkernels.tasks.papers.result import total
-    from learnkernels.tasks.papers.section import minutes
-
-    def row(one: Outcome) -> dict[str, str]:
-        item, of = items[one["item"]], one["summary"] or total([])
-        return {
-            "item": one["item"],
-            "paper": f"{item.paper}, {item.where}",
-            "cells": f"{of['cells_near']} of {of['cells']} within 2 sd" if of["cells"] else "",
-            "claims": f"{of['claims_hold']} of {of['claims']} hold" if of["claims"] else "",
-            "minutes": minutes(of["seconds"]) if one["summary"] else "",
-            "status": one["status"],
-        }
 
     outcomes = result["outcomes"]
     if outcomes:
-        folded = ("cells", "claims", "minutes", "status")
-        _show_table([row(one) for one in outcomes], "the papers, reproduced", folded)
+        rows = [overview_row(items[one["item"]], one["summary"], one["status"]) for one in outcomes]
+        _show_table(rows, "the papers, reproduced", [*rows[0]][2:])
         of = total([one["summary"] for one in outcomes if one["summary"]])
         cells = f"cells {of['cells_near']} of {of['cells']} within 2 sd of the paper; " if of["cells"] else ""
         _say(f"{cells}claims {of['claims_hold']} of {of['claims']} hold")

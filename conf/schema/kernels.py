@@ -2,75 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Discriminator, Field, model_validator
 
 from learnkernels.conf.schema.base import Positive, Strict
-from learnkernels.conf.schema.grids import GRID_FORMS, Grid, Powers, Spaced, grid_values
+from learnkernels.conf.schema.grids import GRID_FORMS, Grid, grid_values
 
 SMALLEST_SIGMA = 1e-150
 
+Columns = Annotated[tuple[str, ...] | None, Field(description="Features it sees; all by default.")]
 
-class GaussianConfig(Strict):
+
+class RadialConfig(Strict):
+    """One kernel a bandwidth."""
+
+    family: str
+    gammas: Grid | None = Field(None, description=f"Bandwidths: {GRID_FORMS}.")
+    sigmas: Grid | None = Field(
+        None, description=f"In place of gammas, with gamma = 1 / sigma^2, of laplacian 1 / sigma: {GRID_FORMS}."
+    )
+    columns: Columns = None
+    _power: ClassVar[int]
+
+    @model_validator(mode="after")
+    def _one_scale(self) -> Self:
+        if (self.gammas is None) == (self.sigmas is None):
+            got = "neither" if self.gammas is None else "both"
+            raise ValueError(f"family {self.family} needs either 'gammas' or 'sigmas', got {got}; give one of them")
+        for sigma in grid_values(self.sigmas or []):
+            if not SMALLEST_SIGMA <= sigma <= 1 / SMALLEST_SIGMA:
+                raise ValueError(
+                    f"'sigmas' must be from {SMALLEST_SIGMA:g} to {1 / SMALLEST_SIGMA:g}, so that gamma = 1 / sigma"
+                    f"{'^2' if self._power == 2 else ''} is a number, got {sigma:g}; leave it out"
+                )
+        return self
+
+    def bandwidths(self) -> list[float]:
+        """Return gamma of each kernel, as given."""
+        if self.sigmas is None:
+            return grid_values(self.gammas or [])
+        return [(1 / sigma) ** self._power for sigma in grid_values(self.sigmas)]
+
+
+class GaussianConfig(RadialConfig):
     """exp(-gamma ||x - x'||^2), or exp(-||x - x'||^2 / sigma^2), one kernel a bandwidth."""
 
     family: Literal["gaussian"]
-    gammas: Grid | None = Field(None, description=f"Bandwidths: {GRID_FORMS}.")
-    sigmas: Grid | None = Field(None, description=f"In place of gammas, with gamma = 1 / sigma^2: {GRID_FORMS}.")
-    columns: tuple[str, ...] | None = Field(None, description="Features it sees; all by default.")
-
-    @model_validator(mode="after")
-    def _one_scale(self) -> GaussianConfig:
-        _require_bandwidths(self.family, self.gammas, self.sigmas, 2)
-        return self
-
-    def bandwidths(self) -> list[float]:
-        """Return gamma of each kernel, as given."""
-        return _bandwidths(self.gammas, self.sigmas, 2)
+    _power = 2
 
 
-class LaplacianConfig(Strict):
+class LaplacianConfig(RadialConfig):
     """exp(-gamma ||x - x'||_1), or exp(-||x - x'||_1 / sigma), one kernel a bandwidth."""
 
     family: Literal["laplacian"]
-    gammas: Grid | None = Field(None, description=f"Bandwidths: {GRID_FORMS}.")
-    sigmas: Grid | None = Field(None, description=f"In place of gammas, with gamma = 1 / sigma: {GRID_FORMS}.")
-    columns: tuple[str, ...] | None = Field(None, description="Features it sees; all by default.")
-
-    @model_validator(mode="after")
-    def _one_scale(self) -> LaplacianConfig:
-        _require_bandwidths(self.family, self.gammas, self.sigmas, 1)
-        return self
-
-    def bandwidths(self) -> list[float]:
-        """Return gamma of each kernel, as given."""
-        return _bandwidths(self.gammas, self.sigmas, 1)
-
-
-def _bandwidths(
-    gammas: list[float] | Powers | Spaced | None, sigmas: list[float] | Powers | Spaced | None, power: int
-) -> list[float]:
-    if sigmas is None:
-        return grid_values(gammas or [])
-    return [(1 / sigma) ** power for sigma in grid_values(sigmas)]
-
-
-def _require_bandwidths(
-    family: str,
-    gammas: list[float] | Powers | Spaced | None,
-    sigmas: list[float] | Powers | Spaced | None,
-    power: int,
-) -> None:
-    if (gammas is None) == (sigmas is None):
-        got = "neither" if gammas is None else "both"
-        raise ValueError(f"family {family} needs either 'gammas' or 'sigmas', got {got}; give one of them")
-    for sigma in grid_values(sigmas or []):
-        if not SMALLEST_SIGMA <= sigma <= 1 / SMALLEST_SIGMA:
-            raise ValueError(
-                f"'sigmas' must be from {SMALLEST_SIGMA:g} to {1 / SMALLEST_SIGMA:g}, so that gamma = 1 / sigma"
-                f"{'^2' if power == 2 else ''} is a number, got {sigma:g}; leave it out"
-            )
+    _power = 1
 
 
 class PolynomialConfig(Strict):
@@ -80,21 +66,21 @@ class PolynomialConfig(Strict):
     degrees: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, description="One kernel each.")
     gamma: Positive = Field(1.0, description="Scale of the inner product.")
     coef0: float = Field(1.0, ge=0, description="Constant added to it.")
-    columns: tuple[str, ...] | None = Field(None, description="Features it sees; all by default.")
+    columns: Columns = None
 
 
 class LinearConfig(Strict):
     """x.x', one kernel."""
 
     family: Literal["linear"]
-    columns: tuple[str, ...] | None = Field(None, description="Features it sees; all by default.")
+    columns: Columns = None
 
 
 class CosineConfig(Strict):
     """x.x' / (|x| |x'|), one kernel; no row may be zero."""
 
     family: Literal["cosine"]
-    columns: tuple[str, ...] | None = Field(None, description="Features it sees; all by default.")
+    columns: Columns = None
 
 
 class DirichletConfig(Strict):
@@ -103,7 +89,7 @@ class DirichletConfig(Strict):
     family: Literal["dirichlet"]
     frequencies: Grid = Field(description=f"Radians a unit of the features: {GRID_FORMS}.")
     degree: int = Field(1, ge=1, description="Number of harmonics.")
-    columns: tuple[str, ...] | None = Field(None, description="Features it sees; all by default.")
+    columns: Columns = None
 
 
 class FeatureConfig(Strict):

@@ -20,11 +20,13 @@ import psutil
 from mlflow import MlflowClient
 from mlflow.entities import Dataset as TrackedDataset
 from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
 from prefect import get_run_logger
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_UI_URL
 from prefect.states import Crashed
+from sqlalchemy.exc import SQLAlchemyError
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import GRID_SEARCH_TITLE, CompareConfig, TrackingConfig, grid_values
@@ -103,6 +105,28 @@ def mlflow_ui() -> str:
 
 
 @contextmanager
+def mlflow_store() -> Iterator[MlflowClient]:
+    """Give a client of MLflow's store; what that refuses becomes one sentence, an `InputError`."""
+    try:
+        yield MlflowClient()
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        raise InputError(
+            f"MLflow store {mlflow_address()}: cannot be used ({first_line(error)}); check MLFLOW_TRACKING_URI and "
+            "what is named."
+        ) from None
+
+
+def mlflow_address() -> str:
+    """Return the address of MLflow's store, to be shown."""
+    return without_passwords(mlflow.get_registry_uri())
+
+
+def first_line(error: Exception) -> str:
+    """Return what an error says first, to be shown."""
+    return without_passwords(str(error).splitlines()[0])[:200]
+
+
+@contextmanager
 def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_id: str) -> Iterator[TrackedRun]:
     """Hold the MLflow run of a flow open; it ends FINISHED, or FAILED with the reason after an error.
 
@@ -113,14 +137,8 @@ def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_
     InputError
         The tracking store cannot be reached.
     """
-    client = MlflowClient()
-    try:
+    with mlflow_store() as client:
         experiment_id = _experiment(client, config, run_id if level == "sweep" else None)
-    except mlflow.exceptions.MlflowException as error:
-        raise InputError(
-            f"MLflow store {without_passwords(mlflow.get_tracking_uri())}: cannot be used "
-            f"({without_passwords(str(error).splitlines()[0])[:200]}); check MLFLOW_TRACKING_URI."
-        ) from None
     _close_abandoned(client, experiment_id)
     tags = {
         LEVEL: level,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import sparse
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.schema import (
     CosineConfig,
     DirichletConfig,
@@ -52,7 +52,7 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
         if unknown or config.columns == ():
             raise InputError(
                 f"{where}: 'columns' of family {config.family} must be some of the features, got "
-                f"{', '.join(map(repr, unknown)) or 'none'}; the features are {_shown(features, 12)}."
+                f"{', '.join(map(repr, unknown)) or 'none'}; the features are {listed(features, show=str)}."
             )
     if len(configs) == 1 and isinstance(configs[0], FeatureConfig):
         seen = features if configs[0].columns is None else configs[0].columns
@@ -62,7 +62,7 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
         return families[0]
     columns = [None if config.columns is None else [position[name] for name in config.columns] for config in configs]
     views = [
-        None if config.columns is None or isinstance(config, FeatureConfig) else _shown(config.columns, 4)
+        None if config.columns is None or isinstance(config, FeatureConfig) else _view(config.columns)
         for config in configs
     ]
     return FamilyUnion(families, columns, views)
@@ -77,8 +77,8 @@ def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence
         seen = list(features) if config.columns is None else list(config.columns)
         if not any(varies[list(features).index(name)] for name in seen):
             raise InputError(
-                f"{where}: family {config.family} sees only constant features ({_shown(seen, 5)}), so its kernels are "
-                "constant; give it features that vary."
+                f"{where}: family {config.family} sees only constant features ({listed(seen, show=str)}), so its "
+                "kernels are constant; give it features that vary."
             )
         if isinstance(config, CosineConfig):
             try:
@@ -87,9 +87,9 @@ def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence
                 raise InputError(f"{where}: {error}") from None
 
 
-def _shown(names: Sequence[str], most: int) -> str:
-    more = f", ... ({len(names)})" if len(names) > most else ""
-    return ", ".join(list(names)[:most]) + more
+def _view(columns: Sequence[str]) -> str:
+    """Return what a family's columns are called in the names of its base kernels."""
+    return ", ".join(columns[:4]) + (f", ... ({len(columns)})" if len(columns) > 4 else "")
 
 
 def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelFamily:

@@ -23,12 +23,11 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import Model as ModelFolder
 from mlflow.models import ModelSignature
 from mlflow.types import ColSpec, DataType, Schema
-from sqlalchemy.exc import SQLAlchemyError
 
 import learnkernels
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.kernels.persistence.model import Model, load_model
-from learnkernels.tasks.environment import without_passwords
+from learnkernels.tasks.evidence.tracking import first_line, mlflow_address, mlflow_store
 from learnkernels.tasks.store import atomic_path, file_digest, store_path
 
 CHAMPION, CHALLENGER = "champion", "challenger"
@@ -124,7 +123,7 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
     versions of the packages that are installed here. No pickle, and nothing of MLflow's global state is used.
     """
     model = load_model(path)
-    with _store() as client:
+    with mlflow_store() as client:
         run = client.get_run(run_id)
         logged = client.create_logged_model(
             run.info.experiment_id,
@@ -232,7 +231,7 @@ def register(model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str],
         The store cannot be used, or refuses the name.
     """
     model_id = model_uri.removeprefix("models:/")
-    with _store() as client:
+    with mlflow_store() as client:
         digest = client.get_logged_model(model_id).tags.get(DIGEST)
         if digest is None:
             raise InputError(f"model {model_uri}: was not logged by this program; register what log_model returned.")
@@ -247,13 +246,13 @@ def register(model_uri: str, name: str, run_id: str, *, tags: Mapping[str, str],
 
 def set_alias(name: str, alias: str, version: int) -> None:
     """Make an alias of a model mean a version, and no other one any more."""
-    with _store() as client:
+    with mlflow_store() as client:
         client.set_registered_model_alias(name, alias, str(version))
 
 
 def tag_version(name: str, version: int, tags: Mapping[str, str]) -> None:
     """Set tags of a version."""
-    with _store() as client:
+    with mlflow_store() as client:
         for key, value in tags.items():
             client.set_model_version_tag(name, str(version), key, value)
 
@@ -305,7 +304,7 @@ def newest_version(name: str) -> ModelVersion | None:
 
 def alias_of(name: str, alias: str) -> ModelVersion | None:
     """Return the version that an alias of a model means, or None where there is no such alias or model."""
-    with _store() as client, _accepting(*GONE):
+    with mlflow_store() as client, _accepting(*GONE):
         return _version_of(client.get_model_version_by_alias(name, alias))
     return None
 
@@ -314,7 +313,7 @@ def _versions(name: str) -> list[ModelVersion]:
     """Return the versions of a model, oldest first; none if there is no such model."""
     found: list[RegisteredVersion] = []
     token, quote = None, '"' if "'" in name else "'"
-    with _store() as client:
+    with mlflow_store() as client:
         while token != "":
             page = client.search_model_versions(f"name = {quote}{name}{quote}", page_token=token)
             found, token = [*found, *page], page.token or ""
@@ -322,17 +321,17 @@ def _versions(name: str) -> list[ModelVersion]:
 
 
 def _aliases(name: str) -> list[str]:
-    with _store() as client:
+    with mlflow_store() as client:
         return sorted(client.get_registered_model(name).aliases)
 
 
 def _refuse_unknown_model(name: str) -> None:
-    with _store() as client:
+    with mlflow_store() as client:
         names = [model.name for model in client.search_registered_models()]
     there = f"there are {listed(names)}" if names else "the registry is empty"
     raise InputError(
-        f"model {name!r}: there is no registered model of that name with a version in {_address()}; {there}; name one, "
-        "or make it with 'learnkernels train'."
+        f"model {name!r}: there is no registered model of that name with a version in {mlflow_address()}; {there}; "
+        "name one, or make it with 'learnkernels train'."
     )
 
 
@@ -373,13 +372,13 @@ def fetch(version: ModelVersion | str) -> Path:
     if not found.digest:
         raise InputError(f"{where}: was not registered by this program; make a version with 'learnkernels train'.")
     target = store_path("registered", found.digest, ".npz")
-    with _store() as client, tempfile.TemporaryDirectory() as folder:
+    with mlflow_store() as client, tempfile.TemporaryDirectory() as folder:
         source = client.get_model_version_download_uri(found.name, str(found.version))
         try:
             got = Path(mlflow.artifacts.download_artifacts(f"{source}/{ARTIFACT}", dst_path=folder))
         except (MlflowException, OSError) as error:
             raise InputError(
-                f"{where}: its file {ARTIFACT} cannot be read from {source} ({_first_line(error)}); restore the "
+                f"{where}: its file {ARTIFACT} cannot be read from {source} ({first_line(error)}); restore the "
                 "artifact store, or register the model again."
             ) from None
         if file_digest(got) != found.digest:
@@ -392,21 +391,6 @@ def fetch(version: ModelVersion | str) -> Path:
     return target
 
 
-# The store -----------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def _store() -> Iterator[MlflowClient]:
-    """Give a client; what the store refuses becomes one sentence."""
-    try:
-        yield MlflowClient()
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        raise InputError(
-            f"MLflow store {_address()}: cannot be used ({_first_line(error)}); check MLFLOW_TRACKING_URI and what is "
-            "named."
-        ) from None
-
-
 @contextmanager
 def _accepting(*codes: str) -> Iterator[None]:
     """Go on after an answer of MLflow with one of some error codes."""
@@ -415,11 +399,3 @@ def _accepting(*codes: str) -> Iterator[None]:
     except MlflowException as error:
         if error.error_code not in codes:
             raise
-
-
-def _address() -> str:
-    return without_passwords(mlflow.get_registry_uri())
-
-
-def _first_line(error: Exception) -> str:
-    return without_passwords(str(error).splitlines()[0])[:200]

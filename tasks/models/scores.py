@@ -10,6 +10,7 @@ from urllib.parse import quote
 import numpy as np
 from prefect.artifacts import create_markdown_artifact
 
+from learnkernels.tasks.evidence.markdown import markdown_table
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import mlflow_ui
 from learnkernels.tasks.models.registry import ModelVersion
@@ -112,34 +113,30 @@ class ProgressLines:
 def publish_scores(version: ModelVersion, source: str, output: str, scores: Scores) -> None:
     """Show in Prefect what was scored, with which version, and what the predictions look like."""
     page = f"{mlflow_ui()}/#/models/{quote(version.name, safe='')}/versions/{version.version}"
+    facts = {
+        "input": f"`{source}`",
+        "output": f"`{output}`",
+        "columns": ", ".join(f"`{name}`" for name in scores.columns),
+        "rows without a prediction, because a value is missing": f"{scores.missing:,}",
+        "rows a second": f"{scores.rows / max(scores.seconds, 1e-9):,.0f}",
+        "digest of the model": f"`{version.digest}`",
+    }
     lines = [
         f"## {scores.rows:,} rows scored with [{version.name} version {version.version}]({page})",
         "",
-        "| | |",
-        "|---|---|",
-        f"| input | `{source}` |",
-        f"| output | `{output}` |",
-        f"| columns | {', '.join(f'`{name}`' for name in scores.columns)} |",
-        f"| rows without a prediction, because a value is missing | {scores.missing:,} |",
-        f"| rows a second | {scores.rows / max(scores.seconds, 1e-9):,.0f} |",
-        f"| digest of the model | `{version.digest}` |",
+        *markdown_table([{"": what, " ": fact} for what, fact in facts.items()]),
     ]
     for name, values in scores.distribution.items():
-        lines += ["", f"### {name}", "", *_table(values, scores.rows - scores.missing)]
+        table = markdown_table(_rows(values, scores.rows - scores.missing)) if values else ["There is none."]
+        lines += ["", f"### {name}", "", *table]
     create_markdown_artifact("\n".join(lines), key="scoring", description=f"Scores of {source}")
 
 
-def _table(values: dict[str, float], scored: int) -> list[str]:
-    if not values:
-        return ["There is none."]
-    if all(isinstance(value, int) for value in values.values()):
-        most = sorted(values.items(), key=lambda item: (-item[1], item[0]))
-        rows = [f"| {label} | {count:,} | {count / scored:.1%} |" for label, count in most[:SHOWN]]
-        rest = sum(count for _, count in most[SHOWN:])
-        more = [f"| {len(most) - SHOWN} others | {rest:,} | {rest / scored:.1%} |"] if most[SHOWN:] else []
-        return ["| class | rows | share |", "|---|---:|---:|", *rows, *more]
-    return [
-        f"| {' | '.join(values)} |",
-        "|---:" * len(values) + "|",
-        f"| {' | '.join(map('{:.6g}'.format, values.values()))} |",
-    ]
+def _rows(values: dict[str, float], scored: int) -> list[dict[str, str]]:
+    """Return what predictions look like as rows of a table: the most frequent labels, or the numbers in one row."""
+    if not all(isinstance(value, int) for value in values.values()):
+        return [{name: f"{value:.6g}" for name, value in values.items()}]
+    most = sorted(values.items(), key=lambda item: (-item[1], item[0]))
+    if most[SHOWN:]:
+        most[SHOWN:] = [(f"{len(most) - SHOWN} others", sum(count for _, count in most[SHOWN:]))]
+    return [{"class": label, "rows": f"{count:,}", "share": f"{count / scored:.1%}"} for label, count in most]

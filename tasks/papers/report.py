@@ -225,23 +225,22 @@ def _overview(
     rows = []
     for item in items:
         of = summaries.get(item.name)
-        row = {
-            "item": item.name if of is None else f"[{item.name}](#{item.name})",
-            "paper": f"{item.paper}, {item.where}",
-            "within 2 sd": "",
-            "claims that hold": "",
-            "minutes": "",
-            "status": reasons.get(item.name, "not run: no results of this configuration"),
-        }
-        if of is not None:
-            row |= {
-                "within 2 sd": f"{of['cells_near']} of {of['cells']}" if of["cells"] else "",
-                "claims that hold": f"{of['claims_hold']} of {of['claims']}" if of["claims"] else "",
-                "minutes": minutes(of["seconds"]),
-                "status": "done",
-            }
-        rows.append(row)
+        status = reasons.get(item.name, "not run: no results of this configuration") if of is None else "done"
+        link = {} if of is None else {"item": f"[{item.name}](#{item.name})"}
+        rows.append(overview_row(item, of, status) | link)
     return rows
+
+
+def overview_row(item: PaperItem, of: Summary | None, status: str) -> dict[str, str]:
+    """Return how much of an item was found again, as a row of a table for people."""
+    return {
+        "item": item.name,
+        "paper": f"{item.paper}, {item.where}",
+        "within 2 sd": f"{of['cells_near']} of {of['cells']}" if of and of["cells"] else "",
+        "claims that hold": f"{of['claims_hold']} of {of['claims']}" if of and of["claims"] else "",
+        "minutes": minutes(of["seconds"]) if of else "",
+        "status": status,
+    }
 
 
 def not_holding(kept: Kept) -> list[str]:
