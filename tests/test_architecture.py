@@ -68,7 +68,7 @@ def test_no_flow_imports_another_flow():
 
 
 ROOMED = ("kernels", "tasks")
-"""Packages whose rooms say in the last line of their docstring what of the package they import."""
+"""Packages whose rooms say in the last line of their docstring what of the package they may import."""
 
 
 def named_parts(package: str) -> list[str]:
@@ -100,12 +100,15 @@ def declared_parts(package: str, room: str) -> set[str]:
 )
 def test_a_room_imports_what_it_says_and_no_more(package: str, room: str):
     found = imported_parts(package, room)
-    assert declared_parts(package, room) == found, f"its last line must be: Imports: {', '.join(sorted(found))}."
+    assert found <= declared_parts(package, room), f"its last line must be: Imports: {', '.join(sorted(found))}."
 
 
 @pytest.mark.parametrize("package", ROOMED)
 def test_rooms_and_loose_modules_import_each_other_in_no_circle(package: str):
-    TopologicalSorter({part: imported_parts(package, part) for part in named_parts(package)}).prepare()
+    def allowed(part: str) -> set[str]:
+        return (declared_parts if (ROOT / package / part).is_dir() else imported_parts)(package, part)
+
+    TopologicalSorter({part: allowed(part) for part in named_parts(package)}).prepare()
 
 
 def test_few_modules_lie_loose_beside_the_rooms_of_tasks():
