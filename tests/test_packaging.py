@@ -179,7 +179,7 @@ for step in {steps}:
 def test_either_project_leaves_the_other_whole(installed: Installed, leaves: str, stays: str):
     before = installed.files(stays)
     installed.pip("uninstall", "--yes", leaves)
-    assert not (installed.packages / leaves).exists()
+    assert not [name for name in installed.files(leaves) if name.endswith(".py")]  # what Numba has compiled may stay
     assert installed.files(stays) == before
     installed.run("python", "-c", f"import sys; sys.path.pop(0); import {stays}")
     installed.install(leaves)
