@@ -75,7 +75,10 @@ def as_learner(learner: str | Learner, **params: Any) -> Learner:
         The name is unknown, no learner can be imported under it, or it has no such parameter.
     """
     if isinstance(learner, str):
-        learner = learner_class(learner)()
+        try:
+            learner = learner_class(learner)()
+        except TypeError as error:
+            raise ValueError(f"learner {learner} cannot be made ({error}); give each parameter a default.") from None
     if not isinstance(learner, Learner):
         raise ValueError(
             f"learner must be a name such as 'alignf' or a Learner such as Alignf(), got {type(learner).__name__}."

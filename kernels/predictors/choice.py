@@ -127,7 +127,7 @@ class Auto(Predictor):
 
     def choose(self, problem: Problem) -> PredictorChoice:
         """Return the predictor for a problem, and why it is that one."""
-        own, m = problem.own or DEFAULTS[problem.task], problem.n_rows
+        own, m = problem.own if problem.own in ("krr", "svm") else DEFAULTS[problem.task], problem.n_rows
         exact: Predictor = KRR() if own == "krr" else SVM()
         matrices = EXACT_MATRICES * 8 * m**2
         rows, room = f"{m:,} training rows", f"the {_size(self.memory)} there are"

@@ -91,7 +91,8 @@ class SVM(ExactPredictor):
         fine: bool = False,
     ) -> SupportVectorPath:
         """Fit on a centered Gram matrix of mean diagonal one."""
-        tolerance = self.tolerance or (FINE_TOLERANCE if fine else TOLERANCE)
+        default = FINE_TOLERANCE if fine else TOLERANCE
+        tolerance = default if self.tolerance is None else self.tolerance
         return SupportVectorPath(K, target, grid, sample_weight, tolerance)
 
 
