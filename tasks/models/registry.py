@@ -39,7 +39,7 @@ DIGEST = "learnkernels.digest"
 ARTIFACT = "artifacts/model.npz"
 """Where the model's file lies in what MLflow logs."""
 
-PACKAGES = ("mlflow", "numba", "numpy", "pandas", "scikit-learn", "scipy", "threadpoolctl")
+PACKAGES = ("joblib", "mlflow", "numba", "numpy", "pandas", "scikit-learn", "scipy", "threadpoolctl")
 """What serving a model needs: MLflow, and all that `kernels` imports."""
 
 SCRIPT = Path(__file__).with_name("served_model.py")
