@@ -27,6 +27,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from learnkernels import FamilyUnion, GaussianFamily, KernelLearningRegressor
+from learnkernels.kernels.learners import CA
 
 OF_WEIGHTS, OF_BANDWIDTHS = "weights shuffled", "bandwidths shuffled"
 METHODS = ["weights", OF_WEIGHTS, "bandwidths", OF_BANDWIDTHS, "coarse bandwidths"]
@@ -78,8 +79,8 @@ def by_bandwidths(X: np.ndarray, y: np.ndarray, threshold: float) -> tuple[np.nd
     `shrinkage` must be tuned; ten features of some hundred rows do without. The search for kernels ends when one adds
     no more than `threshold` to the alignment.
     """
-    params = {"per_feature": True, "threshold": threshold}
-    regressor = KernelLearningRegressor(learner="ca", alpha=0.1, learner_params=params).fit(X, y)
+    learner = CA(per_feature=True, threshold=threshold)
+    regressor = KernelLearningRegressor(learner=learner, alpha=0.1).fit(X, y)
     kernel = regressor.kernel_
     relevance = kernel.shares @ (1 / kernel.parameters**2)
     return relevance / relevance.sum(), regressor
