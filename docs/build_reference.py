@@ -27,7 +27,9 @@ PAGES = {
     "learnkernels": None,
     "learnkernels.kernels.families": None,
     "learnkernels.kernels.learners": None,
-    "learnkernels.kernels.learned": ("LearnedKernel", "learn_from_moments", "learn_kernel", "learn_path"),
+    "learnkernels.kernels.predictors": None,
+    "learnkernels.kernels.learned": ("LearnedKernel",),
+    "learnkernels.kernels.learning": ("learn_from_moments", "learn_kernel", "learn_path"),
     "learnkernels.kernels.moments.gram": ("GramMoments", "gram_moments"),
     "learnkernels.kernels.persistence.model": ("Model", "load_model", "save_model"),
 }

@@ -116,6 +116,8 @@ def at_most_threads(n_jobs: int | None) -> Iterator[None]:
     n_jobs : int or None
         So many; -1 for all, -2 for all but one; None sets no limit. Of contexts around each other the least counts.
     """
+    if n_jobs == 0:
+        raise ValueError("n_jobs must not be 0; -1 stands for all cores, None for no limit.")
     most = inf if n_jobs is None else n_jobs if n_jobs > 0 else max(1, _cores() + 1 + n_jobs)
     token = _most.set(min(_most.get(), most))
     try:
@@ -140,12 +142,12 @@ def threads_of_a_pass(wanted: int | None, most: int) -> Iterator[int]:
     wanted : int or None
         That many; None takes those that are available.
     most : int
-        Tasks of the pass.
+        Tasks of the pass; none take one thread.
     """
     cores = 1 if most == 1 or wanted else _cores()
     with one_blas_thread():
         with _lock:
-            n = min(most, wanted or max(1, cores - _process.busy))
+            n = max(1, min(most, wanted or cores - _process.busy))
             _process.busy += n
         try:
             with at_most_threads(1):  # for passes within this one

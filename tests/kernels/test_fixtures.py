@@ -10,7 +10,7 @@ from learnkernels import load_kernel, save_kernel
 from learnkernels.kernels.families import family_from_dict
 from learnkernels.kernels.families.base import KINDS
 from learnkernels.kernels.persistence.archive import read_arrays
-from learnkernels.kernels.persistence.model import load_model, save_model
+from learnkernels.kernels.persistence.model import TEXT, load_model, save_model
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 EXPECTED = json.loads((FIXTURES / "expected-0.1.0.json").read_text())
@@ -45,6 +45,8 @@ def test_what_was_read_is_written_bit_by_bit():
         ours, theirs = (read_arrays(io.BytesIO(content), name) for content in (file.getvalue(), path.read_bytes()))
         assert list(ours) == list(theirs)
         for key, array in theirs.items():
+            if key == TEXT:  # learners and predictors are written with their parameters now
+                continue
             assert (ours[key].dtype, ours[key].shape, ours[key].tobytes()) == (
                 array.dtype,
                 array.shape,

@@ -18,7 +18,7 @@ from learnkernels import (
     learn_kernel,
 )
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import LEARNERS, as_learner
+from learnkernels.kernels.learners import CA, LEARNERS, as_learner
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS
@@ -412,7 +412,7 @@ def records() -> list:
     return [
         learn_kernel("alignf", family, X, y),
         learn_kernel("align", V, sparse.csr_matrix(X), y),
-        learn_kernel("ca", None, X, y, max_kernels=2),
+        learn_kernel(CA(max_kernels=2), None, X, y),
         learn_kernel("l2-krr", family, X, y),
         learn_kernel("l2-krr", family, X, y).certificate,
         learn_from_moments("alignf", family, many, sampled),
