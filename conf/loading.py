@@ -78,14 +78,14 @@ def describe(error: ValidationError, data: Any) -> str:
     first = complaints[0]
     where = ".".join(_location(first["loc"], data, first["type"] == "missing"))
     what = first["msg"].removeprefix("Value error, ")
-    if first["type"] in ("literal_error", "union_tag_invalid"):
-        context = first.get("ctx", {})
+    context = first.get("ctx", {})
+    if first["type"] == "union_tag_invalid" and not context["tag"]:
+        what = f"needs 'family', one of {context['expected_tags']}"
+    elif first["type"] in ("literal_error", "union_tag_invalid"):
         valid = str(context.get("expected") or context.get("expected_tags"))
         given = context.get("tag") or first["input"]
         close = difflib.get_close_matches(str(given), valid.replace("'", "").replace(" or ", ", ").split(", "), n=1)
         what = f"{given!r} is not valid{f', did you mean {close[0]!r}?' if close else ';'} expected {valid}"
-    elif first["type"] == "union_tag_not_found":
-        what = "needs 'family', one of 'gaussian', 'polynomial', 'linear', 'precomputed'"
     elif first["type"] == "missing":
         what = "is required and missing"
     elif "input" in first and isinstance(first["input"], str | int | float):

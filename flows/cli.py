@@ -119,14 +119,16 @@ def _say(*lines: str) -> None:
 def _require_files(config: CompareConfig) -> None:
     """Refuse missing files before anything heavy is imported."""
     from learnkernels.conf.loading import existing_file
+    from learnkernels.conf.schema import PrecomputedConfig
 
     for dataset in config.datasets:
         if dataset.source == "file":
             existing_file(dataset, config.data_dir)
         for family in config.kernels:
-            if family.family == "precomputed" and not Path(family.path, dataset.label, "manifest.json").is_file():
+            matrices = Path(family.path, dataset.label) if isinstance(family, PrecomputedConfig) else None
+            if matrices is not None and not (matrices / "manifest.json").is_file():
                 raise InputError(
-                    f"data set {dataset.label}: there are no matrices in {Path(family.path, dataset.label)} (seen from "
+                    f"data set {dataset.label}: there are no matrices in {matrices} (seen from "
                     f"{Path.cwd()}); make them with 'learnkernels gram', or correct 'path'."
                 )
 

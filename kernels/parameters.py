@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from copy import copy
+from importlib import import_module
 from inspect import Parameter, signature
 from numbers import Real
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 from scipy import sparse
 
 SHOWN = 24
 """Most values that `repr` shows; of more it tells the number."""
+
+Class = TypeVar("Class", bound=type)
 
 
 class Value:
@@ -154,6 +157,30 @@ def _with_inner(value: Any, changes: Mapping[str, Any], owner: str) -> Any:
     if hasattr(value, "set_params"):
         return copy(value).set_params(**changes)
     return _changed({}, changes, owner)  # which says that there are none
+
+
+def imported(name: str, base: Class, what: str) -> Class:
+    """Return the class that ``module:Class`` names, which is one below `base`; `what` begins the sentence of an error.
+
+    Raises
+    ------
+    ValueError
+        It cannot be imported, for whatever its module does when it is run, or is no such class.
+    """
+    module, _, attribute = name.partition(":")
+    try:
+        found = getattr(import_module(module), attribute)
+    except Exception as error:
+        raise ValueError(
+            f"{what} {name} cannot be imported ({type(error).__name__}: {error}); correct it, put its file into the "
+            "working folder, or install it."
+        ) from None
+    sound = isinstance(found, type) and issubclass(found, base)
+    if not sound:
+        raise ValueError(
+            f"{what} {name} must be a class below {base.__name__}, got {found!r}; give one, and not an object."
+        )
+    return found
 
 
 def positive(name: str, value: Any) -> float:

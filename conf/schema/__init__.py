@@ -17,6 +17,7 @@ from learnkernels.conf.schema.kernels import (
     FeatureConfig,
     GaussianConfig,
     LaplacianConfig,
+    OwnConfig,
     PolynomialConfig,
     PrecomputedConfig,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "LearnerConfig",
     "LearnerName",
     "NgramsConfig",
+    "OwnConfig",
     "Parameter",
     "PolynomialConfig",
     "Positive",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from learnkernels.conf.errors import did_you_mean
 
@@ -36,7 +37,9 @@ def as_text(value: Any) -> Any:
 
 
 def _as_number(value: Any) -> Any:
-    """Return the number that YAML takes for text, such as 1e-6, and anything else as it is."""
+    """Return the number that YAML takes for text, such as 1e-6, also in lists, and anything else as it is."""
+    if isinstance(value, list):
+        return [_as_number(one) for one in value]
     if isinstance(value, str):
         with suppress(ValueError):
             return float(value)
@@ -44,4 +47,16 @@ def _as_number(value: Any) -> Any:
 
 
 Parameter = Annotated[Any, BeforeValidator(_as_number)]
-"""Value of a parameter of a learner or of a synthetic data set."""
+"""Value of a parameter of a learner, a family of one's own or a synthetic data set."""
+
+OWN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
+
+
+def _module_and_class(name: str) -> str:
+    if not re.match(OWN, name):
+        raise ValueError(f"must be module:Class for one of your own, such as my_file:MyClass, got {name!r}")
+    return name
+
+
+OwnName = Annotated[str, AfterValidator(_module_and_class), Field(json_schema_extra={"pattern": OWN})]
+"""A class of a user's own: ``module:Class``, from a file in the working folder or from what is installed."""

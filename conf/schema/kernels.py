@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from learnkernels.conf.schema.base import Positive, Strict
+from learnkernels.conf.schema.base import OwnName, Parameter, Positive, Strict
 from learnkernels.conf.schema.grids import GRID_FORMS, Grid, grid_values
 
 SMALLEST_SIGMA = 1e-150
@@ -115,14 +115,31 @@ class PrecomputedConfig(Strict):
         return None
 
 
+class OwnConfig(Strict):
+    """A family of your own: a class below KernelFamily, from a file in the working folder or from what is installed."""
+
+    family: OwnName = Field(description="module:Class.")
+    params: dict[str, Parameter] = Field(default_factory=dict, description="What the class takes.")
+    columns: Columns = None
+
+
+OWN_TAG = "module:Class"
+
+
+def _kind_of_family(config: Any) -> str:
+    family = str((config.get("family") if isinstance(config, dict) else getattr(config, "family", None)) or "")
+    return OWN_TAG if ":" in family else family
+
+
 FamilyConfig = Annotated[
-    GaussianConfig
-    | LaplacianConfig
-    | PolynomialConfig
-    | LinearConfig
-    | CosineConfig
-    | DirichletConfig
-    | FeatureConfig
-    | PrecomputedConfig,
-    Discriminator("family"),
+    Annotated[GaussianConfig, Tag("gaussian")]
+    | Annotated[LaplacianConfig, Tag("laplacian")]
+    | Annotated[PolynomialConfig, Tag("polynomial")]
+    | Annotated[LinearConfig, Tag("linear")]
+    | Annotated[CosineConfig, Tag("cosine")]
+    | Annotated[DirichletConfig, Tag("dirichlet")]
+    | Annotated[FeatureConfig, Tag("feature")]
+    | Annotated[PrecomputedConfig, Tag("precomputed")]
+    | Annotated[OwnConfig, Tag(OWN_TAG)],
+    Discriminator(_kind_of_family),
 ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
-from learnkernels.conf.schema.base import Parameter, Strict
+from learnkernels.conf.schema.base import OwnName, Parameter, Strict
 
 LearnerName = Literal[
     "align",
@@ -44,17 +44,26 @@ PRESETS: dict[str, dict[str, Any]] = {
 """The methods of AFK 2013, Table 1: names that stand for a learner, its label and its parameters."""
 
 
+def _kind_of_name(name: Any) -> str:
+    return "own" if isinstance(name, str) and ":" in name else "listed"
+
+
 class LearnerConfig(Strict):
     """A way of learning the kernel's weights."""
 
-    name: Literal[LearnerName, PresetName] = Field(
+    name: Annotated[
+        Annotated[Literal[LearnerName, PresetName], Tag("listed")] | Annotated[OwnName, Tag("own")],
+        Discriminator(_kind_of_name),
+    ] = Field(
         description="The algorithm; `learnkernels learners` lists them. CA-1D, CA-nD, CR, DA, D1, D2 and DU stand for "
-        "an algorithm with the parameters and the label of AFK 2013, Table 1; what is given beside goes first."
+        "an algorithm with the parameters and the label of AFK 2013, Table 1; what is given beside goes first. "
+        "module:Class is a learner of your own, from a file in the working folder or from what is installed."
     )
     label: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._=-]{0,47}$",
-        description="Name in reports; the algorithm's by default. For one algorithm with several settings.",
+        description="Name in reports; the algorithm's, or that of your class, by default. For one algorithm with "
+        "several settings.",
     )
     params: dict[str, Parameter] = Field(default_factory=dict, description="Its parameters.")
     tune: dict[str, Annotated[list[Parameter], Field(min_length=1)]] = Field(
@@ -89,8 +98,8 @@ class LearnerConfig(Strict):
 
     @property
     def title(self) -> str:
-        """Name in reports."""
-        return self.label or self.name
+        """Name in reports: the label, or that of the algorithm or class."""
+        return self.label or self.name.rpartition(":")[2]
 
     def settings(self) -> list[dict[str, Any]]:
         """Return the parameters of each combination to try, the first values first."""

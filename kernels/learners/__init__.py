@@ -6,7 +6,6 @@ Imports: centering, engine, families, learned, moments, parameters, search, solv
 from __future__ import annotations
 
 from copy import copy
-from importlib import import_module
 from typing import Any
 
 from learnkernels.kernels.learners.alignf import Alignf, AlignfLinear, AlignfUncentered, kkt_certificate
@@ -27,6 +26,7 @@ from learnkernels.kernels.learners.lp_krr import L1KRR, L2KRR, LpKRR
 from learnkernels.kernels.learners.lp_svm import L1SVM, LpSVM
 from learnkernels.kernels.learners.nkrr import NKRR
 from learnkernels.kernels.learners.single_stage import SingleStage
+from learnkernels.kernels.parameters import imported
 from learnkernels.kernels.solvers.certificate import Certificate
 
 LEARNERS: dict[str, type[Learner]] = {
@@ -96,18 +96,9 @@ def learner_class(name: str) -> type[Learner]:
     """
     if name in LEARNERS:
         return LEARNERS[name]
-    module, colon, attribute = name.partition(":")
-    if not colon:
+    if ":" not in name:
         raise ValueError(f"learner must be one of {', '.join(sorted(LEARNERS))}, or module:Class, got {name!r}.")
-    try:
-        found = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"learner {name} cannot be imported ({error}); put its module beside the configuration or install it."
-        ) from None
-    if not (isinstance(found, type) and issubclass(found, Learner)):
-        raise ValueError(f"learner {name} must be a class below Learner, got {found!r}.")
-    return found
+    return imported(name, Learner, "learner")
 
 
 def table() -> list[list[str]]:

@@ -1,4 +1,4 @@
 """Base kernels kept as matrices on disk, in Arrow files.
 
-Imports: data, store, workers.
+Imports: data, own, store, workers.
 """

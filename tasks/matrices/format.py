@@ -19,6 +19,7 @@ from learnkernels.conf.schema import FamilyConfig
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.own import described
 from learnkernels.tasks.store import atomic_path, digest, file_digest
 
 FORMAT = "learnkernels-tiles"
@@ -56,7 +57,7 @@ class StoreSpec:
     def of(cls, ref: DatasetRef, configs: Sequence[FamilyConfig], family: KernelFamily, dtype: Dtype) -> StoreSpec:
         """Return the spec of the base kernels of some configured families over a data set."""
         dataset = {"name": ref.name, "digest": ref.digest, "rows": ref.n_rows}
-        return cls(dataset, [config.model_dump(mode="json") for config in configs], family.names, dtype)
+        return cls(dataset, described(configs), family.names, dtype)
 
     @property
     def id(self) -> str:

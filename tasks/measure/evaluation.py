@@ -26,13 +26,13 @@ from learnkernels.conf.schema import (
     GaussianConfig,
     LaplacianConfig,
     LearnerConfig,
+    OwnConfig,
     PolynomialConfig,
     ProtocolConfig,
     grid_values,
 )
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.workers import Threads, Workers
-from learnkernels.kernels.learners import as_learner, learner_class
 from learnkernels.kernels.predictors import PREDICTORS, as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.predictors.choice import Auto, PredictorChoice, Problem, choose_predictor
@@ -40,6 +40,7 @@ from learnkernels.tasks.data.ingest import DatasetRef, stored_bytes
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_trials
 from learnkernels.tasks.measure.trials import TrialJob, run_trial
 from learnkernels.tasks.naming import step
+from learnkernels.tasks.own import as_learner, learner_class, own_family, sources
 from learnkernels.tasks.store import atomic_path, digest, store_path
 from learnkernels.tasks.workers.cluster import DaskPool, run_all
 
@@ -232,6 +233,8 @@ def _n_kernels(configs: Sequence[FamilyConfig], n_features: int) -> int:
             n += len(grid_values(config.frequencies))
         elif isinstance(config, FeatureConfig):
             n += n_features if config.columns is None else len(config.columns)
+        elif isinstance(config, OwnConfig):
+            n += own_family(config).n_kernels
         else:
             n += 1
     return n
@@ -280,6 +283,7 @@ def evaluate_learner(
     key = digest(
         NUMERICS_VERSION, [name for name in COLUMNS.names if name not in LATER], ref.name, [m.key for m in moments],
         learner.model_dump_json(), config.normalise, predictor, grid, *once, *([options] if options else []),
+        *sources([learner]),
     )  # fmt: skip
     path = store_path("folds", key, ".parquet")
     result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))

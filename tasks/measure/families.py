@@ -15,6 +15,7 @@ from learnkernels.conf.schema import (
     FeatureConfig,
     GaussianConfig,
     LaplacianConfig,
+    OwnConfig,
     PolynomialConfig,
     PrecomputedConfig,
     grid_values,
@@ -33,6 +34,7 @@ from learnkernels.kernels.families import (
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.tasks.matrices.store import open_store
+from learnkernels.tasks.own import own_family
 
 MOST_FEATURES_BY_TILES = 1000
 """Rank-one kernels beside other families, whose statistics come from tiles and hold a matrix a pair of folds."""
@@ -111,6 +113,8 @@ def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelF
         return FeatureFamily(seen)
     if isinstance(config, PolynomialConfig):
         return PolynomialFamily(config.degrees, config.gamma, config.coef0)
+    if isinstance(config, OwnConfig):
+        return own_family(config, where)
     if isinstance(config, PrecomputedConfig):
         return open_store(config.path).family()
     return LinearFamily()

@@ -16,7 +16,6 @@ from learnkernels.conf.schema import CompareConfig, FamilyConfig, FeatureConfig,
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.learners import as_learner, learner_class
 from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.features import FeatureMoments
 from learnkernels.kernels.moments.gram import GramMoments, gram_moments
@@ -36,6 +35,7 @@ from learnkernels.kernels.protocol.folds import (
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.naming import step
+from learnkernels.tasks.own import as_learner, described, learner_class, sources
 from learnkernels.tasks.store import atomic_path, digest, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -127,12 +127,11 @@ def compute_moments(
         A base kernel is constant on some training folds, a sample is too small, or no scheduler answers.
     """
     log, protocol = get_run_logger(), config.protocol
-    described = [family.model_dump(mode="json") for family in config.kernels]
     drawn = protocol.folds if protocol.split is None else protocol.split.model_dump(mode="json")
     nested = [] if protocol.choose is None else [protocol.choose.folds]
     key = digest(
-        NUMERICS_VERSION, ref.digest, described, config.precision, drawn, protocol.seed, repeat, _uncentered(config),
-        *nested, *_sample_settings(config),
+        NUMERICS_VERSION, ref.digest, described(config.kernels), config.precision, drawn, protocol.seed, repeat,
+        _uncentered(config), *nested, *_sample_settings(config),
     )  # fmt: skip
     path = store_path("moments", key, ".npz")
     if path.exists():
@@ -187,7 +186,11 @@ def _sample_settings(config: CompareConfig) -> list[Any]:
     if not sampled(config):
         return []
     settings: list[Any] = [config.moments.model_dump(mode="json")]
-    return settings if config.moments.sample != "auto" else [*settings, config.normalise, _first_settings(config)]
+    return (
+        settings
+        if config.moments.sample != "auto"
+        else [*settings, config.normalise, _first_settings(config), *sources(config.learners)]
+    )
 
 
 def _first_settings(config: CompareConfig) -> list[tuple[str, dict[str, Any]]]:

@@ -16,7 +16,6 @@ from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.moments.base import Moments
@@ -37,6 +36,7 @@ from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import MomentsRef, load_moments
+from learnkernels.tasks.own import as_learner
 
 HELD_OUT = 1000
 """Most test rows that an alignment is measured on; their matrix is formed."""

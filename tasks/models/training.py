@@ -12,12 +12,11 @@ import pandas as pd
 from prefect import get_run_logger
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import CompareConfig, LearnerConfig, PrecomputedConfig, grid_values
+from learnkernels.conf.schema import CompareConfig, LearnerConfig, OwnConfig, PrecomputedConfig, grid_values
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import as_learner, learner_class
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.error_bars import Sampling
@@ -27,10 +26,17 @@ from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.evidence.markdown import link_list
 from learnkernels.tasks.evidence.report import as_sentence
 from learnkernels.tasks.evidence.tables import half_width, read_folds, summarise
-from learnkernels.tasks.measure.evaluation import PARALLEL_ROWS, FoldsRef, predictor_for, predictor_options
+from learnkernels.tasks.measure.evaluation import (
+    PARALLEL_ROWS,
+    FoldsRef,
+    predictor_for,
+    predictor_options,
+    require_params,
+)
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, fold_seed, load_moments, measure_moments
 from learnkernels.tasks.naming import step
+from learnkernels.tasks.own import as_learner, learner_class, sources
 from learnkernels.tasks.store import atomic_path, digest, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -88,7 +94,7 @@ def training_config(config: CompareConfig, dataset: str | None, learner: str | N
     ------
     InputError
         There is no such data set or learner, the data set is not named, or what is left has no value for new rows:
-        base kernels that are stored matrices, a learner that learns no kernel.
+        base kernels that are stored matrices or of one's own, a learner that learns no kernel.
     """
     labels, titles = [data.label for data in config.datasets], [one.title for one in config.learners]
     if dataset is None and len(labels) > 1:
@@ -110,7 +116,14 @@ def training_config(config: CompareConfig, dataset: str | None, learner: str | N
             "kernels: family precomputed has no values for new rows, so no model can be trained on it; name the "
             "families that the matrices were made from."
         )
+    for family in chosen.kernels:
+        if isinstance(family, OwnConfig):
+            raise InputError(
+                f"kernels: a model holds numbers and no code, so none with family {family.family}, which is your own, "
+                "can be kept; take families of this package, or fit an estimator where the class is at hand."
+            )
     for one in chosen.learners:
+        require_params(one)
         if not learner_class(one.name).learns_kernel:
             raise InputError(
                 f"learners: {one.title} learns no kernel, so no model can be trained with it; leave it out, or name "
@@ -215,7 +228,7 @@ def fit_on_all_rows(
         "config": recipe.model_dump(mode="json", by_alias=True),
         "versions": {name: version(name) for name in LIBRARIES},
     }
-    path = store_path("models", digest(NUMERICS_VERSION, moments.key, about), ".npz")
+    path = store_path("models", digest(NUMERICS_VERSION, moments.key, about, *sources([choice.learner])), ".npz")
     if path.exists():
         log.info("%s: the model is in the store", ref.name)
         advance(1.0)

@@ -30,6 +30,7 @@ from learnkernels.tasks.data.ingest import Dataset, DatasetRef, ingest, load_dat
 from learnkernels.tasks.evidence.figures import add_legend, panels
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.measure.moments import Advance, fold_seed
+from learnkernels.tasks.own import described
 from learnkernels.tasks.papers.result import StudyResult
 from learnkernels.tasks.store import atomic_path, digest, store_path
 from learnkernels.tasks.workers.cluster import DaskPool, run_all
@@ -121,10 +122,10 @@ def base_kernels(
 
 
 def _trials_path(job: RepeatJob) -> Path:
-    protocol, described = job.protocol, [family.model_dump(mode="json") for family in job.kernels]
+    protocol = job.protocol
     key = digest(
-        NUMERICS_VERSION, _TRIALS.names, job.ref.name, job.ref.digest, described, protocol.folds, protocol.seed,
-        job.repeat, grid_values(protocol.grid),
+        NUMERICS_VERSION, _TRIALS.names, job.ref.name, job.ref.digest, described(job.kernels), protocol.folds,
+        protocol.seed, job.repeat, grid_values(protocol.grid),
     )  # fmt: skip
     return store_path("base-kernels", key, ".parquet")
 

@@ -165,6 +165,8 @@ def test_parameters_of_a_learner_are_numbers_where_they_look_like_some(conf: Pat
         "learners=[{name: lq, params: {q: .inf}}]",
         "learners=[{name: lq, tune: {q: [1, .inf]}, tune_by: alignment}]",
         "learners=[CA-nD, D1]",
+        "learners=[{name: 'mine:Mine', params: {a: [1e-3]}}, 'a.b:Mine2']",
+        "kernels.0={family: 'a.b:Mine', params: {alphas: [1e-3, 1]}, columns: [age]}",
         "kernels.0={family: laplacian, sigmas: {from: 1e-3, to: 10, count: 5, spacing: log}}",
         "protocol.split={train: 10, validation: 10, test: 20}",
         "datasets.0={source: synthetic, name: relevance, params: {gamma: 1e-1}, seed: 3}",
@@ -200,6 +202,18 @@ def test_the_second_stage_has_the_options_that_are_given(conf: Path):
     stage = load_config(conf, ["predictor={name: nystrom, landmarks: 500, loss: squared}"]).second_stage
     assert (stage.name, stage.options()) == ("nystrom", {"landmarks": 500, "loss": "squared"})
     assert load_config(conf).second_stage.options() == {}
+
+
+def test_classes_of_ones_own_are_named_by_module_and_class(conf: Path):
+    config = load_config(conf, ["learners=['a.b:Mine', unif]", "kernels.0={family: 'a:F', params: {alphas: [1e-3]}}"])
+    assert [(one.name, one.title) for one in config.learners] == [("a.b:Mine", "Mine"), ("unif", "unif")]
+    assert (config.kernels[0].family, config.kernels[0].params) == ("a:F", {"alphas": [0.001]})
+
+
+def test_the_form_still_lists_the_learners_and_tells_them_from_ones_own():
+    listed, own = CompareConfig.model_json_schema()["$defs"]["LearnerConfig"]["properties"]["name"]["oneOf"]
+    assert set(listed["enum"]) == {*LEARNERS, *PRESETS}
+    assert not any(re.match(own["pattern"], name) for name in listed["enum"])
 
 
 def test_configurations_are_frozen(conf: Path):
@@ -368,7 +382,17 @@ def test_every_key_is_described():
         ("kernels.0.gammas.from=9", "kernels.0.gammas: 'to' must not be below 'from', got from 9 to 3"),
         ("kernels.0.family=gausian", "'gausian' is not valid, did you mean 'gaussian'"),
         ("kernels.0={family: polynomial}", "kernels.0.degrees: is required and missing"),
-        ("kernels.0={gammas: [1]}", "kernels.0: needs 'family', one of"),
+        (
+            "kernels.0={gammas: [1]}",
+            "kernels.0: needs 'family', one of 'gaussian', 'laplacian', 'polynomial', 'linear', 'cosine', 'dirichlet', "
+            "'feature', 'precomputed', 'module:Class'",
+        ),
+        ("kernels.0=gaussian", "kernels.0: needs 'family', one of 'gaussian'"),
+        ("kernels.0={family: 'my file:Mine'}", "kernels.0.family: must be module:Class .*, got 'my file:Mine'"),
+        ("kernels.0={family: 'mine:Mine', gammas: [1]}", "kernels.0: unknown key 'gammas'; valid keys: family, params"),
+        ("learners=['mine:']", "learners.0: must be module:Class for one of your own, such as .*, got 'mine:'"),
+        ("learners=[{name: ':Mine'}]", "learners.0.name: must be module:Class .*, got ':Mine'"),
+        ("learners=['a:Mine', 'b:Mine']", "learner Mine appears more than once; list it once, or give each setting"),
         ("predictor=svr", "predictor: 'svr' is not valid, did you mean 'svm'"),
         ("predictor={name: nystorm}", "predictor.name: 'nystorm' is not valid, did you mean 'nystrom'"),
         ("predictor={name: nystrom, landmark: 50}", "predictor: unknown key 'landmark'; did you mean 'landmarks'"),

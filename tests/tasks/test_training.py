@@ -120,6 +120,8 @@ def test_one_data_set_and_the_learners_asked_for_are_left():
         ({"datasets": TWO}, "whine", None, "--dataset whine: the configuration has wine, iris"),
         ({}, None, "alignf", "--learner alignf: the configuration has unif, lq"),
         ({"learners": ["unif", "ensemble"]}, None, None, "ensemble learns no kernel"),
+        ({"kernels": [{"family": "mine:Mine"}]}, None, None, "family mine:Mine, which is your own, can be kept; take"),
+        ({"learners": ["no_such:Mine"]}, None, None, "learners: learner no_such:Mine cannot be imported"),
         ({"kernels": [{"family": "precomputed", "path": "grams"}]}, None, None, "no values for new rows"),
     ],
 )

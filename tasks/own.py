@@ -1,0 +1,95 @@
+"""Learners and families of a user's own, which configurations call ``module:Class``.
+
+Their modules are looked for where Python looks, and then in the working folder: last, so that no file there takes the
+place of an installed module.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import FamilyConfig, LearnerConfig, OwnConfig
+from learnkernels.kernels import learners
+from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.learners import Learner
+from learnkernels.kernels.parameters import imported
+from learnkernels.tasks.store import digest
+
+
+def learner_class(name: str) -> type[Learner]:
+    """Return the class of learners of a name, or raise InputError; see `kernels.learners.learner_class`."""
+    _look_here(name)
+    try:
+        return learners.learner_class(name)
+    except ValueError as error:
+        raise InputError(str(error)) from None
+
+
+def as_learner(name: str, **params: Any) -> Learner:
+    """Return a learner by its name and parameters; see `kernels.learners.as_learner`."""
+    _look_here(name)
+    return learners.as_learner(name, **params)
+
+
+def own_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
+    """Return the base kernels of a family of one's own.
+
+    Raises
+    ------
+    InputError
+        It cannot be imported, is no class below `KernelFamily`, or refuses its parameters.
+    """
+    try:
+        return _family_class(config.family)(**config.params)
+    except (TypeError, ValueError) as error:
+        named = "" if config.family in str(error) else f"family {config.family} refuses its parameters: "
+        raise InputError(f"{where}: {named}{str(error).rstrip('.')}.") from None
+
+
+def described(configs: Iterable[FamilyConfig]) -> list[dict[str, Any]]:
+    """Return families as plain data that tell all that their values depend on: of one's own, the source too."""
+    return [
+        config.model_dump(mode="json")
+        | ({"source": _source(_family_class(config.family))} if isinstance(config, OwnConfig) else {})
+        for config in configs
+    ]
+
+
+def sources(configs: Iterable[LearnerConfig]) -> list[str]:
+    """Return a digest of the source of each learner that is one's own, for keys of the store; often there is none."""
+    return [_source(learner_class(config.name)) for config in configs if ":" in config.name]
+
+
+def _family_class(name: str) -> type[KernelFamily]:
+    _look_here(name)
+    return imported(name, KernelFamily, "family")
+
+
+def _look_here(name: str) -> None:
+    """Let modules of the working folder be found, after all others, where a name is one's own."""
+    if ":" in name and (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)  # which worker processes that are started from here are given
+        importlib.invalidate_caches()
+
+
+@cache
+def _source(owner: type) -> str:
+    """Return a digest of the source of the modules of a class and of what it is derived from, less this package."""
+    modules = {base.__module__ for base in owner.__mro__}
+    known = {"learnkernels", *sys.stdlib_module_names}
+    try:
+        return digest(
+            [inspect.getsource(sys.modules[name]) for name in sorted(modules) if name.split(".")[0] not in known]
+        )
+    except (OSError, TypeError):
+        raise InputError(
+            f"{owner.__module__}:{owner.__qualname__}: its source cannot be read, so results of another version could "
+            "be taken for its own; put it into a file."
+        ) from None
