@@ -148,7 +148,7 @@ def _sum(parts: Iterator[Any]) -> Any:
 
 
 def over_tiles(run: Callable[[slice, slice], Any], n_rows: int, n_columns: int | None, step: int) -> Any:
-    """Return the sum of what a function returns for each tile of a matrix, by threads of this process.
+    """Return the sum of what a function returns for each tile of a matrix, by threads here; None where there is none.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def over_tiles(run: Callable[[slice, slice], Any], n_rows: int, n_columns: int |
     starts = range(0, n_rows, step)
     columns = {i: range(i if n_columns is None else 0, m, step) for i in starts}
     tiles = [(slice(i, min(i + step, n_rows)), slice(j, min(j + step, m))) for i in starts for j in columns[i]]
-    return Threads().total(lambda *task: run(*task[2]), None, None, tiles)
+    return Threads().total(lambda *task: run(*task[2]), None, None, tiles) if tiles else None
 
 
 def spans(n_rows: int, size: int) -> list[tuple[int, int]]:
