@@ -85,9 +85,13 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         -------
         self : object
         """
-        for name, made in (("learner", as_learner), ("predictor", as_predictor)):
-            if any(key.startswith(f"{name}__") for key in params) and hasattr(self, name):
-                setattr(self, name, made(params.pop(name, getattr(self, name))))
+        for name, make in (("learner", as_learner), ("predictor", as_predictor)):
+            inner = {key: params.pop(key) for key in list(params) if key.startswith(f"{name}__")}
+            if inner and hasattr(self, name):
+                of = {key.removeprefix(f"{name}__"): value for key, value in inner.items()}
+                params[name] = make(params.get(name, getattr(self, name)), **of)
+            else:
+                params |= inner
         super().set_params(**params)
         return self
 
