@@ -1,4 +1,4 @@
-"""Who does the passes over rows: threads of this process, or whatever else serves the same three methods."""
+"""Who does the passes over rows: threads of this process, or whatever else serves the same four methods."""
 
 from __future__ import annotations
 

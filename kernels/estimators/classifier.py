@@ -41,22 +41,22 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         (`default_family`), and for a learner that finds its own (`ca`, `cr`).
     learner : str or Learner, default "alignf"
         How base kernels are combined: a name, see `learnkernels learners`, or a learner with its parameters, such as
-        ``LpKRR(norm=1.5)`` of `kernels.learners`, which a search reaches as ``learner__norm``. Start with "alignf",
-        "unif" and "l2-krr"; "ensemble" learns no kernel and is none.
+        ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search reaches as ``learner__norm``. Start with
+        "alignf", "unif" and "l2-krr"; "ensemble" learns no kernel and is not accepted.
     C : float, default 1.0
-        How much errors count against the size of the hypothesis, for a kernel of mean diagonal one; positive. The
-        Lambda of comparisons. A one-stage learner uses it for its weights, too.
+        How much errors count against the size of the hypothesis, for a kernel of mean diagonal one; positive. Called
+        Lambda in configurations. A one-stage learner uses it for its weights, too.
     predictor : str or Predictor, default "auto"
         "svm", a support vector machine; "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate
         gradients; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
-        such as ``Nystrom(landmarks=2000)`` of `kernels.predictors`. "auto" is, up to 10,000 rows (krr: 5,000), the
+        such as ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" is, up to 10,000 rows (krr: 5,000), the
         predictor whose problem the learner solves, or a support vector machine, and for more what suits the memory.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
-        0.01 with a confidence of 95 %, or all of them. None is all up to 20,000 rows, and "auto" with a word beyond.
+        0.01 with a confidence of 95 %, or all of them. None takes all rows up to 20,000; beyond, it acts as "auto" and warns.
         The predictor is fitted on all training rows.
     class_weight : dict, "balanced" or None, default None
         What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.
@@ -65,7 +65,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     random_state : int, RandomState or None, default 0
         Draws samples and, for a predictor that is given by its name, landmarks.
     n_jobs : int or None, default None
-        Most threads of passes over rows; None for one a core that this process may use, or its share of them within
+        Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
         joblib's workers.
 
     Attributes

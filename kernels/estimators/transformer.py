@@ -25,7 +25,9 @@ Method = Literal["nystroem", "eigen"]
 
 
 class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, KernelLearner):  # type: ignore[misc]
-    r"""Features of a kernel that is learned from the training rows: :math:`Z Z^\top \approx K_\mu`.
+    r"""Features for linear models, made from a kernel that is learned from the training rows.
+
+    Their inner products are about that kernel, :math:`Z Z^\top \approx K_\mu`.
 
     Parameters
     ----------
@@ -34,8 +36,8 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         (`default_family`), and for a learner that finds its own (`ca`, `cr`).
     learner : str or Learner, default "alignf"
         How base kernels are combined: a name, see `learnkernels learners`, or a learner with its parameters, such as
-        ``LpKRR(norm=1.5)`` of `kernels.learners`, which a search reaches as ``learner__norm``. Start with "alignf",
-        "unif" and "l2-krr"; "ensemble" learns no kernel and is none.
+        ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search reaches as ``learner__norm``. Start with
+        "alignf", "unif" and "l2-krr"; "ensemble" learns no kernel and is not accepted.
     n_components : int, default 100
         Most features.
     method : {"nystroem", "eigen"}, default "nystroem"
@@ -52,12 +54,12 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         scaled.
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
-        0.01 with a confidence of 95 %, or all of them. None is all up to 20,000 rows, and "auto" with a word beyond.
+        0.01 with a confidence of 95 %, or all of them. None takes all rows up to 20,000; beyond, it acts as "auto" and warns.
         Landmarks are drawn from the same rows.
     random_state : int, RandomState or None, default 0
         Draws samples and landmarks.
     n_jobs : int or None, default None
-        Most threads of passes over rows; None for one a core that this process may use, or its share of them within
+        Largest number of threads; -1 and None for all cores that this process may use, or its share of them within
         joblib's workers.
 
     Attributes

@@ -69,7 +69,7 @@ KINDS: dict[str, type[KernelFamily]] = {}
 
 
 class KernelFamily(Parameterised, ABC):
-    """Base kernels to learn a combination of, p of them that share work, evaluated one tile of pairs at a time.
+    """A set of p base kernels that are computed together, one tile of pairs of rows at a time.
 
     Notes
     -----

@@ -17,7 +17,7 @@ LARGEST_EXPONENT = 700.0
 
 
 class DirichletFamily(KernelFamily):
-    r"""Dirichlet kernels, one a frequency, for what repeats along a feature.
+    r"""Dirichlet (periodic) kernels, one a frequency: for targets that repeat along a feature.
 
     .. math:: K_\sigma(x, x') = \prod_{c=1}^{d} \Bigl( 1 + 2 \sum_{j=1}^{n} \cos\bigl(j \sigma (x_c - x'_c)\bigr) \Bigr)
 

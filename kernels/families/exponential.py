@@ -17,7 +17,7 @@ Steps = tuple[tuple[int, int | None], ...]
 
 
 class ExponentialFamily(KernelFamily):
-    """Kernels ``exp(-gamma D(x, x'))`` over bandwidths gamma, for a distance D that moving all rows leaves as it is.
+    """Kernels ``exp(-gamma D(x, x'))`` over bandwidths gamma, for a distance D that shifting all rows does not change.
 
     Notes
     -----

@@ -9,7 +9,7 @@ from learnkernels.kernels.families.exponential import ExponentialFamily
 
 
 class LaplacianFamily(ExponentialFamily):
-    r"""Laplacian kernels: as Gaussians, of the sum of absolute differences, for functions with kinks and outliers.
+    r"""Laplacian kernels: like Gaussians, but of the sum of absolute differences, for kinks and outliers.
 
     .. math:: K_\gamma(x, x') = \exp(-\gamma \lVert x - x' \rVert_1)
 

@@ -13,7 +13,7 @@ from learnkernels.kernels.fields import Fields, list_of, number, text
 
 
 class ScaledFamily(KernelFamily):
-    r"""One base kernel on features in several units: after each of p scalings.
+    r"""One base kernel on rescaled features: p kernels, each with its own scale a feature.
 
     .. math:: K_k(x, x') = K(s_k \circ x, \, s_k \circ x')
 

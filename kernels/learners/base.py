@@ -31,7 +31,7 @@ from learnkernels.kernels.targets import Target, Task
 
 
 class Products(Protocol):
-    """M as a learner is given it: an array, or what becomes one when its entries are asked for.
+    """The matrix M of products of base kernels: an array, or formed when its entries are asked for.
 
     A learner that calls `diagonal` alone costs no p by p matrix; one that needs the entries takes ``np.asarray(M)``.
     """
@@ -81,7 +81,7 @@ class Solution:
 
 
 class Learner(Parameterised, ABC):
-    """A way of learning how base kernels are weighed; what it can be told are its attributes.
+    """A way of learning how base kernels are weighed; its parameters are its fields.
 
     A learner of your own is a frozen data class below `TwoStageLearner`, `OneStageLearner` or `SearchingLearner`, with
     one method. It is used wherever the name of a built-in one is; configurations call it ``module:Class``.

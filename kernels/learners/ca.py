@@ -22,7 +22,7 @@ SEARCH_ROWS = 2000
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CA(SearchingLearner):
-    r"""Base kernels of a continuous family and weights, found by forward stagewise ascent of the alignment.
+    r"""Base kernels found one by one, each the one that raises the alignment with the target most.
 
     From :math:`K_0 = \varepsilon I`, each step adds the base kernel along which the centered alignment F grows fastest,
 

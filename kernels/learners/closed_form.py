@@ -11,7 +11,7 @@ from learnkernels.kernels.learners.base import Products, Solution, TwoStageLearn
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Unif(TwoStageLearner):
-    """Equal weights: the baseline that is hard to beat.
+    """Equal weights: simple, and hard to beat.
 
 
     References
@@ -97,7 +97,7 @@ class AlignUncentered(Align):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Lq(TwoStageLearner):
-    r"""The weights of highest unnormalised alignment among those of one q-norm.
+    r"""Weights of one q-norm with the largest product with the target, not divided by the norm of the kernel.
 
     .. math:: \max_{\lVert \mu \rVert_q \le 1} \; \mu^\top a, \qquad \mu_k \propto a_k^{1 / (q - 1)}
 

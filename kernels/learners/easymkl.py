@@ -28,7 +28,7 @@ MOST_COSTS = 5
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EasyMKL(OneStageLearner):
-    r"""Weights proportional to each kernel's squared distance between the classes.
+    r"""Weights from each kernel's part in the widest margin between the classes.
 
     .. math:: \gamma = \arg\min_{\gamma \in \Gamma} \; (1 - L) \, \gamma^\top Y \Big(\sum_k K_k\Big) Y \gamma
               + L \lVert \gamma \rVert^2, \qquad \mu_k \propto \gamma^\top Y K_k Y \gamma

@@ -82,7 +82,7 @@ class Fitted:
 
 
 class Predictor(Parameterised, ABC):
-    """A predictor on a learned kernel; what it can be told are its attributes.
+    """A predictor on a learned kernel; its parameters are its fields.
 
     Attributes
     ----------

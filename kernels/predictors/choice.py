@@ -77,7 +77,7 @@ class Problem:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Auto(Predictor):
-    """The predictor that suits the number of training rows; its options are those of whichever that is.
+    """Chooses the predictor by the number of training rows and the memory; its options are those of whichever that is.
 
     Parameters
     ----------

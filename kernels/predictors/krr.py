@@ -15,7 +15,7 @@ from learnkernels.kernels.targets import Target
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KRR(ExactPredictor):
-    """Kernel ridge regression by a factorisation: numbers, or one column a class.
+    """Kernel ridge regression by one factorisation; classes as one column each.
 
     Notes
     -----

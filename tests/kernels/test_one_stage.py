@@ -30,7 +30,7 @@ from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
 
 GAMMAS = [0.02, 0.1, 0.5, 2.0]
-# What the issue of a generic solver is worth: SLSQP stops at about 1e-7 of the objective, 1e-4 of the weights.
+# What a generic solver's result is worth: SLSQP stops at about 1e-7 of the objective, 1e-4 of the weights.
 GENERIC = 1e-5
 
 
