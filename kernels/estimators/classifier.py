@@ -49,15 +49,16 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     predictor : str or Predictor, default "auto"
         "svm", a support vector machine; "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate
         gradients; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
-        such as ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" is, up to 10,000 rows (krr: 5,000), the
-        predictor whose problem the learner solves, or a support vector machine, and for more what suits the memory.
+        such as ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" is, up to 10,000 rows (krr:
+        5,000), the predictor whose problem the learner solves, or a support vector machine, and for more what suits
+        the memory.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
-        0.01 with a confidence of 95 %, or all of them. None takes all rows up to 20,000; beyond, it acts as "auto" and warns.
-        The predictor is fitted on all training rows.
+        0.01 with a confidence of 95 %, or all of them. None takes all rows up to 20,000; beyond, it acts as
+        "auto" and warns. The predictor is fitted on all training rows.
     class_weight : dict, "balanced" or None, default None
         What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.
     probability : bool, default False

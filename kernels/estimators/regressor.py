@@ -37,14 +37,15 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     predictor : str or Predictor, default "auto"
         How the ridge regression is solved: "krr" by a factorisation, "krr-cg" by conjugate gradients, "nystrom" on
         landmarks, a few of the training rows; or one with its options, such as ``Nystrom(landmarks=2000)`` of
-        `learnkernels.kernels.predictors`. "auto" is the first up to 5,000 rows, and for more what suits them and the memory.
+        `learnkernels.kernels.predictors`. "auto" is the first up to 5,000 rows, and for more what suits
+        them and the memory.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
-        0.01 with a confidence of 95 %, or all of them. None takes all rows up to 20,000; beyond, it acts as "auto" and warns.
-        The predictor is fitted on all training rows.
+        0.01 with a confidence of 95 %, or all of them. None takes all rows up to 20,000; beyond, it acts as
+        "auto" and warns. The predictor is fitted on all training rows.
     random_state : int, RandomState or None, default 0
         Draws samples and, for a predictor that is given by its name, landmarks.
     n_jobs : int or None, default None

@@ -277,7 +277,9 @@ def gram_moments(
     n_threads: int | None = None,
     workers: Workers | None = None,
 ) -> GramMoments | FeatureMoments:
-    """Return the first-stage statistics of a family over the rows of a data set, in one pass over tiles.
+    """Return the products of base kernels with each other and with the target, from which alignments follow.
+
+    One pass over the rows, by tiles: the first-stage statistics of a family.
 
     Parameters
     ----------
