@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from math import inf
+from numbers import Integral
 from threading import Lock
 from typing import Any
 
@@ -42,6 +44,16 @@ class _Process:
 
 
 _process, _lock = _Process(), Lock()
+
+
+def _begin_anew() -> None:
+    """Forget what other threads were doing, in a process that was forked while they did it."""
+    global _process, _lock
+    _process, _lock = _Process(), Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
 
 _most: ContextVar[float] = ContextVar("most", default=inf)
 """Threads that a pass of this thread may use at most."""
@@ -104,7 +116,7 @@ def available_threads() -> int:
     ``NUMBA_NUM_THREADS``: where joblib runs several processes it sets that to the share of each. Within
     a pass there is one thread: that which asks.
     """
-    return max(1, _cores() - _process.busy)
+    return _free(_cores())
 
 
 @contextmanager
@@ -116,8 +128,8 @@ def at_most_threads(n_jobs: int | None) -> Iterator[None]:
     n_jobs : int or None
         So many; -1 for all, -2 for all but one; None sets no limit. Of contexts around each other the least counts.
     """
-    if n_jobs == 0:
-        raise ValueError("n_jobs must not be 0; -1 stands for all cores, None for no limit.")
+    if n_jobs is not None and (not isinstance(n_jobs, Integral) or not n_jobs):
+        raise ValueError(f"n_jobs must be a whole number but 0, or None, got {n_jobs!r}; -1 stands for all cores.")
     most = inf if n_jobs is None else n_jobs if n_jobs > 0 else max(1, _cores() + 1 + n_jobs)
     token = _most.set(min(_most.get(), most))
     try:
@@ -130,7 +142,12 @@ def _cores() -> int:
     from joblib import cpu_count  # here, as both take long to load
     from numba import config
 
-    return int(min(cpu_count(), config.NUMBA_NUM_THREADS, _most.get()))
+    return int(min(cpu_count(), config.NUMBA_NUM_THREADS))
+
+
+def _free(cores: int) -> int:
+    """Return how many of the cores a pass of this thread may take now."""
+    return int(max(1, min(_most.get(), cores - _process.busy)))
 
 
 @contextmanager
@@ -147,7 +164,7 @@ def threads_of_a_pass(wanted: int | None, most: int) -> Iterator[int]:
     cores = 1 if most == 1 or wanted else _cores()
     with one_blas_thread():
         with _lock:
-            n = max(1, min(most, wanted or cores - _process.busy))
+            n = max(1, min(most, wanted or _free(cores)))
             _process.busy += n
         try:
             with at_most_threads(1):  # for passes within this one

@@ -76,6 +76,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     def set_params(self, **params: Any) -> Self:
         """Set parameters, also ``learner__norm`` or ``predictor__landmarks`` where learner or predictor is a name.
 
+        Objects that were given are not changed: a copy with other parameters takes their place.
+
         Parameters
         ----------
         **params
@@ -85,11 +87,11 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         -------
         self : object
         """
-        for name, make in (("learner", as_learner), ("predictor", as_predictor)):
+        for name, make in (("learner", as_learner), ("predictor", as_predictor), ("family", with_params)):
             inner = {key: params.pop(key) for key in list(params) if key.startswith(f"{name}__")}
-            if inner and hasattr(self, name):
-                of = {key.removeprefix(f"{name}__"): value for key, value in inner.items()}
-                params[name] = make(params.get(name, getattr(self, name)), **of)
+            value = params.get(name, getattr(self, name, None))
+            if inner and value is not None:
+                params[name] = make(value, **{key.removeprefix(f"{name}__"): one for key, one in inner.items()})
             else:
                 params |= inner
         super().set_params(**params)
@@ -108,25 +110,29 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         return X, y
 
     def _sparse_formats(self) -> str | Literal[False]:
-        try:
-            return "csr" if as_learner(self.learner).takes_sparse(self.family) else False
-        except ValueError:  # which `fit` will say
-            return "csr"
+        """Return the formats of sparse rows that are taken; nothing is imported for a learner's name."""
+        learner = (
+            LEARNERS[self.learner]() if isinstance(self.learner, str) and self.learner in LEARNERS else self.learner
+        )
+        if isinstance(learner, Learner):
+            return "csr" if learner.takes_sparse(self.family) else False
+        return "csr" if getattr(self.family, "takes_sparse", True) else False
 
     @property
     def _seed(self) -> int:
         """Of all that is drawn."""
-        state = self.random_state
-        return int(state) if isinstance(state, Integral) else int(check_random_state(state).randint(2**31 - 1))
+        state = check_random_state(self.random_state)
+        return int(self.random_state) if isinstance(self.random_state, Integral) else int(state.randint(2**31 - 1))
 
     def _learned(
         self, X: Rows, values: np.ndarray, task: Task, regularisation: float, sample_weight: np.ndarray | None
     ) -> LearnedKernel:
         """Return the kernel learned from rows or a sample of them and their target, positions of classes or numbers."""
         learner = self._checked_learner(task)
+        learner.refuse_weights(sample_weight)
         given = copy(self.family)  # which a search may change
         family = default_family(X) if given is None and learner.takes_family else given
-        sample = self._checked_sample(learner, X.shape[0], sample_weight)
+        sample = self._checked_sample(learner, X.shape[0], sample_weight is not None)
         options: dict[str, Any] = {"regularisation": regularisation, "normalise": self.normalise}
         if sample is None or family is None:
             return learn_kernel(learner, family, X, values, task=task, sample_weight=sample_weight, **options)
@@ -143,25 +149,33 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         )
         return learn_from_moments(learner, family, X, moments, target=target, **options)
 
-    def _checked_sample(
-        self, learner: Learner, m: int, sample_weight: np.ndarray | None
-    ) -> Literal["auto"] | int | None:
+    def _checked_sample(self, learner: Learner, m: int, weighted: bool) -> Literal["auto"] | int | None:
         """Return how many rows the kernel is learned from, None for all of them, with a word where nobody asked."""
-        why = "rows have weights" if sample_weight is not None else f"{learner.name} finds its own base kernels"
-        whole = sample_weight is not None or not learner.takes_family
-        if self.sample not in (None, "all"):
+        features = isinstance(self.family, FeatureFamily)
+        why = (
+            "rows have weights"
+            if weighted
+            else f"{learner.name} finds its own base kernels"
+            if not learner.takes_family
+            else "statistics of rank-one features cost less than a sample"
+        )
+        whole = weighted or features or not learner.takes_family
+        if self.sample not in (None, "all") and not (features and self.sample == "auto"):
             if whole:
                 raise ValueError(f"sample must be None where {why}, got {self.sample!r}; learn from all rows.")
             return cast(Any, self.sample)
-        if m <= MOST_ROWS or self.sample == "all" or isinstance(self.family, FeatureFamily):
+        if m <= MOST_ROWS or self.sample == "all" or (features and learner.two_stage):
             return None
-        if whole and not learner.two_stage:
+        if not learner.takes_family:
             raise ValueError(
                 f"{learner.name} forms matrices of all pairs of rows, {8 * m**2 / 1e9:,.0f} GB each for the {m:,} rows "
-                f"of X; give some of the rows, take a learner of alignments, such as alignf, or say sample='all'."
+                "of X; give some of the rows, take a learner of alignments, such as alignf, or say sample='all'."
             )
         if whole:
-            warn_of_rows(m, f"as {why}, a pass goes over all pairs of them; sample='all' says that this is meant")
+            what = (
+                "a matrix of all pairs of them may be formed" if features else f"as {why}, a pass goes over all pairs"
+            )
+            warn_of_rows(m, f"as {why}, {cost}; sample='all' says that this is meant")
             return None
         warn_of_rows(m, "the kernel is learned from a sample of them; sample='auto' says that this is meant, 'all' no")
         return "auto"
@@ -200,7 +214,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     def _by_chunks(self, X: Any, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Return what a function makes of the kernel between new rows and training rows, chunk by chunk, in order."""
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse=self._sparse_formats(), dtype=READ_AS, reset=False)
+        formats = "csr" if self.kernel_.family.takes_sparse else False
+        X = validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)
         step = chunk_rows_for(self.kernel_.X.shape[0])
         starts = range(0, X.shape[0], step)
 
@@ -216,6 +231,11 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 return made(0)
             pieces: Pieces = Threads().total(lambda _, __, start: Pieces({start: made(start)}), None, None, starts)
             return pieces.joined()
+
+
+def with_params(family: Any, **params: Any) -> Any:
+    """Return a copy of a family with other parameters."""
+    return copy(family).set_params(**params)
 
 
 def warn_of_rows(m: int, what: str) -> None:

@@ -87,8 +87,6 @@ class SupervisedLearner(KernelLearner):
     def _checked_predictor(self, task: Task) -> Predictor:
         """Return the predictor; ValueError for one that is unknown, does not serve the task, or has a wrong option."""
         predictor = as_predictor(self.predictor)
-        if isinstance(self.predictor, str) and "seed" in predictor.get_params():
-            predictor = as_predictor(self.predictor, seed=self._seed)
         predictor.check(task)
         return predictor
 
@@ -109,7 +107,10 @@ class SupervisedLearner(KernelLearner):
             target.task, as_learner(self.learner).predictor, on.n_rows, kernel.family.n_kernels, on.n_features,
             target.Y.shape[1], kernel.degree != 1, kernel.indefinite,
         )  # fmt: skip
-        choice = choose_predictor(self._checked_predictor(target.task), problem)
+        predictor = self._checked_predictor(target.task)
+        if "seed" in predictor.get_params() and predictor.get_params()["seed"] is None:
+            predictor = as_predictor(predictor, seed=self._seed)
+        choice = choose_predictor(predictor, problem)
         self.predictor_, self.predictor_reason_ = choice.predictor.name, choice.reason
         fitted = choice.predictor.fit_on(on, target, [regularisation], fine=True)
         self._take_kernel(fitted.kernel)

@@ -159,8 +159,8 @@ class Learner(Parameterised, ABC):
         """Raise ValueError if rows have weights that this learner does not know."""
         if sample_weight is not None and not self.two_stage:
             raise ValueError(
-                f"{self.name} learns from rows that count once each, got sample_weight; leave it out, or take a "
-                "learner of alignments, such as alignf."
+                f"{self.name} learns from rows that count once each, got sample_weight or class_weight; leave it out, "
+                "or take a learner of alignments, such as alignf."
             )
 
     def required_family(self, family: KernelFamily | None) -> KernelFamily:

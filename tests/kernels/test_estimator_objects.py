@@ -22,6 +22,7 @@ from learnkernels import (
     KernelLearningClassifier,
     KernelLearningRegressor,
     LearnedKernelTransformer,
+    learn_kernel,
 )
 from learnkernels.kernels.learners import L2KRR, LpKRR, Lq, Solution, TwoStageLearner
 from learnkernels.kernels.predictors import Nystrom
@@ -86,6 +87,25 @@ def test_parameters_set_later_leave_what_was_fitted():
     np.testing.assert_array_equal(model.predict(X), before)
 
 
+def test_a_family_that_two_share_is_changed_for_neither():
+    X, family = rows(), GaussianFamily([0.1, 0.4])
+    kernel = learn_kernel("alignf", family, X, numbers(X))
+    model = KernelLearningRegressor(family).fit_kernel(kernel, numbers(X))
+    other = KernelLearningRegressor(family).set_params(family__gammas=[3.0])
+    assert other.family == GaussianFamily([3.0])
+    assert family == kernel.family == model.family_ == GaussianFamily([0.1, 0.4])
+
+
+def test_predicting_imports_no_learner(tmp_path, monkeypatch):
+    X = rows()
+    model = KernelLearningRegressor(FAMILY).fit(X, numbers(X))
+    (tmp_path / "not_asked_for.py").write_text("raise SystemExit('it was imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    model.learner = "not_asked_for:Learner"
+    assert model.predict(X).shape == (60,)
+    assert model.__sklearn_tags__().input_tags.sparse
+
+
 @pytest.mark.parametrize("learner", [Powers(2.0), L2KRR(radius=2.0)], ids=lambda learner: type(learner).__name__)
 def test_an_object_is_cloned_pickled_and_shown(learner):
     X = rows()
@@ -117,9 +137,19 @@ def test_weights_of_classes_are_weights_of_their_rows(predictor):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+def test_rows_of_weight_zero_do_not_count_in_balanced_classes():
+    X = rows(80)
+    y = labels(X)
+    w = np.arange(80) % 2.0
+    balanced = KernelLearningClassifier(FAMILY, class_weight="balanced")
+    expected = clone(balanced).fit(X[w > 0], y[w > 0]).decision_function(X)
+    np.testing.assert_array_equal(balanced.fit(X, y, sample_weight=w).decision_function(X), expected)
+
+
 def test_random_state_draws_samples_and_landmarks():
     X = rows(700)
-    for option, drawn_by in ({"sample": 300}, "weights_"), ({"predictor": "nystrom"}, "landmarks_"):
+    by = {"sample": 300}, {"predictor": "nystrom"}, {"predictor": Nystrom(landmarks=20)}
+    for option, drawn_by in zip(by, ("weights_", "landmarks_", "landmarks_"), strict=True):
         model = KernelLearningRegressor(FAMILY, **option)
         states = (0, 0, 1, np.random.RandomState(7))
         fits = [clone(model).set_params(random_state=state).fit(X, numbers(X)) for state in states]
@@ -177,6 +207,18 @@ def test_of_many_rows_a_sample_is_taken_and_it_is_said():
     np.testing.assert_array_equal(unasked.weights_, asked.weights_)
     assert unasked.kernel_.sampling is not None
     assert [model.kernel_.sampling for model in (whole, few, features)] == [None, None, None]
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_features_are_never_sampled_and_a_matrix_of_their_rows_is_told_of():
+    X = rows(600)
+    y = labels(X)
+    with pytest.warns(UserWarning, match="a matrix of all pairs of them may be formed"):
+        KernelLearningClassifier(FeatureFamily(3), "lp-svm").fit(X, y)
+    asked = KernelLearningClassifier(FeatureFamily(3), sample="auto").fit(X, y)
+    assert asked.kernel_.sampling is None
+    with pytest.raises(ValueError, match="sample must be None where statistics of rank-one features cost less"):
+        KernelLearningClassifier(FeatureFamily(3), sample=300).fit(X, y)
 
 
 @pytest.mark.usefixtures("few_are_many")
