@@ -18,7 +18,8 @@ from sklearn.model_selection import RepeatedStratifiedKFold, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from learnkernels import FamilyUnion, GaussianFamily, KernelFamily, KernelLearningClassifier
+from learnkernels import FamilyUnion, GaussianFamily, KernelLearningClassifier
+from learnkernels.kernels.families import KernelFamily
 
 VIEWS = {"mean": range(0, 10), "standard error": range(10, 20), "worst": range(20, 30)}
 """Columns of each view."""

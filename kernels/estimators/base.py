@@ -111,11 +111,9 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
 
     def _sparse_formats(self) -> str | Literal[False]:
         """Return the formats of sparse rows that are taken; nothing is imported for a learner's name."""
-        learner = (
-            LEARNERS[self.learner]() if isinstance(self.learner, str) and self.learner in LEARNERS else self.learner
-        )
-        if isinstance(learner, Learner):
-            return "csr" if learner.takes_sparse(self.family) else False
+        known = isinstance(self.learner, Learner) or (isinstance(self.learner, str) and self.learner in LEARNERS)
+        if known:
+            return "csr" if as_learner(self.learner).takes_sparse(self.family) else False
         return "csr" if getattr(self.family, "takes_sparse", True) else False
 
     @property
@@ -172,9 +170,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 "of X; give some of the rows, take a learner of alignments, such as alignf, or say sample='all'."
             )
         if whole:
-            what = (
-                "a matrix of all pairs of them may be formed" if features else f"as {why}, a pass goes over all pairs"
-            )
+            cost = "a matrix of all pairs of them may be formed" if features else "a pass goes over all pairs of them"
             warn_of_rows(m, f"as {why}, {cost}; sample='all' says that this is meant")
             return None
         warn_of_rows(m, "the kernel is learned from a sample of them; sample='auto' says that this is meant, 'all' no")

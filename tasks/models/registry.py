@@ -119,7 +119,7 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
 
     Notes
     -----
-    Logged are the file, the script `tasks/models/served_model.py`, the package `kernels`, the signature, the example and
+    Logged are the file, the script `tasks/models/served_model.py`, `kernels`, the signature, the example, and
     versions of the packages that are installed here. No pickle, and nothing of MLflow's global state is used.
     """
     model = load_model(path)

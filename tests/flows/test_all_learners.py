@@ -17,7 +17,7 @@ from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, gram_moments
 from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import Comparison, compare
-from learnkernels.kernels.learners import LEARNERS
+from learnkernels.kernels.learners import LEARNERS, OneStageLearner
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.protocol.evaluation import evaluate
 from learnkernels.kernels.protocol.folds import assign_folds, trials
@@ -51,7 +51,7 @@ CONFIG = CompareConfig.model_validate(
 TITLES = [learner.title for learner in CONFIG.learners]
 ITERATIVE = (
     {"alignf", "alignf-linear", "alignf-uncentered", "lp-svm-1", "lp-svm-2"}
-    | {name for name, learner in LEARNERS.items() if learner.needs == "grams" and name != "lp-svm"}
+    | {name for name, learner in LEARNERS.items() if issubclass(learner, OneStageLearner) and name != "lp-svm"}
     | {"cr"}
 )
 """Titles of the learners that solve a problem and so have a certificate."""

@@ -104,7 +104,7 @@ def test_learners_lists_every_learner_with_its_parameters(home: Path):
     for name, learner in LEARNERS.items():
         assert learner.summary in entries[name]
         assert learner.source in entries[name]
-        assert all(f"{parameter}={default}" in entries[name] for parameter, default in learner.params.items())
+        assert all(f"{parameter}={default}" in entries[name] for parameter, default in learner().get_params().items())
     assert list((home / "work").iterdir()) == []
 
 

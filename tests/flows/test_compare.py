@@ -25,6 +25,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import compare
+from learnkernels.kernels.learners import Lq
 from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.protocol.evaluation import evaluate
 from learnkernels.kernels.protocol.folds import assign_folds, assign_split, split_trial, trials
@@ -181,7 +182,7 @@ def test_a_split_is_one_trial_a_repeat_on_rows_of_its_own(module_folder: Path):
         training, validation = np.flatnonzero(groups == 0), np.flatnonzero(groups == 1)
         moments = gram_moments(family, X[training], target.take(training).Y)
         kernels = [learn_from_moments("unif", family, X[training], moments)]
-        kernels += [learn_from_moments("lq", family, X[training], moments, q=q) for q in (1.25, 4, 100)]
+        kernels += [learn_from_moments(Lq(q=q), family, X[training], moments) for q in (1.25, 4, 100)]
         for kernel in kernels:
             object.__setattr__(kernel, "rows", training[kernel.rows])
         best = max(kernels[1:], key=lambda kernel: kernel.alignment_with(X[validation], target.take(validation)))

@@ -24,6 +24,7 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
 from learnkernels.kernels.estimators import KernelLearningRegressor
+from learnkernels.kernels.learners import L2KRR
 from learnkernels.kernels.persistence.model import load_model
 from learnkernels.tasks.models.registry import fetch, find_version
 
@@ -133,9 +134,8 @@ def test_regression_with_a_tuned_one_stage_learner_and_a_split():
     X, y = load_diabetes(return_X_y=True)
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     fitted = KernelLearningRegressor(
-        GaussianFamily([2.0**g for g in range(-6, -1)]), "l2-krr", 1 / done["regularisation"],
-        learner_params=recipe["params"],
-    ).fit(Z, y)  # fmt: skip
+        GaussianFamily([2.0**g for g in range(-6, -1)]), L2KRR(**recipe["params"]), 1 / done["regularisation"]
+    ).fit(Z, y)
     np.testing.assert_allclose(model.columns(X)["prediction"], fitted.predict(Z), rtol=1e-6)
 
 

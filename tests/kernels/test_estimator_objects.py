@@ -180,7 +180,7 @@ def test_n_jobs_bounds_the_threads_of_fits_and_predictions(model):
     model = clone(model).set_params(family=Seen([0.1, 0.4]), n_jobs=1).fit(X, y)
     _ = model.transform(X) if hasattr(model, "transform") else model.predict(X)
     assert Seen.threads == {threading.get_ident()}
-    with pytest.raises(ValueError, match="n_jobs must not be 0"):
+    with pytest.raises(ValueError, match="n_jobs must be a whole number but 0, or None, got 0"):
         clone(model).set_params(n_jobs=0).fit(X, y)
 
 

@@ -183,7 +183,11 @@ def test_a_learner_of_ones_own_is_used_by_its_name_and_as_it_is(own):
     ("learner", "params", "said"),
     [
         ("best", {}, "learner must be one of align, align-uncentered, alignf, .*, or module:Class, got 'best'"),
-        ("no_such_module:Best", {}, "learner no_such_module:Best cannot be imported .*; put its module beside"),
+        (
+            "no_such_module:Best",
+            {},
+            "learner no_such_module:Best cannot be imported .*; put its file into",
+        ),
         (":Best", {}, "learner :Best cannot be imported"),
         ("own_learners:Best", {}, "learner own_learners:Best cannot be imported .*has no attribute 'Best'"),
         ("own_learners:Nothing", {}, "learner own_learners:Nothing must be a class below Learner, got <class"),

@@ -31,7 +31,7 @@ def rows(task: str = "classification", n_rows: int = 178) -> DatasetRef:
 
 def chosen(learner: str, predictor: Any, task: str = "classification") -> str:
     of = config(learner, predictor)
-    return predictor_for(of, of.learners[0], rows(task)).name
+    return predictor_for(of, of.learners[0], rows(task)).predictor.name
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_does_not_serve_the_task_is_refused():
 def test_auto_takes_landmarks_where_a_matrix_has_no_room_and_says_so():
     of = config(predictor={"memory": "1MB"})
     small, large = (predictor_for(of, of.learners[0], rows(n_rows=n)) for n in (100, 100_000))
-    assert (small.name, large.name) == ("svm", "nystrom")
+    assert (small.predictor.name, large.predictor.name) == ("svm", "nystrom")
     assert "60,000 training rows" in large.reason
     named = config(predictor="nystrom")
     assert predictor_for(named, named.learners[0], rows()).reason == ""

@@ -199,7 +199,8 @@ def test_a_split_and_each_of_its_repeats_have_moments_of_their_own(working_folde
 def test_a_training_set_on_which_the_target_is_constant_gets_one_sentence(working_folder: Path):
     y = np.zeros(301)
     y[-1] = 1.0
-    dataset = Dataset(np.random.default_rng(6).normal(size=(301, 2)), Target.of(y), ("a", "b"))
+    target = Target.of(y, "regression")
+    dataset = Dataset(np.random.default_rng(6).normal(size=(301, 2)), target, ("a", "b"))
     ref = store_dataset(dataset, "rare", "here")
     config = split_config("linear")
     repeat = next(r for r in range(9) if draw_folds(dataset, config.protocol, fold_seed(0, r))[-1] != 0)
