@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.learned import LearnedKernel
@@ -181,7 +182,8 @@ def learn_path(
     learner.refuse_weights(moments.sample_weight)
     if not learner.learns_kernel:
         raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
-    kernels: tuple[LearnedKernel, ...] = learner.learn(family, X, moments, target, grid, normalise)
+    with blas_threads_for(moments.n_rows):  # whose number would show in the last bits
+        kernels: tuple[LearnedKernel, ...] = learner.learn(family, X, moments, target, grid, normalise)
     if isinstance(moments, SampledMoments):
         error_bars = learner.error_bars(moments, normalise)
         kernels = tuple(replace(kernel, sampling=error_bars) for kernel in kernels)

@@ -186,7 +186,7 @@ def test_a_learner_of_ones_own_is_used_by_its_name_and_as_it_is(own):
         (
             "no_such_module:Best",
             {},
-            "learner no_such_module:Best cannot be imported .*; put its file into",
+            "learner no_such_module:Best cannot be imported .*, put its file into",
         ),
         (":Best", {}, "learner :Best cannot be imported"),
         ("own_learners:Best", {}, "learner own_learners:Best cannot be imported .*has no attribute 'Best'"),

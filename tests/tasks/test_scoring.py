@@ -309,7 +309,7 @@ def test_a_table_without_a_complete_row_has_no_predictions(model: Model, tmp_pat
 def test_a_row_that_the_model_refuses_is_a_sentence(tmp_path: Path):
     model = model_of("text")
     table = table_of(10).set_column(0, "a", pa.array([np.inf] * 10))
-    with pytest.raises(InputError, match=r"in\.parquet: rows 0 to 9: "):
+    with pytest.raises(InputError, match=r"in\.parquet: column 'a' is missing or not finite in row 0"):
         score(model, write(table, tmp_path / "in.parquet"), tmp_path / "out.parquet", ids=["key"])
     assert not (tmp_path / "out.parquet").exists()
 
