@@ -18,7 +18,8 @@ def compile_tiles(dtype: np.dtype) -> None:
     order, half = np.zeros((1, 2), dtype=np.intp), np.full(1, -1)
     weights, G, T = np.empty(0, dtype=dtype), np.zeros((4, 4)), np.zeros(1)
     add_tile(ones[None], order, half, np.zeros(1), ones, ones, weights, weights, 4, G, T, sums, sums)
-    combine_tile(np.ones((1, 1, 1)), order, half, np.zeros(1), np.ones(1), np.zeros((2, 2))[:, :1])  # part of a matrix
+    for out in sums, np.zeros((2, 2))[:, :1]:  # a matrix, and part of one
+        combine_tile(np.ones((1, 1, 1)), order, half, np.zeros(1), np.ones(1), out)
 
 
 @compiled(fastmath=FAST)
