@@ -14,7 +14,7 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner, SearchingLearner, as_learner
 from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import gram_moments
-from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
+from learnkernels.kernels.moments.normalisation import Normalisation, require_normalisation
 from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.targets import Target, Task
 
@@ -61,7 +61,7 @@ def learn_kernel(
     Raises
     ------
     ValueError
-        As `gram_moments`, `Target.of` and `learn_from_moments`.
+        As `gram_moments`, `Target.of` and `learn_from_moments`, and for a family that the learner would not use.
 
     Notes
     -----
@@ -79,6 +79,8 @@ def learn_kernel(
     """
     X, learner, target = as_rows(X), as_learner(learner), Target.of(y, task)
     learner.refuse_weights(sample_weight)
+    learner.refuse_family(family)
+    require_normalisation(normalise)
     if isinstance(learner, SearchingLearner):
         if len(target) != X.shape[0]:
             raise ValueError(f"y must have one entry a row of X, got {len(target)} for {X.shape[0]} rows.")
@@ -177,8 +179,7 @@ def learn_path(
         As `learn_from_moments`, and for a learner that learns no kernel.
     """
     learner = as_learner(learner)
-    if normalise not in NORMALISATIONS:
-        raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
+    require_normalisation(normalise)
     learner.refuse_weights(moments.sample_weight)
     if not learner.learns_kernel:
         raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")

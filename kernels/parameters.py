@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from importlib import import_module
-from inspect import Parameter, signature
+from inspect import Parameter, isabstract, signature
 from numbers import Real
 from typing import Any, Self, TypeVar
 
@@ -16,6 +16,8 @@ SHOWN = 24
 """Most values that `repr` shows; of more it tells the number."""
 
 Class = TypeVar("Class", bound=type)
+
+Made = TypeVar("Made", bound="Parameterised")
 
 
 class Value:
@@ -28,8 +30,14 @@ class Value:
     """
 
     def _parameters(self) -> dict[str, Any]:
-        """Return what `__init__` takes, by name."""
-        return {name: getattr(self, name) for name in signature(type(self)).parameters}
+        """Return what `__init__` takes, by name; ValueError where it is not kept under that name."""
+        try:
+            return {name: getattr(self, name) for name in signature(type(self)).parameters}
+        except AttributeError as error:
+            raise ValueError(
+                f"{type(self).__name__} must keep each parameter of its __init__ under the same name, and has no "
+                f"attribute {error.name!r}; keep it, as a dataclass does."
+            ) from None
 
     def _values(self) -> Hashable:
         """Return what tells objects of this class apart."""
@@ -165,7 +173,7 @@ def imported(name: str, base: Class, what: str) -> Class:
     Raises
     ------
     ValueError
-        It cannot be imported, for whatever its module does when it is run, or is no such class.
+        It cannot be imported, for whatever its module does when it is run, is no such class, or lacks a method.
     """
     module, _, attribute = name.partition(":")
     try:
@@ -180,7 +188,46 @@ def imported(name: str, base: Class, what: str) -> Class:
         raise ValueError(
             f"{what} {name} must be a class below {base.__name__}, got {found!r}; give one, and not an object."
         )
+    if isabstract(found):
+        lacking = ", ".join(sorted(found.__abstractmethods__))
+        raise ValueError(f"{what} {name} must have what every {base.__name__} has, and lacks {lacking}; define it.")
     return found
+
+
+def as_object(
+    given: str | Made, params: Mapping[str, Any], base: type, class_of: Callable[[str], type[Made]], example: str
+) -> Made:
+    """Return an object by the name of its class and its parameters; one that is given is returned as it is.
+
+    Parameters
+    ----------
+    given : str or object
+        A name that `class_of` knows, or an object below `base`.
+    params : mapping of str to object
+        The parameters that differ from those of `given`.
+    base : type
+        What it must be below.
+    class_of : callable
+        Returns the class of a name, or raises ValueError.
+    example : str
+        A name and an object, for a sentence.
+
+    Raises
+    ------
+    ValueError
+        The name is unknown, there is no such object or parameter, or the class does not keep its parameters.
+    """
+    what = base.__name__.lower()
+    if isinstance(given, str):
+        try:
+            given = class_of(given)()
+        except TypeError as error:
+            raise ValueError(f"{what} {given} cannot be made ({error}); give each parameter a default.") from None
+    if not isinstance(given, base):
+        raise ValueError(f"{what} must be {example}, got {type(given).__name__}.")
+    made: Made = given
+    made.get_params(False)  # which every later step reads
+    return copy(made).set_params(**params) if params else made
 
 
 def positive(name: str, value: Any) -> float:

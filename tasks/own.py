@@ -47,7 +47,9 @@ def own_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:
         It cannot be imported, is no class below `KernelFamily`, or refuses its parameters.
     """
     try:
-        return _family_class(config.family)(**config.params)
+        family = _family_class(config.family)(**config.params)
+        family.get_params(False)  # which every later step reads
+        return family
     except (TypeError, ValueError) as error:
         named = "" if config.family in str(error) else f"family {config.family} refuses its parameters: "
         raise InputError(f"{where}: {named}{str(error).rstrip('.')}.") from None

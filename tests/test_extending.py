@@ -40,6 +40,28 @@ FILES = dict(re.findall(r"```(?:python|yaml)\n# (\S+)\n(.*?)```", PAGE, re.DOTAL
 BUILT_IN = "kernels=[{family: gaussian, gammas: {from: -6, to: -4}}]"
 
 
+ELSEWHERE = """
+from learnkernels import GaussianFamily
+from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.learners import Align, TwoStageLearner
+
+class Weights(Align):
+    def __init__(self, power=1.0):
+        self._power = power
+
+class Unfinished(TwoStageLearner):
+    pass
+
+class Mine(GaussianFamily):
+    def __init__(self, width=1.0):
+        super().__init__([width])
+
+class Half(KernelFamily):
+    pass
+"""
+"""Classes that lack what a learner and a family must have."""
+
+
 def write_files(folder: Path) -> None:
     for name, text in FILES.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -238,6 +260,13 @@ def test_an_estimator_of_ones_own_learner_is_saved_and_loaded(here: Path):
             ["learners=[{name: 'softmax_learner:Softmax', params: {temperature: -1}}]"],
             "data set wine: learner Softmax: temperature must be a positive, finite number, got -1",
         ),
+        (
+            ["learners=['elsewhere:Weights']"],
+            "learners: Weights must keep each parameter of its __init__ under the same",
+        ),
+        (["learners=['elsewhere:Unfinished']"], "Unfinished must have what every Learner has, and lacks weigh; define"),
+        (["kernels=[{family: 'elsewhere:Mine'}]"], "elsewhere:Mine .* Mine must keep each parameter of its __init__"),
+        (["kernels=[{family: 'elsewhere:Half'}]"], "elsewhere:Half must have what every KernelFamily has, and lacks"),
         (["kernels=[{family: 'no_such_file:Mine'}]"], "family no_such_file:Mine cannot be imported .*No module named"),
         (["kernels=[{family: 'softmax_learner:Softmax'}]"], "softmax_learner:Softmax must be a class below KernelFam"),
         (
@@ -258,6 +287,7 @@ def test_what_is_wrong_with_ones_own_is_one_sentence(
     prefect_server: None, here: Path, changes: list[str], sentence: str
 ):
     (here / "broken.py").write_text("1 / 0\n")
+    (here / "elsewhere.py").write_text(ELSEWHERE)
     with pytest.raises(InputError, match=sentence):
         compare(load_config(here / "own.yaml", [*changes, "dask.workers=0"]))
 

@@ -5,7 +5,6 @@ Imports: centering, engine, families, learned, moments, parameters, search, solv
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
 from learnkernels.kernels.learners.alignf import Alignf, AlignfLinear, AlignfUncentered, kkt_certificate
@@ -26,7 +25,7 @@ from learnkernels.kernels.learners.lp_krr import L1KRR, L2KRR, LpKRR
 from learnkernels.kernels.learners.lp_svm import L1SVM, LpSVM
 from learnkernels.kernels.learners.nkrr import NKRR
 from learnkernels.kernels.learners.single_stage import SingleStage
-from learnkernels.kernels.parameters import imported
+from learnkernels.kernels.parameters import as_object, imported
 from learnkernels.kernels.solvers.certificate import Certificate
 
 LEARNERS: dict[str, type[Learner]] = {
@@ -59,7 +58,7 @@ COLUMNS = ["name", "learns", "needs", "predictor", "tasks", "parameters", "sourc
 """Of `table`."""
 
 
-def as_learner(learner: str | Learner, **params: Any) -> Learner:
+def as_learner(learner: str | Learner, /, **params: Any) -> Learner:
     """Return a learner by its name and parameters; a learner is returned as it is.
 
     Parameters
@@ -72,18 +71,11 @@ def as_learner(learner: str | Learner, **params: Any) -> Learner:
     Raises
     ------
     ValueError
-        The name is unknown, no learner can be imported under it, or it has no such parameter.
+        The name is unknown, no learner can be imported under it, it has no such parameter, or does not keep those it
+        takes.
     """
-    if isinstance(learner, str):
-        try:
-            learner = learner_class(learner)()
-        except TypeError as error:
-            raise ValueError(f"learner {learner} cannot be made ({error}); give each parameter a default.") from None
-    if not isinstance(learner, Learner):
-        raise ValueError(
-            f"learner must be a name such as 'alignf' or a Learner such as Alignf(), got {type(learner).__name__}."
-        )
-    return copy(learner).set_params(**params) if params else learner
+    example = "a name such as 'alignf' or a Learner such as Alignf()"
+    return as_object(learner, params, Learner, learner_class, example)
 
 
 def learner_class(name: str) -> type[Learner]:

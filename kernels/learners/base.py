@@ -75,7 +75,7 @@ class Solution:
             v is zero: no base kernel has a positive product with the target.
         """
         norm = np.linalg.norm(v)
-        if not norm > 0:
+        if norm == 0:
             raise ValueError("no base kernel aligns with the target (all weights are zero); try other base kernels.")
         return cls(v / norm, certificate)
 
@@ -91,13 +91,14 @@ class Learner(Parameterised, ABC):
     name : str
         As tables, reports and configurations call it.
     summary : str
-        What it does, for help pages; the first line of the docstring by default.
+        What it does, for help pages; by default the first line of the docstring, or the name where there is none.
     source : str
         Paper and equation.
     tasks : tuple of str
         The tasks it serves.
     predictor : str or None
-        The predictor whose problem it solves, which ``predictor="auto"`` takes; None for learners of weights alone.
+        The predictor whose problem it solves, krr or svm, which ``predictor="auto"`` takes; None for learners of
+        weights alone.
     needs : str
         What it is given, for help pages.
     centered : bool
@@ -128,8 +129,8 @@ class Learner(Parameterised, ABC):
         super().__init_subclass__(**kwargs)
         if "name" not in vars(cls):
             cls.name = f"{cls.__module__}:{cls.__qualname__}"
-        if "summary" not in vars(cls) and cls.__doc__:
-            cls.summary = cls.__doc__.strip().partition("\n")[0].rstrip(".")
+        if "summary" not in vars(cls):
+            cls.summary = (cls.__doc__ or cls.name).strip().partition("\n")[0].rstrip(".")
 
     @abstractmethod
     def learn(
@@ -139,7 +140,7 @@ class Learner(Parameterised, ABC):
         moments: Moments,
         target: Target | None,
         grid: Sequence[float],
-        normalise: Normalisation = "trace",
+        normalise: Normalisation,
     ) -> Any:
         """Return the kernels along a grid of regularisations: one, or one each; see `learn_path`."""
 
@@ -161,6 +162,14 @@ class Learner(Parameterised, ABC):
             raise ValueError(
                 f"{self.name} learns from rows that count once each, got sample_weight or class_weight; leave it out, "
                 "or take a learner of alignments, such as alignf."
+            )
+
+    def refuse_family(self, family: KernelFamily | None) -> None:
+        """Raise ValueError if base kernels are given to a learner that finds its own."""
+        if family is not None and not self.takes_family:
+            raise ValueError(
+                f"{self.name} finds its own base kernels and takes no family; leave family=None, and choose among "
+                "gaussian, laplacian and dirichlet by its kind, as in learner=CA(kind='laplacian')."
             )
 
     def required_family(self, family: KernelFamily | None) -> KernelFamily:
@@ -215,12 +224,12 @@ class TwoStageLearner(Learner):
         moments: Moments,
         target: Target | None,
         grid: Sequence[float],
-        normalise: Normalisation = "trace",
+        normalise: Normalisation,
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel for the whole grid."""
         require_informative(moments)
         rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise)
-        M = NormalisedProducts(moments, rows.varying, rows.scales[rows.varying], self.centered)
+        M = self._products(moments, normalise)
         return (rows.kernel(self.weigh(M, M.target)),)
 
     def finder(self, normalise: Normalisation) -> FindWeights:
@@ -228,17 +237,21 @@ class TwoStageLearner(Learner):
 
         def find(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
             weights, coefficients = np.zeros((2, moments.n_kernels))
-            varying = np.flatnonzero(~moments.constant)
-            scales = NORMALISATIONS[normalise](moments)[varying]
-            M = NormalisedProducts(moments, varying, scales, self.centered)
+            M = self._products(moments, normalise)
             try:
-                weights[varying] = self.weigh(M, M.target).weights
+                solution = self.weigh(M, M.target)
             except ValueError:  # no base kernel aligns with the target
                 return weights, coefficients
-            coefficients[varying] = weights[varying] / scales
+            weights[M.kernels] = require_solution(solution, self.name, len(M.kernels)).weights
+            coefficients[M.kernels] = weights[M.kernels] / M.scales
             return weights, coefficients
 
         return find
+
+    def _products(self, moments: Moments, normalise: Normalisation) -> NormalisedProducts:
+        """Return M of the base kernels that vary."""
+        varying = np.flatnonzero(~moments.constant)
+        return NormalisedProducts(moments, varying, NORMALISATIONS[normalise](moments)[varying], self.centered)
 
 
 class OneStageLearner(Learner):
@@ -289,7 +302,7 @@ class OneStageLearner(Learner):
         moments: Moments,
         target: Target | None,
         grid: Sequence[float],
-        normalise: Normalisation = "trace",
+        normalise: Normalisation,
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel a regularisation; each problem starts from the solution of the one before."""
         require_informative(moments)
@@ -347,7 +360,7 @@ class SearchingLearner(Learner):
         moments: Moments,
         target: Target | None,
         grid: Sequence[float],
-        normalise: Normalisation = "none",
+        normalise: Normalisation,
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel, or one a regularisation; of `moments` the rows alone count."""
         return self.learn_on(X, moments.rows, target, grid)
@@ -362,16 +375,37 @@ class SearchingLearner(Learner):
         """Return one kernel, or one a regularisation, for some rows of X."""
         training = self.required(target, "searches base kernels for a target").take(rows)
         X, kernels = as_rows(X), []
+        taken = X[rows]
         with blas_threads_for(len(rows)):
             for value in grid if self.predictor else [None]:
-                found = self.find(X[rows], training, 1.0 if value is None else value)
-                of_found = gram_moments(found.family, X[rows], training.Y)
+                found = self.find(taken, training, 1.0 if value is None else value)
+                if not isinstance(found, FoundKernels):
+                    raise ValueError(
+                        f"learner {self.name} must return FoundKernels, got {type(found).__name__}; correct its class."
+                    )
+                of_found = gram_moments(found.family, taken, training.Y)
                 of_found = replace(of_found, rows=rows[of_found.rows])
-                taken = TrainingRows.of(self.name, found.family, X, of_found, "none")
-                weights = found.weights if value is not None else found.weights / np.linalg.norm(found.weights)
-                kernel = taken.kernel(Solution(weights, found.certificate), regularisation=value)
+                held = TrainingRows.of(self.name, found.family, X, of_found, "none")
+                make = Solution.of_direction if value is None else Solution
+                kernel = held.kernel(make(found.weights, found.certificate), regularisation=value)
                 kernels.append(replace(kernel, parameters=found.parameters))
         return tuple(kernels)
+
+
+def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
+    """Return what a learner returned, or raise ValueError if it is no solution over so many base kernels."""
+    if not isinstance(solution, Solution):
+        got = type(solution).__name__
+    elif not isinstance(weights := solution.weights, np.ndarray) or weights.dtype.kind not in "fiu":
+        got = f"weights of type {getattr(weights, 'dtype', type(weights).__name__)}"
+    elif weights.shape != (n_kernels,) or not np.isfinite(weights).all():
+        got = f"weights of shape {weights.shape}" + ", not all finite" * (weights.shape == (n_kernels,))
+    else:
+        return solution
+    raise ValueError(
+        f"learner {learner} must return a Solution whose weights are an array of {n_kernels} finite numbers, one a "
+        f"base kernel that is not constant, got {got}; correct its class."
+    )
 
 
 @dataclass(frozen=True)
@@ -415,8 +449,8 @@ class TrainingRows:
         return replace(self, scales=self.scales * diagonals.mean())
 
     def kernel(self, solution: Solution, regularisation: float | None = None) -> LearnedKernel:
-        """Return the kernel of a solution over the varying base kernels."""
-        moments = self.moments
+        """Return the kernel of a solution over the varying base kernels; ValueError for what is no such solution."""
+        moments, solution = self.moments, require_solution(solution, self.learner, len(self.varying))
         weights, coefficients = np.zeros(moments.n_kernels), np.zeros(moments.n_kernels)
         weights[self.varying] = solution.weights
         coefficients[self.varying] = solution.weights / self.scales[self.varying]

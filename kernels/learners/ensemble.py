@@ -20,6 +20,7 @@ from learnkernels.kernels.moments.normalisation import (
     NORMALISATIONS,
     Normalisation,
     require_informative,
+    require_normalisation,
 )
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.targets import Target
@@ -54,7 +55,7 @@ class Ensemble(Learner):
         moments: Moments,
         target: Target | None,
         grid: Sequence[float],
-        normalise: Normalisation = "trace",
+        normalise: Normalisation,
     ) -> KernelEnsemble:
         """Return the hypotheses along the grid."""
         return KernelEnsemble.fit(
@@ -167,8 +168,7 @@ class KernelEnsemble(Value):
         a regularisation and no matrix, and O(m p q) memory, for which sparse features are made dense; weights
         then cost O(m q p min(m q, p)). A feature that is constant on these rows gets weight zero, without a word.
         """
-        if normalise not in NORMALISATIONS:
-            raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
+        require_normalisation(normalise)
         Lambda = np.asarray(grid, dtype=np.float64)
         if not (Lambda.ndim == 1 and len(Lambda) and (Lambda > 0).all() and np.isfinite(Lambda).all()):
             raise ValueError(f"grid must hold positive values of Lambda, got {list(grid)}.")

@@ -21,6 +21,12 @@ NORMALISATIONS: dict[Normalisation, Callable[[Moments], np.ndarray]] = {
 """What each centered base kernel is divided by before a learner sees it, shape (p,)."""
 
 
+def require_normalisation(normalise: str) -> None:
+    """Raise ValueError for a normalisation that there is not."""
+    if normalise not in NORMALISATIONS:
+        raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {normalise!r}.")
+
+
 @dataclass(frozen=True)
 class NormalisedProducts:
     """M of some normalised base kernels, formed when its entries are asked for.

@@ -11,6 +11,7 @@ import numpy as np
 from learnkernels.kernels.families import KernelFamily, family_from_dict
 from learnkernels.kernels.fields import (
     Fields,
+    Unfit,
     any_number,
     list_of,
     number,
@@ -83,8 +84,8 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
 
     kinds = {"classification": KernelLearningClassifier, "regression": KernelLearningRegressor}
     task = fields.get("task", one_of(tuple(kinds)))
-    kind, held = kinds[task], Fields(fields.data.get("parameters"), "the parameters").data
-    held = _with_objects({name: parameter_from_data(value, name) for name, value in held.items()})
+    kind, data = kinds[task], _with_objects(Fields(fields.data.get("parameters"), "the parameters").data)
+    held = {name: parameter_from_data(value, name) for name, value in data.items()}
     expected = set(kind().get_params(False))
     if expected != set(held) | (ADDED & expected):
         fields.refuse("parameters", f"those of {kind.__name__}, {', '.join(sorted(expected))}", sorted(held))
@@ -106,12 +107,18 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
     return estimator
 
 
-def _with_objects(held: dict[str, Any]) -> dict[str, Any]:
-    """Return parameters as they are today: release 0.1.0 kept those of learner and predictor beside their names."""
-    for name, made in (("learner", as_learner), ("predictor", as_predictor)):
-        if params := held.pop(f"{name}_params", None):
-            held[name] = made(held.get(name, "auto"), **params)
-    return held
+def _with_objects(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters as data of today: release 0.1.0 kept those of learner and predictor beside their names.
+
+    None stood for the default of each.
+    """
+    data = dict(data)
+    for kind in ("learner", "predictor"):
+        if (beside := data.pop(f"{kind}_params", None)) is not None:
+            params = {key: one for key, one in _named(beside, f"{kind}_params").items() if one is not None}
+            name = data.get(kind, "auto")
+            data[kind] = {kind: {"name": name, "params": {"dict": params}}} if params else name
+    return data
 
 
 # Parameters ----------------------------------------------------------------------------------------------------------
@@ -134,8 +141,13 @@ def parameter_to_data(value: object, where: str) -> Any:
         return value if np.isfinite(value) else {"number": str(value)}
     if isinstance(value, KernelFamily):
         return {"family": value.to_dict()}
-    if isinstance(value, Learner) and value.name not in LEARNERS:
+    if isinstance(value, Learner) and type(value) not in LEARNERS.values():
         return value.name  # of one's own: what it was told is not kept, and nothing of it is needed to predict
+    if isinstance(value, Predictor) and type(value) not in PREDICTORS.values():
+        raise ValueError(
+            f"{where} must be one of {', '.join(PREDICTORS)} to be saved, got {type(value).__name__}, which no file "
+            "can name; save the kernel alone, by save_kernel."
+        )
     if isinstance(value, Learner | Predictor):
         kind = "learner" if isinstance(value, Learner) else "predictor"
         return {kind: {"name": value.name, "params": parameter_to_data(value.get_params(False), where)}}
@@ -163,7 +175,8 @@ def parameter_from_data(data: object, where: str) -> Any:
     def made(make: Callable[..., Any], known: Mapping[str, object]) -> Callable[[object], Any]:
         def of(held: object) -> Any:
             named = Fields(held, where)  # of the table alone: nothing is imported because a file says so
-            return make(named.get("name", one_of(tuple(known))), **inner(named.data.get("params")))
+            params = _named(named.data.get("params"), f"the parameters of {where}")
+            return make(named.get("name", one_of(tuple(known))), **{key: inner(one) for key, one in params.items()})
 
         return of
 
@@ -173,7 +186,7 @@ def parameter_from_data(data: object, where: str) -> Any:
         "list": list_of(inner),
         "tuple": lambda held: tuple(list_of(inner)(held)),
         "dict": lambda held: {key: inner(one) for key, one in Fields(held, where).data.items()},
-        "pairs": lambda held: dict(list_of(inner)(held)),
+        "pairs": lambda held: _pairs(list_of(inner)(held)),
         "learner": made(as_learner, LEARNERS),
         "predictor": made(as_predictor, PREDICTORS),
     }
@@ -182,6 +195,18 @@ def parameter_from_data(data: object, where: str) -> Any:
     if kind not in readers:
         fields.refuse("value", f"one of {', '.join(readers)}", fields.data)
     return fields.get(kind, readers[kind])
+
+
+def _named(data: object, where: str) -> dict[str, Any]:
+    """Return the entries of a dictionary of parameters, which are still data."""
+    return Fields(Fields(data, where).data.get("dict"), where).data
+
+
+def _pairs(held: list[Any]) -> dict[Any, Any]:
+    try:
+        return dict(held)
+    except (TypeError, ValueError):
+        raise Unfit("pairs of a key and a value", held) from None
 
 
 # Labels --------------------------------------------------------------------------------------------------------------

@@ -5,9 +5,9 @@ Imports: centering, engine, families, learned, parameters, solvers, targets.
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
+from learnkernels.kernels.parameters import as_object
 from learnkernels.kernels.predictors.base import Fitted, Predictor, RegularisationPath, RowsPath
 from learnkernels.kernels.predictors.choice import Auto, PredictorChoice
 from learnkernels.kernels.predictors.krr import KRR, KernelRidgePath
@@ -22,7 +22,7 @@ PREDICTORS: dict[str, type[Predictor]] = {
 """The predictors by name, as configurations and estimators call them."""
 
 
-def as_predictor(predictor: str | Predictor, **options: Any) -> Predictor:
+def as_predictor(predictor: str | Predictor, /, **options: Any) -> Predictor:
     """Return a predictor by its name and options; a predictor is returned as it is.
 
     Raises
@@ -30,16 +30,14 @@ def as_predictor(predictor: str | Predictor, **options: Any) -> Predictor:
     ValueError
         The name is unknown, or the predictor has no such option.
     """
-    if isinstance(predictor, str):
-        if predictor not in PREDICTORS:
-            raise ValueError(f"predictor must be one of {', '.join(sorted(PREDICTORS))}, got {predictor!r}.")
-        predictor = PREDICTORS[predictor]()
-    if not isinstance(predictor, Predictor):
-        raise ValueError(
-            f"predictor must be a name such as 'auto' or a Predictor such as Nystrom(landmarks=1000), got "
-            f"{type(predictor).__name__}."
-        )
-    return copy(predictor).set_params(**options) if options else predictor
+    example = "a name such as 'auto' or a Predictor such as Nystrom(landmarks=1000)"
+    return as_object(predictor, options, Predictor, _predictor_class, example)
+
+
+def _predictor_class(name: str) -> type[Predictor]:
+    if name not in PREDICTORS:
+        raise ValueError(f"predictor must be one of {', '.join(sorted(PREDICTORS))}, got {name!r}.")
+    return PREDICTORS[name]
 
 
 __all__ = [

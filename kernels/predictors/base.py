@@ -135,10 +135,10 @@ class Predictor(Parameterised, ABC):
             value = getattr(self, name, None)
             if value is not None and (not isinstance(value, Integral) or isinstance(value, bool) or value < least):
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-        for name in ("memory", "tolerance"):
-            value = getattr(self, name, None)
-            if value is not None:
-                positive(name, value)
+        if hasattr(self, "memory"):
+            positive("memory", self.memory)
+        if (tolerance := getattr(self, "tolerance", None)) is not None:
+            positive("tolerance", tolerance)
 
 
 DEFAULTS: dict[Task, str] = {"classification": "svm", "regression": "krr"}

@@ -74,6 +74,20 @@ class Problem:
     power: bool = False
     indefinite: bool = False
 
+    @classmethod
+    def of(cls, on: KernelOnRows, target: Target, n_regularisations: int, own: str | None = None) -> Problem:
+        """Return the problem of a learned kernel on training rows."""
+        return cls(
+            target.task,
+            own,
+            n_rows=on.n_rows,
+            n_kernels=on.kernel.family.n_kernels,
+            n_features=on.n_features,
+            n_columns=target.Y.shape[1] * n_regularisations,
+            power=on.kernel.degree != 1,
+            indefinite=on.kernel.indefinite,
+        )
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Auto(Predictor):
@@ -87,8 +101,8 @@ class Auto(Predictor):
         Of `Nystrom`.
     tolerance : float or None, default None
         Of whichever is iterative.
-    seed : int, default 0
-        Of whatever is drawn.
+    seed : int or None, default None
+        Of whatever is drawn; None for the caller's, or 0.
 
     Notes
     -----
@@ -106,7 +120,11 @@ class Auto(Predictor):
     sampling: Sampling = "uniform"
     loss: Loss = "squared"
     tolerance: float | None = None
-    seed: int = 0
+    seed: int | None = None
+
+    def check(self, task: Task) -> None:
+        """Raise ValueError for an option that is out of its range, whichever predictor is chosen."""
+        self._nystrom().check(task)
 
     def fit_on(
         self,
@@ -118,17 +136,19 @@ class Auto(Predictor):
         progress: Progress | None = None,
     ) -> Fitted:
         """Fit what suits these rows and this kernel; which learner learned it is not known here."""
-        kernel, outputs = on.kernel, target.Y.shape[1]
-        problem = Problem(
-            target.task, None, on.n_rows, kernel.family.n_kernels, on.n_features, outputs * len(grid),
-            kernel.degree != 1, kernel.indefinite,
-        )  # fmt: skip
-        return self.choose(problem).predictor.fit_on(on, target, grid, fine=fine, progress=progress)
+        chosen = self.choose(Problem.of(on, target, len(grid))).predictor
+        return chosen.fit_on(on, target, grid, fine=fine, progress=progress)
 
     def choose(self, problem: Problem) -> PredictorChoice:
-        """Return the predictor for a problem, and why it is that one."""
-        own, m = problem.own if problem.own in ("krr", "svm") else DEFAULTS[problem.task], problem.n_rows
-        exact: Predictor = KRR() if own == "krr" else SVM()
+        """Return the predictor for a problem, and why it is that one; ValueError for a learner's own that is none."""
+        own, m = problem.own or DEFAULTS[problem.task], problem.n_rows
+        fitting: dict[str, Predictor] = {one.name: one for one in (KRR(), SVM()) if problem.task in one.tasks}
+        if own not in fitting:
+            raise ValueError(
+                f"the learner's own predictor must be {' or '.join(fitting)} for a {problem.task}, got {own!r}; "
+                "correct the predictor, or the tasks, of its class, or name another predictor than auto."
+            )
+        exact = fitting[own]
         matrices = EXACT_MATRICES * 8 * m**2
         rows, room = f"{m:,} training rows", f"the {_size(self.memory)} there are"
         held = 8 * m * (2 * SKETCH + 6 * problem.n_columns)
@@ -148,8 +168,10 @@ class Auto(Predictor):
             reason = f"krr-cg, conjugate gradients on all pairs of rows: {too_large}"
             return PredictorChoice(ConjugateGradients(self.tolerance, self.seed), reason)
         pairs = f", and {STEPS} passes over all pairs of rows too long" if conjugate else ""
-        landmarks = Nystrom(self.landmarks, self.memory, self.sampling, self.loss, self.tolerance, self.seed)
-        return PredictorChoice(landmarks, f"nystrom, landmarks in place of all rows: {too_large}{pairs}")
+        return PredictorChoice(self._nystrom(), f"nystrom, landmarks in place of all rows: {too_large}{pairs}")
+
+    def _nystrom(self) -> Nystrom:
+        return Nystrom(self.landmarks, self.memory, self.sampling, self.loss, self.tolerance, self.seed)
 
 
 def choose_predictor(predictor: Predictor, problem: Problem) -> PredictorChoice:

@@ -34,8 +34,8 @@ class ConjugateGradients(RowsPredictor):
     ----------
     tolerance : float or None, default None
         Largest relative residual; None for 1e-8.
-    seed : int, default 0
-        Of the columns that the preconditioner is made from.
+    seed : int or None, default None
+        Of the columns that the preconditioner is made from; None for the caller's, or 0.
 
     Notes
     -----
@@ -46,7 +46,7 @@ class ConjugateGradients(RowsPredictor):
     summary = "kernel ridge regression by conjugate gradients"
 
     tolerance: float | None = None
-    seed: int = 0
+    seed: int | None = None
 
     def fit(
         self,
@@ -58,7 +58,8 @@ class ConjugateGradients(RowsPredictor):
     ) -> ConjugateRidgePath:
         """Fit on rows."""
         tolerance = TOLERANCE if self.tolerance is None else self.tolerance
-        return ConjugateRidgePath(on, target, grid, seed=self.seed, tolerance=tolerance, progress=progress)
+        seed = 0 if self.seed is None else self.seed
+        return ConjugateRidgePath(on, target, grid, seed=seed, tolerance=tolerance, progress=progress)
 
 
 class ConjugateRidgePath:

@@ -75,8 +75,8 @@ class Nystrom(RowsPredictor):
         `LogisticRegression`.
     tolerance : float or None, default None
         Largest relative residual; None for 1e-6 where predictors are compared, and 1e-9 where their scores are shown.
-    seed : int, default 0
-        Of the drawing.
+    seed : int or None, default None
+        Of the drawing; None for the caller's, or 0.
 
     Notes
     -----
@@ -91,7 +91,7 @@ class Nystrom(RowsPredictor):
     sampling: Sampling = "uniform"
     loss: Loss = "squared"
     tolerance: float | None = None
-    seed: int = 0
+    seed: int | None = None
 
     def check(self, task: Task) -> None:
         """Raise ValueError for an option that is out of its range, or a loss that does not serve the task."""
@@ -109,7 +109,8 @@ class Nystrom(RowsPredictor):
         """Fit on rows."""
         default = FINE_TOLERANCE if fine else TOLERANCE
         tolerance = default if self.tolerance is None else self.tolerance
-        given = {**self.get_params(), "memory": int(self.memory), "tolerance": tolerance}
+        seed = 0 if self.seed is None else self.seed
+        given = {**self.get_params(), "memory": int(self.memory), "tolerance": tolerance, "seed": seed}
         return NystromPath(on, target, grid, **given, progress=progress)
 
 

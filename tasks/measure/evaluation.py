@@ -123,9 +123,9 @@ class FoldsRef:
 def require_params(learner: LearnerConfig) -> None:
     """Raise InputError if a learner does not take a parameter, or one of that type, or cannot be tuned as asked."""
     try:
-        found = learner_class(learner.name)
-        taken = found().get_params(deep=False)
-    except (TypeError, ValueError) as error:
+        found = as_learner(learner.name)
+        taken = found.get_params(deep=False)
+    except ValueError as error:
         raise InputError(f"learners: {str(error).rstrip('.')}.") from None
     if learner.tune_by == "alignment" and not found.learns_kernel:
         raise InputError(

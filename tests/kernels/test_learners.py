@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -17,7 +18,10 @@ from learnkernels.kernels.learners import (
     Alignf,
     AlignfLinear,
     Lq,
+    OneStageLearner,
+    SearchingLearner,
     Single,
+    Solution,
     TwoStageLearner,
     Unif,
     as_learner,
@@ -143,6 +147,23 @@ class Powers(TwoStageLearner):
 
 class Nothing:
     pass
+
+
+class Elsewhere(TwoStageLearner):
+    def __init__(self, power=1.0):
+        self._power = power
+
+    def weigh(self, M, a):
+        return Solution.of_direction(a)
+
+
+class Unfinished(TwoStageLearner):
+    pass
+
+
+class Demanding(Powers):
+    def __init__(self, power):
+        super().__init__(power)
 '''
 
 
@@ -193,8 +214,12 @@ def test_a_learner_of_ones_own_is_used_by_its_name_and_as_it_is(own):
         ("own_learners:Nothing", {}, "learner own_learners:Nothing must be a class below Learner, got <class"),
         ("own_learners:OWN", {}, "learner own_learners:OWN cannot be imported"),
         ("own_learners:np", {}, "learner own_learners:np must be a class below Learner, got <module"),
+        ("own_learners:Elsewhere", {}, "Elsewhere must keep each parameter .* and has no attribute 'power'"),
+        ("own_learners:Unfinished", {}, "own_learners:Unfinished must have what every Learner has, and lacks weigh;"),
+        ("own_learners:Demanding", {}, "own_learners:Demanding cannot be made .*; give each parameter a default"),
         (Alignf, {}, r"learner must be a name such as 'alignf' or a Learner such as Alignf\(\), got"),
         (None, {}, "learner must be a name such as 'alignf' or a Learner"),
+        ("lq", {"learner": 2.0}, "parameters of Lq must be among its own, q, got 'learner'"),
         ("lq", {"r": 2.0}, "parameters of Lq must be among its own, q, got 'r'"),
         ("alignf", {"q": 2.0}, "parameters of Alignf must be among its own, none, got 'q'"),
         (Lq(), {"r": 2.0}, "parameters of Lq must be among its own, q, got 'r'"),
@@ -204,6 +229,67 @@ def test_what_is_no_learner_gets_one_sentence(own, learner, params, said):
     with pytest.raises(ValueError, match=said) as refusal:
         as_learner(learner, **params)
     assert str(refusal.value).endswith(".")
+
+
+def test_an_object_that_keeps_no_parameter_is_refused_as_its_name_is(own):
+    for used in (as_learner, repr):
+        with pytest.raises(ValueError, match="keep each parameter of its __init__ under the same name"):
+            used(own.Elsewhere())
+
+
+def test_a_class_without_a_docstring_is_summed_up_by_its_name_and_not_by_its_base():
+    @dataclass(frozen=True)
+    class Bare(Lq):
+        other: float = 1.0
+
+    assert Bare.summary == Bare.name
+    assert Lq.summary != Bare.summary
+
+
+@pytest.mark.parametrize(
+    ("returned", "got"),
+    [
+        (Solution(np.ones(1)), r"weights of shape \(1,\)"),
+        (Solution(np.ones((3, 1))), r"weights of shape \(3, 1\)"),
+        (Solution(np.array([1.0, np.nan, 0.0])), r"weights of shape \(3,\), not all finite"),
+        (Solution.of_direction(np.array([1.0, np.nan, 0.0])), "not all finite"),
+        (Solution([1.0, 0.0, 0.0]), "weights of type list"),
+        (Solution(np.array(["a", "b", "c"])), "weights of type <U1"),
+        (np.ones(3), "ndarray"),
+        (None, "NoneType"),
+    ],
+)
+def test_what_is_no_solution_is_one_sentence_that_names_the_learner(returned, got):
+    class TwoStage(TwoStageLearner):
+        def weigh(self, M, a):
+            return returned
+
+    class OneStage(OneStageLearner):
+        def solve(self, grams, target, regularisation=1.0, start=None):
+            return returned
+
+    class Search(SearchingLearner):
+        def find(self, X, target, regularisation=1.0):
+            return returned
+
+    X = np.random.default_rng(8).normal(size=(40, 3))
+    y, family = X[:, 0] * X[:, 1], GaussianFamily([0.1, 0.5, 1.0])
+    said = f"must return a Solution whose weights are an array of 3 finite numbers.* got .*{got}"
+    for learner in (TwoStage(), OneStage()):
+        with pytest.raises(ValueError, match=f"{type(learner).__name__} {said}"):
+            learn_kernel(learner, family, X, y)
+    with pytest.raises(ValueError, match=said):
+        TwoStage().finder("trace")(gram_moments(family, X, y))
+    with pytest.raises(ValueError, match="Search must return FoundKernels, got"):
+        learn_kernel(Search(), None, X, y)
+
+
+def test_a_learner_that_finds_its_own_kernels_takes_no_family_and_a_normalisation_that_there_is():
+    X = np.random.default_rng(8).normal(size=(30, 2))
+    with pytest.raises(ValueError, match="ca finds its own base kernels and takes no family; leave family=None"):
+        learn_kernel("ca", GaussianFamily([1.0]), X, X[:, 0])
+    with pytest.raises(ValueError, match="normalise must be one of trace, frobenius, none, got 'unit'"):
+        learn_kernel("ca", None, X, X[:, 0], normalise="unit")
 
 
 # Scaling of the base kernels -----------------------------------------------------------------------------------------

@@ -21,10 +21,10 @@ from scipy import sparse
 from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, LinearFamily, save_kernel
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, chunk_rows_for
 from learnkernels.kernels.families import KernelFamily
-from learnkernels.kernels.learners import CA, NKRR
+from learnkernels.kernels.learners import CA, NKRR, Lq
 from learnkernels.kernels.persistence.archive import SEAL, SEAL_LENGTH, _seal, pack, unpack
 from learnkernels.kernels.persistence.model import BATCH, TEXT, Model, load_model, save_model
-from learnkernels.kernels.predictors import Auto, Nystrom
+from learnkernels.kernels.predictors import KRR, Auto, Nystrom
 from tests.kernels.conftest import sparse_rows
 
 GAUSSIANS = GaussianFamily([0.1, 0.7])
@@ -261,6 +261,18 @@ def test_parameters_that_are_objects_are_not_saved(held):
     assert file.getvalue() == b""
 
 
+def test_a_predictor_of_ones_own_is_not_saved_as_no_file_can_name_it():
+    class Mine(KRR):
+        pass
+
+    estimator = copy(small().estimator)
+    estimator.predictor = Mine()
+    file = io.BytesIO()
+    said = "predictor must be one of krr, krr-cg, nystrom, svm, auto to be saved, got Mine"
+    assert said in refusal(save_model, replace(small(), estimator=estimator), file)
+    assert file.getvalue() == b""
+
+
 def test_importing_models_loads_no_scikit_learn():
     heavy = "('sklearn', 'pandas', 'mlflow')"
     code = (
@@ -494,6 +506,15 @@ def test_a_file_from_before_there_were_options_of_predictors_is_read():
         assert "parameters" in refusal(loaded, with_text(model, parameters=fewer))
 
 
+def test_a_file_of_the_first_release_keeps_what_its_predictor_was_told_and_none_was_the_default():
+    held = {**PARAMETERS, "predictor": "nystrom", "learner": "lq", "learner_params": {"dict": {"q": 3.0}}}
+    told = {"dict": {"landmarks": 30, "memory": None, "seed": 2}}
+    back = loaded(with_text(small(), parameters={**held, "predictor_params": told})).estimator
+    assert (back.learner, back.predictor) == (Lq(q=3.0), Nystrom(landmarks=30, seed=2))
+    back = loaded(with_text(small(), parameters={**held, "predictor_params": {"dict": {"memory": None}}})).estimator
+    assert back.predictor == "nystrom"
+
+
 def test_a_file_holds_landmarks_in_place_of_training_rows():
     training, X = rows(600), rows(9, seed=6)
     few = KernelLearningRegressor(GAUSSIANS, predictor=Nystrom(landmarks=30))
@@ -524,6 +545,14 @@ PARAMETERS = {
 }
 
 
+def of_learner(data: object) -> dict[str, object]:
+    return {"parameters": {**PARAMETERS, "learner": {"learner": data}}}
+
+
+def of_predictor(data: object) -> dict[str, object]:
+    return {"parameters": {**PARAMETERS, "predictor": {"predictor": data}}}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -543,6 +572,19 @@ PARAMETERS = {
         ({"parameters": {**PARAMETERS, "C": []}}, "C"),
         ({"parameters": {**PARAMETERS, "C": {}}}, "C"),
         ({"parameters": {**PARAMETERS, "learner_params": {"dict": []}}}, "learner_params"),
+        ({"parameters": {**PARAMETERS, "learner_params": 3}}, "learner_params"),
+        ({"parameters": {**PARAMETERS, "learner_params": {"list": []}}}, "learner_params"),
+        ({"parameters": {**PARAMETERS, "learner": "os:x", "learner_params": {"dict": {"q": 1}}}}, "name of learner"),
+        (of_learner({"name": "lq"}), "the parameters of learner must be an object with named fields, got nothing"),
+        (of_learner({"name": "lq", "params": []}), "the parameters of learner"),
+        (of_learner({"name": "lq", "params": {"list": []}}), "the parameters of learner"),
+        (of_learner({"name": "lq", "params": {"pairs": [{"tuple": [1, 2]}]}}), "the parameters of learner"),
+        (of_learner({"name": "lq", "params": {"dict": {"learner": 1}}}), "got 'learner'"),
+        (of_learner({"name": "lq", "params": {"dict": {"kind": 1}}}), "got 'kind'"),
+        (of_learner({"name": "os:x", "params": {"dict": {}}}), "name of learner"),
+        (of_predictor({"name": "krr", "params": {"dict": {"predictor": 1}}}), "got 'predictor'"),
+        ({"parameters": {**PARAMETERS, "C": {"pairs": [3]}}}, "pairs of a key and a value"),
+        ({"parameters": {**PARAMETERS, "C": {"pairs": [{"list": [{"list": []}, 1]}]}}}, "pairs of a key and a value"),
         ({"parameters": {**PARAMETERS, "sample": None, "more": None}}, "parameters"),
         ({"predictor": "forest"}, "predictor"),
         ({"predictor_reason": 3}, "predictor_reason"),

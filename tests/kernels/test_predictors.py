@@ -5,9 +5,17 @@ import pytest
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
-from learnkernels import center_gram
+from learnkernels import GaussianFamily, center_gram, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram
-from learnkernels.kernels.predictors import PREDICTORS, KernelRidgePath, SupportVectorPath, as_predictor
+from learnkernels.kernels.predictors import (
+    PREDICTORS,
+    ConjugateGradients,
+    KernelOnRows,
+    KernelRidgePath,
+    Nystrom,
+    SupportVectorPath,
+    as_predictor,
+)
 from learnkernels.kernels.predictors.base import DEFAULTS, ExactPredictor
 from learnkernels.kernels.predictors.choice import Auto, Problem, choose_predictor
 from learnkernels.kernels.targets import Target
@@ -152,6 +160,57 @@ def test_the_default_predictor_serves_its_task(task):
 
 
 @pytest.mark.parametrize(
+    ("own", "task", "said"),
+    [
+        ("svm", "regression", "own predictor must be krr for a regression, got 'svm'"),
+        ("kr", "regression", "own predictor must be krr for a regression, got 'kr'"),
+        ("kr", "classification", "own predictor must be krr or svm for a classification, got 'kr'"),
+    ],
+)
+def test_a_learners_own_predictor_must_be_one_that_serves_the_task(own, task, said):
+    with pytest.raises(ValueError, match=said):
+        choose_predictor(Auto(), few_rows(task, own))
+
+
+@pytest.mark.parametrize(
+    ("predictor", "task", "said"),
+    [
+        (Nystrom(memory=None), "regression", "memory must be a positive, finite number, got None"),
+        (Auto(memory=None), "regression", "memory must be a positive, finite number, got None"),
+        (Auto(memory=0), "regression", "memory must be a positive, finite number, got 0"),
+        (Auto(loss="zz", sampling="yy"), "classification", "sampling must be one of uniform, leverage, got 'yy'"),
+        (Auto(loss="zz"), "classification", "loss must be one of squared, hinge, logistic, got 'zz'"),
+        (Auto(loss="hinge"), "regression", "loss hinge serves classification, and this is a regression"),
+        (Auto(seed=-1), "regression", "seed must be a whole number of at least 0, got -1"),
+    ],
+)
+def test_an_option_out_of_its_range_is_refused_whatever_is_chosen(predictor, task, said):
+    with pytest.raises(ValueError, match=said):
+        choose_predictor(predictor, few_rows(task))
+
+
+@pytest.mark.parametrize("kind", [ConjugateGradients, Nystrom, Auto])
+def test_a_seed_that_is_left_out_is_the_callers_and_else_zero(kind):
+    X = np.random.default_rng(3).normal(size=(200, 3))
+    y = np.sin(X[:, 0]) + X[:, 1]
+    kernel = learn_kernel("unif", GaussianFamily([0.1, 0.5]), X, y)
+    few = {} if kind is ConjugateGradients else {"landmarks": 20}
+    small = {"memory": 1 << 18} if kind is Auto else {}
+    assert kind().seed is None
+    on = KernelOnRows.of(kernel, None, kernel.rows)
+    fits = [kind(**few, **small, seed=seed).fit_on(on, Target.of(y), [1.0]) for seed in (None, 0)]
+    np.testing.assert_array_equal(*(one.predict(X[:5]) for one in fits))
+
+
+def test_the_problem_of_a_kernel_on_rows_says_what_a_choice_depends_on():
+    X = np.random.default_rng(3).normal(size=(30, 4))
+    y = np.column_stack([X[:, 0], X[:, 1] ** 2])
+    kernel = learn_kernel("nkrr", GaussianFamily([0.1, 0.5]), X, y[:, 0])
+    problem = Problem.of(KernelOnRows.of(kernel, None, kernel.rows), Target.of(y), 5, "krr")
+    assert problem == Problem("regression", "krr", 30, 2, 4, 10, power=True, indefinite=False)
+
+
+@pytest.mark.parametrize(
     ("name", "task", "sentence"),
     [
         ("forest", "classification", "predictor must be one of auto, krr, krr-cg, nystrom, svm, got 'forest'"),
@@ -171,6 +230,7 @@ def test_a_predictor_that_cannot_serve_is_refused(name, task, sentence):
             {"landmark": 3},
             "parameters of Nystrom must be among its own, landmarks, .*got 'landmark'",
         ),
+        ("krr", {"predictor": 0}, "parameters of KRR must be among its own, none, got 'predictor'"),
         ("krr", {"seed": 0}, "parameters of KRR must be among its own, none, got 'seed'"),
         (
             KernelRidgePath,

@@ -486,7 +486,7 @@ def test_a_named_predictor_is_taken_at_any_size_and_says_nothing():
 def test_auto_hands_its_options_on():
     auto = Auto(landmarks=50, memory=1 << 30, sampling="leverage", loss="hinge", tolerance=1e-7, seed=3)
     assert choice(200_000, "classification", predictor=auto).predictor == Nystrom(**auto.get_params())
-    assert choice(15_000, predictor=auto).predictor == ConjugateGradients(tolerance=1e-7, seed=3)
+    assert choice(15_000, "classification", "krr", auto).predictor == ConjugateGradients(tolerance=1e-7, seed=3)
     with pytest.raises(ValueError, match="seed must be a whole number of at least 0, got -1"):
         choice(100, predictor=Auto(seed=-1))
 
