@@ -25,7 +25,7 @@ from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import LEARNERS, Learner, as_learner
 from learnkernels.kernels.learning import learn_from_moments, learn_kernel
-from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
+from learnkernels.kernels.moments.normalisation import Normalisation, require_normalisation
 from learnkernels.kernels.moments.sampling import sample_moments
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.targets import Target, Task
@@ -187,18 +187,13 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             )
         if task not in learner.tasks:
             raise ValueError(f"{learner.name} does not serve {task}; use one of {', '.join(fitting)}.")
-        if self.normalise not in NORMALISATIONS:
-            raise ValueError(f"normalise must be one of {', '.join(NORMALISATIONS)}, got {self.normalise!r}.")
+        require_normalisation(self.normalise)
         if self.family is not None and not isinstance(self.family, KernelFamily):
             raise ValueError(
                 f"family must be a family of base kernels or None, got {type(self.family).__name__}; give for example "
                 "GaussianFamily([0.1, 1.0])."
             )
-        if not learner.takes_family and self.family is not None:
-            raise ValueError(
-                f"{learner.name} finds its own base kernels and takes no family; leave family=None, and choose among "
-                "gaussian, laplacian and dirichlet by its kind, as in learner=CA(kind='laplacian')."
-            )
+        learner.refuse_family(self.family)
         return learner
 
     def _take_kernel(self, kernel: LearnedKernel) -> None:

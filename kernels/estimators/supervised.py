@@ -103,14 +103,10 @@ class SupervisedLearner(KernelLearner):
                 f"the kernel was learned for a regularisation of {kernel.regularisation:g}, and the estimator has "
                 f"{regularisation:g} (C, or 1 / alpha); give it that of the kernel."
             )
-        problem = Problem(
-            target.task, as_learner(self.learner).predictor, on.n_rows, kernel.family.n_kernels, on.n_features,
-            target.Y.shape[1], kernel.degree != 1, kernel.indefinite,
-        )  # fmt: skip
         predictor = self._checked_predictor(target.task)
-        if "seed" in predictor.get_params() and predictor.get_params()["seed"] is None:
+        if getattr(predictor, "seed", 0) is None:
             predictor = as_predictor(predictor, seed=self._seed)
-        choice = choose_predictor(predictor, problem)
+        choice = choose_predictor(predictor, Problem.of(on, target, 1, as_learner(self.learner).predictor))
         self.predictor_, self.predictor_reason_ = choice.predictor.name, choice.reason
         fitted = choice.predictor.fit_on(on, target, [regularisation], fine=True)
         self._take_kernel(fitted.kernel)

@@ -522,7 +522,7 @@ def test_weights_are_not_modified_and_not_held():
 def test_learners_of_the_rows_themselves_refuse_weights(learner):
     X, y = problem()
     w, target = draw_weights(len(X)), Target.of(np.where(y > 0, "a", "b"))
-    said = rf"^{learner} learns from rows that count once each, got sample_weight; .*\.$"
+    said = rf"^{learner} learns from rows that count once each, got sample_weight or class_weight; .*\.$"
     with pytest.raises(ValueError, match=said):
         learn_kernel(learner, UNION, X, target.values, task="classification", sample_weight=w)
     with pytest.raises(ValueError, match=said):
