@@ -156,10 +156,11 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             else f"{learner.name} finds its own base kernels"
             if not learner.takes_family
             else "statistics of rank-one features cost less than a sample"
+            if features
+            else None
         )
-        whole = weighted or features or not learner.takes_family
         if self.sample not in (None, "all") and not (features and self.sample == "auto"):
-            if whole:
+            if why:
                 raise ValueError(f"sample must be None where {why}, got {self.sample!r}; learn from all rows.")
             return cast(Any, self.sample)
         if m <= MOST_ROWS or self.sample == "all" or (features and learner.two_stage):
@@ -169,7 +170,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 f"{learner.name} forms matrices of all pairs of rows, {8 * m**2 / 1e9:,.0f} GB each for the {m:,} rows "
                 "of X; give some of the rows, take a learner of alignments, such as alignf, or say sample='all'."
             )
-        if whole:
+        if why:
             cost = "a matrix of all pairs of them may be formed" if features else "a pass goes over all pairs of them"
             warn_of_rows(m, f"as {why}, {cost}; sample='all' says that this is meant")
             return None

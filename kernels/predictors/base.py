@@ -72,13 +72,12 @@ class Fitted:
 
     def predict(self, X_new: Any) -> np.ndarray:
         """Return predictions for new rows in the terms of the target, one row a regularisation."""
-        K = self.kernel.cross_gram(X_new)
-        return self.path.predict(K @ self.new_rows if isinstance(self.new_rows, np.ndarray) else K * self.new_rows)
+        return self.path.predict(np.dot(self.kernel.cross_gram(X_new), self.new_rows))
 
     def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
         """Return dual and intercept of the first regularisation, for ``kernel.cross_gram(X) @ dual + intercept``."""
         dual, intercept = self.path.coefficients()
-        return (self.new_rows @ dual if isinstance(self.new_rows, np.ndarray) else self.new_rows * dual), intercept
+        return np.dot(self.new_rows, dual), intercept
 
 
 class Predictor(Parameterised, ABC):
