@@ -2,16 +2,63 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
+from yaml.composer import ComposerError
+from yaml.constructor import ConstructorError
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, did_you_mean, one_line, short
 from learnkernels.conf.schema import CompareConfig, DatasetConfig
+
+DEEPEST = 50
+"""How many levels of lists and mappings a configuration may have."""
+
+MOST_NODES = 100_000
+"""How many values and keys a configuration may have, those of an alias at each of its places."""
+
+MOST_BYTES = 4 << 20
+"""How long the file of a configuration may be."""
+
+
+class Loader(yaml.SafeLoader):
+    """Plain YAML that is refused, with the place, where it is deep, or where aliases make it large or endless."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._depth = 0
+        self._size: dict[int, int] = {}  # of each node, with all that is below it
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Return the next node."""
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        mark: Any = event.start_mark
+        if self._depth == DEEPEST:
+            raise ComposerError(None, None, f"lists and mappings go more than {DEEPEST} levels deep", mark)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        if isinstance(event, yaml.AliasEvent):
+            if id(node) not in self._size:
+                raise ComposerError(None, None, "an alias stands within what it stands for", mark)
+            return node
+        below = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = [part for pair in below for part in pair] if isinstance(node, yaml.MappingNode) else below
+        size = self._size[id(node)] = 1 + sum(self._size[id(part)] for part in parts)
+        if size > MOST_NODES:
+            raise ComposerError(None, None, f"there are more than {MOST_NODES:,} values and keys", mark)
+        return node
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        """Return the value of a node."""
+        try:
+            return super().construct_object(node, deep)
+        except (ValueError, LookupError, ArithmeticError, AttributeError, TypeError):
+            kind = node.tag.rpartition(":")[2]
+            raise ConstructorError(None, None, f"{short(node.value)} is no {kind}", node.start_mark) from None
 
 
 def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
@@ -47,15 +94,32 @@ def is_remote(path: str) -> bool:
     return path[:5].lower() == "s3://"
 
 
+def require_no_credentials(path: str) -> None:
+    """Refuse the address of an object that holds credentials: parameters of runs, which it is, are shown in Prefect.
+
+    Raises
+    ------
+    InputError
+        Before the key there is more than a bucket. The address is not repeated in the sentence.
+    """
+    if is_remote(path) and {"@", ":"} & {*path[5:].partition("/")[0]}:
+        raise InputError(
+            "s3://...: an address holds a bucket and a key alone; give credentials in AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY or a profile, and the server in AWS_ENDPOINT_URL."
+        )
+
+
 def existing_file(dataset: DatasetConfig, data_dir: str) -> str:
     """Return where the file of a data set lies: a path, or ``s3://bucket/key``, for which no server is asked yet.
 
     Raises
     ------
     InputError
-        There is no such file on this machine.
+        There is no such file on this machine, or an address of an object holds credentials.
     """
     path = str(dataset.path)
+    for address in (path, data_dir):
+        require_no_credentials(address)
     if is_remote(path):
         return path
     if is_remote(data_dir):
@@ -84,12 +148,12 @@ def describe(error: ValidationError, data: Any) -> str:
     elif first["type"] in ("literal_error", "union_tag_invalid"):
         valid = str(context.get("expected") or context.get("expected_tags"))
         given = context.get("tag") or first["input"]
-        close = difflib.get_close_matches(str(given), valid.replace("'", "").replace(" or ", ", ").split(", "), n=1)
-        what = f"{given!r} is not valid{f', did you mean {close[0]!r}?' if close else ';'} expected {valid}"
+        close = did_you_mean(given, valid.replace("'", "").replace(" or ", ", ").split(", "))
+        what = f"{short(given)} is not valid{f', {close}' if close else '; '}expected {valid}"
     elif first["type"] == "missing":
         what = "is required and missing"
     elif "input" in first and isinstance(first["input"], str | int | float):
-        what = f"{what}, got {first['input']!r}" if "got" not in what else what
+        what = f"{what}, got {short(first['input'])}" if "got" not in what else what
     more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""
     return f"{where}: {what}{more}." if where else f"{what}{more}."
 
@@ -113,9 +177,7 @@ def _read(path: Path) -> dict[str, Any]:
     return read_yaml(path, "keys such as name, datasets, kernels, learners;", "; give the path of a YAML configuration")
 
 
-def read_yaml(
-    path: Path, expected: str, advice: str = "", loader: type[yaml.SafeLoader] = yaml.SafeLoader
-) -> dict[str, Any]:
+def read_yaml(path: Path, expected: str, advice: str = "", loader: type[Loader] = Loader) -> dict[str, Any]:
     """Return the mapping of a YAML file.
 
     Parameters
@@ -127,7 +189,7 @@ def read_yaml(
     advice : str
         What to do about a file that cannot be read.
     loader : type
-        How YAML is understood; a safe one.
+        How YAML is understood.
 
     Raises
     ------
@@ -135,30 +197,40 @@ def read_yaml(
         The file cannot be read, is not YAML, or holds no mapping.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+        text = content.decode("utf-8-sig")
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InputError(f"{path}: cannot be read ({reason}){advice}.") from None
+    if len(content) > MOST_BYTES:
+        raise InputError(f"{path}: cannot be read (more than {MOST_BYTES >> 20} MiB){advice}.")
     try:
         data = yaml.load(text, loader)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InputError(f"{path}: is not valid YAML{where} ({getattr(error, 'problem', error)}).") from None
+        raise InputError(f"{path}: is not valid YAML{_complaint(error)}.") from None
     if not isinstance(data, dict):
         raise InputError(f"{path}: must hold {expected} got {type(data).__name__}.")
     return data
 
 
+def _complaint(error: yaml.YAMLError) -> str:
+    """Return where YAML is refused, and why, as the end of a sentence."""
+    mark = getattr(error, "problem_mark", None)
+    where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    return f"{where} ({one_line(getattr(error, 'problem', None) or str(error))[:160]})"
+
+
 def _apply(data: dict[str, Any], change: str) -> None:
     key, equals, text = change.partition("=")
-    if not equals or not all(key.strip().split(".")):
-        raise InputError(f"--set {change}: expected key=value, such as protocol.folds=10.")
+    where = f"--set {short(change, str)}"
+    if not equals or not all(key.strip().split(".")) or key.count(".") >= DEEPEST:
+        raise InputError(f"{where}: expected key=value, such as protocol.folds=10.")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise InputError(f"--set {change}: the value is not valid YAML.") from None
-    set_key(data, key.strip(), value, f"--set {change}")
+        value = yaml.load(text, Loader)
+    except yaml.YAMLError as error:
+        raise InputError(f"{where}: the value is not valid YAML{_complaint(error)}.") from None
+    set_key(data, key.strip(), value, where)
 
 
 def set_key(data: dict[str, Any], key: str, value: Any, where: str) -> None:
@@ -184,7 +256,7 @@ def _index(place: Any, part: str, above: Sequence[str], where: str) -> Any:
     if isinstance(place, dict):
         return part
     if not isinstance(place, list):
-        raise InputError(f"{where}: {'.'.join(above)} is a single value, it has no {part!r}.")
-    if not part.isdecimal() or int(part) >= len(place):
-        raise InputError(f"{where}: {'.'.join(above)} holds entries 0 to {len(place) - 1}, got {part!r}.")
+        raise InputError(f"{where}: {'.'.join(above)} is a single value, it has no {short(part)}.")
+    if not part.isdecimal() or len(part) > 9 or int(part) >= len(place):
+        raise InputError(f"{where}: {'.'.join(above)} holds entries 0 to {len(place) - 1}, got {short(part)}.")
     return int(part)

@@ -73,9 +73,10 @@ COMMANDS = (
 class Places:
     """Addresses of pages, found by the names that people see."""
 
-    def __init__(self, prefect: str, mlflow: str) -> None:
+    def __init__(self, prefect: str, mlflow: str, key: str) -> None:
         self.prefect = f"{prefect}/v2"
         self.mlflow = mlflow
+        self.key = key
 
     def flow_run(self, flow: str, tab: str = "Logs") -> str:
         """Return the page of the newest run of a flow."""
@@ -124,21 +125,23 @@ class Places:
         return run
 
     def _ask_prefect(self, what: str, wanted: dict[str, Any]) -> Any:
-        return _ask(f"{self.prefect.removesuffix('/v2')}/api/{what}/filter", wanted)
+        return self._ask(f"{self.prefect.removesuffix('/v2')}/api/{what}/filter", wanted)
 
     def _experiment(self, name: str) -> str:
         wanted = {"max_results": 1, "filter": f"name = '{name}'"}
-        return str(_ask(f"{self.mlflow}/api/2.0/mlflow/experiments/search", wanted)["experiments"][0]["experiment_id"])
+        found = self._ask(f"{self.mlflow}/api/2.0/mlflow/experiments/search", wanted)["experiments"]
+        return str(found[0]["experiment_id"])
 
     def _runs(self, experiment: str, query: str) -> list[str]:
         wanted = {"experiment_ids": [self._experiment(experiment)], "filter": query, "max_results": 20}
-        return [run["info"]["run_id"] for run in _ask(f"{self.mlflow}/api/2.0/mlflow/runs/search", wanted)["runs"]]
+        found = self._ask(f"{self.mlflow}/api/2.0/mlflow/runs/search", wanted)["runs"]
+        return [run["info"]["run_id"] for run in found]
 
-
-def _ask(address: str, body: dict[str, Any]) -> Any:
-    request = urllib.request.Request(address, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=60) as response:
-        return json.load(response)
+    def _ask(self, address: str, body: dict[str, Any]) -> Any:
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.key}"}
+        request = urllib.request.Request(address, json.dumps(body).encode(), headers)
+        with urllib.request.urlopen(request, timeout=60) as response:
+            return json.load(response)
 
 
 @dataclass(frozen=True)
@@ -279,7 +282,7 @@ def dashboards(folder: Path, commands: Sequence[Sequence[str]] = COMMANDS) -> It
     load_breast_cancer(as_frame=True).data.to_parquet(folder / "new.parquet")
     ours = ("PREFECT_", "MLFLOW_", "LEARNKERNELS_")
     env = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
-    command = [sys.executable, "-m", "learnkernels.flows.cli"]
+    command = [sys.executable, "-m", "learnkernels"]
     ports = _free_ports(2)
     options = ["--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1])]
     with (folder / "up.log").open("wb") as log:
@@ -290,7 +293,8 @@ def dashboards(folder: Path, commands: Sequence[Sequence[str]] = COMMANDS) -> It
             run = subprocess.run([*command, *arguments], cwd=folder, env=env, capture_output=True, text=True)
             if run.returncode:
                 raise RuntimeError(f"learnkernels {' '.join(arguments)} failed:\n{run.stderr[-2000:]}")
-        yield Places(*(f"http://{LOOPBACK}:{port}" for port in ports))
+        key = (folder / ".learnkernels" / "key").read_text(encoding="utf-8").partition(":")[2]
+        yield Places(*(f"http://{LOOPBACK}:{port}" for port in ports), key)
     finally:
         up.terminate()
         up.wait(timeout=START_SECONDS)
@@ -334,7 +338,7 @@ def browser(places: Places) -> Iterator[BrowserContext]:
             lambda route: route.abort(),
         )
         page = context.new_page()
-        page.goto(f"{places.mlflow}/#/")
+        page.goto(f"{places.mlflow}/?key={places.key}#/")  # the cookie holds for both
         page.click("text=Model training")
         page.click("[data-component-id='mlflow.assistant.chat_panel.close']")
         page.click("[aria-label='Close alert']")

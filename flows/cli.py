@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, ParamSpec, TypeVar
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -16,12 +17,16 @@ from rich.table import Table
 from rich.text import Text
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import prepare_environment
+from learnkernels.tasks.environment import folder_key, key_file, prepare_environment, told
+from learnkernels.tasks.stopping import keep
 
 if TYPE_CHECKING:
+    from prefect import Flow
+
     from learnkernels.conf.papers.item import PaperItem
     from learnkernels.conf.schema import CompareConfig
     from learnkernels.flows.papers import Reproduction
+    from learnkernels.tasks.operate.children import Child
 
 PIPED_WIDTH = 120
 """Columns of a table that is not printed on a terminal."""
@@ -36,6 +41,9 @@ app = typer.Typer(
 )
 err = Console(stderr=True, highlight=False)
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 Dtype = Literal["float64", "float32"]
 Missing = Literal["refuse", "null"]
 
@@ -44,9 +52,21 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.folds=10. Repeatable."),
 ]
+KeepDays = Annotated[
+    float,
+    typer.Option(help="Days that what can be made again is kept after its last use; 0: for ever.", min=0),
+]
+KeepRuns = Annotated[
+    float,
+    typer.Option(help="Days that results and MLflow runs of deployments are kept; 0: for ever.", min=0),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")]
 
 BAD_INPUT = 2
+GOES_ON = "the same command goes on from there"
+
+_servers: list[Child] = []
+"""The Prefect server of this process, where it has one of its own."""
 
 
 @app.callback()
@@ -65,48 +85,73 @@ def compare(
     Writes results/NAME/RUN, logs to MLflow (mlflow.db here, or MLFLOW_TRACKING_URI) and to Prefect (a temporary
     server, the one of `learnkernels ui`, or PREFECT_API_URL).
     """
-    with _user_errors("what was computed is kept"):
+    with _user_errors(f"what was computed is kept, {GOES_ON}"):
         config = _prepare(conf, changes, verbose)
         names = ", ".join(learner.title for learner in config.learners)
         err.print(f"{conf}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
-        from prefect import tags
-
         from learnkernels.flows.compare import compare as flow
 
-        with tags("learnkernels", config.name):
-            result = flow(config)
+        with _prefect(config.name) as own:
+            result = own(flow)(config)
     _show(config, Path(result["results"]), result["mlflow_chart"])
 
 
 @contextmanager
 def _user_errors(kept: str) -> Iterator[None]:
-    """Turn a user's error into one sentence and an interruption into another; `kept` says what a stopped run keeps."""
+    """Turn a user's error into one sentence; `kept` says what a stopped command keeps."""
+    keep(kept)
     try:
         yield
     except InputError as error:
         err.print(f"error: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(BAD_INPUT) from None
-    except KeyboardInterrupt:
-        err.print(f"stopped; {kept}, the same command goes on from there.")
-        raise typer.Exit(130) from None
+    except typer.Exit:
+        raise
+    except Exception as error:
+        machine, sentence = told(error)
+        err.print(f"error: {sentence}", markup=False, soft_wrap=True)
+        raise typer.Exit(BAD_INPUT if machine else 1) from None
 
 
-def _prepare(conf: Path, changes: list[str] | None, verbose: bool) -> CompareConfig:
+def _prepare(conf: Path, changes: list[str] | None, verbose: bool, deploy: bool = False) -> CompareConfig:
     """Return the configuration, checked as far as can be at once, and set up what a flow run needs."""
     from learnkernels.conf.loading import load_config
 
     config = load_config(conf, changes or [])
     _require_files(config)
-    _set_up(verbose)
+    _set_up(verbose, deploy)
     return config
 
 
-def _set_up(verbose: bool) -> None:
-    """Set up what a flow run needs, before prefect and mlflow are imported."""
+def _set_up(verbose: bool, deploy: bool = False) -> None:
+    """Set up what a flow run needs, before prefect and mlflow are imported, and start a server for it while they are.
+
+    What is deployed goes to a server that stays.
+    """
+    from learnkernels.tasks.operate.children import reap
+    from learnkernels.tasks.operate.servers import temporary_prefect
+
     prepare_environment()
-    _connect_to_ui()
     if not verbose:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    reap()
+    _connect_to_ui()
+    if "PREFECT_API_URL" not in os.environ and not deploy:
+        _servers.append(temporary_prefect())
+
+
+@contextmanager
+def _prefect(label: str) -> Iterator[Callable[[Flow[P, R]], Flow[P, R]]]:
+    """Wait for the Prefect server, and give what makes a flow's runs those of this process, with their tags."""
+    from prefect import tags
+
+    from learnkernels.tasks.operate.recovery import claimed, own_runs
+
+    for server in _servers:
+        server.wait_until_up()
+        server.keep_up()
+    with own_runs(), tags("learnkernels", label):
+        yield claimed
 
 
 def _say(*lines: str) -> None:
@@ -131,6 +176,13 @@ def _require_files(config: CompareConfig) -> None:
                     f"data set {dataset.label}: there are no matrices in {matrices} (seen from "
                     f"{Path.cwd()}); make them with 'learnkernels gram', or correct 'path'."
                 )
+
+
+def _require_no_credentials(*places: str | None) -> None:
+    from learnkernels.conf.loading import require_no_credentials
+
+    for place in places:
+        require_no_credentials(place or "")
 
 
 def _connect_to_ui() -> None:
@@ -176,15 +228,13 @@ def gram(
 
     Arrow files that any program can map into memory; {family: precomputed, path: OUTPUT} runs `compare` from them.
     """
-    with _user_errors("finished shards are kept"):
+    with _user_errors(f"finished shards are kept, {GOES_ON}"):
         config = _prepare(conf, changes, verbose)
         err.print(f"{conf}: matrices of {', '.join(data.label for data in config.datasets)}", markup=False)
-        from prefect import tags
-
         from learnkernels.flows.gram import gram as flow
 
-        with tags("learnkernels", config.name):
-            result = flow(config, str(output), dtype)
+        with _prefect(config.name) as own:
+            result = own(flow)(config, str(output), dtype)
     _say(*result["stores"], f"matrices: {output} ({result['size']})")
 
 
@@ -201,18 +251,16 @@ def train(
 
     The validation folds choose learner, parameters and regularisation, among all learners of the configuration.
     """
-    with _user_errors("what was computed is kept"):
+    with _user_errors(f"what was computed is kept, {GOES_ON}"):
         config = _prepare(conf, changes, verbose)
         from learnkernels.tasks.models.training import training_config
 
         considered = ", ".join(one.title for one in training_config(config, dataset, learner).learners)
         err.print(f"{conf}: {register} from {considered}", markup=False)
-        from prefect import tags
-
         from learnkernels.flows.train import train as flow
 
-        with tags("learnkernels", register):
-            result = flow(config, register, dataset, learner)
+        with _prefect(register) as own:
+            result = own(flow)(config, register, dataset, learner)
     name, version = result["model"], result["version"]
     _say(
         f"{name} version {version}{'' if result['new'] else ' (unchanged)'}: {result['learner']}, "
@@ -242,14 +290,13 @@ def predict(
     verbose: Verbose = False,
 ) -> None:
     """Score the rows of a file with a registered model, in bounded memory."""
-    with _user_errors("no output was written"):
+    with _user_errors(f"no output was written, {GOES_ON}"):
+        _require_no_credentials(input, output)
         _set_up(verbose)
-        from prefect import tags
-
         from learnkernels.flows.predict import predict as flow
 
-        with tags("learnkernels", model):
-            result = flow(model, input, output, id or [], missing)
+        with _prefect(model) as own:
+            result = own(flow)(model, input, output, id or [], missing)
     lacking = f", {result['missing']:,} of them without a prediction" if result["missing"] else ""
     _say(f"{result['rows']:,} rows scored with {result['model']}{lacking}", f"output: {result['output']}")
 
@@ -267,14 +314,12 @@ def promote(
     verbose: Verbose = False,
 ) -> None:
     """Challenge the champion on the same folds: its alias moves only on a significant win."""
-    with _user_errors("what was computed is kept, the champion stays"):
+    with _user_errors(f"what was computed is kept, the champion stays, {GOES_ON}"):
         _set_up(verbose)
-        from prefect import tags
-
         from learnkernels.flows.promote import promote as flow
 
-        with tags("learnkernels", model):
-            result = flow(model, challenger, level, refresh)
+        with _prefect(model) as own:
+            result = own(flow)(model, challenger, level, refresh)
     _say(
         f"{model}: {result['reason']}",
         f"champion: version {result['champion']}",
@@ -310,7 +355,7 @@ def papers(
     from learnkernels.conf.papers.loading import choose_items
 
     folder = items or PAPERS
-    with _user_errors("what was computed is kept"):
+    with _user_errors(f"what was computed is kept, {GOES_ON}"):
         chosen = choose_items(names or [], folder, quick)
         if listed:
             shown = [{"item": one.name, "paper": one.paper, "where": one.where, "title": one.title} for one in chosen]
@@ -318,18 +363,16 @@ def papers(
             return
         source = None if only_report else data_folder(str(data_dir) if data_dir else None, folder)
         _set_up(verbose)
-        from prefect import tags
-
         from learnkernels.flows.papers import papers as flow
         from learnkernels.flows.papers import report_papers
 
-        with tags("learnkernels", "papers"):
+        with _prefect("papers") as own:
             if only_report:
-                result = report_papers(str(folder), quick, str(report) if report else None)
+                result = own(report_papers)(str(folder), quick, str(report) if report else None)
             else:
                 if source is None:
                     err.print("there is no folder of data files; sets are fetched from OpenML, where it has them.")
-                result = flow(names or [], str(folder), source, quick, str(report) if report else None)
+                result = own(flow)(names or [], str(folder), source, quick, str(report) if report else None)
     _show_papers(result, {one.name: one for one in chosen})
 
 
@@ -383,9 +426,10 @@ def learners(
 
     rows = table()
     if markdown:
-        from learnkernels.tasks.evidence.markdown import markdown_table
+        from learnkernels.tasks.evidence.markdown import Markdown, markdown_table
 
-        typer.echo("\n".join(markdown_table([dict(zip(COLUMNS, row, strict=True)) for row in rows])))
+        cells = [dict(zip(COLUMNS, map(Markdown, row), strict=True)) for row in rows]
+        typer.echo("\n".join(markdown_table(cells)))
         return
     for name, learns, needs, predictor, tasks, parameters, source in rows:
         typer.echo(f"{name.strip('`'):<18} {learns}")
@@ -400,10 +444,10 @@ def ui(
     mlflow_port: Annotated[int, typer.Option(help="Port of MLflow.", min=1, max=65535)] = 5000,
 ) -> None:
     """Show the runs of this folder: start Prefect and MLflow on loopback, print their addresses, stop with Ctrl-C."""
-    prepare_environment()
-    from learnkernels.tasks.operate.servers import serve_ui
-
     with _user_errors("the runs are kept"):
+        prepare_environment()
+        from learnkernels.tasks.operate.servers import serve_ui
+
         serve_ui(prefect_port, mlflow_port, lambda line: err.print(line, markup=False, soft_wrap=True))
 
 
@@ -411,18 +455,62 @@ def ui(
 def up(
     prefect_port: Annotated[int, typer.Option(help="Port of Prefect.", min=1, max=65535)] = 4200,
     mlflow_port: Annotated[int, typer.Option(help="Port of MLflow.", min=1, max=65535)] = 5000,
+    keep_days: KeepDays = 30,
+    keep_runs: KeepRuns = 0,
 ) -> None:
     """Run schedules: start Prefect, MLflow and one worker on loopback, print their addresses, stop with Ctrl-C.
 
-    A server that PREFECT_API_URL or MLFLOW_TRACKING_URI (http) already names is not started.
+    A server that PREFECT_API_URL or MLFLOW_TRACKING_URI (http) already names is not started. Once a day it does what
+    `learnkernels clean --yes` does, and Prefect forgets runs that ended more than --keep-days ago.
     """
-    prepare_environment()
-    from learnkernels.tasks.operate.recovery import WorkerWatch
-    from learnkernels.tasks.operate.servers import serve_up
+    with _user_errors("the runs are kept, schedules go on with the next start"):
+        prepare_environment()
+        from learnkernels.tasks.operate.upkeep import retention, tend
 
-    with _user_errors("the runs are kept, schedules go on with the next start;"):
+        for name, value in retention(keep_days).items():  # before Prefect is imported
+            os.environ.setdefault(name, value)
+        from learnkernels.tasks.operate.recovery import WorkerWatch
+        from learnkernels.tasks.operate.servers import serve_up
+
+        def prepare(api: str, own: bool, say: Callable[[str], None]) -> WorkerWatch:
+            watch = WorkerWatch(api, own, say)
+            tend(keep_days, keep_runs, watch.mend, say)
+            return watch
+
         say = lambda line: err.print(line, markup=False, soft_wrap=True)  # noqa: E731
-        serve_up(prefect_port, mlflow_port, WorkerWatch, say)
+        serve_up(prefect_port, mlflow_port, prepare, say)
+
+
+@app.command()
+def clean(
+    keep_days: KeepDays = 30,
+    keep_runs: KeepRuns = 0,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, it is only shown.")] = False,
+) -> None:
+    """Show what is old, left by killed processes or damaged, and with --yes remove it.
+
+    What can be made again goes when it was not used for --keep-days. Results and MLflow's runs stay, but for those of
+    deployments where --keep-runs is given, and of these all stay that a registered version refers to.
+    """
+    from learnkernels.tasks.operate.upkeep import clean as clean_up
+
+    with _user_errors(f"what was removed can be made again, {GOES_ON}"):
+        prepare_environment()
+        found = clean_up(keep_days, keep_runs, yes)
+    if not found:
+        _say("nothing is old")
+        return
+    from dask.utils import format_bytes
+
+    groups = sorted({(str(old.path.parent), old.why) for old in found})
+    sizes = {group: [old.bytes for old in found if (str(old.path.parent), old.why) == group] for group in groups}
+    shown = [
+        {"where": where, "why": why, "entries": str(len(of)), "size": format_bytes(sum(of))}
+        for (where, why), of in sizes.items()
+    ]
+    _show_table(shown, folded=("where", "why"), numbers=True)
+    total = format_bytes(sum(old.bytes for old in found))
+    _say(f"removed: {total}" if yes else f"would go: {total}; remove it with --yes")
 
 
 @app.command()
@@ -455,8 +543,9 @@ def deploy(
 
     Goes to the server of `learnkernels up` in this folder, or to PREFECT_API_URL.
     """
-    with _user_errors("what was deployed is kept"):
-        config = _prepare(conf, changes, verbose=False)
+    with _user_errors(f"what was deployed is kept, {GOES_ON}"):
+        _require_no_credentials(read, write)
+        config = _prepare(conf, changes, verbose=False, deploy=True)
         from learnkernels.flows.compare import compare as compare_flow
         from learnkernels.flows.predict import predict as predict_flow
         from learnkernels.flows.promote import promote as promote_flow
@@ -482,8 +571,11 @@ def deploy(
             {"compare": compare_flow, "train": train_flow, "promote": promote_flow, "predict": predict_flow}, plan
         )
     _show_table([{"deployment": one.name, "next run": one.when} for one in deployed])
+    access = f"PREFECT_API_URL={os.environ['PREFECT_API_URL']}"
+    if os.environ.get("PREFECT_API_AUTH_STRING") == folder_key():
+        access += f' PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(key_file()))})"'
     _say(
         *(f"{one.url}  {one.name}" for one in deployed),
         "",
-        f"run one now:  PREFECT_API_URL={os.environ['PREFECT_API_URL']} prefect deployment run '{deployed[1].name}'",
+        f"run one now:  {access} prefect deployment run '{deployed[1].name}'",
     )

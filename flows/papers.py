@@ -153,9 +153,9 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
     ):
         pools = SHARED.get() or own
         refs: dict[str, DatasetRef] = {}
+        results: list[FoldsRef] = []
         if item.is_comparison:
             prepared = [(prepare(config, pools.of(config.dask), progress), config) for config in configs]
-            results: list[FoldsRef] = []
             for one, config in prepared:
                 refs |= {ref.digest: ref for ref in one.refs}
                 results += measure(one, sweep, run_id, pools.of(config.dask), progress)
@@ -166,7 +166,7 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
             result = _studied(study, data_dir, pools, progress)
         progress.start("judging")
         seconds = time.perf_counter() - started
-        results_folder = write_item(item, result, seconds, _sources(configs, study), quick)
+        results_folder = write_item(item, result, seconds, _sources(configs, study), quick, results)
         kept = read_item(item, quick)
         assert kept is not None
         summary = kept.summary()

@@ -58,7 +58,7 @@ def promote(
     model: Annotated[str, shown("Name of the registered model.")],
     challenger: Annotated[int | None, shown("Version that challenges; the one of alias challenger by default.")] = None,
     level: Annotated[
-        float, shown("Significance that a win needs, of a paired one-sided t-test.", gt=0, lt=1)
+        float, shown("Significance that a win needs, of a corrected resampled t-test.", gt=0, lt=1)
     ] = SIGNIFICANCE,
     refresh: Annotated[
         bool, shown("Let a version of the same recipe take over if it learned from other rows.")
@@ -69,7 +69,8 @@ def promote(
     1. Find challenger and champion; the first version of a model is champion unopposed.
     2. Take the *recipes* of both (base kernels, learner, parameters, scaling) to the challenger's data, as they are
        today: the same rows, the same folds.
-    3. Learn both anew on the training folds of every trial, and compare their test errors by a paired one-sided t-test.
+    3. Learn both anew on the training folds of every trial, and compare their test errors by a t-test that
+       allows for training rows which trials share.
     4. Move the alias `champion` on a win, and leave the decision with its evidence in MLflow, Prefect and `results/`.
 
     Two versions of one recipe cannot be told apart by folds: the champion stays, unless *refresh* says otherwise.
@@ -77,7 +78,7 @@ def promote(
     require_model_name(model)
     ours, theirs = rivals(model, challenger)
     trained = load_registered(ours)
-    config = recipe_of(trained, str(ours.uri))
+    config = recipe_of(trained, ours)
     run_id = new_run_id()
     with (
         tracked_run(config, "decision", f"promote {model} {run_id}", run_id, str(runtime.flow_run.id)) as run,
@@ -91,7 +92,7 @@ def promote(
             decision = no_contest(model, contender, level)
         else:
             held = load_registered(theirs)
-            against = recipe_of(held, str(theirs.uri))
+            against = recipe_of(held, theirs)
             defender = Contender(theirs.version, against.learners[0].title)
             if recipe(config) == recipe(against):
                 other_rows = trained.about["digest"] != held.about["digest"]

@@ -3,24 +3,27 @@
 import sys
 from importlib.util import find_spec
 
+from learnkernels.tasks.stopping import orderly_end
+
 PIPELINE = (
-    *("dask", "distributed", "httpx", "matplotlib", "mlflow", "pandas", "prefect", "psutil", "pyarrow", "pydantic"),
-    *("rich", "sqlalchemy", "typer", "yaml"),
+    *("boto3", "botocore", "dask", "distributed", "httpx", "matplotlib", "mlflow", "pandas", "prefect", "psutil"),
+    *("pyarrow", "pydantic", "rich", "sqlalchemy", "typer", "uvicorn", "yaml"),
 )
 """What `conf`, `tasks` and `flows` import and `learnkernels[pipeline]` installs."""
 
 
 def main() -> None:
     """Run the command, or say in one sentence what it lacks."""
-    lacking = [name for name in PIPELINE if find_spec(name) is None]
-    if lacking:
-        sys.exit(
-            f"error: the command learnkernels runs on libraries that are not installed ({', '.join(lacking)}); install "
-            "them with: pip install 'learnkernels[pipeline]'"
-        )
-    from learnkernels.flows.cli import app
+    with orderly_end():
+        lacking = [name for name in PIPELINE if find_spec(name) is None]
+        if lacking:
+            sys.exit(
+                f"error: the command learnkernels runs on libraries that are not installed ({', '.join(lacking)}); "
+                "install them with: pip install 'learnkernels[pipeline]'"
+            )
+        from learnkernels.flows.cli import app
 
-    app()
+        app()
 
 
 if __name__ == "__main__":

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import secrets
+import shutil
+import sqlite3
+import stat
+import sys
+import tempfile
+import traceback
 import urllib.request
+from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
+
+from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line, without_passwords
 
 STATE_DIR = ".learnkernels"
 """Folder below the working folder for everything that can be made again."""
@@ -17,15 +30,27 @@ QUIET = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "4",
     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
     "PREFECT_RESULTS_DEFAULT_SERIALIZER": "json",
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    "PREFECT_CLIENT_MAX_RETRIES": "4",
     "PREFECT_CLI_PROMPT": "false",
     "MLFLOW_UV_AUTO_DETECT": "false",
 }
-"""No telemetry, no pickle, no question in the middle of a run; the user's environment overrides each."""
+"""No telemetry, no pickle, no question in the middle of a run, half a minute for a lost server; the user's environment
+overrides each."""
+
+KEY = re.compile(r"[\w-]+:[\w-]{16,}")
+"""The key of the servers as it is written: user and password."""
+
+LEAST_ROOM = 16 << 20
+"""Bytes that Prefect's and MLflow's databases need at first; a Prefect server that finds less hangs."""
+
+FULL = 1 << 20
+"""Bytes that are free on a disk that is as good as full."""
 
 
 def state_dir() -> Path:
@@ -38,16 +63,41 @@ def prepare_environment() -> Path:
 
     Must run before prefect, mlflow, dask or matplotlib are imported: they read it then. What the user has set
     stays, so a run goes to the Prefect server and the MLflow store of the usual environment variables.
+
+    Raises
+    ------
+    InputError
+        The folder cannot be written to, or its disk is full.
     """
     state = state_dir()
     homes = _homes(state)
-    for folder in (state, *homes.values()):
+    state.mkdir(mode=0o700, parents=True, exist_ok=True)  # it is nobody else's business
+    for folder in homes.values():
         folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(state, os.W_OK):
+        raise InputError(f"{state}: cannot be written to; {WAYS_OUT[errno.EACCES]} in LEARNKERNELS_HOME.")
+    if (free := shutil.disk_usage(state).free) < LEAST_ROOM:
+        raise InputError(
+            f"{state}: {free >> 20} MiB of its disk are free, and the databases of a run need {LEAST_ROOM >> 20}; make "
+            "room, or give another place in LEARNKERNELS_HOME."
+        )
     for key, value in {**QUIET, **{key: str(folder) for key, folder in homes.items()}}.items():
         os.environ.setdefault(key, value)
     os.environ.setdefault("MPLBACKEND", "Agg")
-    os.environ.setdefault("MLFLOW_TRACKING_URI", f"sqlite:///{Path.cwd() / 'mlflow.db'}")
+    os.environ.setdefault("MLFLOW_TRACKING_URI", sqlite_url(Path.cwd() / "mlflow.db"))
+    if set(str(state)) & set("?#%"):  # Prefect's own default would end there
+        database = sqlite_url(state / "prefect" / "prefect.db", "sqlite+aiosqlite")
+        os.environ.setdefault("PREFECT_SERVER_DATABASE_CONNECTION_URL", database)
+    show_key()
     return state
+
+
+def sqlite_url(path: Path, driver: str = "sqlite") -> str:
+    """Return the address of a database file, whatever characters its folder is named with."""
+    plain = str(path.absolute())
+    if set(plain) & set("?#%"):
+        plain = os.path.relpath(plain)  # what is above the working folder needs no name
+    return f"{driver}:///file:{quote(plain)}?uri=true" if set(plain) & set("?#%") else f"{driver}:///{plain}"
 
 
 def _homes(state: Path) -> dict[str, Path]:
@@ -69,9 +119,97 @@ def scheduled_settings() -> dict[str, str]:
     return {key: os.environ[key] for key in kept if key in os.environ}
 
 
-def without_passwords(text: str) -> str:
-    """Return a text whose addresses name no user and no password, to be shown."""
-    return re.sub(r"//[^/@\s]*@", "//", text)
+def told(error: Exception) -> tuple[bool, str]:
+    """Return whether the machine is to blame for an error that nobody expected, and one sentence for the user.
+
+    The traceback of any other error goes to `errors.log` in the state folder, which the sentence names.
+    """
+    one: BaseException | None = error
+    while one is not None:
+        if (said := _of_the_machine(one)) is not None:
+            return True, said
+        one = one.__cause__ or one.__context__
+    with suppress(OSError):
+        if shutil.disk_usage(state_dir()).free < FULL:  # what a server of ours met is not told here
+            return True, f"{state_dir()}: its disk is full; {WAYS_OUT[errno.ENOSPC]}."
+    what = f"{type(error).__name__}: {cut(one_line(without_passwords(str(error))), 160)}".rstrip(".: ")
+    log = state_dir() / "errors.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "a", encoding="utf-8") as file:
+            trace = without_passwords("".join(traceback.format_exception(error)))
+            file.write(f"{datetime.now().astimezone().isoformat()} {' '.join(sys.argv[:2])}\n{trace}\n")
+    except OSError as failed:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return False, f"{what}, which nobody expected, at line {frame.lineno} of {frame.filename} ({failed.strerror})."
+    return False, f"{what}, which nobody expected; the end of {log} says where, for a report of the fault."
+
+
+def _of_the_machine(error: BaseException) -> str | None:
+    """Return a sentence about a disk, its permissions or memory, or None where an error is about something else."""
+    if isinstance(error, MemoryError):
+        return "there is not enough memory; give fewer rows or kernels, or close other programs."
+    reason, way = str(error), None
+    if isinstance(error, OSError):
+        reason, way = error.strerror or reason, WAYS_OUT.get(error.errno or 0)
+        if re.fullmatch(r"\d+ requested and \d+ written", reason):  # NumPy's words
+            reason, way = os.strerror(errno.ENOSPC), WAYS_OUT[errno.ENOSPC]
+    elif isinstance(error, sqlite3.OperationalError):
+        full, refused = re.search("is full|I/O error", reason), re.search("readonly|unable to open", reason)
+        way = WAYS_OUT[errno.ENOSPC if full else errno.EACCES] if full or refused else None
+    if way is None:
+        return None
+    below = str(Path.cwd()) if state_dir().is_relative_to(Path.cwd()) else f"{Path.cwd()} or {state_dir()}"
+    return f"{getattr(error, 'filename', None) or f'a file below {below}'}: {one_line(reason)}; {way}."
+
+
+def key_file() -> Path:
+    """Return where the key of this folder's servers lies: ``user:key``, as clients of Prefect take it."""
+    return state_dir() / "key"
+
+
+def folder_key() -> str:
+    """Return the key that the servers of this folder ask for, made when it is first needed.
+
+    Raises
+    ------
+    InputError
+        Others may read or have written the file, or it holds no key.
+    """
+    path = key_file()
+    if not os.path.lexists(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, aside = tempfile.mkstemp(dir=path.parent, prefix=".key-")  # for this user alone
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(f"learnkernels:{secrets.token_urlsafe(32)}")
+            file.flush()
+            os.fsync(file.fileno())
+        with suppress(FileExistsError):
+            os.link(aside, path)  # whole, and of two processes at once the first one's
+        os.unlink(aside)
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="ascii", errors="replace") as file:
+            about, key = os.fstat(file.fileno()), file.read(200)
+    except OSError:  # a link, another user's
+        about, key = path.lstat(), ""
+    if about.st_uid != os.getuid() or stat.S_IMODE(about.st_mode) & 0o077 or not KEY.fullmatch(key):
+        raise InputError(f"{path}: is no key that this user alone can read; remove it, and a new one is made.")
+    return key
+
+
+def show_key() -> None:
+    """Let clients of this process and its children show the key to servers of this folder, and to no others.
+
+    What the user has set stays. Call again after PREFECT_API_URL or MLFLOW_TRACKING_URI has changed.
+    """
+    noted = _noted_servers()
+    user, _, key = folder_key().partition(":")
+    if os.environ.get("PREFECT_API_URL", noted.get("prefect_api")) == noted.get("prefect_api"):
+        own = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or f"{user}:{key}"
+        os.environ.setdefault("PREFECT_API_AUTH_STRING", own)
+    if os.environ.get("MLFLOW_TRACKING_URI") == noted.get("mlflow", "") and "MLFLOW_TRACKING_TOKEN" not in os.environ:
+        os.environ.setdefault("MLFLOW_TRACKING_USERNAME", user)
+        os.environ.setdefault("MLFLOW_TRACKING_PASSWORD", key)
 
 
 def servers_note() -> Path:
@@ -81,12 +219,16 @@ def servers_note() -> Path:
 
 def running_server(name: Literal["prefect_api", "mlflow"]) -> str | None:
     """Return the address of a server of this folder's `learnkernels ui` or `up`, if it answers."""
+    address = _noted_servers().get(name)
+    return address if address is not None and answers(f"{address}/health") else None
+
+
+def _noted_servers() -> dict[str, str]:
     try:
         noted = json.loads(servers_note().read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None  # there is none, or its note is damaged
-    address = noted.get(name) if isinstance(noted, dict) else None
-    return address if isinstance(address, str) and answers(f"{address}/health") else None
+        return {}  # there is none, or its note is damaged
+    return {key: value for key, value in noted.items() if isinstance(value, str)} if isinstance(noted, dict) else {}
 
 
 def answers(url: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -37,6 +38,15 @@ def _named(value: object) -> object:
     if isinstance(value, BaseModel):
         return getattr(value, "name", value)
     return value.get("name", value) if isinstance(value, dict) else value
+
+
+def file_name(name: str) -> str:
+    """Return a name as that of one file or folder, which leads nowhere else: what stands out is percent-encoded."""
+
+    def encoded(found: re.Match[str]) -> str:
+        return "".join(f"%{byte:02X}" for byte in found[0].encode())
+
+    return re.sub(r"[^\w .-]|^\.+$", encoded, name)[:100]
 
 
 def new_run_id() -> str:

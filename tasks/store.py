@@ -1,25 +1,46 @@
-"""Files that can be made again, named by the digest of all that they depend on, and written whole or not at all."""
+"""What can be made again, named by the digest of all that it depends on: kept whole, checked whenever it is read.
+
+An entry is a folder, ``store/KIND/KEY``. Beside its files lies ``entry.json`` with the SHA-256 of each and the versions
+of the libraries that they were computed with. It is written aside, synced and renamed, and never replaced: of two
+writers the second discards its own. An entry that is not what was written is set aside, and made again.
+"""
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import itertools
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import state_dir
+from learnkernels.tasks.owner import Owner
 
+LIBRARIES = ("learnkernels", "numpy", "scipy", "scikit-learn", "numba")
+"""Whose versions computed numbers depend on."""
 
-def store_path(kind: str, key: str, suffix: str = "") -> Path:
-    """Return where the artefact of a kind and key lies, whether or not it exists yet."""
-    folder = state_dir() / "store" / kind
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder / f"{key}{suffix}"
+TEMPORARY = ".learnkernels~"
+"""What the name of everything unfinished begins with; that of its writer follows."""
+
+DAMAGED = "damaged~"
+"""What the name of an entry that was set aside begins with."""
+
+CONTENTS = "entry.json"
+"""What says the contents of an entry, and lies in it."""
+
+THERE_ALREADY = (errno.ENOTEMPTY, errno.EEXIST)
+"""What a folder is answered that is to get the name of another."""
+
+Tell = Callable[[str], object]
 
 
 def digest(*parts: Any) -> str:
@@ -34,16 +55,231 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; when the block ends well, what was written there becomes `path`.
+@cache
+def versions() -> dict[str, str]:
+    """Return the versions of the libraries that computed numbers depend on."""
+    return {name: version(name) for name in LIBRARIES}
 
-    Works for a file and for a folder that does not exist yet. After an error nothing is left behind.
+
+# Entries -------------------------------------------------------------------------------------------------------------
+
+
+def store_path(kind: str, key: str = "") -> Path:
+    """Return the folder of an entry, or of all of a kind, whether or not it exists yet."""
+    return state_dir() / "store" / kind / key
+
+
+def kept(path: Path, tell: Tell) -> bool:
+    """Return whether an entry is there and whole; one that is damaged is set aside, and `tell` is given a sentence.
+
+    Raises
+    ------
+    InputError
+        It is damaged and cannot be set aside.
+    """
+    if not os.path.lexists(path):
+        return False
+    harm = _harm(path)
+    if harm is not None and not _set_aside(path, harm, tell):
+        return False
+    with suppress(OSError):
+        os.utime(path)  # when it was last used
+    return True
+
+
+def checked(path: Path) -> Path:
+    """Return the folder of an entry that is to be there and whole.
+
+    Raises
+    ------
+    InputError
+        It is damaged or gone, since the run made or found it.
+    """
+    harm = _harm(path)
+    if harm is not None:
+        raise InputError(f"{path}: {harm}, since this run began; start again, and it is made again.")
+    return path
+
+
+@contextmanager
+def keep(path: Path, made_from: Sequence[Path] = ()) -> Iterator[Path]:
+    """Give a temporary folder; when the block ends well, what was written there becomes the entry `path`.
+
+    Where the entry exists by then it stays, and what was written is discarded.
+
+    Parameters
+    ----------
+    path : Path
+        As of `store_path`.
+    made_from : sequence of Path
+        Entries whose numbers went into this one; the versions that they were computed with are kept with it.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:40]}-") as folder:
+    with temporary_folder(path.parent) as aside:
+        folder = Path(aside) / path.name
+        folder.mkdir()
+        yield folder
+        about = {
+            "key": path.name,
+            "files": {file.name: file_digest(file) for file in sorted(folder.iterdir())},
+            "versions": [versions(), *earlier_versions(made_from)],
+        }
+        (folder / CONTENTS).write_bytes(_sealed(about))
+        _sync(folder)
+        try:
+            folder.rename(path)
+        except OSError as error:
+            if error.errno not in THERE_ALREADY:
+                raise
+        else:
+            _sync_one(path.parent)
+
+
+def versions_of(path: Path) -> list[dict[str, str]]:
+    """Return the versions of the libraries that an entry was computed with: its own, and those of what it is made from.
+
+    Raises
+    ------
+    InputError
+        The entry is damaged or gone.
+    """
+    found: list[dict[str, str]] = json.loads((checked(path) / CONTENTS).read_bytes())["versions"]
+    return found
+
+
+def earlier_versions(paths: Iterable[Path]) -> list[dict[str, str]]:
+    """Return other versions than today's that entries were computed with."""
+    found = [of for path in paths for of in versions_of(path) if of != versions()]
+    return [of for i, of in enumerate(found) if of not in found[:i]]
+
+
+def _sealed(about: dict[str, Any]) -> bytes:
+    """Return a JSON text that says its own digest."""
+    seal = hashlib.sha256(json.dumps(about).encode()).hexdigest()
+    return json.dumps({**about, "sha256": seal}, indent=1).encode()
+
+
+def _harm(path: Path) -> str | None:
+    """Return what is not as it was written in an entry, or None if all is; reads every file."""
+    try:
+        try:
+            content = (path / CONTENTS).read_bytes()
+            about = json.loads(content)
+            about.pop("sha256")
+            if content != _sealed(about) or about["key"] != path.name:
+                return f"{CONTENTS} is damaged"
+        except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
+            return f"{CONTENTS} is damaged"
+        there, written = {file.name for file in path.iterdir()} - {CONTENTS}, about["files"]
+        for name in sorted(there ^ set(written)):
+            return f"{name} is {'missing' if name in written else 'not of it'}"
+        for name, expected in written.items():
+            if file_digest(path / name) != expected:
+                return f"{name} is damaged"
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError) as error:
+        return f"{Path(error.filename or path).name} cannot be read ({error.strerror})"
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return f"the disk does not give it back ({error.strerror})"
+    return None
+
+
+def _set_aside(path: Path, harm: str, tell: Tell) -> bool:
+    """Take a damaged entry out of the store; return whether another has put a whole one in its place."""
+    try:
+        aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=f"{DAMAGED}{path.name}~")) / path.name
+        try:
+            path.rename(aside)
+        except FileNotFoundError:  # another did so
+            aside.parent.rmdir()
+            return False
+        if _harm(aside) is None:  # another had done so, and put a whole one there
+            with suppress(OSError):
+                aside.rename(path)
+            shutil.rmtree(aside.parent)
+            return _harm(path) is None
+    except OSError as error:
+        raise InputError(
+            f"{path}: {harm}, and it cannot be set aside ({error.strerror}); remove it, or make {path.parent} one that "
+            "you may write to."
+        ) from None
+    tell(f"{path}: {harm}; it was set aside as {aside.parent.name} and is made again.")
+    return False
+
+
+# Unfinished files ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def atomic_path(path: Path, lasting: bool = True) -> Iterator[Path]:
+    """Give a temporary path beside `path`; when the block ends well, what was written there becomes `path`.
+
+    Works for a file and for a folder, and replaces what is there. After an error nothing is left behind, and after a
+    kill nothing but a temporary folder, which goes with the next that is made beside it.
+
+    Parameters
+    ----------
+    path : Path
+        Folders above it are made.
+    lasting : bool
+        Whether it is to outlast a power cut.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with temporary_folder(path.parent) as folder:
         temporary = Path(folder) / path.name
         yield temporary
-        if path.is_dir() and temporary.is_dir():
-            shutil.rmtree(path)
-        os.replace(temporary, path)
+        if lasting:
+            _sync(temporary)
+        if temporary.is_dir():
+            _put(temporary, path)
+        else:
+            temporary.replace(path)
+        if lasting:
+            _sync_one(path.parent)
+
+
+def temporary_folder(parent: Path) -> tempfile.TemporaryDirectory[str]:
+    """Return a folder that goes with this process, and remove those beside it of processes that were killed."""
+    for folder in leftovers(parent):
+        shutil.rmtree(folder, ignore_errors=True)
+    return tempfile.TemporaryDirectory(dir=parent, prefix=f"{TEMPORARY}{Owner.this()}~", ignore_cleanup_errors=True)
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Return what is unfinished in a folder and remains so, as the process that wrote it is known to have ended."""
+    owners = ((path, Owner.read(path.name)) for path in folder.glob(f"{TEMPORARY}*"))
+    return [path for path, owner in owners if owner is not None and owner.gone]
+
+
+def _put(folder: Path, path: Path) -> None:
+    """Rename a folder; what has its name already goes with the temporary folder around it."""
+    for number in itertools.count():
+        try:
+            folder.rename(path)
+            return
+        except OSError as error:
+            if error.errno not in THERE_ALREADY:
+                raise
+        with suppress(FileNotFoundError):
+            path.rename(folder.parent / f"replaced-{number}")
+
+
+def _sync(path: Path) -> None:
+    """Have the disk hold a file, or a folder with all that is in it."""
+    if path.is_dir():
+        for child in path.iterdir():
+            _sync(child)
+    _sync_one(path)
+
+
+def _sync_one(path: Path) -> None:
+    """Have the disk hold a file, or the names in a folder where the system can do so."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    except OSError:
+        if not path.is_dir():
+            raise
+    finally:
+        os.close(file)

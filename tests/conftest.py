@@ -10,7 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("repeatable", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("repeatable")
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # What the process that hands out the tests has set up is its own.
@@ -52,6 +56,15 @@ def prefect_server() -> Iterator[None]:
 
     with prefect_test_harness(server_startup_timeout=120):
         yield
+
+
+@pytest.fixture(scope="session")
+def scheduler_elsewhere() -> Iterator[str]:
+    """The address of a Dask scheduler with two workers that is not this project's, and open to all."""
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
+        yield cluster.scheduler_address
 
 
 @pytest.fixture(scope="session")

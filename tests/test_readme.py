@@ -38,6 +38,7 @@ DEVELOPERS = [
     "make test",
     ".venv/bin/ruff format .",
     "make bench",
+    "make chaos",
     "make docs",
 ]
 
@@ -101,7 +102,7 @@ def test_every_command_is_run():
     assert not_covered(CONTRIBUTING, DEVELOPERS) == []
 
 
-@pytest.mark.parametrize("target", sorted([*MAKE, "make check"]))
+@pytest.mark.parametrize("target", sorted([*MAKE, "make check", "make chaos"]))
 def test_what_make_runs_is_there(target: str):
     shown = subprocess.run(["make", "-n", "-B", target.split()[1]], cwd=ROOT, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
@@ -111,6 +112,7 @@ def test_what_make_runs_is_there(target: str):
         "make check": "tests/kernels tests/conf",
         "make test": "-m pytest",
         "make bench": "-m benchmarks.moments",
+        "make chaos": "-m tests.chaos",
         "make docs": "build_reference.py",
     }
     assert expected[target] in shown.stdout

@@ -10,7 +10,7 @@ import yaml
 from pydantic import Field, ValidationError
 
 from learnkernels.conf.errors import InputError, did_you_mean
-from learnkernels.conf.loading import describe, read_yaml
+from learnkernels.conf.loading import Loader, describe, read_yaml
 from learnkernels.conf.schema import Strict
 
 PAPERS = Path(__file__).resolve().parent
@@ -92,7 +92,7 @@ def data_folder(given: str | None, folder: Path = PAPERS) -> str | None:
     return usual if Path(usual).is_dir() else None
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(Loader):
     """YAML in which `on` is a word, and true and false alone are truth values."""
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from learnkernels.conf.errors import did_you_mean
+from learnkernels.conf.errors import did_you_mean, short
 
 
 class Strict(BaseModel):
@@ -25,7 +25,9 @@ class Strict(BaseModel):
             valid = [item.alias or name for name, item in cls.model_fields.items()]
             for key in data:
                 if key not in valid and key not in cls.model_fields:
-                    raise ValueError(f"unknown key {key!r}; {did_you_mean(key, valid)}valid keys: {', '.join(valid)}")
+                    raise ValueError(
+                        f"unknown key {short(key)}; {did_you_mean(key, valid)}valid keys: {', '.join(valid)}"
+                    )
         return data
 
 
@@ -54,7 +56,7 @@ OWN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"
 
 def _module_and_class(name: str) -> str:
     if not re.match(OWN, name):
-        raise ValueError(f"must be module:Class for one of your own, such as my_file:MyClass, got {name!r}")
+        raise ValueError(f"must be module:Class for one of your own, such as my_file:MyClass, got {short(name)}")
     return name
 
 

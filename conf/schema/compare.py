@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from learnkernels.conf.errors import short
 from learnkernels.conf.schema.base import Strict
 from learnkernels.conf.schema.datasets import DatasetConfig
 from learnkernels.conf.schema.grids import GRID_FORMS, Grid, Powers
@@ -46,7 +47,9 @@ class MomentsConfig(Strict):
     def _rows_or_a_word(cls, value: Any) -> Any:
         number = isinstance(value, int) and not isinstance(value, bool)
         if value not in ("none", "auto") and not (number and value >= SMALLEST_SAMPLE):
-            raise ValueError(f"must be none, auto, or a whole number of rows from {SMALLEST_SAMPLE}, got {value!r}")
+            raise ValueError(
+                f"must be none, auto, or a whole number of rows from {SMALLEST_SAMPLE}, got {short(value)}"
+            )
         return value
 
 

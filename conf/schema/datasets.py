@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from learnkernels.conf.errors import short
 from learnkernels.conf.schema.base import Parameter, Strict, as_text
 
 SklearnName = Literal["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"]
@@ -25,7 +26,7 @@ def _as_plain_text(value: Any) -> Any:
 
 def _from_to(value: Any) -> Any:
     if isinstance(value, list | tuple) and len(value) != 2:
-        raise ValueError(f"must be one number, or two: [from, to]; got {list(value)}")
+        raise ValueError(f"must be one number, or two: [from, to]; got {short(list(value))}")
     return value if isinstance(value, list | tuple) else [value, value]
 
 
@@ -64,7 +65,7 @@ class NgramsConfig(Strict):
             raise ValueError(f"'size' must not fall, got from {self.size[0]} to {self.size[1]} words")
         if self.counts is not None and (len(self.column) > 1 or self.counts in self.column):
             raise ValueError(
-                f"'counts' is a column beside the only column of tokens, got {self.counts!r} beside "
+                f"'counts' is a column beside the only column of tokens, got {short(self.counts)} beside "
                 f"{', '.join(self.column)}; leave it out, or name one 'column'"
             )
         return self
@@ -161,7 +162,9 @@ class DatasetConfig(Strict):
             names = SklearnName if self.source == "sklearn" else SyntheticName
             valid = names.__args__  # type: ignore[attr-defined]
             if self.name not in valid:
-                raise ValueError(f"source {self.source!r} needs 'name', one of: {', '.join(valid)}; got {self.name!r}")
+                raise ValueError(
+                    f"source {self.source!r} needs 'name', one of: {', '.join(valid)}; got {short(self.name)}"
+                )
         if self.source == "openml":
             if self.name is None or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.(),+-]*", self.name):
                 raise ValueError(f"source 'openml' needs 'name', a set's as OpenML writes it; got {self.name!r}")

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import math
+from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from learnkernels.conf.errors import short
 from learnkernels.conf.schema.base import Positive, Strict
+
+MOST_VALUES = 1000
+"""Numbers that a grid stands for which is not written out."""
 
 GRID_FORMS = "a list, {base, from, to}, or {from, to, count, spacing}"
 
@@ -22,7 +28,17 @@ class Powers(Strict):
     @model_validator(mode="after")
     def _ordered(self) -> Powers:
         if self.stop < self.start:
-            raise ValueError(f"'to' must not be below 'from', got from {self.start} to {self.stop}")
+            raise ValueError(f"'to' must not be below 'from', got from {short(self.start)} to {short(self.stop)}")
+        if self.stop - self.start >= MOST_VALUES:
+            raise ValueError(
+                f"a grid has at most {MOST_VALUES:,} numbers, got from {short(self.start)} to {short(self.stop)}; "
+                "raise the base, or take fewer powers"
+            )
+        for exponent in (self.start, self.stop):
+            with suppress(OverflowError):
+                if 0 < self.base**exponent < math.inf:
+                    continue
+            raise ValueError(f"{self.base:g} to the power of {short(exponent)} is no positive number of a computer")
         return self
 
     def values(self) -> list[float]:
@@ -35,7 +51,7 @@ class Spaced(Strict):
 
     start: Positive = Field(alias="from", description="The first number.")
     stop: Positive = Field(alias="to", description="The last number, included.")
-    count: int = Field(ge=2, description="How many numbers.")
+    count: int = Field(ge=2, le=MOST_VALUES, description="How many numbers.")
     spacing: Literal["linear", "log"] = Field(
         "linear", description="linear: neighbours have one distance. log: they have one ratio."
     )

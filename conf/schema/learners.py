@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
+from learnkernels.conf.errors import short
 from learnkernels.conf.schema.base import OwnName, Parameter, Strict
 
 LearnerName = Literal[
@@ -42,6 +44,10 @@ PRESETS: dict[str, dict[str, Any]] = {
     "DU": {"name": "unif"},
 }
 """The methods of AFK 2013, Table 1: names that stand for a learner, its label and its parameters."""
+
+
+MOST_TUNED = 10_000
+"""Combinations of parameters that are tried."""
 
 
 def _kind_of_name(name: Any) -> str:
@@ -94,6 +100,8 @@ class LearnerConfig(Strict):
     def _set_once(self) -> LearnerConfig:
         if twice := sorted(set(self.params) & set(self.tune)):
             raise ValueError(f"parameter {', '.join(twice)} is in both 'params' and 'tune'; give it in one of them")
+        if (tried := math.prod(map(len, self.tune.values()))) > MOST_TUNED:
+            raise ValueError(f"'tune' has {short(tried)} combinations, of at most {MOST_TUNED:,}; give shorter lists")
         return self
 
     @property

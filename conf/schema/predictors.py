@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from learnkernels.conf.errors import short
 from learnkernels.conf.schema.base import Strict, as_text
 
 PredictorName = Literal["auto", "krr", "krr-cg", "nystrom", "svm"]
@@ -29,7 +30,7 @@ def _size(value: Any) -> Any:
         or not re.fullmatch(r"\d*\.?\d+\s*([kKMGTP]i?)?B?", text)
         or not re.search("[1-9]", text)
     ):
-        raise ValueError(f"must be a size such as 2GB or 512MiB, got {value!r}")
+        raise ValueError(f"must be a size such as 2GB or 512MiB, got {short(value)}")
     return text
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
+from learnkernels.conf.errors import short
 from learnkernels.conf.schema.base import Strict
 from learnkernels.conf.schema.grids import Grid, Powers, Spaced, grid_values
 
@@ -89,5 +90,5 @@ class ProtocolConfig(Strict):
     def _ascending(cls, grid: list[float] | Powers | Spaced) -> list[float] | Powers | Spaced:
         values = grid_values(grid)
         if values != sorted(set(values)):
-            raise ValueError(f"the grid must ascend without repetition, got {values}")
+            raise ValueError(f"the grid must ascend without repetition, got {short(values)}")
         return grid

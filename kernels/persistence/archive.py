@@ -105,6 +105,7 @@ def read_arrays(file: File, writer: str) -> dict[str, np.ndarray]:
             f"file must be one that {writer} wrote, got no readable npz archive ({type(error).__name__}); {ADVICE}."
         ) from None
     with archive:
+        _require_stored(archive, writer)
         names = archive.namelist()
         if len(set(names)) < len(names):
             refuse(f"file must hold each array once, got {', '.join(sorted(names))}")
@@ -140,6 +141,15 @@ def write_content(content: bytes, file: File) -> None:
     else:
         with open(file, "wb") as opened:
             opened.write(content)
+
+
+def _require_stored(archive: zipfile.ZipFile, writer: str) -> None:
+    """Refuse what would take more memory than the file is long: compressed members, and any that share its bytes."""
+    members = archive.infolist()
+    if any(one.compress_type != zipfile.ZIP_STORED for one in members):
+        raise ValueError(f"file must hold arrays as they are, got compressed ones; write it by {writer}.")
+    if sum(one.file_size for one in members) > archive.start_dir:
+        refuse("file must hold each byte of its arrays once, got members that overlap")
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> np.ndarray:

@@ -92,13 +92,14 @@ def load_kernel(file: File) -> LearnedKernel:
     Raises
     ------
     ValueError
-        The file is damaged, is not of this format and version, or holds pickled objects, which are never loaded.
+        The file is damaged or compressed, is not of this format and version, or holds pickled objects, which are never
+        loaded.
     FileNotFoundError, IsADirectoryError, PermissionError
         The path leads to no file that can be opened.
 
     Notes
     -----
-    Reading a file from others runs nothing of it, but memory follows the sizes that the file states.
+    Reading a file from others runs nothing of it, and takes no more memory than it is long.
     """
     return kernel_from_arrays(read_arrays(file, "save_kernel"))
 
@@ -307,7 +308,7 @@ def require_sound(kernel: LearnedKernel) -> None:
     try:
         with np.errstate(all="ignore"):
             kernel.family.diag(kernel.X[:1])
-    except (ValueError, IndexError) as error:
+    except (ValueError, IndexError, ArithmeticError) as error:
         raise ValueError(
             f"the family must fit training rows of {d} features, got {error}; learn and save the kernel again."
         ) from None

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.targets import Target, task_of
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, locate
 from learnkernels.tasks.data.openml import read_openml
-from learnkernels.tasks.data.readers import READERS, read_bundled, read_held_out
+from learnkernels.tasks.data.readers import READERS, names_from_data, names_to_data, read_bundled, read_held_out
 from learnkernels.tasks.data.synthetic import read_synthetic
 from learnkernels.tasks.data.text import select_ngrams
 from learnkernels.tasks.naming import step
-from learnkernels.tasks.store import atomic_path, store_path
+from learnkernels.tasks.store import Tell, checked, keep, kept, store_path
 
 BLOCK_BYTES = 16 << 20
 """Size of the blocks in which checks and statistics go through dense rows."""
@@ -56,7 +56,7 @@ class Dataset:
     X : ndarray or CSR matrix of float64 of shape (n, d)
         ``(raw - low) / spread``.
     target : Target
-    features : tuple of str
+    features : sequence of str
     low, spread : ndarray of shape (d,) or None
         How the features were scaled; None where they are raw.
     held_out : ndarray of bool of shape (n,) or None
@@ -65,7 +65,7 @@ class Dataset:
 
     X: Rows
     target: Target
-    features: tuple[str, ...]
+    features: Sequence[str]
     low: np.ndarray | None = None
     spread: np.ndarray | None = None
     held_out: np.ndarray | None = None
@@ -112,7 +112,7 @@ def ingest(config: DatasetConfig, data_dir: str, seed: int) -> DatasetRef:
         The source is missing, a column is not numeric or not finite, the target does not suit the task.
     """
     dataset = load_source(config, data_dir, seed, _log)
-    return store_dataset(dataset, config.label, _origin(config))
+    return store_dataset(dataset, config.label, _origin(config), _log)
 
 
 def _log(sentence: str) -> None:
@@ -171,7 +171,7 @@ def load_source(
         first = _first_of_equals(X, y)
         X, y, held_out = X[first], y[first], None if held_out is None else held_out[first]
     if config.ngrams is not None:
-        X, features = select_ngrams(X, features, config.ngrams)
+        X, features = select_ngrams(X, tuple(features), config.ngrams)
     target = _target(y, config, where)
     _require_finite(X, features, where)
     if config.subsample is not None and config.subsample < len(target):
@@ -181,8 +181,11 @@ def load_source(
     return Dataset(_scaled(X, low, spread), target, features, low, spread, held_out)
 
 
-def store_dataset(dataset: Dataset, name: str, source: str) -> DatasetRef:
-    """Write a data set under its digest, unless it is there already, and return a reference to it."""
+def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn) -> DatasetRef:
+    """Write a data set under its digest, unless it is there already, and return a reference to it.
+
+    `tell` is given a sentence where what is there is damaged.
+    """
     key = dataset_digest(dataset)
     path = store_path("datasets", key)
     ref = DatasetRef(
@@ -195,9 +198,8 @@ def store_dataset(dataset: Dataset, name: str, source: str) -> DatasetRef:
         n_features=dataset.X.shape[1],
         classes=dataset.target.classes,
     )
-    if not path.is_dir():
-        with atomic_path(path) as folder:
-            folder.mkdir()
+    if not kept(path, tell):
+        with keep(path) as folder:
             if sparse.issparse(dataset.X):
                 sparse.save_npz(folder / "X.npz", dataset.X)
             else:
@@ -207,14 +209,20 @@ def store_dataset(dataset: Dataset, name: str, source: str) -> DatasetRef:
                 np.save(folder / "held_out.npy", dataset.held_out, allow_pickle=False)
             if dataset.spread is not None:
                 np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
-            about = {**asdict(ref), "features": dataset.features, "labels": dataset.target.labels}
+            about = {**asdict(ref), "features": names_to_data(dataset.features), "labels": dataset.target.labels}
             (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
     return ref
 
 
 def load_dataset(ref: DatasetRef) -> Dataset:
-    """Return the data set of a reference; dense rows are memory-mapped."""
-    folder = Path(ref.path)
+    """Return the data set of a reference; dense rows are memory-mapped.
+
+    Raises
+    ------
+    InputError
+        The store has lost or damaged it since the run began.
+    """
+    folder = checked(Path(ref.path))
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
     if (folder / "X.npz").exists():
         X = sparse.load_npz(folder / "X.npz")
@@ -226,7 +234,7 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
     testing = folder / "held_out.npy"
     held_out = np.load(testing, allow_pickle=False) if testing.exists() else None
-    return Dataset(X, target, tuple(about["features"]), low, spread, held_out)
+    return Dataset(X, target, names_from_data(about["features"]), low, spread, held_out)
 
 
 def stored_bytes(ref: DatasetRef) -> int:
@@ -243,7 +251,14 @@ def dataset_digest(dataset: Dataset) -> str:
     # The width of a CSR matrix's index integers is not content; writing and reading changes it.
     arrays = [X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)] if sparse.issparse(X) else [X]
     target = dataset.target
-    about = [target.task, target.classes, target.labels, dataset.features, X.shape, bool(sparse.issparse(X))]
+    about = [
+        target.task,
+        target.classes,
+        target.labels,
+        names_to_data(dataset.features),
+        X.shape,
+        bool(sparse.issparse(X)),
+    ]
     sha = hashlib.sha256(json.dumps(about).encode())
     testing = [] if dataset.held_out is None else [dataset.held_out]
     for array in (*arrays, *dataset.scaling, target.values, *testing):
@@ -336,7 +351,7 @@ def _first_of_equals(X: Any, y: np.ndarray) -> np.ndarray:
     return np.fromiter(seen.values(), dtype=np.intp, count=len(seen))
 
 
-def _require_finite(X: Any, features: tuple[str, ...], where: str) -> None:
+def _require_finite(X: Any, features: Sequence[str], where: str) -> None:
     if sparse.issparse(X):
         bad_entry = ~np.isfinite(X.data)
         bad = np.bincount(X.indices[bad_entry], minlength=X.shape[1]) if bad_entry.any() else np.zeros(X.shape[1], int)
@@ -344,7 +359,7 @@ def _require_finite(X: Any, features: tuple[str, ...], where: str) -> None:
         bad = sum((~np.isfinite(X[run])).sum(axis=0) for run in _runs(len(X), X.shape[1]))
     columns = np.flatnonzero(bad)
     if len(columns):
-        named = listed([f"{features[c]} ({bad[c]})" for c in columns], show=str)
+        named = listed([f"{features[int(c)]} ({bad[c]})" for c in columns], show=str)
         raise InputError(
             f"{where}: NaN, infinity or missing values in column {named} of {X.shape[0]} rows; "
             "impute them, set 'missing: drop', or leave columns out with 'drop'."

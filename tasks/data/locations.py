@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,9 +15,8 @@ import pyarrow as pa
 import pyarrow.fs
 from prefect.client.schemas.objects import State
 
-from learnkernels.conf.errors import InputError
-from learnkernels.conf.loading import is_remote
-from learnkernels.tasks.environment import without_passwords
+from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line, without_passwords
+from learnkernels.conf.loading import is_remote, require_no_credentials
 from learnkernels.tasks.store import atomic_path
 
 CONNECT_SECONDS = 3
@@ -29,11 +27,7 @@ ATTEMPTS = 2
 """How often a request is sent before it has failed; tasks try again after that."""
 
 PART_BYTES = 10 * 2**20
-"""What an upload sends at a time; the size of a part that pyarrow works with."""
-
-_UNFINISHED: list[Any] = []
-"""Streams of uploads that failed. pyarrow completes an upload when its stream goes away, with what was sent until then;
-so these stay, and what was sent stays invisible."""
+"""What an upload sends at a time."""
 
 
 @dataclass(frozen=True)
@@ -165,13 +159,8 @@ def locate(text: str) -> Location:
         raise InputError(
             f"{scheme[1]}://...: addresses of this kind are not supported; give a path, or s3://bucket/key."
         )
+    require_no_credentials(text)
     bucket, _, key = text[scheme.end() :].partition("/")
-    if "@" in bucket or ":" in bucket:
-        # Not repeated in the message: it may hold a password.
-        raise InputError(
-            "s3://...: an address holds a bucket and a key alone; give credentials in AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY or a profile, and the server in AWS_ENDPOINT_URL."
-        )
     if not bucket or not key or any(part in ("", ".", "..") for part in key.split("/")):
         raise InputError(f"{text}: expected s3://bucket/key, such as s3://data/2026/rows.parquet.")
     location = Location(text, None, f"{bucket}/{key}")
@@ -220,7 +209,8 @@ class TransferError(InputError, OSError):
 
 def failed_in_transfer(task: object, task_run: object, state: State[Any]) -> bool:
     """Return whether a task run failed at reading or writing, which is worth another try; for `retry_condition_fn`."""
-    return isinstance(state.result(raise_on_failure=False), OSError)
+    error = state.result(raise_on_failure=False)
+    return isinstance(error, TransferError) or (isinstance(error, OSError) and error.errno not in (None, *WAYS_OUT))
 
 
 TRIED_AGAIN: dict[str, Any] = {
@@ -228,29 +218,74 @@ TRIED_AGAIN: dict[str, Any] = {
 }  # fmt: skip
 """Options of a task that reads or writes."""
 
-PERMANENT = (PermissionError, FileExistsError, NotADirectoryError, IsADirectoryError)
-"""What is wrong with a local path for good."""
+LIBSVM = (".libsvm", ".svm", ".svmlight")
+"""Endings of texts in LIBSVM's format."""
+
+UNREADABLE = (
+    pa.ArrowException, ValueError, LookupError, ArithmeticError, MemoryError, RecursionError, SystemError,
+)  # fmt: skip
+"""What libraries raise, besides OSError, at content that is damaged or not of its format."""
 
 
 @contextmanager
-def transferring(location: Location, what: str = "read") -> Iterator[None]:
-    """Turn what a file system or Arrow complains about on the way into one sentence, as `explanation` does."""
+def transferring(location: Location, what: str = "read", called: str = "") -> Iterator[None]:
+    """Turn what a file system or a library complains about on the way into one sentence.
+
+    Parameters
+    ----------
+    location : Location
+        Where.
+    what : {"read", "written"}
+        Of what is read everything can be wrong: see `UNREADABLE`.
+    called : str
+        What the sentence names where the content is to blame; the place, by default.
+
+    Raises
+    ------
+    InputError
+        The content cannot be read, or the format cannot hold what is written.
+    TransferError
+        As `explanation`.
+    """
     try:
         yield
-    except TransferError:
+    except InputError:
         raise
     except OSError as error:
         # What pyarrow itself complains about while it reads is the content.
         if what == "read" and error.errno is None and "AWS Error" not in str(error):
-            raise _unfit(location, what, error) from None
-        raise explanation(location, error) from None
-    except pa.ArrowException as error:
-        raise _unfit(location, what, error) from None
+            raise _unfit(location, what, called, error) from error
+        raise explanation(location, error) from error
+    except UNREADABLE as error:
+        if what != "read" and not isinstance(error, pa.ArrowException):
+            raise
+        raise _unfit(location, what, called, error) from error
 
 
-def _unfit(location: Location, what: str, error: Exception) -> InputError:
+def _unfit(location: Location, what: str, called: str, error: Exception) -> InputError:
     advice = "correct the file, or its ending" if what == "read" else "take another format"
-    return InputError(f"{location.text}: cannot be {what} as {location.suffix[1:]} ({_reason(error)}); {advice}.")
+    if isinstance(error, MemoryError):
+        reason, advice = "it states sizes for which there is no memory", "correct the file, or take a smaller one"
+    elif isinstance(error, UnicodeError):
+        reason = "it holds text that is not UTF-8"
+    else:
+        reason = _reason(error)
+    kind = "LIBSVM text" if location.suffix in LIBSVM else location.suffix[1:]
+    return InputError(f"{called or f'{location.text}:'} cannot be {what} as {kind} ({reason}); {advice}.")
+
+
+def sound(part: Any) -> Any:
+    """Return a record batch or table of a file whose columns hold what they state.
+
+    To touch others may read, or write, outside of the memory of a column.
+
+    Raises
+    ------
+    pyarrow.ArrowException
+        Offsets, indices or sizes lead out of a column, or text is not UTF-8.
+    """
+    part.validate(full=True)
+    return part
 
 
 @contextmanager
@@ -266,20 +301,23 @@ def explanation(location: Location, error: OSError) -> InputError:
     """Return what went wrong at a place as one sentence, and what to do; a `TransferError` where it may go away."""
     reason = _reason(error)
     if not location.remote:
-        kind = InputError if isinstance(error, PERMANENT) else TransferError
-        return kind(f"{location.text}: {reason}; check the path, its permissions and the space of its disk.")
+        if error.errno in WAYS_OUT:
+            return InputError(f"{location.text}: {reason}; {WAYS_OUT[error.errno]}.")
+        return TransferError(f"{location.text}: {reason}; check the path, its permissions and the space of its disk.")
     if isinstance(error, FileNotFoundError):
         return InputError(f"{location.text}: there is no such object any more; start again when it is back.")
     if error.errno is not None:
         return TransferError(f"{location.text}: {reason}; check the folder of temporary files, TMPDIR, and its space.")
-    if re.search(r"NO_SUCH_BUCKET|Bucket '.*' not found", reason):
+    if re.search(r"NO_?SUCH_?BUCKET|Bucket '.*' not found", reason, re.IGNORECASE):
         return InputError(f"{location.text}: there is no bucket {location.bucket!r}{_server()}; correct or create it.")
-    if re.search(r"ACCESS_DENIED|INVALID_ACCESS_KEY|SIGNATURE|CREDENTIALS|TOKEN|status 40[13]", reason):
+    if re.search(
+        r"ACCESS_?DENIED|INVALID_?ACCESS_?KEY|SIGNATURE|CREDENTIALS|TOKEN|status 40[13]", reason, re.IGNORECASE
+    ):
         return InputError(
             f"{location.text}: the server{_server()} refuses access; check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY "
             "(or AWS_PROFILE), and what they are allowed to do."
         )
-    if "NETWORK_CONNECTION" in reason:
+    if re.search(r"NETWORK_CONNECTION|Could not connect|Connect(ion)? .*(timeout|closed|reset|broken)", reason):
         return TransferError(
             f"{location.text}: the server{_server()} cannot be reached; check AWS_ENDPOINT_URL, the network, and that "
             "it runs."
@@ -289,7 +327,7 @@ def explanation(location: Location, error: OSError) -> InputError:
 
 def _reason(error: Exception) -> str:
     text = getattr(error, "strerror", None) or str(error)
-    return str(text).splitlines()[0].split(" (Request ID")[0].rstrip(".")[:200] if text else type(error).__name__
+    return cut(one_line(str(text)).split(" (Request ID")[0].rstrip("."), 160) if text else type(error).__name__
 
 
 # Output --------------------------------------------------------------------------------------------------------------
@@ -343,26 +381,29 @@ def upload(path: Path, location: Location) -> None:
 
     Notes
     -----
-    Holds two parts in memory. Runs in a thread of its own, where no Ctrl-C and no cancellation comes between the parts:
-    a stopped program ends before the last request, or after it.
+    By boto3, two parts at a time: after a failure, and after Ctrl-C, it takes the parts back that it has sent. pyarrow
+    would complete an upload with what was sent until then.
     """
-    errors: list[BaseException] = []
-    thread = threading.Thread(target=_send, args=(path, location, errors), daemon=True)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
+    import boto3  # here: most runs write no object
+    from boto3.exceptions import Boto3Error
+    from boto3.s3.transfer import TransferConfig
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError, ClientError
 
-
-def _send(path: Path, location: Location, errors: list[BaseException]) -> None:
+    endpoint = _endpoint()
+    parts = TransferConfig(multipart_threshold=PART_BYTES, multipart_chunksize=PART_BYTES, max_concurrency=2)
     try:
-        with path.open("rb") as source:
-            stream = location.filesystem.open_output_stream(location.path)
-            _UNFINISHED.append(stream)
-            while part := source.read(PART_BYTES):
-                stream.write(part)
-                stream.flush()  # waits until the part is there: memory stays bounded, and a failure shows here
-        stream.close()
-        _UNFINISHED.remove(stream)
-    except BaseException as error:
-        errors.append(error)
+        client = boto3.session.Session().client(
+            "s3",
+            endpoint_url=endpoint,
+            config=Config(
+                connect_timeout=CONNECT_SECONDS,
+                read_timeout=REQUEST_SECONDS,
+                retries={"total_max_attempts": ATTEMPTS, "mode": "standard"},
+                s3={"addressing_style": "path"} if endpoint else None,  # as pyarrow addresses a server of one's own
+            ),
+        )
+        with closing(client), path.open("rb") as source:
+            client.upload_fileobj(source, location.bucket, location.path.partition("/")[2], Config=parts)
+    except (BotoCoreError, ClientError, Boto3Error, ValueError) as error:
+        raise OSError(f"AWS Error: {error}") from None

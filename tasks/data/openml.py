@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
-from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 
@@ -22,7 +21,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.tasks.data.locations import TransferError
 from learnkernels.tasks.data.readers import Columns, table_columns
-from learnkernels.tasks.store import atomic_path, file_digest, store_path
+from learnkernels.tasks.store import keep, kept, store_path
 
 DEFAULT_TARGET = DatasetConfig.model_fields["target"].default
 """A configuration that leaves the target at this takes the one that OpenML names."""
@@ -32,6 +31,8 @@ SILENT_SECONDS = 30
 
 RETRIES = 1
 """How often scikit-learn sends a request again; tasks try again after that."""
+
+TABLE = "data.parquet"
 
 TARGETS = b"learnkernels.targets"
 """Entry of the metadata of the table: the columns that OpenML names as targets, one a line."""
@@ -65,7 +66,7 @@ def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) 
     Notes
     -----
     Where the target is left at its default, the target of the set is called ``target``, also in `where`, unless another
-    column is. The table lies in ``store/openml/<name>-<version>/data.parquet``; beside it is its SHA-256 as written.
+    column is. The table lies in ``store/openml/<name>-<version>/data.parquet``.
     """
     table = load_table(str(config.name), int(config.version or 0), where, tell)
     targets = table.schema.metadata[TARGETS].decode().splitlines()
@@ -84,29 +85,15 @@ def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) 
 def load_table(name: str, version: int, where: str, tell: Callable[[str], None]) -> pa.Table:
     """Return the table of a set; its metadata hold the names of its targets."""
     folder = store_path("openml", f"{name.lower()}-{version}")
-    if folder.is_dir():
-        if _is_whole(folder):
-            return pyarrow.parquet.read_table(folder / "data.parquet")
-        tell(f"{where}: what is kept of set {name!r} in {folder} is damaged, so it is fetched anew.")
-        kept = "is damaged"
-    else:
-        kept = "is missing"
+    lack = "is damaged" if folder.exists() else "is missing"
+    if kept(folder, tell):
+        return pyarrow.parquet.read_table(folder / TABLE)
     table = _fetch(
-        name, version, where, f"{where}: the copy of set {name!r}, version {version}, in {folder} {kept}", tell
+        name, version, where, f"{where}: the copy of set {name!r}, version {version}, in {folder} {lack}", tell
     )
-    with atomic_path(folder) as temporary:
-        temporary.mkdir()
-        pyarrow.parquet.write_table(table, temporary / "data.parquet", compression="zstd")
-        (temporary / "data.sha256").write_text(file_digest(temporary / "data.parquet") + "\n", encoding="ascii")
+    with keep(folder) as aside:
+        pyarrow.parquet.write_table(table, aside / TABLE, compression="zstd")
     return table
-
-
-def _is_whole(folder: Path) -> bool:
-    """Return whether the kept table has the digest that is written beside it."""
-    try:
-        return file_digest(folder / "data.parquet") == (folder / "data.sha256").read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return False
 
 
 def _fetch(name: str, version: int, where: str, lacking: str, tell: Callable[[str], None]) -> pa.Table:

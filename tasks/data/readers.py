@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -10,18 +11,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
-import pyarrow.feather
+import pyarrow.ipc
 import pyarrow.parquet
 from sklearn import datasets as bundled
 
-from learnkernels.conf.errors import InputError, listed
+from learnkernels.conf.errors import InputError, cut, listed, one_line
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data.locations import Location
+from learnkernels.tasks.data.locations import LIBSVM, Location, sound, transferring
+from learnkernels.tasks.data.streams import arrow_batches, arrow_source
 from learnkernels.tasks.data.text import count_ngrams
 
-Columns = tuple[Any, Any, tuple[str, ...]]
+Columns = tuple[Any, Any, Sequence[str]]
 """X (n, d) dense or CSR float64, y (an Arrow column or an array), feature names."""
 
 BATCH_BYTES = 16 << 20
@@ -29,6 +33,9 @@ BATCH_BYTES = 16 << 20
 
 READ_BYTES = 64 << 20
 """Read ahead of a Parquet file of this machine, over all its columns."""
+
+MOST_FEATURES = 1 << 24
+"""Features of a LIBSVM text: arrays of one number a feature stay small, and an index that was mistyped shows."""
 
 
 def read_bundled(name: str) -> Columns:
@@ -50,12 +57,8 @@ def read_table(location: Location, config: DatasetConfig, where: str) -> Columns
     InputError
         The file is damaged, lacks a column that the configuration names, or has a feature that is not a number.
     """
-    try:
-        with _TABLES[location.suffix](location) as table:
-            return _columns_of(table, config, config.target, location.name, where)
-    except pa.ArrowException as error:
-        reason = str(error).splitlines()[0][:160]
-        raise InputError(f"{where}: {location.name} cannot be read as {location.suffix[1:]} ({reason}).") from None
+    with transferring(location, called=f"{where}: {location.name}"), _TABLES[location.suffix](location) as table:
+        return _columns_of(table, config, config.target, location.name, where)
 
 
 @dataclass(frozen=True)
@@ -66,21 +69,34 @@ class _Table:
     ----------
     schema : pyarrow.Schema
     num_rows : int
-    select : callable
+    read : callable
         Return some columns as a table.
-    batches : callable
+    read_batches : callable
         Return the record batches of all columns, of at most so many rows each.
     """
 
     schema: pa.Schema
     num_rows: int
-    select: Callable[[list[str]], pa.Table]
-    batches: Callable[[int], Iterable[pa.RecordBatch]]
+    read: Callable[[list[str]], pa.Table]
+    read_batches: Callable[[int], Iterable[pa.RecordBatch]]
 
     @classmethod
     def of(cls, table: pa.Table) -> _Table:
-        """Return a table that is in memory, or mapped."""
+        """Return a table that is in memory."""
         return cls(table.schema, table.num_rows, table.select, lambda rows: table.to_batches(max_chunksize=rows))
+
+    def select(self, names: list[str]) -> pa.Table:
+        """Return some columns, checked."""
+        return sound(self.read(names))
+
+    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Return the record batches of all columns, of at most so many rows each, checked; together all rows."""
+        held = 0
+        for batch in self.read_batches(rows):
+            held += batch.num_rows
+            yield sound(batch)
+        if held != self.num_rows:
+            raise ValueError(f"it states {self.num_rows:,} rows and holds {held:,}")
 
 
 @contextmanager
@@ -128,7 +144,7 @@ def read_held_out(location: Location, config: DatasetConfig, where: str) -> np.n
     InputError
         A column of 'test' is none of text or numbers, or no row, or every row, has its values.
     """
-    with _TABLES[location.suffix](location) as table:
+    with transferring(location, called=f"{where}: {location.name}"), _TABLES[location.suffix](location) as table:
         kept = _rows_with(table.select(list(config.where)), config.where, "where", where) if config.where else None
         held_out = _rows_with(_only(table.select(list(config.test)), kept), config.test, "test", where)
     if held_out is None:
@@ -152,12 +168,18 @@ def _columns_of(table: _Table, config: DatasetConfig, target: str, name: str, wh
             if column not in names:
                 shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
                 raise InputError(f"{where}: {key} {column!r} is not a column of {name}; it has {shown}.")
+    features = [column for column in names if column not in {target, *config.drop, *config.where, *config.test}]
+    if config.ngrams is not None:
+        features = list(config.ngrams.columns)
+    _require_room(table.num_rows, len(features), name, where)
     kept = _rows_with(table.select(list(config.where)), config.where, "where", where) if config.where else None
     y = _only(table.select([target]), kept)[target].combine_chunks()
+    kind = y.type.value_type if pa.types.is_dictionary(y.type) else y.type
+    if pa.types.is_nested(kind) or is_binary(kind) or isinstance(kind, pa.BaseExtensionType):
+        raise InputError(f"{where}: target {target!r} is {kind}; name a column of text or numbers.")
     if config.ngrams is not None and len(y):
-        X, ngrams = count_ngrams(_only(table.select(names), kept), config.ngrams, where)
+        X, ngrams = count_ngrams(_only(table.select(features), kept), config.ngrams, where)
         return X, y, ngrams
-    features = [column for column in names if column not in {target, *config.drop, *config.where, *config.test}]
     if not features or not len(y):
         raise InputError(
             f"{where}: {name} leaves {len(y)} rows and {len(features)} feature columns; "
@@ -165,6 +187,16 @@ def _columns_of(table: _Table, config: DatasetConfig, target: str, name: str, wh
         )
     X, expanded = _numeric(table, features, kept, config, where)
     return X, y, expanded
+
+
+def _require_room(rows: int, columns: int, name: str, where: str) -> None:
+    """Refuse what a file states to hold, before memory is taken for it, where there is not so much."""
+    needed, free = 8 * rows * (columns + 1), psutil.virtual_memory().available
+    if not 0 <= needed <= free:
+        raise InputError(
+            f"{where}: {name} states {rows:,} rows of {columns:,} columns, {needed / 2**30:,.0f} GiB as numbers, and "
+            f"{free / 2**30:,.0f} GiB are free on this machine; take rows or columns out of the file."
+        )
 
 
 def refuse_repeated(names: Sequence[str], sentence: str) -> None:
@@ -182,6 +214,12 @@ def _only(part: Any, kept: np.ndarray | None) -> Any:
 def is_number(kind: pa.DataType) -> bool:
     """Return whether a column of this type can be a feature."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Return whether a column of this type holds bytes."""
+    held = (pa.types.is_fixed_size_binary, pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    return any(one(kind) for one in held)
 
 
 def to_numbers(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
@@ -257,7 +295,7 @@ def _numeric(
 def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
     """Return binary values of one length as a matrix of bytes, shape (m, length)."""
     kind = column.type
-    if not (pa.types.is_fixed_size_binary(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+    if not is_binary(kind):
         raise InputError(f"{where}: column {name!r} of 'bytes' is not binary ({kind}); name a binary column.")
     if column.null_count:
         raise InputError(
@@ -277,13 +315,12 @@ def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
 def _require_number(table: _Table, name: str, kept: np.ndarray | None, drop: tuple[str, ...], where: str) -> None:
     kind = table.schema.field(name).type
     if not is_number(kind):
-        column = _only(table.select([name]), kept)[name]
-        example = next((value.as_py() for value in column if value.is_valid), None)
-        binary = pa.types.is_fixed_size_binary(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-        way = f"take each byte as a feature with 'bytes: {name}'," if binary else "encode it as numbers"
+        held = _only(table.select([name]), kept)[name].drop_null().slice(0, 1).to_pylist()
+        example = f", such as {cut(one_line(str(held[0])), 40)!r}" if held else ""
+        way = f"take each byte as a feature with 'bytes: {name}'," if is_binary(kind) else "encode it as numbers"
         raise InputError(
-            f"{where}: column {name!r} is not numeric ({kind}, such as {str(example)[:40]!r}); {way} or leave it out "
-            f"with 'drop: [{', '.join([*drop, name])}]'."
+            f"{where}: column {name!r} is not numeric ({kind}{example}); {way} or leave it out with "
+            f"'drop: [{', '.join([*drop, name])}]'."
         )
 
 
@@ -292,23 +329,120 @@ def read_libsvm(location: Location, config: DatasetConfig, where: str) -> Column
     for key in ("drop", "where", "test", "ngrams", "bytes"):
         if getattr(config, key):
             raise InputError(f"{where}: {key!r} does not go with {location.name}, whose columns have no names.")
-    try:
-        with io.BufferedReader(location.open_input()) as lines:
-            X, y = bundled.load_svmlight_file(lines, dtype=np.float64)
-    except ValueError as error:
-        raise InputError(f"{where}: {location.name} cannot be read as LIBSVM text ({error}).") from None
-    return X, y, tuple(f"f{c}" for c in range(X.shape[1]))
+    with (
+        transferring(location, called=f"{where}: {location.name}"),
+        io.BufferedReader(location.open_input()) as lines,
+    ):
+        X, y = bundled.load_svmlight_file(lines, dtype=np.float64)
+    if X.shape[1] > MOST_FEATURES:
+        raise InputError(
+            f"{where}: {location.name} has a feature of index {X.shape[1]:,}, where {MOST_FEATURES:,} is the largest; "
+            "correct it, or hash features into fewer."
+        )
+    return X, y, NumberedNames(X.shape[1])
+
+
+class NumberedNames(Sequence[str]):
+    """The names f0, f1, ... of features that have none; each is made when it is asked for.
+
+    Parameters
+    ----------
+    size : int
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, place: Any) -> Any:
+        found = range(self.size)[place]
+        return tuple(f"f{c}" for c in found) if isinstance(place, slice) else f"f{found}"
+
+    def __contains__(self, name: object) -> bool:
+        found = re.fullmatch("f(0|[1-9][0-9]{0,8})", name) if isinstance(name, str) else None
+        return found is not None and int(found[1]) < self.size
+
+    def index(self, name: str, *_: Any) -> int:
+        """Return the position of a name; raise ValueError where there is none."""
+        if name not in self:
+            raise ValueError(f"{name!r} is none of f0 to f{self.size - 1}")
+        return int(name[1:])
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, NumberedNames):
+            return self.size == other.size
+        return isinstance(other, tuple) and len(other) == self.size and all(map(str.__eq__, self, other))
+
+    def __hash__(self) -> int:
+        return hash(("f", self.size))
+
+
+def names_to_data(names: Sequence[str]) -> Any:
+    """Return the names of features as JSON holds them."""
+    return {"numbered": len(names)} if isinstance(names, NumberedNames) else list(names)
+
+
+def names_from_data(data: Any) -> Sequence[str]:
+    """Return the names that `names_to_data` was called on."""
+    return NumberedNames(data["numbered"]) if isinstance(data, dict) else tuple(data)
 
 
 @contextmanager
 def _open_csv(location: Location) -> Iterator[_Table]:
-    yield _Table.of(pyarrow.csv.read_csv(location.open_input() if location.remote else location.path))
+    """Give a table of which every column has the type that all its values have.
+
+    Arrow takes 0x10 for a whole number where it looks for types, and for none where it is told to read numbers, as
+    `predict` does: such a column is text.
+    """
+    digits = re.compile(rb"0[xX]")
+    before, found = b"", False
+
+    def look(part: Any) -> Any:
+        nonlocal before, found
+        found = found or digits.search(before + bytes(part)) is not None
+        before = bytes(part)[-1:]
+        return part
+
+    def read(**how: Any) -> pa.Table:
+        with location.filesystem.open_input_stream(location.path) as stream:
+            return pyarrow.csv.read_csv(
+                pa.TransformInputStream(stream, look), convert_options=pyarrow.csv.ConvertOptions(**how)
+            )
+
+    location.size()
+    table = read()
+    whole = [field.name for field in table.schema if pa.types.is_integer(field.type)] if found else []
+    if whole and len(set(table.column_names)) == table.num_columns:
+        for name, text in zip(
+            whole, read(include_columns=whole, column_types=dict.fromkeys(whole, pa.string())).columns, strict=True
+        ):
+            if pc.any(pc.match_substring_regex(text, "^\\s*[+-]?0[xX]")).as_py():
+                table = table.set_column(table.schema.get_field_index(name), name, text)
+    yield _Table.of(table)
 
 
 @contextmanager
 def _open_ipc(location: Location) -> Iterator[_Table]:
-    source = location.open_input() if location.remote else location.path
-    yield _Table.of(pyarrow.feather.read_table(source, memory_map=True))
+    """Give a table of which one record batch at a time is read."""
+    with arrow_source(location) as source:
+        schema = pa.ipc.open_file(source).schema
+        if not len(schema):
+            raise ValueError("it has no columns")
+
+        def read(names: list[str]) -> pa.Table:
+            fields = sorted(map(schema.get_field_index, names))
+            held = [sound(batch) for _, _, batch in arrow_batches(source, fields)]
+            return pa.Table.from_batches(held).select(names) if held else schema.empty_table().select(names)
+
+        def batches(rows: int) -> Iterator[pa.RecordBatch]:
+            for _, _, batch in arrow_batches(source):
+                for start in range(0, batch.num_rows, rows):
+                    yield batch.slice(start, rows)
+
+        n = sum(batch.num_rows for _, _, batch in arrow_batches(source, [0]))
+        yield _Table(schema, n, read, batches)
 
 
 _TABLES: dict[str, Callable[[Location], AbstractContextManager[_Table]]] = {
@@ -320,8 +454,6 @@ _TABLES: dict[str, Callable[[Location], AbstractContextManager[_Table]]] = {
 
 READERS: dict[str, Callable[[Location, DatasetConfig, str], Columns]] = {
     **dict.fromkeys(_TABLES, read_table),
-    ".libsvm": read_libsvm,
-    ".svm": read_libsvm,
-    ".svmlight": read_libsvm,
+    **dict.fromkeys(LIBSVM, read_libsvm),
 }
 """Endings of files and the reader of each."""

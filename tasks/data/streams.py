@@ -17,7 +17,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.data.locations import Location, transferring
+from learnkernels.tasks.data.locations import Location, sound, transferring
 
 READ_BYTES = 2**20
 """What is asked of a Parquet file or a CSV at a time."""
@@ -34,6 +34,8 @@ class TableInput(ABC):
     location : Location
     schema : pyarrow.Schema
         Of all its columns; types of a CSV are what its first block looks like.
+    names : list of str
+        Of its columns.
     share_read : float
         How much of it was read, from 0 to 1.
     """
@@ -46,6 +48,7 @@ class TableInput(ABC):
         self.share_read = 0.0
         with transferring(location):
             self._open()
+            self.names = list(self.schema.names)  # decoded here, where what is not UTF-8 is refused
 
     @abstractmethod
     def _open(self) -> None:
@@ -53,7 +56,7 @@ class TableInput(ABC):
 
     @abstractmethod
     def _batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
-        """Give record batches of any size that hold these columns, in any order."""
+        """Give record batches of any size that hold these columns, in any order, as they come from the file."""
 
     def tables(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
         """Give the table in pieces.
@@ -83,6 +86,8 @@ class TableInput(ABC):
         while True:
             with transferring(self.location):
                 batch = next(batches, None)
+                if batch is not None:
+                    sound(batch)
             if batch is None:
                 break
             held.append(batch)
@@ -114,28 +119,46 @@ class ParquetInput(TableInput):
         total, read = self._file.metadata.num_rows, 0
         for batch in self._file.iter_batches(batch_size=rows, columns=[*features, *others]):
             read += batch.num_rows
-            self.share_read = read / total
+            self.share_read = read / max(total, read)
             yield batch
+        if read != total:
+            raise ValueError(f"it states {total:,} rows and holds {read:,}")
 
 
 class ArrowInput(TableInput):
     """Arrow IPC file, Feather: mapped into memory where it lies on this machine."""
 
     def _open(self) -> None:
-        location = self.location
-        location.size()
-        self._source = location.open_input() if location.remote else pa.memory_map(location.path)
+        self._source = arrow_source(self.location)
         self.schema = pa.ipc.open_file(self._source).schema
 
     def _batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
         fields = sorted({self.schema.get_field_index(name) for name in (*features, *others)})
-        reader = pa.ipc.open_file(self._source, options=pa.ipc.IpcReadOptions(included_fields=fields))
-        for i in range(reader.num_record_batches):
-            batch = reader.get_batch(i)
+        for i, n, batch in arrow_batches(self._source, fields):
             for start in range(0, batch.num_rows, rows):
                 yield batch.slice(start, rows)
-                # A file may be one batch; its rows are evenly worth.
-                self.share_read = (i + min(start + rows, batch.num_rows) / batch.num_rows) / reader.num_record_batches
+                self.share_read = (i + min(start + rows, batch.num_rows) / batch.num_rows) / n  # rows are evenly worth
+
+
+def arrow_source(location: Location) -> Any:
+    """Return an Arrow file, mapped into memory where it lies on this machine."""
+    location.size()
+    return location.open_input() if location.remote else pa.memory_map(location.path)
+
+
+def arrow_batches(source: Any, fields: Sequence[int] | None = None) -> Iterator[tuple[int, int, Any]]:
+    """Give the record batches of an Arrow file, each with its position and how many there are.
+
+    Parameters
+    ----------
+    source : pyarrow.NativeFile
+        What `arrow_source` returned.
+    fields : sequence of int, optional
+        Positions of the columns to read, ascending; all by default.
+    """
+    reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
+    for i in range(reader.num_record_batches):
+        yield i, reader.num_record_batches, reader.get_batch(i)
 
 
 class CsvInput(TableInput):

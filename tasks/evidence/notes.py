@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from learnkernels.tasks.evidence.markdown import inline_links
+from learnkernels.tasks.evidence.markdown import inline_links, plain
 from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, View, run_path, view_path
 
 NOTE_CHARACTERS = 8_000
@@ -69,7 +69,7 @@ def sweep_note(experiment_id: str, run_id: str, verdicts: Sequence[str], files: 
     flow_run : str
         Address of the flow run in Prefect.
     """
-    shown = [f"- {sentence}" for sentence in verdicts[:SHOWN_VERDICTS]]
+    shown = [f"- {plain(sentence)}" for sentence in verdicts[:SHOWN_VERDICTS]]
     if len(verdicts) > SHOWN_VERDICTS:
         shown.append(f"- ... and {len(verdicts) - SHOWN_VERDICTS} more data sets in the report")
     links = {
@@ -89,7 +89,7 @@ def result_note(experiment_id: str, what: str, sweep_run: str, sweep_name: str, 
         "chart": view_path(experiment_id),
         "Prefect": flow_run,
     }
-    return _cut(f"{what}\n\n{inline_links(links)}")
+    return _cut(f"{plain(what)}\n\n{inline_links(links)}")
 
 
 def run_note(report: str, links: Mapping[str, str]) -> str:

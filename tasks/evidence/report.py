@@ -7,6 +7,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -23,11 +24,12 @@ from learnkernels.tasks.evidence.figures import (
     inline,
     shares_figure,
 )
-from learnkernels.tasks.evidence.markdown import link_list, markdown_table
+from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
 from learnkernels.tasks.evidence.tables import (
     BASELINE,
     certificate_table,
     display_table,
+    equals_p,
     found_table,
     mean_and_sd,
     missing,
@@ -35,14 +37,13 @@ from learnkernels.tasks.evidence.tables import (
     sampled,
     sampling_table,
     share_table,
-    short_p,
     summarise,
 )
 from learnkernels.tasks.measure.baseline import GRID_SEARCH
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.naming import step
-from learnkernels.tasks.store import atomic_path
+from learnkernels.tasks.store import atomic_path, earlier_versions, versions
 
 CERTIFICATES = (
     "Largest over {trials}, at the chosen Lambda; iterations are the median. A duality gap bounds from above what the "
@@ -63,10 +64,16 @@ SAMPLED = (
     "weights on the rows of the sample alone."
 )
 
+TESTS = (
+    f"p: one-sided t-test over {{0}}, corrected for rows that these share; it decides at {SIGNIFICANCE}. Plain p: the "
+    "papers' paired t-test, which takes {0} for independent and finds too much."
+)
+
 SHOWN_NOTES = 2
 """Sentences of a predictor in the report: one that is fitted for each Lambda has some for each."""
 
-LIBRARIES = ("numpy", "scipy", "scikit-learn", "pyarrow", "dask", "prefect", "mlflow")
+LIBRARIES = ("pyarrow", "dask", "prefect", "mlflow")
+"""Whose versions are told beside those that numbers depend on."""
 
 
 def verdicts(summary: pd.DataFrame) -> list[str]:
@@ -86,13 +93,18 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
                 text += f", against {than}; no test without pairs of at least two trials"
             else:
                 clear = "significantly better" if p < SIGNIFICANCE else "not significantly better"
-                text += f", {clear} than {than} (p {'' if p < 0.01 else '= '}{short_p(p)})"
+                text += f", {clear} than {than} ({_both(p, best.plain_p_better_than_unif)})"
         for row in searched.itertuples():
             text += f". One tuned Gaussian kernel ({row.learner}) has {mean_and_sd(row.error_mean, row.error_sd)}"
             if not missing(p := best.p_better_than_grid_search):
-                text += f" (p that {best.learner} is better {'' if p < 0.01 else '= '}{short_p(p)})"
+                text += f" (that {best.learner} is better: {_both(p, best.plain_p_better_than_grid_search)})"
         sentences.append(text + ".")
     return sentences
+
+
+def _both(p: float, plain: float) -> str:
+    """Return the p-value that decides, and that of the papers' own test."""
+    return f"p {equals_p(p)}; plain p {equals_p(plain)}"
 
 
 def measures(summary: pd.DataFrame) -> str:
@@ -108,16 +120,26 @@ def markdown_report(
     summary: pd.DataFrame,
     links: Mapping[str, str],
     figure: str | None = None,
+    earlier: Sequence[Mapping[str, str]] = (),
 ) -> str:
-    """Return the report of a run; `figure` is the address of the figure *alignment against error*, to be shown."""
+    """Return the report of a run.
+
+    `figure` is the address of the figure *alignment against error*, to be shown; `earlier` are versions of libraries,
+    other than today's, that results in the store were computed with.
+    """
     table, trials = display_table(summary), "folds" if config.protocol.split is None else "repeats"
-    lines = [f"# {config.name}: which way of learning the kernel wins?", "", *(f"- {v}" for v in verdicts(summary)), ""]
+    lines = [
+        f"# {config.name}: which way of learning the kernel wins?",
+        "",
+        *(f"- {plain(v)}" for v in verdicts(summary)),
+        "",
+    ]
     if figure is not None:
         lines += [f"![alignment against error]({figure})", ""]
     lines += [
         *markdown_table(table),
         "",
-        f"`*` lowest mean error of the data set. Test error: {measures(summary)}. {_reading(config)}",
+        f"`*` lowest mean error of the data set. Test error: {plain(measures(summary))}. {_reading(config)}",
         "",
     ]
     if summary["grid_edge"].any():
@@ -153,8 +175,13 @@ def markdown_report(
             continue
         of = folds[(folds["dataset"] == dataset) & (folds["learner"] == group["learner"].iloc[0])]
         names = of["kernels"].iloc[0]
-        lines += [f"## {dataset}: mean share of each base kernel", "", *markdown_table(share_table(group, names)), ""]
-    return "\n".join([*lines, "## Where the evidence lies", "", *link_list(links), ""])
+        lines += [
+            f"## {plain(dataset)}: mean share of each base kernel",
+            "",
+            *markdown_table(share_table(group, names)),
+            "",
+        ]
+    return "\n".join([*lines, *_computed_before(earlier), "## Where the evidence lies", "", *link_list(links), ""])
 
 
 def _reading(config: CompareConfig) -> str:
@@ -165,14 +192,15 @@ def _reading(config: CompareConfig) -> str:
         test = "all that their data set holds out" if split.test is None else f"{split.test}"
         return (
             f"{times} {protocol.repeats} {'repeats' if protocol.repeats > 1 else 'draw'} (seed {protocol.seed}); each "
-            f"draws {split.train} rows to train, {_chosen_by(protocol)} and {test} to test. p: "
-            "paired one-sided t-test over repeats; repeats draw from the same rows, so take it as a guide." + alignment
+            f"draws {split.train} rows to train, {_chosen_by(protocol)} and {test} to test. {TESTS.format('repeats')}"
+            + alignment
         )
     return (
         f"Means ± standard deviations over {protocol.folds} folds"
         + (f" x {protocol.repeats} repeats" if protocol.repeats > 1 else "")
-        + f" (seed {protocol.seed}); in each trial one fold tests, one chooses Lambda, the others train. p: paired "
-        "one-sided t-test over folds; folds share training rows, so take it as a guide." + alignment
+        + f" (seed {protocol.seed}); in each trial one fold tests, one chooses Lambda, the others train. "
+        + TESTS.format("folds")
+        + alignment
     )
 
 
@@ -192,7 +220,7 @@ def _predictor_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
         notes = of["notes"].iloc[0]
         if notes is not None and len(notes):
             said = f"{row.predictor_reason or row.predictor}. {' '.join(map(as_sentence, notes[:SHOWN_NOTES]))}"
-            lines.append(f"- {row.dataset}, {row.learner}: {said}")
+            lines.append(f"- {plain(f'{row.dataset}, {row.learner}: {said}')}")
     return lines
 
 
@@ -201,30 +229,48 @@ def as_sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:].rstrip('.')}."
 
 
-def environment() -> dict[str, str]:
-    """Return the versions that a run's numbers depend on."""
+def environment(refs: Sequence[FoldsRef] = ()) -> dict[str, Any]:
+    """Return the versions that a run's numbers depend on: today's, and others that results were computed with before.
+
+    The latter, a list under ``earlier``, is there only if there are some.
+    """
+    earlier = earlier_versions(Path(ref.path) for ref in refs)
     return {
         "python": platform.python_version(),
         "machine": f"{platform.system()} {platform.machine()}",
         "numerics": str(NUMERICS_VERSION),
-        **{name: version(name) for name in ("learnkernels", *LIBRARIES)},
+        **versions(),
+        **{name: version(name) for name in LIBRARIES},
+        **({"earlier": earlier} if earlier else {}),
     }
+
+
+def _computed_before(earlier: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return a line that says with what other versions results in the store were computed; none if there are none."""
+    others = [[f"{name} {of}" for name, of in one.items() if of != versions()[name]] for one in earlier]
+    if not others:
+        return []
+    now = [f"{name} {of}" for name, of in versions().items() if any(one[name] != of for one in earlier)]
+    said = "; others with ".join(", ".join(one) for one in others)
+    return [f"Numbers from the store were computed with {said}; today's are {', '.join(now)}.", ""]
 
 
 @step("write results {run_id}")
 def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], links: dict[str, str]) -> str:
     """Write the results folder, whole or not at all, put table and report into Prefect, and return the folder."""
     folds = read_folds(refs)
-    summary = summarise(folds)
+    summary, about = summarise(folds), environment(refs)
     target = Path("results") / config.name / run_id
-    links = {"results": str(target), **links}
+    links, earlier = {"results": str(target), **links}, about.get("earlier", [])
     with atomic_path(target) as folder:
         folder.mkdir()
         for name, frame in (("folds", folds), ("summary", summary)):
             frame.to_parquet(folder / f"{name}.parquet", index=False)
-        (folder / "report.md").write_text(markdown_report(config, folds, summary, links), encoding="utf-8")
+        (folder / "report.md").write_text(
+            markdown_report(config, folds, summary, links, earlier=earlier), encoding="utf-8"
+        )
         (folder / "config.yaml").write_text(_yaml(config), encoding="utf-8")
-        (folder / "environment.json").write_text(json.dumps(environment(), indent=1), encoding="utf-8")
+        (folder / "environment.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
         figures = {
             "alignment_vs_error": alignment_figure(folds, summary),
             "convergence": convergence_figure(folds, colors_of(summary)),
@@ -234,11 +280,17 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
         for name, figure in figures.items():
             if figure is not None:
                 figure.savefig(folder / f"{name}.png", dpi=100)  # two panels fit on a page of MLflow
-    _publish(config, folds, summary, links)
+    _publish(config, folds, summary, links, earlier)
     return str(target)
 
 
-def _publish(config: CompareConfig, folds: pd.DataFrame, summary: pd.DataFrame, links: Mapping[str, str]) -> None:
+def _publish(
+    config: CompareConfig,
+    folds: pd.DataFrame,
+    summary: pd.DataFrame,
+    links: Mapping[str, str],
+    earlier: Sequence[Mapping[str, str]],
+) -> None:
     """Put table, report and the ways to MLflow into Prefect, and who won into the log of the flow run."""
     who = verdicts(summary)
     over = f"{', '.join(summary['learner'].unique())} on {', '.join(summary['dataset'].unique())}"
@@ -246,13 +298,14 @@ def _publish(config: CompareConfig, folds: pd.DataFrame, summary: pd.DataFrame, 
         display_table(summary),
         key="comparison",
         description=f"**{config.name}**: test error and alignment, mean ± standard deviation; `*` lowest error of the "
-        f"data set. Test error: {measures(summary)}."
+        f"data set. Test error: {plain(measures(summary))}."
         + (" Sampling error: how far the alignment of a sample can be off." if sampled(summary) else ""),
     )
     create_markdown_artifact(
-        markdown_report(config, folds, summary, links, inline(alignment_figure(folds, summary))),
+        markdown_report(config, folds, summary, links, inline(alignment_figure(folds, summary)), earlier),
         key="comparison-report",
-        description=f"**{config.name}**: who wins, the figure *alignment against error*, evidence, shares. {over}.",
+        description=f"**{config.name}**: who wins, the figure *alignment against error*, evidence, shares. "
+        f"{plain(over)}.",
     )
     create_markdown_artifact(
         "\n".join(["# This comparison in MLflow", "", *link_list(links), "", MLFLOW_HINT]),

@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
+from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
 import mlflow
 import numpy as np
 import pandas as pd
-import psutil
 from mlflow import MlflowClient
 from mlflow.entities import Dataset as TrackedDataset
-from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag
+from mlflow.entities import DatasetInput, InputTag, Metric, Param, RunTag, ViewType
 from mlflow.exceptions import MlflowException
-from prefect import get_run_logger
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+from prefect import get_run_logger, runtime
 from prefect.client.orchestration import get_client
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_UI_URL
 from prefect.states import Crashed
 from sqlalchemy.exc import SQLAlchemyError
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, without_passwords
 from learnkernels.conf.schema import GRID_SEARCH_TITLE, CompareConfig, TrackingConfig, grid_values
 from learnkernels.tasks.data.ingest import DatasetRef
-from learnkernels.tasks.environment import running_server, without_passwords
+from learnkernels.tasks.environment import running_server
+from learnkernels.tasks.evidence.databases import prepare_mlflow
 from learnkernels.tasks.evidence.figures import learner_colors
+from learnkernels.tasks.evidence.markdown import link, plain
 from learnkernels.tasks.evidence.notes import experiment_note, result_note, run_note, sweep_note
 from learnkernels.tasks.evidence.report import verdicts
 from learnkernels.tasks.evidence.saved_view import HISTORY, LEVEL, MODELS, NEWEST, RUN, run_path, view_path, view_tag
@@ -40,12 +42,18 @@ from learnkernels.tasks.evidence.tables import display_table, read_folds, summar
 from learnkernels.tasks.measure.baseline import GRID_SEARCH
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
 from learnkernels.tasks.measure.moments import planned_trials
-from learnkernels.tasks.naming import step
+from learnkernels.tasks.naming import file_name, step
+from learnkernels.tasks.owner import Owner
+from learnkernels.tasks.stopping import Stopped, last_word, requested
 
 NOTE = "mlflow.note.content"
 PARAM_CHARACTERS = 6_000
 """MLflow refuses a longer parameter."""
 OWNER = "learnkernels.owner"
+RESULTS = "learnkernels.results"
+"""Tag of a run: its folder below `results/`, as seen from the working folder."""
+DEPLOYMENT = "learnkernels.deployment"
+"""Tag of a run that a deployment has started: the deployment's name."""
 Level = Literal["sweep", "result", "model", "decision"]
 """What an MLflow run is: a comparison, a learner on a data set in it, a trained model, a challenge of the champion."""
 ABANDONED = "The process of this run ended without a word; start the same command again and it goes on from there."
@@ -107,6 +115,7 @@ def mlflow_ui() -> str:
 @contextmanager
 def mlflow_store() -> Iterator[MlflowClient]:
     """Give a client of MLflow's store; what that refuses becomes one sentence, an `InputError`."""
+    prepare_mlflow(mlflow.get_tracking_uri())
     try:
         yield MlflowClient()
     except (MlflowException, SQLAlchemyError, OSError) as error:
@@ -142,22 +151,34 @@ def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_
     _close_abandoned(client, experiment_id)
     tags = {
         LEVEL: level,
-        OWNER: f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.0f}",
+        OWNER: str(Owner.this()),
         RUN: run_id,
         "prefect.flow_run_id": flow_run_id,
+        **_deployment(),
         **config.tracking.tags,
     }
     run = client.create_run(experiment_id, run_name=name, tags=tags)
     tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id)
-    try:
-        yield tracked
-    except BaseException as error:
-        failed = isinstance(error, Exception)
-        reason = f"Failed: {error}" if failed else "Stopped by the user."
-        client.set_tag(tracked.run_id, NOTE, f"{reason}\n\n[Prefect]({tracked.flow_run_url})")
-        client.set_terminated(tracked.run_id, "FAILED" if failed else "KILLED")
-        raise
-    client.set_terminated(tracked.run_id, "FINISHED")
+    with last_word(lambda: client.set_terminated(tracked.run_id, "KILLED")):
+        try:
+            yield tracked
+        except BaseException as error:
+            failed = isinstance(error, Exception) and not requested()  # libraries turn a signal into errors of theirs
+            reason = f"Failed: {error}" if failed else "Stopped by the user."
+            with mlflow_store():
+                client.set_tag(tracked.run_id, NOTE, f"{plain(reason)}\n\n{link('Prefect', tracked.flow_run_url)}")
+                client.set_terminated(tracked.run_id, "FAILED" if failed else "KILLED")
+                if isinstance(error, MlflowException | SQLAlchemyError):
+                    raise
+            if requested():
+                raise Stopped from error
+            raise
+        client.set_terminated(tracked.run_id, "FINISHED")
+
+
+def _deployment() -> dict[str, str]:
+    name = runtime.deployment.name
+    return {} if name is None else {DEPLOYMENT: str(name)}
 
 
 def _experiment(client: MlflowClient, config: Tracked, comparison: str | None) -> str:
@@ -167,8 +188,8 @@ def _experiment(client: MlflowClient, config: Tracked, comparison: str | None) -
     if found is not None and found.lifecycle_stage == "deleted":
         raise InputError(f"MLflow experiment {name!r} is deleted; restore it, or choose another tracking.experiment.")
     local = not mlflow.get_tracking_uri().startswith("http")
-    artifacts = (Path.cwd() / "mlartifacts" / name).as_uri() if local else None
-    experiment_id = found.experiment_id if found else client.create_experiment(name, artifact_location=artifacts)
+    artifacts = (Path.cwd() / "mlartifacts" / file_name(name)).as_uri() if local else None
+    experiment_id = found.experiment_id if found else _made_experiment(client, name, artifacts)
     tags = dict([view_tag(HISTORY), view_tag(MODELS), (NOTE, experiment_note(experiment_id))])
     newest, view = view_tag(NEWEST, comparison)
     if comparison is not None or found is None or newest not in found.tags:
@@ -178,12 +199,22 @@ def _experiment(client: MlflowClient, config: Tracked, comparison: str | None) -
     return str(experiment_id)
 
 
+def _made_experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
+    """Return the id of a new experiment, or of the one that another process has made just now."""
+    try:
+        return str(client.create_experiment(name, artifact_location=artifacts))
+    except MlflowException as error:
+        made = client.get_experiment_by_name(name)
+        if error.error_code != "RESOURCE_ALREADY_EXISTS" or made is None:
+            raise
+        return str(made.experiment_id)
+
+
 def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
     """Close the open runs, here and in Prefect, whose process no longer lives; only this machine's can be told."""
     for run in client.search_runs([experiment_id], f"attributes.status = 'RUNNING' and tags.`{LEVEL}` != 'result'"):
-        host, _, process = run.data.tags.get(OWNER, "").partition(":")
-        pid, _, started = process.partition(":")
-        if host == socket.gethostname() and not _alive(int(pid), float(started)):
+        owner = Owner.read(run.data.tags.get(OWNER, ""))
+        if owner is not None and owner.gone:
             client.set_tag(run.info.run_id, NOTE, ABANDONED)
             client.set_terminated(run.info.run_id, "KILLED")
             _crash_flow_run(run.data.tags.get("prefect.flow_run_id", ""))
@@ -195,13 +226,6 @@ def _crash_flow_run(flow_run_id: str) -> None:
         run = prefect.read_flow_run(UUID(flow_run_id))
         if run.state is not None and not run.state.is_final():
             prefect.set_flow_run_state(run.id, Crashed(message=ABANDONED), force=True)
-
-
-def _alive(pid: int, started: float) -> bool:
-    try:
-        return bool(abs(psutil.Process(pid).create_time() - started) <= 1.0)
-    except psutil.NoSuchProcess:
-        return False
 
 
 @step("track {folds.learner} on {ref.name}")
@@ -222,6 +246,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
             RUN: run_id,
             "learnkernels.sweep": sweep.run_id,
             "prefect.flow_run_id": sweep.flow_run_id,
+            **_deployment(),
             "dataset_digest": ref.digest,
             "mlflow.runColor": _colors(config)[folds.learner],
             **({"predictor_reason": row.predictor_reason} if row.predictor_reason else {}),
@@ -370,6 +395,8 @@ def log_run(
     client, now = MlflowClient(), int(time.time() * 1000)
     links = {"models": view_path(run.experiment_id, MODELS, charts=False), "Prefect": run.flow_run_url}
     noted = {} if note is None else {NOTE: run_note(note, links)}
+    if artifacts is not None:
+        noted[RESULTS] = str(artifacts)
     client.log_batch(
         run.run_id,
         metrics=[Metric(key, float(f"{value:.7g}"), now, 0) for key, value in (metrics or {}).items()],
@@ -397,6 +424,59 @@ def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[Dat
             Param("datasets", ", ".join(ref.name for ref in refs)[:PARAM_CHARACTERS]),
             Param("learners", ", ".join(summary["learner"].unique())[:PARAM_CHARACTERS]),
         ],
-        tags=[RunTag(NOTE, note), RunTag("learnkernels.results", results)],
+        tags=[RunTag(NOTE, note), RunTag(RESULTS, results)],
     )
     get_run_logger().info("sweep %s: %s", run_id, sweep.url)
+
+
+def forgettable_runs(days: float) -> dict[str, str]:
+    """Return the runs that deployments have made and ended more than so many days ago, each with its results folder.
+
+    Not those that a version of a registered model refers to, as what it was trained by or was decided on.
+    """
+    ended = f"attributes.end_time < {int((time.time() - days * 86_400) * 1000)}"
+    with mlflow_store() as client:
+        # Where they can be erased, also what is deleted already: an erasing may have been killed.
+        view = ViewType.ACTIVE_ONLY if _eraser(client) is None else ViewType.ALL
+        versions = list(_pages(client.search_model_versions))
+        wanted = {of.run_id for of in versions} | {of.tags.get("decision_run") for of in versions}
+        experiments = [one.experiment_id for one in _pages(client.search_experiments)]
+        by_clock = f"tags.`{DEPLOYMENT}` LIKE '%' and {ended}"
+        runs = list(_pages(partial(client.search_runs, experiments, by_clock, view))) if experiments else []
+    return {run.info.run_id: run.data.tags.get(RESULTS, "") for run in runs if run.info.run_id not in wanted}
+
+
+def _pages(search: Callable[..., Any]) -> Iterator[Any]:
+    """Yield all that a search of MLflow's finds."""
+    token = None
+    while page := search(page_token=token):
+        yield from page
+        if not (token := page.token):
+            return
+
+
+def forget_runs(run_ids: Sequence[str]) -> None:
+    """Delete runs, and erase them with their artifacts where the store is a database that can be written to from here.
+
+    A server keeps what was deleted until its own ``mlflow gc``. That command is not called here, as it erases all else
+    that was deleted, too.
+    """
+    with mlflow_store() as client:
+        erase = _eraser(client)
+        for run_id in run_ids:
+            info = client.get_run(run_id).info
+            if info.lifecycle_stage == "active":
+                client.delete_run(run_id)
+            if erase is not None:
+                artifacts: Any = get_artifact_repository(info.artifact_uri)
+                artifacts.delete_artifacts()
+                place = urlsplit(info.artifact_uri)
+                if place.scheme in ("", "file"):
+                    with suppress(OSError):
+                        Path(unquote(place.path)).parent.rmdir()  # the folder around them
+                erase(run_id)
+
+
+def _eraser(client: MlflowClient) -> Callable[[str], None] | None:
+    """Return what ``mlflow gc`` calls to erase a run that is deleted, where the store has it."""
+    return getattr(client._tracking_client.store, "_hard_delete_run", None)

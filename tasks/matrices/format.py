@@ -26,6 +26,9 @@ FORMAT = "learnkernels-tiles"
 VERSION = 1
 MANIFEST = "manifest.json"
 
+MOST_ROWS = 2**31 - 1
+"""The longest row that Arrow's lists of fixed size hold."""
+
 Dtype = Literal["float64", "float32"]
 
 
@@ -80,6 +83,8 @@ class StoreSpec:
         """Return how the values of another spec differ, as a clause; empty where they do not."""
         if self.dataset["digest"] != other.dataset["digest"]:
             return f"of other data (digest {self.dataset['digest']}, not {other.dataset['digest']})"
+        if self.n_rows != other.n_rows:
+            return f"of {self.n_rows:,} rows, not {other.n_rows:,}"
         if self.dtype != other.dtype:
             return f"of {self.dtype}, not {other.dtype}"
         if (self.kernels, self.families) != (other.kernels, other.families):
@@ -109,15 +114,19 @@ class Manifest:
     shards: tuple[Shard, ...] = ()
 
     @property
-    def ranges(self) -> list[tuple[int, int]]:
-        """The row ranges of all shards, finished or not."""
-        n, step = self.spec.n_rows, self.rows_per_shard
-        return [(start, min(start + step, n)) for start in range(0, n, step)]
+    def starts(self) -> range:
+        """The first rows of all shards, finished or not."""
+        return range(0, self.spec.n_rows, self.rows_per_shard)
+
+    def rows_from(self, start: int) -> tuple[int, int]:
+        """Return the row range of the shard that begins at a row."""
+        return start, min(start + self.rows_per_shard, self.spec.n_rows)
 
     @property
     def complete(self) -> bool:
         """Whether every shard is finished."""
-        return [(shard.start, shard.stop) for shard in self.shards] == self.ranges
+        begun = [shard.start for shard in self.shards]
+        return len(begun) == len(self.starts) and begun == list(self.starts)
 
     def with_shards(self, shards: Sequence[Shard]) -> Manifest:
         """Return the manifest of other finished shards."""
@@ -157,7 +166,9 @@ def read_manifest(folder: Path) -> Manifest:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(f"{folder}: there is no {MANIFEST}; make the matrices with 'learnkernels gram'.") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}).") from None
+    except (ValueError, RecursionError) as error:
         raise _damaged_manifest(path, type(error).__name__) from None
     if not isinstance(content, dict) or (content.get("format"), content.get("version")) != (FORMAT, VERSION):
         raise InputError(f"{path}: is not of format {FORMAT}, version {VERSION}; make the store again.")
@@ -168,15 +179,17 @@ def read_manifest(folder: Path) -> Manifest:
         shards = [Shard(s["file"], int(s["rows"][0]), int(s["rows"][1]), s["bytes"], s["sha256"])
                   for s in content["shards"]]  # fmt: skip
         manifest = Manifest(spec, int(content["rows_per_shard"]), tuple(shards))
-        sound = spec.id == content["store"] and spec.row_bytes > 0 and manifest.rows_per_shard > 0
-        ranges = manifest.ranges if sound else []
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise _damaged_manifest(path, f"{type(error).__name__}: {error}") from None
+        sized = 0 < spec.n_rows <= MOST_ROWS and spec.row_bytes > 0 and manifest.rows_per_shard > 0
+        sound = sized and spec.id == content["store"]
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise _damaged_manifest(path, f"{type(error).__name__}: {str(error)[:80]}") from None
     if not sound:
         raise _damaged_manifest(path, "its id does not follow from its content")
     for shard in shards:
-        if (shard.start, shard.stop) not in ranges or shard.file != shard_name(shard.start, shard.stop):
-            raise _damaged_manifest(path, f"it lists {shard.file!r} for rows {shard.start} to {shard.stop - 1}")
+        rows = (shard.start, shard.stop)
+        known = shard.start in manifest.starts and rows == manifest.rows_from(shard.start)
+        if not known or shard.file != shard_name(*rows):
+            raise _damaged_manifest(path, f"it lists {str(shard.file)[:80]!r} for rows {rows[0]} to {rows[1] - 1}")
     return manifest
 
 
@@ -236,6 +249,8 @@ def map_shard(path: Path, spec: StoreSpec, start: int, stop: int) -> np.ndarray:
         reader = pa.ipc.open_file(pa.BufferReader(file))
         _require_schema(reader.schema, _schema(spec, start, stop))
         batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        for batch in batches:
+            batch.validate()  # before its values are touched: lengths that are wrong lead outside the file
     except (pa.ArrowException, OSError) as error:
         raise ValueError(f"it cannot be read as Arrow ({str(error).splitlines()[0][:80]})") from None
     if len(batches) != 1 or batches[0].num_rows != stop - start:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import math
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -60,11 +61,14 @@ class StorePlan:
         With the shards that are finished and whole.
     missing : tuple of (int, int)
         The row ranges to compute.
+    found : Manifest, optional
+        What the folder's manifest said then.
     """
 
     folder: Path
     manifest: Manifest
     missing: tuple[Range, ...]
+    found: Manifest | None = None
 
     @property
     def bytes_needed(self) -> int:
@@ -98,20 +102,25 @@ def plan_store(folder: Path, spec: StoreSpec, shard_bytes: int = SHARD_BYTES) ->
     Finished shards are read once, for their checksums; damaged ones count as missing.
     """
     folder = folder.absolute()
-    if not (folder / MANIFEST).exists():
+    found = _found(folder)
+    if found is None:
         rows = min(max(1, shard_bytes // spec.row_bytes), spec.n_rows)
         manifest = Manifest(spec, rows)
-        return StorePlan(folder, manifest, tuple(manifest.ranges))
-    manifest = read_manifest(folder)
-    difference = manifest.spec.difference(spec)
-    if difference:
-        raise InputError(
-            f"{folder}: holds matrices {difference}; name another folder with --output, or delete this one."
-        )
-    whole = [shard for shard in manifest.shards if damage(folder, spec, shard, checksum=True) is None]
-    manifest = manifest.with_shards(whole)
-    held = {(shard.start, shard.stop) for shard in whole}
-    return StorePlan(folder, manifest, tuple(rows for rows in manifest.ranges if rows not in held))
+    else:
+        difference = found.spec.difference(spec)
+        if difference:
+            raise InputError(
+                f"{folder}: holds matrices {difference}; name another folder with --output, or delete this one."
+            )
+        manifest = found.with_shards([s for s in found.shards if damage(folder, spec, s, checksum=True) is None])
+    held = {shard.start for shard in manifest.shards}
+    missing = (manifest.rows_from(start) for start in manifest.starts if start not in held)
+    return StorePlan(folder, manifest, tuple(missing), found)
+
+
+def _found(folder: Path) -> Manifest | None:
+    """Return what the manifest of a folder says, if there is one."""
+    return read_manifest(folder) if os.path.lexists(folder / MANIFEST) else None
 
 
 def require_space(plans: Sequence[StorePlan]) -> None:
@@ -134,7 +143,7 @@ def require_space(plans: Sequence[StorePlan]) -> None:
 
 def write_store(
     plan: StorePlan, family: KernelFamily, X: Rows, pool: DaskPool, advance: Callable[[float], None]
-) -> Manifest:
+) -> tuple[Manifest, int]:
     """Compute and write the missing shards of a store.
 
     Parameters
@@ -155,38 +164,47 @@ def write_store(
     -------
     manifest : Manifest
         Complete.
+    written : int
+        How many of its shards were computed.
 
     Raises
     ------
     InputError
-        A value is not finite in the store's type, the disk is full, or another run writes to this folder.
+        A value is not finite in the store's type, the folder cannot be written to, another run writes to it or has put
+        other matrices there, or a worker ends again and again.
 
     Notes
     -----
-    O(n^2 (d + p)) time; a worker holds one shard and one tile. The manifest is written after each shard.
+    O(n^2 (d + p)) time; a worker holds one shard and one tile. The manifest is written after each shard. What another
+    run has done since the plan was made is seen when the folder is locked.
     """
     require_space([plan])
-    folder, manifest = plan.folder, plan.manifest
     if not plan.missing:
         advance(1.0)
-        return manifest
-    with _sole_writer(folder):
-        _remove_leftovers(folder)
-        shards = list(manifest.shards)
-        manifest.write(folder)
-        try:
+        return plan.manifest, 0
+    folder, spec = plan.folder, plan.manifest.spec
+    try:
+        with _sole_writer(folder):
+            if _found(folder) != plan.found:
+                plan = plan_store(folder, spec, plan.manifest.rows_per_shard * spec.row_bytes)
+            manifest = plan.manifest
+            manifest.write(folder)
             for shard in _finished(plan, family, X, pool):
-                shards.append(shard)
-                manifest = manifest.with_shards(shards)
+                manifest = manifest.with_shards([*manifest.shards, shard])
                 manifest.write(folder)
                 advance(1 / len(plan.missing))
-        except ValueError as error:
-            raise InputError(f"data set {manifest.spec.dataset['name']}: {error}") from None
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"data set {spec.dataset['name']}: {error}") from None
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
             raise InputError(f"{folder}: the disk is full; free some space and start the same command again.") from None
-    return manifest
+        raise InputError(
+            f"{folder}: cannot be written to ({error.strerror or type(error).__name__}); name another folder with "
+            "--output, or let this one be written to."
+        ) from None
+    return manifest, len(plan.missing)
 
 
 def _finished(plan: StorePlan, family: KernelFamily, X: Rows, pool: DaskPool) -> Iterator[Shard]:
@@ -206,13 +224,16 @@ def _finished(plan: StorePlan, family: KernelFamily, X: Rows, pool: DaskPool) ->
     # Twice as many in flight as there are threads: none waits, and bytes that come back do not pile up.
     waiting = iter(plan.missing)
     in_flight = 2 * sum(client.nthreads().values())
-    running = as_completed([submit(rows) for rows in islice(waiting, in_flight)], loop=client.loop)
-    for future in running:
-        made = future.result()
-        future.release()
-        for rows in islice(waiting, 1):
-            running.add(submit(rows))
-        yield made if shared_disk else _put(folder, made[0], partial(Path.write_bytes, data=made[1]))
+    flying = [submit(rows) for rows in islice(waiting, in_flight)]
+    with pool.finishing(flying, "a shard"):
+        running = as_completed(flying, loop=client.loop)
+        for future in running:
+            made = future.result()
+            flying.remove(future)
+            for rows in islice(waiting, 1):
+                flying.append(submit(rows))
+                running.add(flying[-1])
+            yield made if shared_disk else _put(folder, made[0], partial(Path.write_bytes, data=made[1]))
 
 
 Context = tuple[KernelFamily, Rows, StoreSpec]
@@ -276,19 +297,16 @@ def _sole_writer(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise InputError(f"{folder}: is not a folder, or lies in none; name another with --output.") from None
-    with (folder / ".lock").open("w") as lock:
+    # Not truncated, and no link followed: what a link leads to is not ours.
+    lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InputError(f"{folder}: another run is writing here; wait for it, or name another folder.") from None
         yield
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the temporary folders that a killed run left."""
-    for pattern in (".rows-*", f".{MANIFEST}-*"):
-        for left in folder.glob(pattern):
-            shutil.rmtree(left)
+    finally:
+        os.close(lock)
 
 
 class TileStore(Sequence[np.ndarray]):
@@ -372,7 +390,7 @@ def open_store(path: str | Path, verify: Literal["sizes", "checksums"] = "sizes"
             )
     if not manifest.complete:
         raise InputError(
-            f"{folder}: is not complete, {len(manifest.shards)} of {len(manifest.ranges)} shards are there; start the "
+            f"{folder}: is not complete, {len(manifest.shards)} of {len(manifest.starts)} shards are there; start the "
             "'learnkernels gram' that began it again."
         )
     return TileStore(folder, manifest)

@@ -29,7 +29,7 @@ from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, write_fold
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, load_folds, planned_trials
 from learnkernels.tasks.measure.trials import trial_columns
 from learnkernels.tasks.naming import step
-from learnkernels.tasks.store import digest, store_path
+from learnkernels.tasks.store import digest, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
 
 GRID_SEARCH = "grid-search"
@@ -65,14 +65,14 @@ def evaluate_baseline(
     key = digest(
         NUMERICS_VERSION, GRID_SEARCH, ref.name, ref.digest, [m.key for m in moments], config.baseline.model_dump_json()
     )
-    path = store_path("folds", key, ".parquet")
+    path, log = store_path("folds", key), get_run_logger()
     result = FoldsRef(ref.name, GRID_SEARCH_TITLE, GRID_SEARCH, predictor, str(path))
-    if path.exists():
-        get_run_logger().info("%s, %s: fold results %s are in the store", ref.name, GRID_SEARCH_TITLE, key)
+    if kept(path, log.warning):
+        log.info("%s, %s: fold results %s are in the store", ref.name, GRID_SEARCH_TITLE, key)
         advance(1.0)
         return result
     jobs = [SearchJob(ref, of, trial, config.baseline) for of in moments for trial in planned_trials(config.protocol)]
-    write_fold_table(path, run_jobs(search, jobs, ref, config, pool, advance))
+    write_fold_table(path, run_jobs(search, jobs, ref, config, pool, advance), moments)
     return result
 
 

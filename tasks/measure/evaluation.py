@@ -41,11 +41,14 @@ from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_tria
 from learnkernels.tasks.measure.trials import TrialJob, run_trial
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, own_family, sources
-from learnkernels.tasks.store import atomic_path, digest, store_path
+from learnkernels.tasks.store import digest, keep, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool, run_all
 
 PARALLEL_ROWS = 4096
 """Training rows up to which trials run side by side; larger factorisations use all cores of one process."""
+
+TABLE = "folds.parquet"
+"""What holds the fold results, in their entry of the store."""
 
 STEPS_SECONDS = 10.0
 """Least time between two lines of the log about one iteration."""
@@ -285,12 +288,12 @@ def evaluate_learner(
         learner.model_dump_json(), config.normalise, predictor, grid, *once, *([options] if options else []),
         *sources([learner]),
     )  # fmt: skip
-    path = store_path("folds", key, ".parquet")
+    path = store_path("folds", key)
     result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
     log = get_run_logger()
     if choice.reason:
         log.info("%s, %s: %s", ref.name, learner.title, choice.reason)
-    if path.exists():
+    if kept(path, log.warning):
         log.info("%s, %s: fold results %s are in the store", ref.name, learner.title, key)
         advance(1.0)
         return result
@@ -310,7 +313,7 @@ def evaluate_learner(
         jobs = [replace(job, chosen=chosen) for job in jobs]
     left = len(jobs) - len(rows)
     rows += run_jobs(run, jobs[len(rows) :], ref, config, pool, lambda share: advance(share * left / len(jobs)))
-    write_fold_table(path, [row | {"predictor_reason": choice.reason or None} for row in rows])
+    write_fold_table(path, [row | {"predictor_reason": choice.reason or None} for row in rows], moments)
     for note in dict.fromkeys(note for row in rows for note in row["notes"] or ()):
         log.info("%s, %s: %s", ref.name, learner.title, note)
     edges = sum(row["grid_edge"] for row in rows)
@@ -363,7 +366,7 @@ def run_jobs(
     return run_all(run, jobs, advance, pool if small and pool.has_room_for(stored_bytes(ref)) else None)
 
 
-def write_fold_table(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write rows of the fold table, whole or not at all."""
-    with atomic_path(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), temporary)
+def write_fold_table(path: Path, rows: list[dict[str, Any]], moments: Sequence[MomentsRef]) -> None:
+    """Keep rows of the fold table, which come from these moments."""
+    with keep(path, [Path(of.path) for of in moments]) as folder:
+        pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), folder / TABLE)

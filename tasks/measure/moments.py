@@ -36,10 +36,13 @@ from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, described, learner_class, sources
-from learnkernels.tasks.store import atomic_path, digest, store_path
+from learnkernels.tasks.store import checked, digest, keep, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
 
 PRECISIONS: dict[str, type[np.float64] | type[np.float32]] = {"float64": np.float64, "float32": np.float32}
+
+ARRAYS = "moments.npz"
+"""What holds the moments, in their entry of the store."""
 
 Advance = Callable[[float], None]
 
@@ -133,8 +136,8 @@ def compute_moments(
         NUMERICS_VERSION, ref.digest, described(config.kernels), config.precision, drawn, protocol.seed, repeat,
         _uncentered(config), *nested, *_sample_settings(config),
     )  # fmt: skip
-    path = store_path("moments", key, ".npz")
-    if path.exists():
+    path = store_path("moments", key)
+    if kept(path, log.warning):
         log.info("%s: moments %s are in the store", ref.name, key)
         advance(1.0)
         return MomentsRef(key, str(path), repeat)
@@ -272,13 +275,19 @@ def measure_moments(
 
 def save_moments(ref: MomentsRef, moments: Moments, folds: np.ndarray) -> None:
     """Write moments and the fold of each row."""
-    with atomic_path(Path(ref.path)) as path, path.open("wb") as file:
-        np.savez(file, folds=folds, **moments.to_arrays())  # type: ignore[arg-type]
+    with keep(Path(ref.path)) as folder:
+        np.savez(folder / ARRAYS, folds=folds, **moments.to_arrays())  # type: ignore[arg-type]
 
 
 def load_moments(ref: MomentsRef) -> tuple[Moments, np.ndarray]:
-    """Return the moments of a reference, of tiles, a sample or rank-one features, and the fold of each row."""
-    with np.load(ref.path, allow_pickle=False) as arrays:
+    """Return the moments of a reference, of tiles, a sample or rank-one features, and the fold of each row.
+
+    Raises
+    ------
+    InputError
+        The store has lost or damaged them since the run began.
+    """
+    with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
         if SampledMoments.wrote(arrays):
             return SampledMoments.from_arrays(dict(arrays)), arrays["folds"]
         if FeatureMoments.wrote(arrays):
@@ -288,5 +297,5 @@ def load_moments(ref: MomentsRef) -> tuple[Moments, np.ndarray]:
 
 def load_folds(ref: MomentsRef) -> np.ndarray:
     """Return the fold of each row of a reference, and nothing else."""
-    with np.load(ref.path, allow_pickle=False) as arrays:
+    with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
         return np.asarray(arrays["folds"])

@@ -81,8 +81,8 @@ def materialise(
         As `write_store`.
     """
     dataset = load_dataset(ref)
-    manifest = write_store(plan, build_family(kernels, dataset.features), dataset.X, pool, advance)
-    kept = len(plan.manifest.shards)
+    manifest, written = write_store(plan, build_family(kernels, dataset.features), dataset.X, pool, advance)
+    kept = len(manifest.shards) - written
     done = MatricesRef(
         dataset=ref.name,
         path=str(plan.folder),
@@ -90,7 +90,7 @@ def materialise(
         n_rows=ref.n_rows,
         n_kernels=len(manifest.spec.kernels),
         n_bytes=sum(shard.bytes for shard in manifest.shards),
-        written=len(manifest.shards) - kept,
+        written=written,
         kept=kept,
     )
     get_run_logger().info("%s: %d shards written, %d kept, %s", ref.name, done.written, kept, done.path)
@@ -128,4 +128,5 @@ def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, Compar
     given = load_dataset(ref)
     rows = Dataset(positions, given.target, (f"row in store {store.spec.id}",), held_out=given.held_out)
     local = PrecomputedConfig(family="precomputed", path=str(store.path))
-    return store_dataset(rows, ref.name, ref.source), config.model_copy(update={"kernels": (local,)})
+    tell = get_run_logger().warning
+    return store_dataset(rows, ref.name, ref.source, tell), config.model_copy(update={"kernels": (local,)})

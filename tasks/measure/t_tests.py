@@ -6,11 +6,14 @@ import numpy as np
 from scipy import stats
 
 SIGNIFICANCE = 0.1
-"""Level of the paired one-sided t-tests, as in appendix C of JMLR 2012."""
+"""Level of the one-sided t-tests, as in appendix C of JMLR 2012; `corrected_p` decides."""
 
 
 def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
-    """Return the p-value of a paired one-sided t-test that errors are lower than those of a baseline.
+    """Return the p-value of a paired one-sided t-test that errors are lower than those of a baseline: the papers' own.
+
+    It takes trials for independent. Those of a cross-validation share training rows, and it calls far more differences
+    significant than its level says.
 
     Parameters
     ----------
@@ -35,7 +38,9 @@ def paired_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
 
 
 def corrected_p(errors: np.ndarray, baseline: np.ndarray, test_share: float) -> float | None:
-    """Return the same with the variance corrected for training rows that trials share.
+    """Return the p-value of the corrected resampled t-test: the variance allows for training rows that trials share.
+
+    It decides what is called significant; `paired_p` stands beside it.
 
     Parameters
     ----------

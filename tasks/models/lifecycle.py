@@ -15,6 +15,7 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.persistence.model import Model, load_model
 from learnkernels.tasks.data.ingest import DatasetRef
 from learnkernels.tasks.evidence.figures import learner_colors
+from learnkernels.tasks.evidence.markdown import plain
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.evidence.tracking import TrackedRun, log_run
 from learnkernels.tasks.measure.evaluation import FoldsRef
@@ -22,6 +23,7 @@ from learnkernels.tasks.models.promotion import Decision, describe_decision, sho
 from learnkernels.tasks.models.registry import (
     CHALLENGER,
     CHAMPION,
+    PLACE,
     ModelVersion,
     alias_of,
     fetch,
@@ -32,7 +34,7 @@ from learnkernels.tasks.models.registry import (
     set_alias,
     tag_version,
 )
-from learnkernels.tasks.models.training import Choice, ModelRef, describe_training, raw_example
+from learnkernels.tasks.models.training import Choice, ModelRef, describe_training, place_of, raw_example
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path, file_digest
 
@@ -82,6 +84,8 @@ def track_model(
     newest = newest_version(name)
     if newest is not None and newest.digest == file_digest(path):
         version = newest
+        if version.place != place_of(config):
+            tag_version(name, version.version, {PLACE: place_of(config)})
         get_run_logger().info("%s: version %d is this very model; nothing new to register", name, version.version)
     else:
         uri = log_model(run.run_id, path, example=raw_example(ref))
@@ -92,8 +96,9 @@ def track_model(
             "test_error": f"{about['test_error']:.6g}",
             "alignment": f"{about['alignment']:.6g}",
             "mlflow_run": run.run_id,
+            PLACE: place_of(config),
         }
-        version = register(uri, name, run.run_id, tags=tags, description=_in_one_line(choice, about))
+        version = register(uri, name, run.run_id, tags=tags, description=plain(_in_one_line(choice, about)))
     colour = learner_colors({choice.learner.title: choice.learner.name})[choice.learner.title]
     shown = {"mlflow.runName": f"{name} v{version.version} {choice.learner.title}", "mlflow.runColor": colour}
     log_run(run, tags={"model_version": str(version.version), **shown})
@@ -171,7 +176,7 @@ def track_decision(run: TrackedRun, decision: Decision, folder: str, links: dict
         "challenger/test_error": decision.challenger.mean,
         "champion/test_error": None if decision.defender is None else decision.defender.mean,
         "p": decision.p,
-        "p_corrected": decision.p_corrected,
+        "plain_p": decision.plain_p,
         "level": decision.level,
     }
     params = {
@@ -207,6 +212,6 @@ def _row(decision: Decision) -> dict[str, str]:
         "challenger": f"version {decision.challenger.version}: {decision.challenger.shown}",
         "champion before": "none" if defender is None else f"version {defender.version}: {defender.shown}",
         "p": shown_p(decision.p),
-        "p, corrected": shown_p(decision.p_corrected),
+        "plain p": shown_p(decision.plain_p),
         "data": f"{decision.dataset} {decision.digest}".strip(),
     }

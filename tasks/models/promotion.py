@@ -12,7 +12,7 @@ import numpy as np
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.ingest import DatasetRef, load_dataset
-from learnkernels.tasks.evidence.markdown import link_list, markdown_table
+from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.t_tests import corrected_p, paired_p, share_of_test
@@ -71,9 +71,9 @@ class Decision:
         The defender is None where there was no champion.
     level : float
         Significance level asked for.
-    p, p_corrected : float or None
-        That the challenger's errors are lower: the paired one-sided t-test that decides, and the one that allows for
-        training rows which trials share.
+    p, plain_p : float or None
+        That the challenger's errors are lower: the corrected resampled t-test, which decides, and the papers' paired
+        one.
     metric, dataset, digest : str
         What was measured, on which data.
     """
@@ -86,7 +86,7 @@ class Decision:
     defender: Contender | None
     level: float
     p: float | None = None
-    p_corrected: float | None = None
+    plain_p: float | None = None
     metric: str = ""
     dataset: str = ""
     digest: str = ""
@@ -167,16 +167,15 @@ def decide(
     results: tuple[FoldsRef, FoldsRef],
     ref: DatasetRef,
 ) -> Decision:
-    """Return the decision of a paired one-sided t-test over the trials of challenger and champion, in that order.
+    """Return the decision of a corrected resampled t-test over the trials of challenger and champion, in that order.
 
     References
     ----------
-    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, appendix C.
+    Nadeau, Bengio (2003), Machine Learning 52:239-281, section 3.
     """
     ours, theirs = (read_folds([of]) for of in results)
     errors, baseline = ours["error"].to_numpy(), theirs["error"].to_numpy()
-    p = paired_p(errors, baseline)
-    corrected = corrected_p(errors, baseline, share_of_test(ours["n_test"].to_numpy(), ours["n_rows"].to_numpy()))
+    p = corrected_p(errors, baseline, share_of_test(ours["n_test"].to_numpy(), ours["n_rows"].to_numpy()))
     challenger = Contender(challenger.version, challenger.learner, tuple(errors.tolist()))
     defender = Contender(defender.version, defender.learner, tuple(baseline.tolist()))
     wins = p is not None and p < level
@@ -188,7 +187,7 @@ def decide(
     )
     return Decision(
         model, challenger.version if wins else defender.version, wins, reason, challenger, defender, level, p,
-        corrected, str(ours["metric"].iloc[0]), ref.name, ref.digest,
+        paired_p(errors, baseline), str(ours["metric"].iloc[0]), ref.name, ref.digest,
     )  # fmt: skip
 
 
@@ -204,9 +203,10 @@ def describe_decision(decision: Decision, links: dict[str, str]) -> str:
         lines += [
             *markdown_table(_trials(decision.defender, decision.challenger)),
             "",
-            f"Test error ({decision.metric}) on {decision.dataset} ({decision.digest}), both learned anew on the same "
-            f"training folds. Paired one-sided t-test: p = {shown_p(decision.p)}, level {decision.level:g}; with the "
-            f"variance corrected for shared training rows p = {shown_p(decision.p_corrected)}.",
+            f"Test error ({decision.metric}) on {plain(decision.dataset)} ({decision.digest}), both learned anew on "
+            "the same training folds. The corrected resampled t-test, which allows for training rows that trials "
+            f"share, decides: p = {shown_p(decision.p)}, level {decision.level:g}. The papers' plain paired t-test "
+            f"gives p = {shown_p(decision.plain_p)}.",
             "",
         ]
     return "\n".join([*lines, *link_list(links), ""])

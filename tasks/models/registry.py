@@ -28,13 +28,16 @@ import learnkernels
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.kernels.persistence.model import Model, load_model
 from learnkernels.tasks.evidence.tracking import first_line, mlflow_address, mlflow_store
-from learnkernels.tasks.store import atomic_path, file_digest, store_path
+from learnkernels.tasks.store import file_digest, keep, kept, store_path
 
 CHAMPION, CHALLENGER = "champion", "challenger"
 """The alias of the version in use, and of the one that is to take its place."""
 
 DIGEST = "learnkernels.digest"
 """Tag of a logged model and of a version: the SHA-256 of the model's file."""
+
+PLACE = "learnkernels.place"
+"""Tag of a version: where its data, workers and evidence were when it was trained last."""
 
 ARTIFACT = "artifacts/model.npz"
 """Where the model's file lies in what MLflow logs."""
@@ -81,6 +84,9 @@ class ModelVersion:
         The MLflow run that it was trained in.
     digest : str
         SHA-256 of the model's file, 64 hexadecimal digits; empty for a version that something else registered.
+    place : str
+        Where its data, workers and evidence were when it was trained last, as `training.place_of` says it; empty for a
+        version that something else registered.
     """
 
     name: str
@@ -88,6 +94,7 @@ class ModelVersion:
     uri: str
     run_id: str
     digest: str
+    place: str = ""
 
 
 # Writing -------------------------------------------------------------------------------------------------------------
@@ -342,6 +349,7 @@ def _version_of(found: RegisteredVersion) -> ModelVersion:
         uri=f"models:/{found.name}/{found.version}",
         run_id=found.run_id or "",
         digest=found.tags.get(DIGEST, ""),
+        place=found.tags.get(PLACE, ""),
     )
 
 
@@ -359,7 +367,7 @@ def fetch(version: ModelVersion | str) -> Path:
     Returns
     -------
     path : Path
-        In the store; what `kernels.persistence.model.load_model` reads.
+        In the store, where it is checked again; what `kernels.persistence.model.load_model` reads.
 
     Raises
     ------
@@ -371,7 +379,7 @@ def fetch(version: ModelVersion | str) -> Path:
     where = f"model {found.name}/{found.version}"
     if not found.digest:
         raise InputError(f"{where}: was not registered by this program; make a version with 'learnkernels train'.")
-    target = store_path("registered", found.digest, ".npz")
+    target = store_path("registered", found.digest)
     with mlflow_store() as client, tempfile.TemporaryDirectory() as folder:
         source = client.get_model_version_download_uri(found.name, str(found.version))
         try:
@@ -386,9 +394,10 @@ def fetch(version: ModelVersion | str) -> Path:
                 f"{where}: its file is not the one that was registered (other SHA-256); restore it from a backup, or "
                 "register the model again."
             )
-        with atomic_path(target) as temporary:
-            shutil.copyfile(got, temporary)
-    return target
+        if not kept(target, warnings.warn):
+            with keep(target) as aside:
+                shutil.copyfile(got, aside / got.name)
+    return target / got.name
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import numpy as np
 from prefect.artifacts import create_markdown_artifact
 
-from learnkernels.tasks.evidence.markdown import markdown_table
+from learnkernels.tasks.evidence.markdown import Markdown, code, link, markdown_table, plain
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import mlflow_ui
 from learnkernels.tasks.models.registry import ModelVersion
@@ -114,22 +114,22 @@ def publish_scores(version: ModelVersion, source: str, output: str, scores: Scor
     """Show in Prefect what was scored, with which version, and what the predictions look like."""
     page = f"{mlflow_ui()}/#/models/{quote(version.name, safe='')}/versions/{version.version}"
     facts = {
-        "input": f"`{source}`",
-        "output": f"`{output}`",
-        "columns": ", ".join(f"`{name}`" for name in scores.columns),
+        "input": code(source),
+        "output": code(output),
+        "columns": Markdown(", ".join(map(code, scores.columns))),
         "rows without a prediction, because a value is missing": f"{scores.missing:,}",
         "rows a second": f"{scores.rows / max(scores.seconds, 1e-9):,.0f}",
-        "digest of the model": f"`{version.digest}`",
+        "digest of the model": code(version.digest),
     }
     lines = [
-        f"## {scores.rows:,} rows scored with [{version.name} version {version.version}]({page})",
+        f"## {scores.rows:,} rows scored with {link(f'{version.name} version {version.version}', page)}",
         "",
         *markdown_table([{"": what, " ": fact} for what, fact in facts.items()]),
     ]
     for name, values in scores.distribution.items():
         table = markdown_table(_rows(values, scores.rows - scores.missing)) if values else ["There is none."]
-        lines += ["", f"### {name}", "", *table]
-    create_markdown_artifact("\n".join(lines), key="scoring", description=f"Scores of {source}")
+        lines += ["", f"### {plain(name)}", "", *table]
+    create_markdown_artifact("\n".join(lines), key="scoring", description=f"Scores of {code(source)}")
 
 
 def _rows(values: dict[str, float], scored: int) -> list[dict[str, str]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from learnkernels.kernels.moments.error_bars import Sampling
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import Predictor, as_predictor
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
-from learnkernels.tasks.evidence.markdown import link_list
+from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
 from learnkernels.tasks.evidence.report import as_sentence
 from learnkernels.tasks.evidence.tables import half_width, read_folds, summarise
 from learnkernels.tasks.measure.evaluation import (
@@ -35,13 +36,17 @@ from learnkernels.tasks.measure.evaluation import (
 )
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, fold_seed, load_moments, measure_moments
+from learnkernels.tasks.models.registry import ModelVersion
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, sources
-from learnkernels.tasks.store import atomic_path, digest, store_path
+from learnkernels.tasks.store import digest, earlier_versions, keep, kept, store_path, versions
 from learnkernels.tasks.workers.cluster import DaskPool
 
-LIBRARIES = ("learnkernels", "numpy", "scipy", "scikit-learn")
-"""Whose versions a model's numbers depend on."""
+MODEL = "model.npz"
+"""What holds a model, in its entry of the store."""
+
+OF_THE_PLACE = {"data_dir", "dask", "tracking"}
+"""What of a configuration says where a run finds data, workers and evidence, and not which model it makes."""
 
 
 @dataclass(frozen=True)
@@ -225,11 +230,13 @@ def fit_on_all_rows(
         "regularisation": choice.regularisation,
         "validation_error": choice.validation_error,
         **choice.about,
-        "config": recipe.model_dump(mode="json", by_alias=True),
-        "versions": {name: version(name) for name in LIBRARIES},
+        "config": recipe.model_dump(mode="json", by_alias=True, exclude=OF_THE_PLACE),
+        "versions": versions(),
+        **({"earlier_versions": earlier} if (earlier := earlier_versions([Path(moments.path)])) else {}),
     }
-    path = store_path("models", digest(NUMERICS_VERSION, moments.key, about, *sources([choice.learner])), ".npz")
-    if path.exists():
+    entry = store_path("models", digest(NUMERICS_VERSION, moments.key, about, *sources([choice.learner])))
+    path = entry / MODEL
+    if kept(entry, log.warning):
         log.info("%s: the model is in the store", ref.name)
         advance(1.0)
         return ModelRef(str(path), dict(load_model(path).about))
@@ -256,8 +263,8 @@ def fit_on_all_rows(
         about["sampling"] = _sampling_numbers(sampling)
     workers = pool.workers if predictor.by_rows and ref.n_rows > PARALLEL_ROWS else None
     estimator = _fitted(kernel, dataset, choice, config, predictor, workers)
-    model = Model(estimator, dataset.features, low, spread, about)
-    with atomic_path(path) as temporary, temporary.open("wb") as file:
+    model = Model(estimator, tuple(dataset.features), low, spread, about)
+    with keep(entry, [Path(moments.path)]) as folder, (folder / MODEL).open("wb") as file:
         save_model(model, file)
     advance(1.0)
     return ModelRef(str(path), about)
@@ -317,13 +324,18 @@ def _fitted(
     return estimator.fit_kernel(kernel, given[kernel.rows], workers=workers)
 
 
-def recipe_of(model: Model, name: str) -> CompareConfig:
-    """Return the configuration that a model was trained with: one data set and one learner."""
+def place_of(config: CompareConfig) -> str:
+    """Return where a configuration finds its data, its workers and its evidence, as JSON."""
+    return json.dumps(config.model_dump(mode="json", by_alias=True, include=OF_THE_PLACE), sort_keys=True)
+
+
+def recipe_of(model: Model, version: ModelVersion) -> CompareConfig:
+    """Return the configuration that a model was trained with, one data set and one learner, in its place of today."""
     try:
-        return CompareConfig.model_validate(model.about["config"])
-    except (KeyError, ValueError) as error:
+        return CompareConfig.model_validate({**model.about["config"], **json.loads(version.place or "{}")})
+    except (KeyError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"model {name}: its configuration cannot be read ({reason}); train it again.") from None
+        raise InputError(f"model {version.uri}: its configuration cannot be read ({reason}); train it again.") from None
 
 
 def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
@@ -349,19 +361,17 @@ def _of_a_sample(about: Mapping[str, Any]) -> str:
 def describe_training(choice: Choice, model: ModelRef, name: str, version: int, links: Mapping[str, str]) -> str:
     """Return the report of a training."""
     about = model.about
-    columns = list(choice.candidates[0])
-    table = [columns, ["---"] * len(columns), *([str(row[column]) for column in columns] for row in choice.candidates)]
     sd = "" if about["test_error_sd"] is None else f" ± {about['test_error_sd']:.2g}"
     lines = [
         f"# {name} version {version}",
         "",
         f"`{choice.learner.title}` with `{about['predictor']}`, Lambda = {choice.regularisation:g}, learned on all "
-        f"{about['n_rows']:,} rows of {about['dataset']}. Expected {about['metric']} on new rows: "
+        f"{about['n_rows']:,} rows of {plain(about['dataset'])}. Expected {about['metric']} on new rows: "
         f"{about['test_error']:.4g}{sd}, the mean over the test folds of the protocol. Alignment with the target: "
         f"{about['alignment']:.3f}{_of_a_sample(about)}.",
         "",
-        *([as_sentence(about["predictor_reason"]), ""] if about.get("predictor_reason") else []),
-        *(f"| {' | '.join(line)} |" for line in table),
+        *([plain(as_sentence(about["predictor_reason"])), ""] if about.get("predictor_reason") else []),
+        *markdown_table(choice.candidates),
         "",
         "`*` lowest mean validation error: this learner, its parameters and Lambda were taken.",
         "",

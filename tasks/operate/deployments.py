@@ -23,12 +23,15 @@ from prefect.client.schemas.filters import (
     DeploymentFilter,
     DeploymentFilterName,
     DeploymentFilterTags,
+    FlowFilter,
+    FlowFilterName,
     FlowRunFilter,
 )
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.logging.loggers import flow_run_logger
 from prefect.settings import PREFECT_API_URL
 from prefect.utilities.callables import parameter_schema
 from pydantic import ValidationError
@@ -36,6 +39,7 @@ from pydantic import ValidationError
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.environment import scheduled_settings
+from learnkernels.tasks.evidence.markdown import code, code_block, link
 from learnkernels.tasks.operate.servers import POOL
 
 TAG = "learnkernels"
@@ -44,6 +48,12 @@ Step = Literal["compare", "train", "promote", "predict"]
 
 FOLLOWS: dict[Step, Step] = {"promote": "train", "predict": "promote"}
 """What starts a step without a schedule: the one before it has completed."""
+
+AFTER = "after "
+"""How the tag of a deployment begins that starts when a run of the flow has completed that the tag names."""
+
+FOLLOWED = "learnkernels.followed"
+"""The label of a completed run after which what follows was started."""
 
 SCHEDULE_SECONDS = 30.0
 """Longest wait until Prefect's scheduler has made the next run; it looks every few seconds."""
@@ -267,7 +277,7 @@ def _apply(client: SyncPrefectClient, flows: Mapping[Step, Flow[..., Any]], step
     """Create or update one deployment; Prefect's own call does either."""
     flow = flows[step]
     folder = str(Path.cwd())
-    chain = [_after(flows[FOLLOWS[step]])] if step in FOLLOWS else []
+    chain = [f"{AFTER}{flows[FOLLOWS[step]].name}"] if step in FOLLOWS else []
     schedules = []
     if plan.cron is not None and step not in FOLLOWS:
         schedule = _schedule(plan.cron, plan.timezone)
@@ -306,6 +316,7 @@ def start_following(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) 
     What follows are the deployments of the same name with the tag ``after FLOW`` that are not paused. A run by hand
     has no deployment and starts nothing. (An automation of Prefect's would start them too, but comes up to 15 minutes
     late after a run that its scheduler made less than five minutes ahead, and is forgotten if the server stops then.)
+    Where Prefect does not answer, `start_missed` makes up for it.
 
     Parameters
     ----------
@@ -318,18 +329,48 @@ def start_following(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) 
     """
     if flow_run.deployment_id is None:
         return
-    with get_client(sync_client=True) as client:
-        model = client.read_deployment(flow_run.deployment_id).name
+    try:
+        with get_client(sync_client=True) as client:  # which tries for a minute
+            _start_after(client, flow.name, flow_run)
+    except httpx.HTTPError as error:
+        flow_run_logger(flow_run, flow).error(
+            "what follows this run could not be started (%s); 'learnkernels up' does so within minutes of Prefect's "
+            "answering again, or start it by hand.",
+            type(error).__name__,
+        )
+
+
+def start_missed(client: SyncPrefectClient) -> list[UUID]:
+    """Start what follows the latest completed run of each step where its own hook has not, and return these runs."""
+    missed = []
+    ours = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
+    for deployment in client.read_deployments(deployment_filter=ours):
+        for before in (tag.removeprefix(AFTER) for tag in deployment.tags if tag.startswith(AFTER)):
+            latest = client.read_flow_runs(
+                flow_filter=FlowFilter(name=FlowFilterName(any_=[before])),
+                deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=[str(deployment.name)])),
+                flow_run_filter=in_state("COMPLETED"),
+                sort=FlowRunSort.END_TIME_DESC,
+                limit=1,
+            )
+            for run in latest:
+                if FOLLOWED not in run.labels:
+                    _start_after(client, before, run)
+                    missed.append(run.id)
+    return missed
+
+
+def _start_after(client: SyncPrefectClient, flow_name: str, run: FlowRun) -> None:
+    """Start the steps that follow a completed run, once however often this is called, and note that it was done."""
+    with suppress(ObjectNotFound):  # its deployment was removed meanwhile, and nothing follows
+        model = client.read_deployment(UUID(str(run.deployment_id))).name
         following = DeploymentFilter(
-            name=DeploymentFilterName(any_=[model]), tags=DeploymentFilterTags(all_=[TAG, _after(flow)])
+            name=DeploymentFilterName(any_=[model]), tags=DeploymentFilterTags(all_=[TAG, f"{AFTER}{flow_name}"])
         )
         for deployment in client.read_deployments(deployment_filter=following):
             if not deployment.paused:
-                client.create_flow_run_from_deployment(deployment.id, idempotency_key=f"after {flow_run.id}")
-
-
-def _after(flow: Flow[..., Any]) -> str:
-    return f"after {flow.name}"
+                client.create_flow_run_from_deployment(deployment.id, idempotency_key=f"after {run.id}")
+        client.update_flow_run_labels(run.id, {FOLLOWED: True})
 
 
 def _remove(client: SyncPrefectClient, flow: Flow[..., Any], model: str) -> None:
@@ -382,13 +423,13 @@ def _description(step: Step, plan: Plan) -> str:
     """Return what the page of a deployment says, in Markdown."""
     model = plan.model
     does = {
-        "compare": f"Compares the learners of `{plan.conf}` and leaves a report.",
-        "train": f"Trains the model of `{plan.conf}` and registers it as a new version of **{model}**, alias "
+        "compare": f"Compares the learners of {code(plan.conf)} and leaves a report.",
+        "train": f"Trains the model of {code(plan.conf)} and registers it as a new version of **{model}**, alias "
         "`challenger`.",
         "promote": f"Compares the newest version of **{model}** with the champion on the same folds, and makes it the "
         "champion if it is significantly better. Starts when a run of *train* has completed.",
-        "predict": f"Predicts `{plan.input}` with **{model}@champion** and writes `{plan.output}`. Starts when a run "
-        "of *promote* has completed.",
+        "predict": f"Predicts {code(plan.input)} with **{model}@champion** and writes {code(plan.output)}. Starts when "
+        "a run of *promote* has completed.",
     }[step]
     leaves = {
         "compare": "`results/`, one MLflow run a data set and learner, artifacts of the flow run.",
@@ -399,14 +440,14 @@ def _description(step: Step, plan: Plan) -> str:
     lines = [
         does,
         f"**Leaves behind** {leaves}",
-        f"Runs in `{Path.cwd()}`, one at a time for {model}. Made by `learnkernels deploy`; change it there.",
+        f"Runs in {code(Path.cwd())}, one at a time for {model}. Made by `learnkernels deploy`; change it there.",
     ]
     tracking = os.environ.get("MLFLOW_TRACKING_URI", "")
     if tracking.startswith("http") and "@" not in tracking:
-        lines.insert(2, f"[{model} in MLflow]({tracking.rstrip('/')}/#/models/{model})")
+        lines.insert(2, link(f"{model} in MLflow", f"{tracking.rstrip('/')}/#/models/{model}"))
     if step in ("compare", "train"):
         text = yaml.safe_dump(
             plan.config.model_dump(mode="json", by_alias=True, exclude_defaults=True), sort_keys=False
         )
-        lines.append(f"```yaml\n{text}```")
+        lines.append(code_block(text, "yaml"))
     return "\n\n".join(lines)

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
+from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
+import httpx
 import psutil
-from prefect.client.orchestration import SyncPrefectClient
+from prefect import Flow
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, WorkerFilter, WorkPoolFilter
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Crashed
 
-from learnkernels.conf.errors import InputError
-from learnkernels.tasks.operate.deployments import connected, ensure_pool, in_state, move_old_deployments
-from learnkernels.tasks.operate.servers import POOL, RUN_ID
+from learnkernels.conf.errors import InputError, without_passwords
+from learnkernels.tasks.operate.children import RUN_ID
+from learnkernels.tasks.operate.deployments import connected, ensure_pool, in_state, move_old_deployments, start_missed
+from learnkernels.tasks.operate.servers import POOL, worker_name
+from learnkernels.tasks.owner import Owner
+from learnkernels.tasks.stopping import last_word
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 STOPPED = "The worker was stopped during this run; start the deployment again and it goes on from what is stored."
 ABANDONED = "The process of this run ended without a word, as in a power cut; start the deployment again."
+INTERRUPTED = "This run was stopped by a signal; start the same command again and it goes on from there."
+STARTING = timedelta(minutes=2)
+"""How long a worker may take from taking a run to noting its process."""
+
+SILENT = timedelta(hours=1)
+"""After how long without a word another host's worker counts as gone."""
+
 MISSED = "Nothing ran at that time; the latest missed run of this deployment is made up for, earlier ones are not."
 
 
@@ -35,7 +51,7 @@ class WorkerWatch:
     api : str
         Address of Prefect's API.
     own : bool
-        Whether all workers of that server are on this machine; only then can be told which processes are gone.
+        Whether the server has just been started here, so that nothing was there to run what has become late.
     say : callable
         Prints a line.
 
@@ -52,21 +68,30 @@ class WorkerWatch:
             ensure_pool(client)
             for sentence in move_old_deployments(client):
                 say(sentence)
+            close_abandoned(client)
             if own:
-                close_abandoned(client)
                 cancel_missed(client)
 
     def online(self) -> bool:
-        """Return whether a worker has reported since."""
+        """Return whether the worker of this host has reported since."""
         with self._client() as client:
             workers = client.read_workers_for_work_pool(POOL, WorkerFilter())
-        return any(one.last_heartbeat_time is not None and one.last_heartbeat_time >= self.began for one in workers)
+        return any(
+            one.name == worker_name() and one.last_heartbeat_time is not None and one.last_heartbeat_time >= self.began
+            for one in workers
+        )
 
     def stopped(self, run_ids: set[str]) -> None:
         """Mark runs crashed that were in progress when the worker was stopped, unless they have ended by themselves."""
         with suppress(InputError), self._client() as client:
             for run_id in run_ids:
-                _crash(client, client.read_flow_run(UUID(run_id)), STOPPED)
+                _crash(client, UUID(run_id), STOPPED)
+
+    def mend(self) -> None:
+        """Close what was left open since, and start what follows runs whose own hook could not."""
+        with self._client() as client:
+            close_abandoned(client)
+            start_missed(client)
 
     @contextmanager
     def _client(self) -> Iterator[SyncPrefectClient]:
@@ -74,19 +99,39 @@ class WorkerWatch:
             yield client
 
 
-def _crash(client: SyncPrefectClient, run: FlowRun, message: str) -> None:
-    if run.state is not None and not run.state.is_final():
-        client.set_flow_run_state(run.id, Crashed(message=message), force=True)
+def _crash(client: SyncPrefectClient, run_id: UUID, message: str) -> bool:
+    """Mark a run crashed, unless it has ended by itself; return whether it was."""
+    state = client.read_flow_run(run_id).state
+    if state is None or state.is_final():
+        return False
+    client.set_flow_run_state(run_id, Crashed(message=message), force=True)
+    return True
 
 
 def close_abandoned(client: SyncPrefectClient) -> list[UUID]:
-    """Mark runs crashed whose process is gone, so that they do not hold their queue for ever, and return them."""
-    closed = []
-    for run in _pool_runs(client, in_state("PENDING", "RUNNING", "CANCELLING")):
-        if not _runs_here(run):
-            _crash(client, run, ABANDONED)
-            closed.append(run.id)
-    return closed
+    """Mark runs crashed whose process is gone, so that they do not hold their queue for ever, and return them.
+
+    Of runs that a worker of this host has started, their processes tell. Those of another host cannot be seen: its runs
+    count as gone when its worker has said nothing for an hour.
+    """
+    heard = {one.name: one.last_heartbeat_time for one in client.read_workers_for_work_pool(POOL, WorkerFilter())}
+    return [
+        run.id
+        for run in _pool_runs(client, in_state("PENDING", "RUNNING", "CANCELLING"))
+        if _abandoned(run, heard) and _crash(client, run.id, ABANDONED)
+    ]
+
+
+def _abandoned(run: FlowRun, heard: Mapping[str, datetime | None]) -> bool:
+    changed = None if run.state is None else run.state.timestamp
+    worker = run.labels.get("prefect.worker.name")
+    if worker in (None, worker_name()):  # none: its worker has just taken it, or ended then
+        return not _runs_here(run) and (run.infrastructure_pid is not None or _before(changed, STARTING))
+    return _before(heard.get(str(worker)), SILENT) and _before(changed, SILENT)
+
+
+def _before(time: datetime | None, ago: timedelta) -> bool:
+    return time is None or time < datetime.now().astimezone() - ago
 
 
 def cancel_missed(client: SyncPrefectClient) -> list[UUID]:
@@ -125,3 +170,75 @@ def _runs_here(run: FlowRun) -> bool:
         return bool(process.environ().get(RUN_ID) == str(run.id))
     except (ValueError, psutil.NoSuchProcess, psutil.AccessDenied):
         return False
+
+
+# Runs that a command starts in its own process ------------------------------------------------------------------------
+
+
+def claimed(flow: Flow[P, R]) -> Flow[P, R]:
+    """Return a flow whose runs tell Prefect that this process is theirs."""
+    return flow.with_options(on_running=[*flow.on_running_hooks, _claim])
+
+
+def _claim(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    with get_client(sync_client=True) as client:
+        client.update_flow_run(flow_run.id, infrastructure_pid=str(Owner.this()))
+
+
+@contextmanager
+def own_runs() -> Iterator[None]:
+    """Run flows in this process, once the runs of processes are closed that are gone.
+
+    Raises
+    ------
+    InputError
+        Prefect does not answer, or no longer.
+    """
+    address = without_passwords(str(PREFECT_API_URL.value()))
+    try:
+        close_gone()
+        with last_word(_close_own):
+            yield
+    except httpx.HTTPStatusError as error:
+        raise InputError(
+            f"the Prefect server at {address} answers with {error.response.status_code} "
+            f"({error.response.reason_phrase}); its log says why, and what was computed is kept."
+        ) from None
+    except httpx.TransportError as error:
+        raise InputError(_no_answer(address, type(error).__name__)) from None
+    except RuntimeError as error:
+        if not str(error).startswith("Failed to reach API"):  # as Prefect says
+            raise
+        raise InputError(_no_answer(address, "unreachable")) from None
+
+
+def _no_answer(address: str, why: str) -> str:
+    what = "what was computed is kept: start it, or correct PREFECT_API_URL, and try again."
+    what = "what was computed is kept: start it, or correct PREFECT_API_URL, and try again."
+    return f"no Prefect server answers at {address} ({why}); {what}"
+
+
+def close_gone() -> None:
+    """Mark runs crashed that a command had started in its own process, which is gone."""
+    with get_client(sync_client=True) as client:
+        _close(client, ABANDONED, lambda owner: owner.gone)
+
+
+def _close_own() -> None:
+    with get_client(sync_client=True) as client:
+        _close(client, INTERRUPTED, lambda owner: owner == Owner.this())
+
+
+def _close(client: SyncPrefectClient, message: str, of: Callable[[Owner], bool]) -> None:
+    """Mark the open runs of some processes crashed, and the runs that these have started."""
+    open_runs = client.read_flow_runs(flow_run_filter=in_state("PENDING", "RUNNING", "CANCELLING"))
+    for run in open_runs:
+        owner = Owner.read(run.infrastructure_pid or "")
+        if owner is not None and of(owner):
+            for one in (*_started_by(client, run), run):
+                _crash(client, one.id, message)
+
+
+def _started_by(client: SyncPrefectClient, run: FlowRun) -> list[FlowRun]:
+    within = FlowRunFilter(parent_flow_run_id={"any_": [run.id]})  # type: ignore[arg-type]
+    return client.read_flow_runs(flow_run_filter=within)

@@ -2,41 +2,31 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
-import signal
-import socket
-import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
-import psutil
-
-from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import answers, servers_note, state_dir, without_passwords
+from learnkernels.conf.errors import InputError, without_passwords
+from learnkernels.tasks.environment import (
+    answers,
+    folder_key,
+    key_file,
+    running_server,
+    servers_note,
+)
 from learnkernels.tasks.evidence.saved_view import NEWEST, PREFIX, view_path
+from learnkernels.tasks.operate.children import LOOPBACK, Child, Service, children, free_port, reap
+from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.store import atomic_path
 
-LOOPBACK = "127.0.0.1"
 POOL = "learnkernels"
 """The work pool of all schedules."""
-
-START_SECONDS = 120.0
-"""Longest wait for a server; a fresh Prefect database takes most of it on a slow machine."""
-
-STOP_SECONDS = 30.0
-"""How long a child may take to end after it was asked to; then it is killed."""
-
-RUN_ID = "PREFECT__FLOW_RUN_ID"
-"""What tells the process of a flow run which one it is."""
-
-Answer = Callable[[], bool]
 
 
 class Watch(Protocol):
@@ -49,79 +39,87 @@ class Watch(Protocol):
         """Take note that it ended while these flow runs were in progress."""
 
 
-@dataclass(frozen=True)
-class Service:
-    """One child process: how it is started, where its page is and how one can tell that it answers."""
-
-    name: str
-    command: list[str]
-    answers: Answer
-    port: int | None = None
-    env: Mapping[str, str] = field(default_factory=dict)
-    stopped: Callable[[set[str]], None] | None = None
-    """Of a worker: called after it has ended, with the ids of the flow runs that were in progress."""
-
-    @property
-    def url(self) -> str:
-        """Address of its page."""
-        return f"http://{LOOPBACK}:{self.port}"
-
-    @property
-    def log(self) -> Path:
-        """Where its output goes."""
-        return state_dir() / f"{self.name.lower()}.log"
-
-
 def prefect_server(port: int) -> Service:
     """Return the Prefect server over the database of the working folder, or PREFECT_SERVER_DATABASE_CONNECTION_URL."""
-    command = [sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK, "--port", str(port)]
     # Its pages ask port 4200 unless told otherwise; behind a proxy the user tells.
     api = f"http://{LOOPBACK}:{port}/api"
     env = {"PREFECT_UI_API_URL": os.environ.get("PREFECT_UI_API_URL", api)}
-    return Service("Prefect", command, lambda: answers(f"{api}/health"), port, env)
+    return Service("Prefect", _serving("prefect", str(port)), lambda: answers(f"{api}/health"), port, env)
 
 
 def mlflow_server(port: int) -> Service:
     """Return the MLflow server over the store of the working folder, or MLFLOW_TRACKING_URI."""
-    command = [
-        sys.executable, "-m", "mlflow", "server", "--host", LOOPBACK, "--port", str(port), "--workers", "1",
-        "--backend-store-uri", os.environ["MLFLOW_TRACKING_URI"],
-        "--artifacts-destination", (Path.cwd() / "mlartifacts").as_uri(),
-    ]  # fmt: skip
-    return Service("MLflow", command, lambda: answers(f"http://{LOOPBACK}:{port}/health"), port)
+    env = {"MLFLOW_BACKEND_STORE_URI": os.environ["MLFLOW_TRACKING_URI"]}  # may hold a password: on no command line
+    health = f"http://{LOOPBACK}:{port}/health"
+    return Service("MLflow", _serving("mlflow", str(port)), lambda: answers(health), port, env)
+
+
+def worker_name() -> str:
+    """Return what the worker of this host is called: as `Owner` names hosts, since containers may share a name."""
+    return Owner.this().host
 
 
 def worker(api: str, watch: Watch) -> Service:
     """Return the worker that starts scheduled runs as processes of this machine."""
-    command = [
-        sys.executable, "-m", "prefect", "worker", "start", "--pool", POOL, "--type", "process",
-        "--name", socket.gethostname(), "--install-policy", "never",
-    ]  # fmt: skip
-    return Service("Worker", command, watch.online, env={"PREFECT_API_URL": api}, stopped=watch.stopped)
+    command = _serving(
+        "worker", "--pool", POOL, "--type", "process", "--name", worker_name(), "--install-policy", "never"
+    )
+    return Service(
+        "Worker",
+        command,
+        watch.online,
+        env={"PREFECT_API_URL": api},
+        stopped=watch.stopped,
+    )
+
+
+def _serving(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "learnkernels.tasks.operate.serving", *arguments]
+
+
+def temporary_prefect() -> Child:
+    """Start a Prefect server for this process alone, without pages and schedules, and name it in PREFECT_API_URL.
+
+    Call before Prefect is imported, and wait until it is up before the first flow: both take their time. It ends at the
+    end of this process, after Prefect has said its last word here.
+    """
+    service = prefect_server(free_port())
+    env = {**service.env, "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT_UI_ENABLED": "false"}
+    child = Child(replace(service, env=env, temporary=True))
+    atexit.register(child.stop)
+    os.environ["PREFECT_API_URL"] = f"{service.url}/api"
+    return child
 
 
 def serve_ui(prefect_port: int, mlflow_port: int, say: Callable[[str], None]) -> None:
-    """Start both servers, say where they are, and wait until one ends or the user interrupts.
+    """Start both servers, say where they are, and keep them running until the user interrupts.
 
     Raises
     ------
     InputError
-        A port is taken, MLflow's store is a remote server, or a server does not come up.
+        A port is taken, MLflow's store is a remote server, or a server does not come up, or not stay up.
     """
     if _remote_mlflow():
         raise InputError(
             f"MLFLOW_TRACKING_URI is the server {without_passwords(os.environ['MLFLOW_TRACKING_URI'])}: open that in a "
             "browser."
         )
-    with _children(say) as start:
-        prefect, mlflow = prefect_server(prefect_port), mlflow_server(mlflow_port)
+    reap()
+    prefect, mlflow = prefect_server(prefect_port), mlflow_server(mlflow_port)
+    if running_server("prefect_api") == f"{prefect.url}/api" and running_server("mlflow") == mlflow.url:
+        for line in (*map(_where, (prefect, mlflow)), "both run already, from another terminal.", *_about_key()):
+            say(line)
+        return
+    with children(say, _where) as start:
         say("starting both dashboards ...")
         start(prefect, mlflow)
         if chart := newest_chart(mlflow.url):
             say(f"chart    {chart}")
+        for line in _about_key():
+            say(line)
         with _noted(prefect, mlflow):
             say("runs of this folder that are started now show up live; Ctrl-C stops both.")
-            _wait_for_end(start.running)
+            start.watch()
 
 
 def serve_up(
@@ -130,7 +128,7 @@ def serve_up(
     prepare: Callable[[str, bool, Callable[[str], None]], Watch],
     say: Callable[[str], None],
 ) -> None:
-    """Start what runs schedules, say where it is, and wait until a part ends or the user interrupts.
+    """Start what runs schedules, say where it is, and keep it running until the user interrupts.
 
     A Prefect server, an MLflow server and one worker. A server that PREFECT_API_URL or MLFLOW_TRACKING_URI already
     names is not started. The worker starts last and stops first.
@@ -148,9 +146,10 @@ def serve_up(
     Raises
     ------
     InputError
-        A port is taken, or a part does not come up.
+        A port is taken, or a part does not come up, or not stay up.
     """
-    with _children(say) as start:
+    reap()
+    with children(say, _where) as start:
         api = os.environ.get("PREFECT_API_URL")
         prefect = None if api else prefect_server(prefect_port)
         mlflow = None if _remote_mlflow() else mlflow_server(mlflow_port)
@@ -161,54 +160,27 @@ def serve_up(
                 say(f"{name:8} {without_passwords(str(address))} (not started here)")
         api = api or f"{prefect_server(prefect_port).url}/api"
         start(worker(api, prepare(api, prefect is not None, say)))
+        for line in _about_key():
+            say(line)
         with _noted(prefect, mlflow):
             say("deploy with 'learnkernels deploy CONF --register NAME'; Ctrl-C stops everything, the worker first.")
-            _wait_for_end(start.running)
+            start.watch()
 
 
-class _Starter:
-    """Starts services, waits until each answers, and knows those that run, in the order of their start."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self.say = say
-        self.running: list[tuple[Service, subprocess.Popen[bytes]]] = []
-
-    def __call__(self, *services: Service) -> None:
-        for service in services:
-            _require_free(service)
-        started = len(self.running)
-        for service in services:
-            with service.log.open("wb") as sink:
-                process = subprocess.Popen(
-                    service.command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=sink,
-                    stderr=subprocess.STDOUT,
-                    env={**_child_environment(), **service.env},
-                    start_new_session=True,  # Ctrl-C reaches this process alone, which stops its children in order
-                )
-            self.running.append((service, process))
-        for service, process in self.running[started:]:
-            _wait_for(service, process)
-            self.say(f"{service.name:8} {service.url if service.port else f'takes runs of the work pool {POOL}'}")
+def _where(service: Service) -> str:
+    """Return where a service is found: on a terminal with the key, which has no place in a journal."""
+    if service.port is None:
+        return f"{service.name:8} takes runs of the work pool {POOL}"
+    key = f"/?key={folder_key().rpartition(':')[2]}" if sys.stderr.isatty() else ""
+    return f"{service.name:8} {service.url}{key}"
 
 
-@contextmanager
-def _children(say: Callable[[str], None]) -> Iterator[_Starter]:
-    """Give a starter of services; in the end, and after Ctrl-C, SIGTERM and SIGHUP, stop them, the last one first."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background commands without
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit(0))
-    starter = _Starter(say)
-    try:
-        yield starter
-    except KeyboardInterrupt:
-        say("stopping")
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # a second Ctrl-C would leave children behind
-        for service, process in reversed(starter.running):
-            _stop(service, process)
+def _about_key() -> list[str]:
+    """Return what to do where an address was said without the key."""
+    here = (
+        f"pages ask for the key of this folder, once a browser: add '?key=' and what follows the colon in {key_file()}."
+    )
+    return [] if sys.stderr.isatty() else [here]
 
 
 @contextmanager
@@ -233,7 +205,7 @@ def newest_chart(mlflow_url: str) -> str | None:
     request = urllib.request.Request(
         f"{mlflow_url}/api/2.0/mlflow/experiments/search",
         json.dumps(wanted).encode(),
-        {"Content-Type": "application/json"},
+        {"Content-Type": "application/json", "Authorization": f"Bearer {folder_key()}"},
     )
     try:
         with urllib.request.urlopen(request, timeout=10) as response:
@@ -243,98 +215,5 @@ def newest_chart(mlflow_url: str) -> str | None:
     return f"{mlflow_url}/{view_path(found[0]['experiment_id'])}" if found else None
 
 
-def _wait_for_end(running: list[tuple[Service, subprocess.Popen[bytes]]]) -> None:
-    """Wait until a child ends by itself, which is an error: an interrupt is how this ends well.
-
-    Raises
-    ------
-    InputError
-        Says which one, and where its log is.
-    """
-    while all(process.poll() is None for _, process in running):
-        time.sleep(0.5)
-    (service, process), *_ = [(service, process) for service, process in running if process.poll() is not None]
-    raise InputError(
-        f"{service.name} has stopped by itself (exit code {process.returncode}); its log is {service.log}."
-    )
-
-
 def _remote_mlflow() -> bool:
     return os.environ["MLFLOW_TRACKING_URI"].startswith("http")
-
-
-def _child_environment() -> dict[str, str]:
-    """Return the environment of the servers: each its own store, no other server's address."""
-    return {key: value for key, value in os.environ.items() if key != "PREFECT_API_URL"}
-
-
-def _require_free(service: Service) -> None:
-    if service.port is None:
-        return
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, service.port))
-        except OSError:
-            option = f"--{service.name.lower()}-port"
-            raise InputError(
-                f"port {service.port} for {service.name} is taken; stop what runs there or choose another with "
-                f"{option}."
-            ) from None
-
-
-def _wait_for(service: Service, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        if process.poll() is not None:
-            break
-        if service.answers():
-            return
-        time.sleep(0.3)
-    where = f" on port {service.port}" if service.port else ""
-    raise InputError(f"{service.name} did not come up{where}; its log is {service.log}.")
-
-
-def _stop(service: Service, process: subprocess.Popen[bytes]) -> None:
-    """Ask a child to end, and then what it has left behind; kill what does not.
-
-    A worker waits for the runs that it has started, so these are asked as well: Prefect shows them as crashed.
-    """
-    family = _family(process.pid)
-    runs = [] if service.stopped is None else _family(process.pid, recursive=False)
-    run_ids = {run_id for run in runs if (run_id := _run_id(run)) is not None}
-    if process.poll() is None:
-        process.terminate()
-    _signal(runs, psutil.Process.terminate)
-    try:
-        process.wait(timeout=STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    for send in (psutil.Process.terminate, psutil.Process.kill):
-        _, family = psutil.wait_procs(family, timeout=STOP_SECONDS / 6)
-        _signal(family, send)
-    psutil.wait_procs(family, timeout=STOP_SECONDS / 6)
-    if service.stopped is not None and run_ids:
-        service.stopped(run_ids)
-
-
-def _run_id(process: psutil.Process) -> str | None:
-    try:
-        found: str | None = process.environ().get(RUN_ID)
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
-        return None
-    return found
-
-
-def _signal(processes: list[psutil.Process], send: Callable[[psutil.Process], None]) -> None:
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            send(process)
-
-
-def _family(pid: int, recursive: bool = True) -> list[psutil.Process]:
-    try:
-        return list(psutil.Process(pid).children(recursive=recursive))
-    except psutil.NoSuchProcess:
-        return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.measure.moments import Advance, fold_seed
 from learnkernels.tasks.own import described
 from learnkernels.tasks.papers.result import StudyResult
-from learnkernels.tasks.store import atomic_path, digest, store_path
+from learnkernels.tasks.store import checked, digest, keep, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool, run_all
 
 CENTERED, UNCENTERED = "rho", "A"
@@ -44,6 +45,8 @@ COLORS = {CENTERED: "tab:blue", UNCENTERED: "tab:orange"}
 def quiet(_: float) -> None:
     """Tell nobody how far a study is."""
 
+
+_TABLE = "trials.parquet"
 
 _TRIALS = pa.schema(
     [
@@ -113,12 +116,13 @@ def base_kernels(
             require_varying(part.kernels, loaded.X, loaded.features, f"data set {ref.name}")
             jobs += [RepeatJob(ref, part.kernels, study.protocol, repeat) for repeat in range(study.protocol.repeats)]
     paths = [_trials_path(job) for job in jobs]
-    missing = [(job, path) for job, path in zip(jobs, paths, strict=True) if not path.exists()]
+    missing = [(job, path) for job, path in zip(jobs, paths, strict=True) if not kept(path, warnings.warn)]
     tables = run_all(measure_base_kernels, [job for job, _ in missing], advance, pool)
     for (_, path), rows in zip(missing, tables, strict=True):
-        with atomic_path(path) as temporary:
-            pq.write_table(pa.Table.from_pylist(rows, schema=_TRIALS), temporary)
-    return correlations(pa.concat_tables([pq.read_table(path, schema=_TRIALS) for path in paths]).to_pandas())
+        with keep(path) as folder:
+            pq.write_table(pa.Table.from_pylist(rows, schema=_TRIALS), folder / _TABLE)
+    found = [pq.read_table(checked(path) / _TABLE, schema=_TRIALS) for path in paths]
+    return correlations(pa.concat_tables(found).to_pandas())
 
 
 def _trials_path(job: RepeatJob) -> Path:
@@ -127,7 +131,7 @@ def _trials_path(job: RepeatJob) -> Path:
         NUMERICS_VERSION, _TRIALS.names, job.ref.name, job.ref.digest, described(job.kernels), protocol.folds,
         protocol.seed, job.repeat, grid_values(protocol.grid),
     )  # fmt: skip
-    return store_path("base-kernels", key, ".parquet")
+    return store_path("base-kernels", key)
 
 
 def measure_base_kernels(job: RepeatJob) -> list[dict[str, Any]]:

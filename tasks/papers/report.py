@@ -18,9 +18,9 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from learnkernels.conf.papers.item import PaperItem
 from learnkernels.kernels import NUMERICS_VERSION
-from learnkernels.tasks.evidence.markdown import markdown_table
+from learnkernels.tasks.evidence.markdown import link, markdown_table
 from learnkernels.tasks.evidence.report import environment
-from learnkernels.tasks.measure.evaluation import COLUMNS
+from learnkernels.tasks.measure.evaluation import COLUMNS, FoldsRef
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.papers.figures import figures, png
 from learnkernels.tasks.papers.result import Kept, StudyResult, Summary, total
@@ -32,7 +32,9 @@ RESULTS, QUICK_RESULTS = Path("results/papers"), Path("results/papers-quick")
 
 
 @step("write {item.name}")
-def write_item(item: PaperItem, result: StudyResult, seconds: float, data: str, quick: bool) -> str:
+def write_item(
+    item: PaperItem, result: StudyResult, seconds: float, data: str, quick: bool, refs: Sequence[FoldsRef] = ()
+) -> str:
     """Write the folder of an item, whole or not at all, put section and cells into Prefect, and return the folder."""
     target = (QUICK_RESULTS if quick else RESULTS) / item.name
     facts = {
@@ -43,7 +45,7 @@ def write_item(item: PaperItem, result: StudyResult, seconds: float, data: str, 
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
         "quick": quick,
         "study": study_digest(item, quick),
-        "environment": environment(),
+        "environment": environment(refs),
     }
     facts = _unless_from_store(target, result, facts)
     drawn = dict(result.figures)
@@ -226,8 +228,8 @@ def _overview(
     for item in items:
         of = summaries.get(item.name)
         status = reasons.get(item.name, "not run: no results of this configuration") if of is None else "done"
-        link = {} if of is None else {"item": f"[{item.name}](#{item.name})"}
-        rows.append(overview_row(item, of, status) | link)
+        linked = {} if of is None else {"item": link(item.name, f"#{item.name}")}
+        rows.append(overview_row(item, of, status) | linked)
     return rows
 
 

@@ -11,8 +11,8 @@ import pandas as pd
 
 from learnkernels.conf.papers.item import PaperItem
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
-from learnkernels.tasks.evidence.markdown import markdown_table
-from learnkernels.tasks.evidence.tables import mean_and_sd, short_p
+from learnkernels.tasks.evidence.markdown import Markdown, markdown_table
+from learnkernels.tasks.evidence.tables import equals_p, mean_and_sd, short_p
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.papers.figures import placed
 from learnkernels.tasks.papers.judge import (
@@ -215,10 +215,10 @@ def claims_table(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
     """Return one row a claim: what the paper says, the verdict, and what it rests on."""
     return [
         {
-            "the paper says": verdict.says,
+            "the paper says": Markdown(verdict.says),
             "expected": EXPECTED.get(verdict.expected, ""),
             "here": worded(verdict),
-            "evidence": "<br>".join(evidence_line(one) for one in verdict.evidence),
+            "evidence": "\n".join(evidence_line(one) for one in verdict.evidence),
         }
         for verdict in verdicts
     ]
@@ -237,17 +237,13 @@ def evidence_line(one: Evidence) -> str:
         return f"{one.on}: no numbers" if one.better is None else f"{one.on}: {one.better:.4g}"
     line = f"{one.on}: {one.better:.4g}, {one.than:.4g}"
     if one.p is not None:
-        line += f"; p {_p(one.p)}"
+        line += f"; p {equals_p(one.p)}"
     if one.paired is not None:
         counted = (
             f"below {SIGNIFICANCE} in {one.below} of {one.repeats} repeats, in the first " if one.repeats > 1 else ""
         )
         line += f" (plain: {counted}{short_p(one.paired)})"
     return line
-
-
-def _p(p: float) -> str:
-    return f"{'' if p < 0.01 else '= '}{short_p(p)}"
 
 
 def worth_table(folds: pd.DataFrame) -> list[dict[str, Any]]:

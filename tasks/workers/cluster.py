@@ -5,14 +5,15 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import shutil
+import signal
 import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import reduce
+from multiprocessing import resource_tracker
 from operator import add
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +22,8 @@ import dask
 import numpy as np
 import psutil
 from dask.utils import format_bytes, parse_bytes
-from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster, as_completed
+from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster, Security, as_completed
+from distributed.core import Status
 from joblib import cpu_count
 from scipy import sparse
 
@@ -29,7 +31,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import RowSource, SelectedRows, Step, Threads, Workers
 from learnkernels.kernels.families.base import Rows
-from learnkernels.tasks.store import store_path
+from learnkernels.tasks.store import store_path, temporary_folder
 from learnkernels.tasks.workers.row_files import RowFile
 
 KEPT_BYTES, KEPT_SHARE = 1 << 28, 16
@@ -56,7 +58,10 @@ SPAN_SHARE = 16
 """A worker holds the rows of the two spans of a super-tile: each takes at most this part of its memory."""
 
 LOOPBACK = "127.0.0.1"
-"""A Dask scheduler runs whatever it is sent, so a local one listens here alone."""
+"""A Dask scheduler runs whatever it is sent, so a local one listens here alone, and to who has the keys of the run."""
+
+NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+"""Dask's pages know no keys, and any user of the machine could read them."""
 
 
 Job = TypeVar("Job")
@@ -128,7 +133,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             A job ended its worker again and again, which is how too little memory looks.
         """
         futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False)
-        with self._finishing(futures, "a trial"):
+        with self.finishing(futures, "a trial"):
             for future in as_completed(futures, loop=self.client.loop):
                 if future.status == "error":
                     break
@@ -140,19 +145,22 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return [result for result, _ in results]
 
     @contextmanager
-    def _finishing(self, futures: list[Future], what: str) -> Iterator[None]:
+    def finishing(self, futures: list[Future], what: str) -> Iterator[None]:
         """Let go of futures at the end, and say in a sentence that workers ended, or took what they held with them."""
         try:
             yield
         except (KilledWorker, CancelledError):
-            if self.client.status != "running":  # it is the scheduler that went
-                raise
+            if self.client.status != "running":
+                raise InputError(
+                    f"the Dask scheduler ended during {what}; what was computed is kept: start it, and this run, again."
+                ) from None
             raise InputError(
                 f"{what} ended its worker process, probably for want of memory; set dask.memory higher, or "
                 "dask.workers to 1."
             ) from None
         finally:
-            self.client.cancel(futures)
+            if self.client.status == "running":
+                self.client.cancel(futures)
 
     @property
     def workers(self) -> Workers:
@@ -200,7 +208,9 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             The disk does not take it.
         """
         if self._folder is None:
-            self._folder = _folder_of_run(store_path("rows", ""))
+            parent = store_path("rows")
+            parent.mkdir(parents=True, exist_ok=True)
+            self._folder = temporary_folder(parent)
         path = Path(self._folder.name) / f"{next(self._files)}.arrow"
         try:
             file = RowFile.write(path, rows)
@@ -218,13 +228,16 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         workers, memory = self._local_workers, worker_memory(self.config.memory, self._local_workers)
         self._memory = parse_bytes(memory)
         environment = {"distributed.nanny.pre-spawn-environ": _allocator(self._memory) | _one_thread()}
-        with dask.config.set(NEVER_PAUSED | environment):
+        with dask.config.set(NEVER_PAUSED | NO_PAGES | environment), _deaf_to_interrupts():
             self._cluster = LocalCluster(
                 n_workers=workers,
                 threads_per_worker=1,
                 memory_limit=memory,
                 host=LOOPBACK,
+                protocol="tls://",
+                security=Security.temporary(),  # a pair of keys that goes with the run and is in no file
                 dashboard_address=f"{LOOPBACK}:0",
+                scheduler_kwargs={"dashboard": False},
             )
         return Client(self._cluster, set_as_default=False)
 
@@ -246,7 +259,16 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             ) from None
         return client
 
-    def __exit__(self, *_: Any) -> None:
+    def _kill_workers(self) -> None:
+        for nanny in self._cluster.workers.values() if self._cluster is not None else ():
+            nanny.status = Status.closing_gracefully  # it starts no other
+            if nanny.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(nanny.pid, signal.SIGKILL)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if self._cluster is not None and kind is not None and not issubclass(kind, Exception):
+            self._kill_workers()  # which would end what they are at first
         if self._client is not None:
             self._client.close()
         if self._cluster is not None:
@@ -255,13 +277,15 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             self._folder.cleanup()
 
 
-def _folder_of_run(parent: Path) -> tempfile.TemporaryDirectory[str]:
-    """Return a folder that goes with this process, and remove those of processes that were killed."""
-    for folder in parent.glob("run-*-*"):
-        number = folder.name.split("-")[1]
-        if number.isdigit() and not psutil.pid_exists(int(number)):
-            shutil.rmtree(folder, ignore_errors=True)
-    return tempfile.TemporaryDirectory(dir=parent, prefix=f"run-{os.getpid()}-")
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Have threads that start within, and the processes that these start, not notice Ctrl-C: they end with this one."""
+    resource_tracker.ensure_running()  # the first to start a process would start that, and listen again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(frozen=True)
@@ -331,7 +355,7 @@ class DaskWorkers:
             groups = [futures[i : i + FAN_IN] for i in range(0, len(futures), FAN_IN)]
             futures = [client.submit(_joined, *group, pure=False) for group in groups]
             tree += futures
-        with self._pool._finishing(tree, "a pass over rows"):
+        with self._pool.finishing(tree, "a pass over rows"):
             if self._advance is not None:
                 for future in as_completed(leaves, loop=client.loop):
                     if future.status != "finished":

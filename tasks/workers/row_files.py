@@ -45,7 +45,7 @@ class RowFile:
         file = cls(str(path), (rows.shape[0], rows.shape[1]), rows.dtype)
         (m, d), step = file.shape, file._batch_rows
         schema = pa.schema([pa.field("row", pa.list_(pa.from_numpy_dtype(file.dtype), d), nullable=False)])
-        with atomic_path(path) as temporary, pa.ipc.new_file(str(temporary), schema) as writer:
+        with atomic_path(path, lasting=False) as temporary, pa.ipc.new_file(str(temporary), schema) as writer:
             for start in range(0, m, step):
                 batch = np.ascontiguousarray(rows[start : min(start + step, m)], dtype=file.dtype)
                 column = pa.FixedSizeListArray.from_arrays(pa.array(batch.reshape(-1)), d)

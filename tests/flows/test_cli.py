@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -14,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pandas as pd
 import pytest
 from prefect.settings import PREFECT_API_URL
@@ -142,6 +142,23 @@ def test_a_label_in_brackets_is_no_markup(tmp_path: Path, capsys: pytest.Capture
     assert "iris [/raw]" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["predict", "--model", "m", "--input", "s3://me:hidden@b/k.csv", "--output", "o.csv"],
+        ["predict", "--model", "m", "--input", "i.csv", "--output", "s3://me:hid/den@b/k.csv"],
+        ["deploy", str(ROOT / "conf/quickstart.yaml"), "--register", "m", "--input", "s3://me:hidden@b/k.csv"],
+        ["compare", str(ROOT / "conf/letters.yaml"), "--set", "data_dir=s3://me:hidden@b/k"],
+    ],
+    ids=str,
+)
+def test_credentials_in_an_address_are_refused_before_anything_is_told_of_them(home: Path, command: list[str]):
+    run = learnkernels(home, *command)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert re.fullmatch(r"error: s3://\.\.\.: [^\n]*AWS_ACCESS_KEY_ID[^\n]*\.\n", run.stderr)
+    assert list((home / "work").iterdir()) == []
+
+
 def test_the_quickstart_runs_for_a_new_user_and_stays_in_its_folder(home: Path):
     run = learnkernels(home, "compare", str(ROOT / "conf/quickstart.yaml"))
     assert run.returncode == 0, run.stderr
@@ -168,6 +185,12 @@ def ports() -> Iterator[tuple[int, int]]:
     return found
 
 
+def key_of(work: Path) -> tuple[str, str]:
+    """User and password of the servers of a working folder."""
+    user, _, key = (work / ".learnkernels" / "key").read_text().partition(":")
+    return user, key
+
+
 def answers(url: str) -> bool:
     with urllib.request.urlopen(url, timeout=10) as response:
         return bool(response.status == 200)
@@ -188,28 +211,30 @@ def test_ui_serves_both_dashboards_takes_runs_and_stops(home: Path, ports: tuple
         said = (home / "ui.log").read_text()
         assert f"http://127.0.0.1:{prefect_port}" in said
         assert f"http://127.0.0.1:{mlflow_port}" in said
-        assert answers(f"http://127.0.0.1:{prefect_port}/")
-        assert answers(f"http://127.0.0.1:{mlflow_port}/")
+        key = key_of(home / "work")
+        assert key[1] not in said  # which is no terminal: a journal is no place for it
+        assert f"{home}/work/.learnkernels/key" in said
+        for port in ports:
+            assert httpx.get(f"http://127.0.0.1:{port}/").status_code == 401
+            assert httpx.get(f"http://127.0.0.1:{port}/", auth=key).status_code == 200
 
         again = learnkernels(home, "ui", *options)
-        assert again.returncode == 2
-        assert f"port {prefect_port} for Prefect is taken" in again.stderr
+        assert again.returncode == 0
+        assert f"http://127.0.0.1:{prefect_port}" in again.stderr
+        assert "both run already" in again.stderr
+        other = learnkernels(home, "ui", "--prefect-port", str(mlflow_port), "--mlflow-port", str(prefect_port))
+        assert other.returncode == 2
+        assert f"port {mlflow_port} for Prefect is taken" in other.stderr
 
         changes = ["--set", "learners=[unif]", "--set", "dask.workers=0"]
         assert learnkernels(home, "compare", str(ROOT / "conf/quickstart.yaml"), *changes).returncode == 0
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{prefect_port}/api/flow_runs/filter",
-            data=b"{}",
-            headers={"content-type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=10) as response:
-            (flow_run,) = json.load(response)
+        (flow_run,) = httpx.post(f"http://127.0.0.1:{prefect_port}/api/flow_runs/filter", json={}, auth=key).json()
         assert flow_run["state_type"] == "COMPLETED"
         assert set(flow_run["tags"]) == {"learnkernels", "quickstart"}
     finally:
         ui.send_signal(signal.SIGINT)
         code = ui.wait(timeout=30)
-    assert code == 0
+    assert code == 130
     assert not note.exists()
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", prefect_port)) != 0

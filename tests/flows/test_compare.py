@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -31,8 +31,10 @@ from learnkernels.kernels.protocol.evaluation import evaluate
 from learnkernels.kernels.protocol.folds import assign_folds, assign_split, split_trial, trials
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
+from learnkernels.tasks import store
 from learnkernels.tasks.evidence.tracking import LEVEL, OWNER
 from learnkernels.tasks.measure.moments import fold_seed
+from learnkernels.tasks.owner import Owner
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 alone = pytest.mark.usefixtures("working_folder")
@@ -139,6 +141,46 @@ def test_a_second_run_takes_everything_from_the_store(finished: dict[str, str]):
     assert again["results"] != finished["results"]
 
 
+@alone
+def test_damaged_results_are_computed_again_and_come_out_the_same(caplog: pytest.LogCaptureFixture):
+    config = small(datasets=WINE, learners=["unif", "alignf"], baseline={})
+    before = pd.read_parquet(Path(compare(config)["results"]) / "folds.parquet")
+    files = [file for file in sorted(Path("state/store").rglob("*.*")) if file.name != "entry.json"]
+    for number, file in enumerate(files):
+        whole = file.read_bytes()
+        at = number * 7919 % len(whole)
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << number % 8]) + whole[at + 1 :])
+    after = pd.read_parquet(Path(compare(config)["results"]) / "folds.parquet")
+    timings = ["seconds_weights", "seconds_fit"]
+    pd.testing.assert_frame_equal(after.drop(columns=timings), before.drop(columns=timings))
+    aside = [folder.parent.name for folder in Path("state/store").glob("*/damaged~*")]
+    assert sorted(aside) == ["datasets", "folds", "folds", "folds", "moments"]
+    told = [record.getMessage() for record in caplog.records if "is damaged" in record.getMessage()]
+    assert len(told) == len(aside)
+    assert all(sentence.endswith("is made again.") for sentence in told)
+
+
+@alone
+def test_results_in_the_store_say_what_they_were_computed_with(monkeypatch: pytest.MonkeyPatch):
+    config, now = small(datasets=WINE, learners=["unif", "alignf"]), store.versions()
+    old = {**now, "numpy": "1.0", "numba": "0.1"}
+    monkeypatch.setattr(store, "versions", lambda: old)
+    compare(config)
+    monkeypatch.setattr(store, "versions", lambda: now)
+    again = Path(compare(config)["results"])
+    shutil.rmtree("state/store/folds")
+    upon_old_moments = Path(compare(config)["results"])
+    for folder in (again, upon_old_moments):
+        environment = json.loads((folder / "environment.json").read_text())
+        assert (environment["numpy"], environment["earlier"]) == (now["numpy"], [old])
+        sentence = f"computed with numpy 1.0, numba 0.1; today's are numpy {now['numpy']}, numba {now['numba']}.\n"
+        assert sentence in (folder / "report.md").read_text()
+    shutil.rmtree("state/store")
+    anew = Path(compare(config)["results"])
+    assert "earlier" not in json.loads((anew / "environment.json").read_text())
+    assert "from the store" not in (anew / "report.md").read_text()
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -243,9 +285,7 @@ def test_workers_and_this_process_agree_and_the_grid_search_stands_beside(module
     """Trials side by side on two workers, and one after the other here."""
     tables = []
     for seed, workers in ((5, 0), (5, 2)):
-        Path("state/store/folds").mkdir(parents=True, exist_ok=True)
-        for path in Path("state/store/folds").iterdir():
-            path.unlink()
+        shutil.rmtree("state/store/folds", ignore_errors=True)
         learners = ["alignf", "l1-svm"]
         protocol = {"grid": [1, 8], "seed": seed, "folds": 3}
         config = small(datasets=WINE, learners=learners, protocol=protocol, dask={"workers": workers}, baseline={})
@@ -362,8 +402,8 @@ def test_runs_that_a_kill_left_open_are_closed(finished: dict[str, str]):
     experiment = client.get_run(finished["mlflow_run"]).info.experiment_id
     with get_client(sync_client=True) as prefect:
         orphan = prefect.create_flow_run(compare, parameters={"config": {}}, state=Running())
-    gone = {LEVEL: "sweep", OWNER: f"{socket.gethostname()}:{2**22 + 1}:0", "prefect.flow_run_id": str(orphan.id)}
-    alive = {LEVEL: "sweep", OWNER: f"elsewhere:{os.getpid()}:0"}
+    gone = {LEVEL: "sweep", OWNER: str(replace(Owner.this(), pid=2**22 + 1)), "prefect.flow_run_id": str(orphan.id)}
+    alive = {LEVEL: "sweep", OWNER: str(replace(Owner.this(), host="elsewhere", started=0))}
     dead, other = (client.create_run(experiment, tags=tags).info.run_id for tags in (gone, alive))
     compare(small(datasets=WINE, learners=["unif"]))
     assert client.get_run(dead).info.status == "KILLED"

@@ -17,14 +17,13 @@ from prefect.settings import PREFECT_API_URL
 from pydantic import ValidationError
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import CompareConfig, DaskConfig
+from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import compare
 from learnkernels.flows.gram import gram
 from learnkernels.tasks.data.ingest import DatasetRef, ingest, load_source
 from learnkernels.tasks.matrices.store import StorePlan, open_store
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.positions import plan_matrices, rows_for
-from learnkernels.tasks.workers.cluster import DaskPool
 from tests.flows.test_cli import ROOT, home, learnkernels  # noqa: F401
 
 in_process = pytest.mark.usefixtures("prefect_server", "working_folder")
@@ -116,13 +115,11 @@ def test_a_new_store_in_the_same_place_is_computed_anew():
 
 
 @in_process
-def test_workers_run_from_the_store(direct: pd.DataFrame):
+def test_workers_run_from_the_store(direct: pd.DataFrame, scheduler_elsewhere: str):
     wine = {"datasets": [{"source": "sklearn", "name": "wine", "scale": "standard"}], "learners": ["alignf"]}
-    local = DaskConfig.model_validate({"workers": 2, "memory": "1GiB"})
-    with DaskPool(local) as pool:  # both flows use its workers: starting some takes seconds
-        workers = {"dask": {"scheduler": pool.client.scheduler.address, "super_tile": 64}}
-        gram(small(**wine, **workers), "grams", shard_bytes=SHARD_BYTES)
-        stored = folds_of(precomputed(**wine, **workers))
+    workers = {"dask": {"scheduler": scheduler_elsewhere, "super_tile": 64}}  # both flows: starting some takes seconds
+    gram(small(**wine, **workers), "grams", shard_bytes=SHARD_BYTES)
+    stored = folds_of(precomputed(**wine, **workers))
     expected = direct.query("dataset == 'wine' and learner == 'alignf'")
     np.testing.assert_allclose(stored["alignment"], expected["alignment"], rtol=1e-9)
 

@@ -47,12 +47,12 @@ def killed_in_mid_run(command: list[str], env: dict[str, str]) -> dict[Path, int
     with Path("log").open("wb") as log:
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
         deadline = time.monotonic() + 120
-        while not list(store.glob("folds/*.parquet")) and time.monotonic() < deadline:
+        while not list(store.glob("folds/*/folds.parquet")) and time.monotonic() < deadline:
             time.sleep(0.01)
         process.send_signal(signal.SIGKILL)
         process.wait()
     done = files(store)
-    evaluated = [path for path in done if path.parent.name == "folds"]
+    evaluated = [path for path in done if path.name == "folds.parquet"]
     assert 0 < len(evaluated) < len(CONFIG.learners), Path("log").read_text()
     return done
 
@@ -80,9 +80,9 @@ def test_a_comparison(user: dict[str, str], working_folder: Path, monkeypatch: p
 def test_a_training(user: dict[str, str], working_folder: Path, monkeypatch: pytest.MonkeyPatch):
     command = [*COMMAND, "train", "conf.yaml", "--register", "wine"]
     done = killed_in_mid_run(command, user)
-    assert not any(path.parent.name == "models" for path in done)
+    assert not any(path.name == "model.npz" for path in done)
     after = started_again(command, user, done)
-    (model,) = [path for path in after if path.parent.name == "models"]
+    (model,) = [path for path in after if path.name == "model.npz"]
     (folder,) = (working_folder / "results" / "wine").iterdir()
     assert (folder / "model.npz").read_bytes() == model.read_bytes()
     monkeypatch.setenv("LEARNKERNELS_HOME", str(working_folder / "another"))

@@ -27,6 +27,7 @@ from learnkernels.kernels.estimators import KernelLearningRegressor
 from learnkernels.kernels.learners import L2KRR
 from learnkernels.kernels.persistence.model import load_model
 from learnkernels.tasks.models.registry import fetch, find_version
+from learnkernels.tasks.models.training import recipe_of
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 alone = pytest.mark.usefixtures("working_folder")
@@ -116,6 +117,22 @@ def test_the_same_training_again_registers_nothing_and_computes_nothing(trained:
     assert (again["version"], again["new"], again["digest"]) == (1, False, trained["digest"])
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()} == before
     assert len(MlflowClient().search_model_versions("name = 'wine'")) == 1
+
+
+@alone
+def test_the_same_model_from_another_place_is_no_new_version_and_promote_finds_it_there():
+    done = []
+    for number, folder in enumerate(("here", "there"), 1):
+        Path(folder).mkdir()
+        load_wine(as_frame=True).frame.to_parquet(f"{folder}/wine.parquet")
+        datasets = [{"source": "file", "path": "wine.parquet", "scale": "standard"}]
+        dask = {"workers": 0, "super_tile": 64 * number}
+        place: dict[str, Any] = {"data_dir": folder, "tracking": {"experiment": folder}, "dask": dask}
+        done.append(train(small(datasets=datasets, **place), "moved"))
+    version = find_version("moved/1")
+    assert [(one["version"], one["new"]) for one in done] == [(1, True), (1, False)]
+    recipe = recipe_of(load_model(fetch(version)), version)
+    assert (recipe.data_dir, recipe.tracking.experiment, recipe.dask.super_tile) == ("there", "there", 128)
 
 
 @alone

@@ -50,7 +50,7 @@ def test_compiled_sums_are_those_of_numpy(family, q, weighted):
     assert_equal_up_to_rounding(fast.restrict(kept), slow.restrict(kept))
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_nothing_depends_on_how_the_work_is_cut(data):
     m = data.draw(st.integers(3, 70))

@@ -26,6 +26,7 @@ from learnkernels.kernels.persistence.archive import SEAL, SEAL_LENGTH, _seal, p
 from learnkernels.kernels.persistence.model import BATCH, TEXT, Model, load_model, save_model
 from learnkernels.kernels.predictors import KRR, Auto, Nystrom
 from tests.kernels.conftest import sparse_rows
+from tests.mutations import fates
 
 GAUSSIANS = GaussianFamily([0.1, 0.7])
 
@@ -686,3 +687,18 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path):
         load_model(tmp_path / "none.npz")
     with pytest.raises(IsADirectoryError):
         load_model(tmp_path)
+
+
+def test_a_small_file_takes_little_memory():
+    """Compressed, sealed as `pack` seals: refused by its list of members."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("low.npy", "w", force_zip64=True) as member:
+            np.lib.format.write_array(member, np.zeros(1 << 26))
+        archive.comment = bytes(SEAL_LENGTH)
+    assert len(file.getvalue()) < 1 << 20
+    (fate,) = fates([resealed(file.getvalue())], loaded, (ValueError,), memory=100 << 20)
+    assert (fate.kind, fate.text) == (
+        "sentence",
+        "file must hold arrays as they are, got compressed ones; write it by save_model.",
+    )

@@ -406,7 +406,7 @@ def test_super_tiles_added_up_are_the_whole_pass(super_rows):
     assert_same_moments(finish(reduce(MomentsPart.__add__, parts)), whole)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(data=st.data())
 def test_parts_may_be_added_in_any_order_and_grouping(data):
     parts, finish, whole = split_pass(super_rows=9)
@@ -458,7 +458,7 @@ def test_other_workers_may_do_the_pass(sample_weight):
 # Row blocks ----------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(
     groups=st.lists(st.integers(-3, 3), min_size=1, max_size=60),
     block_rows=st.integers(1, 25),
@@ -470,7 +470,7 @@ def test_super_tiles_hold_every_unordered_pair_of_blocks_once(groups, block_rows
     assert sorted(pairs) == [(i, j) for i in range(len(blocks)) for j in range(i, len(blocks))]
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(groups=st.lists(st.integers(-3, 3), min_size=1, max_size=60), block_rows=st.integers(1, 25))
 def test_blocks_hold_every_row_once_and_straddle_no_groups(groups, block_rows):
     groups = np.array(groups)

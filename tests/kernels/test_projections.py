@@ -30,7 +30,7 @@ def seeded(seed: int):
     return rng.normal(scale=2, size=p), np.abs(rng.normal(size=p)) * (rng.random(p) < 0.7), rng.uniform(0.1, 2)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(problems(), st.sampled_from(NORMS))
 def test_projections_are_in_the_set_and_those_of_its_points_are_the_points(problem, norm):
     z, mu_0, radius = problem
@@ -41,7 +41,7 @@ def test_projections_are_in_the_set_and_those_of_its_points_are_the_points(probl
     np.testing.assert_allclose(project(mu, mu_0, radius, norm), mu, rtol=0, atol=ROUNDING * size)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=100)
 @given(problems())
 def test_projections_onto_the_2_ball_meet_the_optimality_conditions(problem):
     z, mu_0, radius = problem
@@ -60,7 +60,7 @@ def test_projections_onto_the_2_ball_meet_the_optimality_conditions(problem):
         assert rest[~carried].max(initial=0.0) <= scale
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(problems())
 def test_projections_onto_the_1_ball_meet_the_variational_inequality(problem):
     z, mu_0, radius = problem
@@ -151,7 +151,7 @@ def test_far_points_keep_the_radius(norm):
     np.testing.assert_allclose(nu, expected, rtol=0, atol=1e-14)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(problems(), st.sampled_from(NORMS))
 def test_the_linear_minimum_meets_the_bound_of_hoelder(problem, norm):
     z, mu_0, radius = problem

@@ -141,7 +141,7 @@ def test_integer_weights_of_features_are_repeated_rows(features):
         assert weighted.alignment(mu) == pytest.approx(repeated.alignment(mu), rel=REPEATED)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40)
 @given(data=st.data(), weights=st.lists(st.integers(1, 9), min_size=4, max_size=14), kind=st.sampled_from("tfs"))
 def test_repeated_rows_of_any_small_problem(data, weights, kind):
     """Tiles (t), features (f) and sparse features (s), in fold groups, restricted to any of them."""

@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from copy import copy
 from dataclasses import fields, replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from learnkernels import (
 )
 from learnkernels.kernels.families import DirichletFamily, ScaledFamily, family_from_dict
 from learnkernels.kernels.families.base import KINDS
+from learnkernels.kernels.fields import Fields, to_text
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import CA, NKRR, AlignfLinear, Certificate
 from learnkernels.kernels.persistence.kernel import (
@@ -32,6 +34,7 @@ from learnkernels.kernels.persistence.kernel import (
     kernel_to_arrays,
 )
 from tests.kernels.conftest import CASES
+from tests.mutations import fates
 
 COMPUTED = [case for case in CASES if not isinstance(case.family, PrecomputedFamily)]
 
@@ -533,8 +536,52 @@ def test_files_of_other_kinds_are_refused(tmp_path):
         load_kernel(tmp_path / "none.npz")
 
 
-def test_compressed_arrays_can_be_read():
-    kernel = gaussian_kernel()
+def test_compressed_arrays_are_refused_before_they_take_memory():
     file = io.BytesIO()
-    np.savez_compressed(file, **kernel_to_arrays(kernel))
-    assert_same_kernel(loaded(file.getvalue()), kernel)
+    np.savez_compressed(file, **{**kernel_to_arrays(gaussian_kernel()), "X": np.zeros((1 << 27, 1))})
+    assert len(file.getvalue()) < 2 << 20
+
+    def load(case: int) -> None:
+        loaded(file.getvalue())
+
+    (fate,) = fates([0], load, (ValueError,), memory=100 << 20)
+    assert (fate.kind, fate.text) == (
+        "sentence",
+        "file must hold arrays as they are, got compressed ones; write it by save_kernel.",
+    )
+
+
+def test_members_that_share_their_bytes_are_refused():
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        with archive.open("a.npy", "w") as member:
+            np.lib.format.write_array(member, np.zeros(1000))
+        for i in range(100):
+            other = copy(archive.filelist[0])
+            archive.filelist.append(other)
+            other.filename = f"b{i}.npy"
+    assert "overlap" in refusal(loaded, file.getvalue())
+
+
+def test_an_array_that_states_more_than_is_there_is_refused():
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**9, 8)})
+        archive.writestr("X.npy", header.getvalue() + bytes(800))
+
+    def load(case: int) -> None:
+        loaded(file.getvalue())
+
+    (fate,) = fates([0], load, (ValueError,), memory=100 << 20)
+    assert fate.kind == "sentence"
+    assert "'X.npy' of the file must be a plain array" in fate.text
+
+
+def test_a_family_beyond_the_numbers_of_a_computer_is_refused():
+    arrays = kernel_to_arrays(gaussian_kernel())
+    said = Fields.of_text(arrays[DESCRIPTION], "it").data
+    family = {"kind": "dirichlet", "frequencies": [1.0] * len(arrays["weights"]), "degree": 10**18}
+    X = np.zeros((len(arrays["rows"]), 50))
+    changed = {**arrays, DESCRIPTION: to_text({**said, "family": family}, "it"), "X": X, "origin": np.zeros(50)}
+    assert "the family must fit training rows of 50 features" in refusal(kernel_from_arrays, changed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import itertools
 
 import numpy as np
 import pytest
@@ -18,14 +18,16 @@ from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, store_dataset
 from learnkernels.tasks.measure.baseline import SearchJob, search
 from learnkernels.tasks.measure.moments import MomentsRef, save_moments
+from learnkernels.tasks.store import store_path
 
 pytestmark = pytest.mark.usefixtures("working_folder")
+NUMBERS = itertools.count()
 BASELINE = BaselineConfig.model_validate({"gammas": [0.01, 0.1, 1.0], "grid": [0.5, 5.0], "absolute": True})
 
 
 def job(X, target: Target, folds: np.ndarray, trial: Trial, baseline: BaselineConfig = BASELINE) -> SearchJob:
     ref = store_dataset(Dataset(X, target, tuple(f"f{c}" for c in range(X.shape[1]))), "set", "test")
-    moments = MomentsRef("key", str(Path("moments.npz").resolve()), 4)
+    moments = MomentsRef("key", str(store_path("moments", f"key-{next(NUMBERS)}")), 4)
     dense = X.toarray() if sparse.issparse(X) else X
     save_moments(moments, gram_moments(GaussianFamily([0.1]), dense, target.Y), folds)
     return SearchJob(ref, moments, trial, baseline)

@@ -9,10 +9,14 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import dask
+import httpx
 import numpy as np
+import psutil
 import pytest
 from dask.utils import parse_bytes
 from scipy import sparse
@@ -22,6 +26,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.passes import RowBlocks, pass_over_tiles
 from learnkernels.kernels.engine.workers import Threads, Workers, spans
+from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
 from learnkernels.tasks.workers.row_files import RowFile
 
@@ -60,6 +65,40 @@ def test_results_come_in_order_from_other_processes(pool: DaskPool):
     assert [number for number, _ in results] == [n * n for n in range(10)]
     assert os.getpid() not in {process for _, process in results}
     assert sum(shares) == pytest.approx(1)
+
+
+def test_another_process_can_use_neither_the_scheduler_nor_a_worker(pool: DaskPool):
+    addresses = [pool.client.scheduler.address, *pool.client.scheduler_info(n_workers=-1)["workers"]]
+    assert all(address.startswith("tls://127.0.0.1:") for address in addresses)
+    for address in addresses:
+        for program in (
+            f"Client({address.replace('tls', 'tcp')!r}, timeout=5)",  # without keys
+            f"Client({address!r}, timeout=5, security=Security.temporary())",  # with others
+        ):
+            code = f"from distributed import Client, Security; print({program}.submit(abs, -7, pure=False).result())"
+            stranger = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+            assert stranger.returncode != 0
+            assert "7" not in stranger.stdout
+    assert pool.map(square, [3], lambda share: None)[0][0] == 9
+
+
+def test_no_page_tells_others_of_a_run(pool: DaskPool):
+    assert pool.client is not None
+    here = psutil.Process()
+    ports = {
+        connection.laddr
+        for process in (here, *here.children(recursive=True))
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert ports
+    assert {at.ip for at in ports} == {"127.0.0.1"}
+    said = []
+    for at in ports:
+        for page in ("/", "/info/main/workers.html", "/json/identity.json", "/metrics", "/status"):
+            with suppress(httpx.TransportError):  # one that speaks TLS
+                said.append(httpx.get(f"http://127.0.0.1:{at.port}{page}", timeout=30).status_code)
+    assert set(said) == {404}
 
 
 def test_warnings_of_a_worker_are_heard_here(pool: DaskPool):
@@ -106,7 +145,7 @@ def rows_of(kind: str) -> object:
 
 @pytest.mark.parametrize("kind", ["float64", "float32", "sparse"])
 @pytest.mark.parametrize("where", ["local", "elsewhere"])
-def test_totals_of_workers_are_those_of_threads(pool: DaskPool, kind: str, where: str):
+def test_totals_of_workers_are_those_of_threads(pool: DaskPool, scheduler_elsewhere: str, kind: str, where: str):
     X, V = rows_of(kind), np.random.default_rng(1).normal(size=(5, 2))
     origin = np.zeros(5) if kind == "sparse" else np.full(5, 0.5)
     rows = np.random.default_rng(2).permutation(90)[:70]
@@ -117,7 +156,7 @@ def test_totals_of_workers_are_those_of_threads(pool: DaskPool, kind: str, where
         shared = workers.share((held, 2.0))
         return [workers.total(products, shared, V * factor, spans(70, 3)) for factor in (1.0, -3.0)]
 
-    with DaskPool(DaskConfig(scheduler=pool.client.scheduler.address)) as other:
+    with DaskPool(DaskConfig(scheduler=scheduler_elsewhere)) as other:
         there = totals((pool if where == "local" else other).workers)
     here = totals(Threads(1))
     # Sums of 70 rows in another order; rows of float32 are moved in float64 by threads and rounded in a file.
@@ -152,14 +191,16 @@ def test_hundreds_of_totals_leave_nothing_behind_and_files_go_with_their_rows(po
 
 def test_rows_of_a_run_that_was_killed_go_with_the_next_run(pool: DaskPool):
     ours = Path(pool.write_rows(rows_of("float64")).path).parent
-    assert ours.name.startswith(f"run-{os.getpid()}-")
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    left = ours.parent / f"run-{gone.pid}-x"
+    assert Owner.read(ours.name) == Owner.this()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        killed = Owner.of(process.pid)
+        process.communicate(b"\n")
+    left, elsewhere = (ours.parent / f".learnkernels~{of}~x" for of in (killed, replace(killed, host="other.1")))
     left.mkdir()
+    elsewhere.mkdir()
     with DaskPool(DaskConfig(workers=1)) as other:
         theirs = Path(other.write_rows(rows_of("float64")).path).parent
-        assert (ours.is_dir(), theirs.is_dir(), left.exists()) == (True, True, False)
+        assert (ours.is_dir(), theirs.is_dir(), left.exists(), elsewhere.exists()) == (True, True, False, True)
     assert not theirs.exists()
 
 

@@ -1,26 +1,13 @@
-"""What is shown of addresses, and which servers a folder has."""
+"""Which servers a folder has."""
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
 
-from learnkernels.tasks.environment import running_server, servers_note, without_passwords
-
-
-@pytest.mark.parametrize(
-    ("address", "shown"),
-    [
-        ("postgresql://ann:secret@db:5432/mlflow", "postgresql://db:5432/mlflow"),
-        ("http://ann:se:cret@host/path@x", "http://host/path@x"),
-        ("cannot reach https://ann@host: refused", "cannot reach https://host: refused"),
-        ("sqlite:////home/ann@work/mlflow.db", "sqlite:////home/ann@work/mlflow.db"),
-        ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
-    ],
-)
-def test_users_and_passwords_are_left_out(address: str, shown: str):
-    assert without_passwords(address) == shown
+from learnkernels.tasks.environment import prepare_environment, running_server, servers_note
 
 
 @pytest.mark.parametrize("note", ["", "{", "[]", '{"mlflow": 5}', '{"mlflow": "no address"}'])
@@ -28,3 +15,11 @@ def test_a_damaged_note_of_servers_names_none(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
     servers_note().write_text(note)
     assert running_server("mlflow") is None
+
+
+def test_the_state_folder_is_made_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "work" / "state"))
+    assert stat.S_IMODE(prepare_environment().stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "work").stat().st_mode) != 0o700
+    (tmp_path / "work" / "state").chmod(0o750)  # as its user has set it since
+    assert stat.S_IMODE(prepare_environment().stat().st_mode) == 0o750

@@ -104,7 +104,7 @@ def test_a_family_out_of_its_range_is_refused(keys: dict[str, object], sentence:
 def test_both_kinds_of_moments_are_read_back(family: str, tmp_path: Path):
     X, y, folds = np.random.default_rng(3).normal(size=(20, 3)), np.arange(20.0), np.arange(20) % 4
     moments = gram_moments(build_family([parsed(family=family)], FEATURES), X, y, folds)
-    ref = MomentsRef("key", str(tmp_path / "moments.npz"), 0)
+    ref = MomentsRef("key", str(tmp_path / "key"), 0)
     save_moments(ref, moments, folds)
     back, folds_back = load_moments(ref)
     assert type(back) is type(moments)

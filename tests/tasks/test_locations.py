@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +58,11 @@ class S3:
 
         infos = locate("s3://rows/any").filesystem.get_file_info(pyarrow.fs.FileSelector("rows", recursive=True))
         return sorted(info.path for info in infos)
+
+    def unfinished(self) -> list[str]:
+        """Return the keys of uploads of which parts lie on the server."""
+        with urllib.request.urlopen(f"{self.url}/rows?uploads", timeout=10) as answer:
+            return re.findall(r"<Key>(.*?)</Key>", answer.read().decode())
 
     def authenticate(self, on: bool) -> None:
         """Let the server check keys, or not."""
@@ -260,20 +268,137 @@ def test_an_upload_that_loses_its_server_leaves_nothing(s3: S3, tmp_path: Path):
     assert s3.keys() == []
 
 
+class Refusing:
+    """A server between, which answers some requests by an error of S3."""
+
+    def __init__(self, s3: S3, refuse: Callable[[str, str], tuple[int, str] | None]) -> None:
+        outer = self
+        outer.requests = []
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_one(self) -> None:
+                if self.headers.get("Expect") == "100-continue":
+                    self.send_response_only(100)
+                    self.end_headers()
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                outer.requests.append(f"{self.command} {self.path}")
+                answer = refuse(self.command, self.path)
+                if answer is None:
+                    headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+                    request = urllib.request.Request(s3.url + self.path, body or None, headers, method=self.command)
+                    try:
+                        with urllib.request.urlopen(request, timeout=30) as got:
+                            status, said, held = got.status, got.read(), got.headers
+                    except urllib.error.HTTPError as error:
+                        status, said, held = error.code, error.read(), error.headers
+                else:
+                    status, code = answer
+                    said, held = f"<Error><Code>{code}</Code><Message>No.</Message></Error>".encode(), {}
+                self.send_response(status)
+                for name in ("ETag", "Content-Type", "Last-Modified"):
+                    if held.get(name):
+                        self.send_header(name, held[name])
+                length = held.get("Content-Length") if self.command == "HEAD" else len(said)
+                self.send_header("Content-Length", str(length or 0))
+                self.end_headers()
+                self.wfile.write(b"" if self.command == "HEAD" else said)
+
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "sentence"),
+    [
+        (403, "AccessDenied", "refuses access; check AWS_ACCESS_KEY_ID"),
+        (404, "NoSuchBucket", "there is no bucket 'rows'"),
+        (500, "InternalError", "InternalError.*check the address, AWS_REGION and the server"),
+        (507, "InsufficientCapacity", "InsufficientCapacity"),
+    ],
+)
+def test_an_upload_that_is_refused_is_taken_back_and_ends(
+    s3: S3, tmp_path: Path, status: int, code: str, sentence: str
+):
+    """Its second part; in a process that must end by itself."""
+
+    def refuse(command: str, path: str) -> tuple[int, str] | None:
+        return (status, code) if "partNumber=2" in path else None
+
+    between = Refusing(s3, refuse)
+    (tmp_path / "rows.bin").write_bytes(bytes(2 * PART_BYTES + 17))
+    code_ = (
+        "import sys; from pathlib import Path\n"
+        "from learnkernels.conf.errors import InputError\n"
+        "from learnkernels.tasks.data.locations import locate, written\n"
+        "try:\n"
+        "    with written(locate('s3://rows/out.bin')) as path: path.write_bytes(Path(sys.argv[1]).read_bytes())\n"
+        "except InputError as error: sys.exit(f'error: {error}')"
+    )
+    try:
+        run = subprocess.run(
+            [sys.executable, "-c", code_, str(tmp_path / "rows.bin")],
+            cwd=ROOT,
+            env={**os.environ, "AWS_ENDPOINT_URL": between.url},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+    finally:
+        between.close()
+    assert run.returncode == 1, run.stderr
+    assert re.fullmatch(rf"error: s3://rows/out.bin: .*{sentence}.*\.\n", run.stderr), run.stderr
+    assert any(one.startswith("DELETE ") for one in between.requests)
+    assert s3.unfinished() == []
+    assert s3.keys() == []
+
+
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_killed_upload_leaves_nothing(s3: S3, tmp_path: Path, how: signal.Signals):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
+    """Killed while its second part is under way; after Ctrl-C, its first part is taken back too."""
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def hold(command: str, path: str) -> None:
+        if "partNumber=2" in path:
+            arrived.set()
+            go_on.wait(60)
+
+    between = Refusing(s3, hold)
+    (tmp_path / "rows.bin").write_bytes(bytes(2 * PART_BYTES + 17))
     code = (
-        "import sys; from pathlib import Path; from learnkernels.tasks.data.locations import locate, upload; "
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); from pathlib import Path; "
+        "from learnkernels.tasks.data.locations import locate, upload; "
         "upload(Path(sys.argv[1]), locate('s3://rows/out.bin'))"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, str(pipe)], cwd=ROOT, stderr=subprocess.DEVNULL)
-    feeder = fed(pipe)
-    assert feeder.sent.wait(60)
-    process.send_signal(how)
-    assert process.wait(60) != 0
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "rows.bin")],
+        cwd=ROOT,
+        env={**os.environ, "AWS_ENDPOINT_URL": between.url},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        assert arrived.wait(60)
+        process.send_signal(how)
+        go_on.set()
+        assert process.wait(60) != 0
+    finally:
+        go_on.set()
+        process.kill()
+        between.close()
     assert s3.keys() == []
+    if how == signal.SIGINT:
+        assert s3.unfinished() == []
 
 
 # Data sets -----------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from learnkernels.tasks.evidence.report import markdown_report, verdicts
 from learnkernels.tasks.evidence.report import measures as describe_measures
 from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, View, view_path, view_tag
 from learnkernels.tasks.evidence.tables import display_table, summarise
+from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
 
@@ -36,7 +37,8 @@ def folds(errors: dict[str, list[float]] = ERRORS, dataset: str = "d") -> pd.Dat
             "iterations": None, "objectives": None,
             "fold": fold, "alignment": 0.5 + 0.1 * fold, "test_alignment": 0.4, "error": error,
             "metric": "misclassification",
-            "seconds_weights": 0.1, "seconds_fit": 0.2, "n_train": 6, "n_kernels": 2, "weights": np.array([0.6, 0.8]),
+            "seconds_weights": 0.1, "seconds_fit": 0.2, "n_train": 6, "n_test": 3, "n_rows": 15,
+            "n_kernels": 2, "weights": np.array([0.6, 0.8]),
             "trivial_error": 0.5, "grid_edge": fold == 0, "kernels": ["k1", "k2"],
         }
         for learner, values in errors.items()
@@ -45,7 +47,7 @@ def folds(errors: dict[str, list[float]] = ERRORS, dataset: str = "d") -> pd.Dat
     return pd.DataFrame(rows)
 
 
-def test_a_summary_is_mean_and_deviation_over_folds_with_a_paired_test():
+def test_a_summary_is_mean_and_deviation_over_folds_with_the_corrected_and_the_plain_test():
     row = summarise(folds()).set_index("learner").loc["alignf"]
     assert row.error_mean == pytest.approx(0.21)
     assert row.error_sd == pytest.approx(np.std([0.20, 0.15, 0.28], ddof=1))
@@ -55,8 +57,9 @@ def test_a_summary_is_mean_and_deviation_over_folds_with_a_paired_test():
     assert row.weights == pytest.approx([0.6 / 1.4, 0.8 / 1.4])
     # By hand: the differences are -.10, -.05, -.12.
     difference = np.array([-0.10, -0.05, -0.12])
-    t = difference.mean() / (difference.std(ddof=1) / np.sqrt(3))
-    assert row.p_better_than_unif == pytest.approx(stats.t.cdf(t, df=2))
+    plain, corrected = (difference.mean() / np.sqrt((1 / 3 + share) * difference.var(ddof=1)) for share in (0, 3 / 12))
+    assert row.plain_p_better_than_unif == pytest.approx(stats.t.cdf(plain, df=2))
+    assert row.p_better_than_unif == pytest.approx(stats.t.cdf(corrected, df=2))
     assert row.grid_edge == 1
 
 
@@ -75,11 +78,18 @@ def test_without_the_baseline_there_is_no_test():
 def test_verdicts_say_who_wins_and_whether_it_is_significant():
     assert verdicts(summarise(folds())) == [
         "d: alignf has the lowest misclassification, 0.210 ± 0.066, significantly better than unif's 0.30 ± 0.10 "
-        "(p = 0.02)."
+        "(p = 0.04; plain p = 0.02)."
     ]
     assert verdicts(summarise(folds({"unif": [0.1, 0.1, 0.1], "align": [0.2, 0.1, 0.2]})))[0].endswith(
         "no learner beats the uniform combination."
     )
+
+
+def test_what_the_plain_test_alone_calls_significant_is_not():
+    table = folds({"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.19, 0.30]})
+    (row,) = [row for row in summarise(table).itertuples() if row.learner == "alignf"]
+    assert row.plain_p_better_than_unif < SIGNIFICANCE < row.p_better_than_unif
+    assert "not significantly better than unif's" in verdicts(summarise(table))[0]
 
 
 def test_the_table_shows_as_many_digits_as_the_deviation_allows():
@@ -119,7 +129,7 @@ def test_a_report_says_what_its_means_are_over():
     assert "in 3 of 9 folds: widen" in of_folds
     of_split = markdown_report(config(split=SPLIT, repeats=3), as_repeats(table), summarise(as_repeats(table)), {})
     assert "over 3 repeats (seed 0); each draws 40 rows to train, 30 to choose Lambda and 50 to test" in of_split
-    assert "t-test over repeats; repeats draw from the same rows" in of_split
+    assert "over repeats, corrected for rows that these share; it decides at 0.1. Plain p: the papers'" in of_split
     assert "in 3 of 9 repeats: widen" in of_split
     assert "fold" not in of_split.replace("folds.parquet", "")
     assert (

@@ -350,7 +350,7 @@ def test_faulty_files_and_places_get_one_sentence(model: Model, tmp_path: Path):
             score(model, str(tmp_path / name), tmp_path / output, ids=["key"] if name == "in.parquet" else [])
         assert "\n" not in str(caught.value), name
     assert sorted(tmp_path.iterdir()) == before
-    with pytest.raises(InputError, match=r"file/out\.parquet: File exists; check the path"):
+    with pytest.raises(InputError, match=r"file/out\.parquet: File exists; give another name"):
         score(model, source, tmp_path / "file" / "out.parquet", ids=["key"])
 
 

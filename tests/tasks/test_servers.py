@@ -13,18 +13,23 @@ import psutil
 import pytest
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.operate.servers import Service, _require_free
+from learnkernels.tasks.operate.children import RESTARTS, Service, _require_free, reap
 
 ROOT = Path(__file__).resolve().parents[2]
 
 CHILD = """
-import os, signal, subprocess, sys, time
+import os, signal, subprocess, sys, threading, time
 name, folder = sys.argv[1:3]
 def end(*_):
     with open(f"{folder}/ended", "a") as ended:
         ended.write(f"{name}\\n")
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
+def wait():
+    while os.read(0, 1):
+        pass
+    os._exit(3)
+threading.Thread(target=wait, daemon=True).start()
 if "parent" in sys.argv:  # what it leaves behind ignores a polite request
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
     subprocess.Popen([sys.executable, "-c", stubborn], stdout=subprocess.PIPE).stdout.readline()
@@ -38,31 +43,37 @@ PARENT = """
 import os, sys
 from pathlib import Path
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.operate import servers
+from learnkernels.tasks.operate.children import Service, children
+from learnkernels.tasks.stopping import orderly_end
 folder = sys.argv[1]
-servers.STOP_SECONDS = 6.0
 def service(name, *more):
     command = [sys.executable, f"{folder}/child.py", name, folder, *more]
-    return servers.Service(name, command, lambda: Path(folder, name).exists())
+    return Service(name, command, lambda: Path(folder, name).exists())
 def say(line):
     print(line, flush=True)
-try:
-    with servers._children(say) as start:
-        start(service("first"), service("second"))
-        start(service("last", *sys.argv[2:]))
-        say("up")
-        servers._wait_for_end(start.running)
-except InputError as error:
-    say(f"error: {error}")
-    sys.exit(2)
+with orderly_end():
+    try:
+        with children(say, lambda service: service.name) as start:
+            start(service("first"), service("second"))
+            start(service("last", *sys.argv[2:]))
+            say("up")
+            start.watch()
+    except InputError as error:
+        say(f"error: {error}")
+        sys.exit(2)
 """
 
 
 def started(folder: Path, *arguments: str, **options: bool) -> subprocess.Popen[str]:
+    folder.mkdir(exist_ok=True)
     (folder / "child.py").write_text(CHILD)
     env = os.environ | {"PYTHONPATH": str(ROOT), "LEARNKERNELS_HOME": str(folder)}
     command = [sys.executable, "-c", PARENT, str(folder), *arguments]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+
+
+def log(folder: Path) -> str:
+    return f"its log is {folder / 'last.log'}."
 
 
 def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
@@ -81,7 +92,9 @@ def test_children_stop_last_first_and_leave_no_process(tmp_path: Path, number: s
         children = family(process)
         assert len(children) == 4
         process.send_signal(number)
-        assert process.wait(timeout=60) == 0
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 128 + number
+    assert said.splitlines() == ["stopping", "stopped; nothing was begun."]
     assert (tmp_path / "ended").read_text().split() == ["last", "second", "first"]
     _, alive = psutil.wait_procs(children, timeout=5)
     assert alive == []
@@ -91,19 +104,47 @@ def test_ctrl_c_in_a_terminal_reaches_children_only_in_order(tmp_path: Path):
     with started(tmp_path, start_new_session=True) as process:
         read_until(process, "up")
         os.killpg(process.pid, signal.SIGINT)  # what a terminal does
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=60) == 130
     assert (tmp_path / "ended").read_text().split() == ["last", "second", "first"]
 
 
-def test_a_dead_child_is_reported_with_its_log_and_the_others_stop(tmp_path: Path):
-    with started(tmp_path) as process:
+def test_a_child_that_dies_is_started_again_and_leaves_nothing(tmp_path: Path):
+    with started(tmp_path, "parent") as process:
         read_until(process, "up")
-        (second,) = [child for child in family(process) if "second" in child.cmdline()]
-        second.kill()
+        for _ in range(RESTARTS):
+            (last,) = [child for child in family(process) if "last" in child.cmdline()]
+            left = last.children()
+            assert left
+            (tmp_path / "last").unlink()
+            last.kill()
+            read_until(process, f"last has stopped by itself (exit code -9) and is started again; {log(tmp_path)}")
+            read_until(process, "last")
+            assert psutil.wait_procs(left, timeout=5)[1] == []
+        (last,) = [child for child in family(process) if "last" in child.cmdline()]
+        last.kill()
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert f"error: second has stopped by itself (exit code -9); its log is {tmp_path / 'second.log'}." in said
-    assert (tmp_path / "ended").read_text().split() == ["last", "first"]
+    assert f"error: last has stopped by itself (exit code -9), 6 times within 10 minutes; {log(tmp_path)}" in said
+    assert (tmp_path / "ended").read_text().split() == ["second", "first"]
+
+
+def test_children_end_with_a_parent_that_is_killed_and_what_is_left_is_reaped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
+    with started(tmp_path, "parent") as process, started(tmp_path / "another") as another:
+        read_until(process, "up")
+        read_until(another, "up")
+        children = family(process)
+        (stubborn,) = [child for child in children if "child.py" not in " ".join(child.cmdline())]
+        process.kill()
+        process.wait()
+        assert psutil.wait_procs([child for child in children if child != stubborn], timeout=30)[1] == []
+        assert stubborn.is_running()
+        reap()
+        assert psutil.wait_procs([stubborn], timeout=5)[1] == []
+        assert len(family(another)) == 3
+        another.terminate()
 
 
 def test_a_child_that_does_not_come_up_is_reported_and_the_others_stop(tmp_path: Path):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import pickle
 import shutil
 import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,9 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.tasks.matrices import store as tilestore
-from learnkernels.tasks.matrices.format import MANIFEST, StoreSpec
+from learnkernels.tasks.matrices.format import MANIFEST, Manifest, StoreSpec
 from learnkernels.tasks.matrices.store import TileStore, open_store, plan_store, require_space, write_store
+from learnkernels.tasks.store import TEMPORARY
 from learnkernels.tasks.workers.cluster import DaskPool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -244,7 +247,7 @@ def killed(tmp_path: Path) -> Path:
 def test_a_killed_run_goes_on_where_it_was(killed: Path):
     before = shard_files(killed)
     assert len(before) == 4
-    assert [path for path in killed.iterdir() if path.name.startswith(".rows-")]  # what the kill left half-written
+    assert [path for path in killed.iterdir() if path.name.startswith(TEMPORARY)]  # what the kill left half-written
     with pytest.raises(InputError, match="is not complete, 4 of 9 shards are there"):
         open_store(killed)
     store = make(killed)
@@ -348,6 +351,12 @@ def write_json(path: Path, **keys: Any) -> None:
             "it lists '../x' for rows 0 to 6",
         ),
         (lambda path: write_json(path, shards=[{}]), "is damaged .KeyError"),
+        (
+            lambda path: write_json(path, dataset={"name": "toy", "digest": "d1", "rows": 10**30}),
+            "its id does not foll",
+        ),
+        (lambda path: write_json(path, dataset={"name": "", "digest": "", "rows": math.inf}), "is damaged .OverflowE"),
+        (lambda path: path.write_text("[" * 100_000), "is damaged .RecursionError"),
     ],
 )
 def test_a_damaged_manifest_is_refused(store: TileStore, harm, sentence: str):
@@ -401,11 +410,70 @@ def test_two_runs_do_not_write_to_one_folder(tmp_path: Path):
         make(tmp_path / "toy")
 
 
+def test_what_another_run_has_done_since_the_plan_is_seen(tmp_path: Path):
+    plans = [plan_store(tmp_path / name, spec_of(), SHARD) for name in ("other", "same")]
+    other = make(tmp_path / "other", spec_of(dtype="float32"))
+    same = make(tmp_path / "same")
+    before = [shard_files(store.path) for store in (other, same)]
+    with DaskPool(DaskConfig(workers=0)) as pool:
+        with pytest.raises(InputError, match="holds matrices of float32, not float64"):
+            write_store(plans[0], FAMILY, X, pool, lambda share: None)
+        assert write_store(plans[1], FAMILY, X, pool, lambda share: None) == (same.manifest, 0)
+    assert [shard_files(store.path) for store in (other, same)] == before
+
+
+def test_a_lock_that_is_a_link_leaves_its_target_as_it_is(tmp_path: Path):
+    (tmp_path / "precious").write_text("all of it")
+    (tmp_path / "toy").mkdir()
+    (tmp_path / "toy" / ".lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match=r"toy: cannot be written to \(Too many levels of symbolic links\)"):
+        make(tmp_path / "toy")
+    assert (tmp_path / "precious").read_text() == "all of it"
+
+
+def test_links_in_the_place_of_files_are_replaced_and_not_followed(tmp_path: Path, store: TileStore):
+    (tmp_path / "precious").write_text("all of it")
+    names = (MANIFEST, "rows-000014-000020.arrow")
+    content = (store.path / MANIFEST).read_text()
+    for name in names:
+        (store.path / name).unlink()
+        (store.path / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match="is damaged"):
+        make(store.path)
+    (store.path / MANIFEST).unlink()
+    (store.path / MANIFEST).write_text(content)
+    make(store.path)
+    assert not any((store.path / name).is_symlink() for name in names)
+    assert (tmp_path / "precious").read_text() == "all of it"
+
+
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path):
     (tmp_path / "toy").write_text("")
     for folder in (tmp_path / "toy", tmp_path / "toy" / "below"):
         with pytest.raises(InputError, match="is not a folder, or lies in none"):
             make(folder)
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path: Path):
+    (tmp_path / "toy" / ".lock").mkdir(parents=True)
+    with pytest.raises(
+        InputError, match=r"toy: cannot be written to \(Is a directory\); name another folder with --outp"
+    ):
+        make(tmp_path / "toy")
+
+
+def test_a_small_manifest_of_many_rows_takes_no_memory(tmp_path: Path):
+    spec = StoreSpec({"name": "toy", "digest": "d1", "rows": 10**9}, spec_of().families, FAMILY.names, "float64")
+    Manifest(spec, 1).write(tmp_path / "toy")
+    tracemalloc.start()
+    try:
+        with pytest.raises(InputError, match="is not complete, 0 of 1000000000 shards"):
+            open_store(tmp_path / "toy")
+        with pytest.raises(InputError, match="holds matrices of 1,000,000,000 rows, not 61"):
+            plan_store(tmp_path / "toy", spec_of())
+        assert tracemalloc.get_traced_memory()[1] < 1e6
+    finally:
+        tracemalloc.stop()
 
 
 # Workers -------------------------------------------------------------------------------------------------------------
@@ -418,10 +486,12 @@ def pool() -> Iterator[DaskPool]:
 
 
 @pytest.mark.parametrize("place", ["on this machine", "elsewhere"])
-def test_workers_make_the_same_files(tmp_path: Path, store: TileStore, pool: DaskPool, place: str):
+def test_workers_make_the_same_files(
+    tmp_path: Path, store: TileStore, pool: DaskPool, scheduler_elsewhere: str, place: str
+):
     shares: list[float] = []
-    config = pool.config if place == "on this machine" else DaskConfig(scheduler=pool.client.scheduler.address)
-    with DaskPool(config) if place == "elsewhere" else _Kept(pool) as workers:
+    elsewhere = DaskPool(DaskConfig(scheduler=scheduler_elsewhere))
+    with elsewhere if place == "elsewhere" else _Kept(pool) as workers:
         write_store(plan_store(tmp_path / "far", spec_of(), SHARD), FAMILY, X, workers, shares.append)
     assert open_store(tmp_path / "far", verify="checksums").manifest == store.manifest
     assert sum(shares) == pytest.approx(1.0)
@@ -434,6 +504,15 @@ def test_a_failure_on_a_worker_is_one_sentence(tmp_path: Path, pool: DaskPool):
         write_store(
             plan_store(tmp_path / "toy", spec_of(family, "float32"), SHARD), family, 1e3 * X, pool, lambda share: None
         )
+
+
+def test_workers_that_end_again_and_again_are_one_sentence(tmp_path: Path, pool: DaskPool):
+    class Fatal(GaussianFamily):
+        def tile(self, A, B, shift=None):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(InputError, match="a shard ended its worker process, probably for want of memory"):
+        write_store(plan_store(tmp_path / "toy", spec_of(), SHARD), Fatal(FAMILY.gammas), X, pool, lambda share: None)
 
 
 def test_a_family_of_a_store_travels_to_workers(store: TileStore, pool: DaskPool):

@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.measure.evaluation import COLUMNS, FoldsRef
+from learnkernels.tasks.measure.evaluation import FoldsRef, write_fold_table
 from learnkernels.tasks.models.training import choose, training_config
 
 
@@ -55,8 +53,8 @@ def written(folder: Path, learner: str, tables: list[list[list[float]]], error: 
         }
         for fold, table in enumerate(tables)
     ]
-    path = folder / f"{learner}.parquet"
-    pq.write_table(pa.Table.from_pylist(rows, schema=COLUMNS), path)
+    path = folder / learner
+    write_fold_table(path, rows, [])
     return FoldsRef("wine", learner, learner, "svm", str(path))
 
 
@@ -86,7 +84,7 @@ def test_ties_go_to_the_first_learner_the_smallest_lambda_and_the_first_setting(
     choice = choose(config(), [written(tmp_path, "unif", [[[0.2, 0.2, 0.2]]]), written(tmp_path, "lq", same)])
     assert (choice.learner.name, choice.regularisation) == ("unif", 0.5)
     alone = config(learners=[{"name": "lq", "tune": {"q": [1.5, 2, 4]}}])
-    choice = choose(alone, [written(tmp_path, "lq", [[[0.3, 0.2, 0.2], [0.3, 0.2, 0.1], [0.3, 0.3, 0.1]]])])
+    choice = choose(alone, [written(tmp_path / "alone", "lq", [[[0.3, 0.2, 0.2], [0.3, 0.2, 0.1], [0.3, 0.3, 0.1]]])])
     assert (choice.learner.params, choice.regularisation) == ({"q": 2}, 2.0)
 
 

@@ -1,0 +1,151 @@
+"""How a command ends by Ctrl-C or a signal: everything open has a last word, children go, and it never takes long."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+PATIENCE = 8.0
+"""Seconds that the main thread has to close what is open; then that is done without it."""
+
+AGAIN = 0.7
+"""Seconds until a main thread that shows no sign of ending is interrupted again: libraries swallow interrupts."""
+
+WORD_SECONDS = 1.5
+"""How long each last word may take that is spoken without the main thread."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal has asked this process to end."""
+
+
+class _State:
+    """What the parts of this process have to agree on."""
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self.kept = "nothing was begun"
+        self.last_words: list[Callable[[], object]] = []
+        self.over = threading.Lock()
+
+
+_state = _State()
+
+
+def requested() -> bool:
+    """Return whether a signal has asked this process to end."""
+    return _state.received is not None
+
+
+def keep(what: str) -> None:
+    """Say what of this command is kept when it is stopped."""
+    _state.kept = what
+
+
+@contextmanager
+def last_word(say: Callable[[], object]) -> Iterator[None]:
+    """Within the context, have something said if this process is ended while the main thread does not respond."""
+    _state.last_words.append(say)
+    try:
+        yield
+    finally:
+        _state.last_words.remove(say)
+
+
+@contextmanager
+def orderly_end() -> Iterator[None]:
+    """Run a command so that SIGINT, SIGTERM and SIGHUP end it: in one sentence, with 128 and the signal as exit code.
+
+    A signal raises `Stopped` in the main thread, again if that was swallowed. When the stack is unwound, or after
+    `PATIENCE` without it, remaining children are killed and the process ends, whatever its threads still do.
+    """
+    for number in SIGNALS:
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, _interrupt)
+    receiving, sending = os.pipe()
+    os.set_blocking(sending, False)
+    signal.set_wakeup_fd(sending, warn_on_full_buffer=False)  # told even while the main thread is in compiled code
+    threading.Thread(target=_watch, args=(receiving,), name="stopping", daemon=True).start()
+    try:
+        yield
+    except BaseException:
+        if not requested():
+            _ignore()  # what is left to do takes no longer than a signal would
+            raise
+    else:
+        _ignore()
+    if requested():
+        _end()
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise, unless the main thread is on its way out already."""
+    _receive(number)
+    error = sys.exc_info()[1]
+    while error is not None:
+        if not isinstance(error, Exception):
+            return
+        error = error.__context__
+    raise Stopped(signal.Signals(number).name)
+
+
+def _receive(number: int) -> None:
+    if _state.received is None:
+        _state.received = number
+
+
+def _watch(receiving: int) -> None:
+    """Wait for a signal; see to it that the main thread notices, and end without it if it takes too long."""
+    while (number := os.read(receiving, 1)[0]) not in SIGNALS:
+        pass
+    _receive(number)
+    began = time.monotonic()
+    while time.monotonic() - began < PATIENCE:
+        time.sleep(AGAIN)
+        with suppress(ProcessLookupError):
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    for say in reversed(_state.last_words):
+        speaking = threading.Thread(target=_say, args=(say,), daemon=True)
+        speaking.start()
+        speaking.join(WORD_SECONDS)
+    _end()
+
+
+def _say(word: Callable[[], object]) -> None:
+    with suppress(BaseException):
+        word()
+
+
+def _end() -> None:
+    """Kill what is left of the children, say the sentence, and end."""
+    with _state.over:  # the first thread to come here ends them all
+        _kill_children()
+        shown = "\x1b[?25h" if sys.stderr.isatty() else ""  # the cursor, hidden beside a progress bar
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.write(f"{shown}stopped; {_state.kept}.\n")
+            sys.stderr.flush()
+        os._exit(128 + (_state.received or 0))
+
+
+def _ignore() -> None:
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _kill_children() -> None:
+    import psutil  # here, as help and errors come at once
+
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    psutil.wait_procs(children, timeout=1)
