@@ -16,7 +16,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfi
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test lint ui bench docs clean install install-dev
+.PHONY: help run check test lint ui bench chaos docs clean install install-dev
 
 help: ## Show this help.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,11 +43,15 @@ bench: install ## Time engine, one-stage learners and predictors of many rows ag
 	@$(BIN)/python -m benchmarks.learners
 	@$(BIN)/python -m benchmarks.scale
 
+chaos: install-dev ## Kill, signal, damage, fill up, run two at once, for two hours; goes on where it was stopped.
+	@$(BIN)/python -m tests.chaos --minutes 120 --cron 60 $(CHAOS)
+
 docs: install-dev ## Build the API reference into build/api.
 	@$(BIN)/python docs/build_reference.py build/api
 
-clean: ## Remove what can be made again: environment, caches, state, but not results or mlflow.db.
-	rm -rf $(VENV) build .cache .learnkernels .mypy_cache .ruff_cache .pytest_cache *.egg-info
+clean: ## Remove what can be made again: environment, caches, state, but not results, mlflow.db or Prefect's deployments.
+	test ! -d .learnkernels || find .learnkernels -mindepth 1 -maxdepth 1 ! -name prefect -exec rm -rf {} +
+	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 install: $(VENV)/.run
