@@ -571,11 +571,16 @@ def deploy(
             {"compare": compare_flow, "train": train_flow, "promote": promote_flow, "predict": predict_flow}, plan
         )
     _show_table([{"deployment": one.name, "next run": one.when} for one in deployed])
-    access = f"PREFECT_API_URL={os.environ['PREFECT_API_URL']}"
-    if os.environ.get("PREFECT_API_AUTH_STRING") == folder_key():
-        access += f' PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(key_file()))})"'
     _say(
         *(f"{one.url}  {one.name}" for one in deployed),
         "",
-        f"run one now:  {access} prefect deployment run '{deployed[1].name}'",
+        f"run one now:  {_access()} prefect deployment run '{deployed[1].name}'",
     )
+
+
+def _access() -> str:
+    """Return the variables by which Prefect's own command reaches the server, as a shell reads them; no secret."""
+    access = f"PREFECT_API_URL={os.environ['PREFECT_API_URL']}"
+    if os.environ.get("PREFECT_API_AUTH_STRING") == folder_key():
+        access += f' PREFECT_API_AUTH_STRING="$(cat {shlex.quote(str(key_file()))})"'
+    return access

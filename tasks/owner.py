@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -86,13 +87,9 @@ def _started(process: psutil.Process) -> int:
 
 @cache
 def _host() -> str:
-    name = re.sub(r"[^\w.-]", "-", socket.gethostname()) or "host"
-    try:
-        machine = hashlib.sha256(Path("/etc/machine-id").read_bytes()).hexdigest()[:6]
-        name = f"{name}.{machine}"
-    except OSError:
-        pass
-    try:
-        return f"{name}.{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:  # not Linux
-        return name
+    parts = [re.sub(r"[^\w.-]", "-", socket.gethostname()) or "host"]
+    with suppress(OSError):  # another system than Linux has neither
+        parts.append(hashlib.sha256(Path("/etc/machine-id").read_bytes()).hexdigest()[:6])
+    with suppress(OSError):
+        parts.append(str(os.stat("/proc/self/ns/pid").st_ino))
+    return ".".join(parts)

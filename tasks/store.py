@@ -97,7 +97,7 @@ def checked(path: Path) -> Path:
     """
     harm = _harm(path)
     if harm is not None:
-        raise InputError(f"{path}: {harm}, since this run began; start again, and it is made again.")
+        raise _changed(path, harm)
     return path
 
 
@@ -141,9 +141,12 @@ def versions_of(path: Path) -> list[dict[str, str]]:
     Raises
     ------
     InputError
-        The entry is damaged or gone.
+        What says so is damaged or gone.
     """
-    found: list[dict[str, str]] = json.loads((checked(path) / CONTENTS).read_bytes())["versions"]
+    try:
+        found: list[dict[str, str]] = _contents(path)["versions"]
+    except (ValueError, OSError):
+        raise _changed(path, f"{CONTENTS} is damaged or gone") from None
     return found
 
 
@@ -159,17 +162,31 @@ def _sealed(about: dict[str, Any]) -> bytes:
     return json.dumps({**about, "sha256": seal}, indent=1).encode()
 
 
+def _contents(path: Path) -> dict[str, Any]:
+    """Return what an entry says of itself; a ValueError where it is not what was written."""
+    content = (path / CONTENTS).read_bytes()
+    try:
+        about: dict[str, Any] = json.loads(content)
+        about.pop("sha256")
+        whole = content == _sealed(about) and about["key"] == path.name
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
+        whole = False
+    if not whole:
+        raise ValueError(f"{CONTENTS} is damaged")
+    return about
+
+
+def _changed(path: Path, harm: str) -> InputError:
+    return InputError(f"{path}: {harm}, since this run began; start again, and it is made again.")
+
+
 def _harm(path: Path) -> str | None:
     """Return what is not as it was written in an entry, or None if all is; reads every file."""
     try:
         try:
-            content = (path / CONTENTS).read_bytes()
-            about = json.loads(content)
-            about.pop("sha256")
-            if content != _sealed(about) or about["key"] != path.name:
-                return f"{CONTENTS} is damaged"
-        except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
-            return f"{CONTENTS} is damaged"
+            about = _contents(path)
+        except ValueError as error:
+            return str(error)
         there, written = {file.name for file in path.iterdir()} - {CONTENTS}, about["files"]
         for name in sorted(there ^ set(written)):
             return f"{name} is {'missing' if name in written else 'not of it'}"

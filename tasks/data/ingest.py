@@ -111,11 +111,12 @@ def ingest(config: DatasetConfig, data_dir: str, seed: int) -> DatasetRef:
     InputError
         The source is missing, a column is not numeric or not finite, the target does not suit the task.
     """
-    dataset = load_source(config, data_dir, seed, _log)
-    return store_dataset(dataset, config.label, _origin(config), _log)
+    dataset = load_source(config, data_dir, seed, warn)
+    return store_dataset(dataset, config.label, _origin(config), warn)
 
 
-def _log(sentence: str) -> None:
+def warn(sentence: str) -> None:
+    """Write a warning into the log of the run."""
     get_run_logger().warning("%s", sentence)
 
 

@@ -169,19 +169,20 @@ def markdown_report(
         ]
     if found := found_table(folds):
         lines += ["## Base kernels found", "", *markdown_table(found), ""]
+    lines += [*_share_lines(summary, folds), *_computed_before(earlier)]
+    return "\n".join([*lines, "## Where the evidence lies", "", *link_list(links), ""])
+
+
+def _share_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
+    lines = []
     for dataset, group in summary.groupby("dataset", sort=False):
         group = group[[len(weights) > 0 for weights in group["weights"]]]
         if group.empty:
             continue
         of = folds[(folds["dataset"] == dataset) & (folds["learner"] == group["learner"].iloc[0])]
-        names = of["kernels"].iloc[0]
-        lines += [
-            f"## {plain(dataset)}: mean share of each base kernel",
-            "",
-            *markdown_table(share_table(group, names)),
-            "",
-        ]
-    return "\n".join([*lines, *_computed_before(earlier), "## Where the evidence lies", "", *link_list(links), ""])
+        shares = share_table(group, of["kernels"].iloc[0])
+        lines += [f"## {plain(dataset)}: mean share of each base kernel", "", *markdown_table(shares), ""]
+    return lines
 
 
 def _reading(config: CompareConfig) -> str:

@@ -11,7 +11,7 @@ from prefect import get_run_logger
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, FamilyConfig, PrecomputedConfig
-from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset, store_dataset
+from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset, store_dataset, warn
 from learnkernels.tasks.matrices.format import Dtype, StoreSpec
 from learnkernels.tasks.matrices.store import SHARD_BYTES, StorePlan, open_store, plan_store, write_store
 from learnkernels.tasks.measure.families import build_family
@@ -128,5 +128,4 @@ def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, Compar
     given = load_dataset(ref)
     rows = Dataset(positions, given.target, (f"row in store {store.spec.id}",), held_out=given.held_out)
     local = PrecomputedConfig(family="precomputed", path=str(store.path))
-    tell = get_run_logger().warning
-    return store_dataset(rows, ref.name, ref.source, tell), config.model_copy(update={"kernels": (local,)})
+    return store_dataset(rows, ref.name, ref.source, warn), config.model_copy(update={"kernels": (local,)})

@@ -240,10 +240,26 @@ def fit_on_all_rows(
         log.info("%s: the model is in the store", ref.name)
         advance(1.0)
         return ModelRef(str(path), dict(load_model(path).about))
+    kernel = _kernel_of_all_rows(ref.name, dataset, moments, choice, config, pool)
+    low, spread = dataset.scaling
+    about["alignment"] = kernel.alignment
+    if (sampling := kernel.sampling) is not None and sampling.n_rows < sampling.of_rows:
+        about["sampling"] = _sampling_numbers(sampling)
+    workers = pool.workers if predictor.by_rows and ref.n_rows > PARALLEL_ROWS else None
+    estimator = _fitted(kernel, dataset, choice, config, predictor, workers)
+    model = Model(estimator, tuple(dataset.features), low, spread, about)
+    with keep(entry, [Path(moments.path)]) as folder, (folder / MODEL).open("wb") as file:
+        save_model(model, file)
+    advance(1.0)
+    return ModelRef(str(path), about)
+
+
+def _kernel_of_all_rows(
+    name: str, dataset: Dataset, moments: MomentsRef, choice: Choice, config: CompareConfig, pool: DaskPool
+) -> LearnedKernel:
+    log = get_run_logger()
     try:
-        statistics = _moments_of_all_rows(
-            dataset, moments, config, pool, lambda said: log.info("%s: %s", ref.name, said)
-        )
+        statistics = _moments_of_all_rows(dataset, moments, config, pool, lambda said: log.info("%s: %s", name, said))
         (kernel,) = learn_path(
             as_learner(choice.learner.name, **choice.learner.params),
             build_family(config.kernels, dataset.features),
@@ -256,18 +272,8 @@ def fit_on_all_rows(
     except InputError:
         raise
     except ValueError as error:
-        raise InputError(f"data set {ref.name}: learner {choice.learner.title}: {error}") from None
-    low, spread = dataset.scaling
-    about["alignment"] = kernel.alignment
-    if (sampling := kernel.sampling) is not None and sampling.n_rows < sampling.of_rows:
-        about["sampling"] = _sampling_numbers(sampling)
-    workers = pool.workers if predictor.by_rows and ref.n_rows > PARALLEL_ROWS else None
-    estimator = _fitted(kernel, dataset, choice, config, predictor, workers)
-    model = Model(estimator, tuple(dataset.features), low, spread, about)
-    with keep(entry, [Path(moments.path)]) as folder, (folder / MODEL).open("wb") as file:
-        save_model(model, file)
-    advance(1.0)
-    return ModelRef(str(path), about)
+        raise InputError(f"data set {name}: learner {choice.learner.title}: {error}") from None
+    return kernel
 
 
 def _moments_of_all_rows(

@@ -158,7 +158,7 @@ class Child:
         """End the flow runs of a worker, which would kill them without a last word, itself, and what is left."""
         runs = [] if self.service.stopped is None else self._runs()
         run_ids = _run_ids(runs)
-        _send(runs, psutil.Process.terminate)
+        send(runs, psutil.Process.terminate)
         psutil.wait_procs(runs, timeout=_left(deadline) if runs else 0)
         if self.exit_code is None:
             self._process.terminate()
@@ -300,14 +300,15 @@ def _parent(process: psutil.Process) -> int | None:
 
 
 def _kill(processes: Sequence[psutil.Process]) -> None:
-    _send(processes, psutil.Process.kill)
+    send(processes, psutil.Process.kill)
     psutil.wait_procs(processes, timeout=KILL_SECONDS)
 
 
-def _send(processes: Sequence[psutil.Process], send: Callable[[psutil.Process], None]) -> None:
+def send(processes: Sequence[psutil.Process], signal: Callable[[psutil.Process], None]) -> None:
+    """Give processes a signal, those that are there still."""
     for process in processes:
         with suppress(psutil.NoSuchProcess):
-            send(process)
+            signal(process)
 
 
 def _left(deadline: float) -> float:

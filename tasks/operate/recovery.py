@@ -37,6 +37,11 @@ STARTING = timedelta(minutes=2)
 SILENT = timedelta(hours=1)
 """After how long without a word another host's worker counts as gone."""
 
+PAGE = 200
+"""Runs that a server gives at once."""
+
+IN_POOL = WorkPoolFilter(name={"any_": [POOL]})  # type: ignore[arg-type]
+
 MISSED = "Nothing ran at that time; the latest missed run of this deployment is made up for, earlier ones are not."
 
 
@@ -117,7 +122,7 @@ def close_abandoned(client: SyncPrefectClient) -> list[UUID]:
     heard = {one.name: one.last_heartbeat_time for one in client.read_workers_for_work_pool(POOL, WorkerFilter())}
     return [
         run.id
-        for run in _pool_runs(client, in_state("PENDING", "RUNNING", "CANCELLING"))
+        for run in _flow_runs(client, in_state("PENDING", "RUNNING", "CANCELLING"), IN_POOL)
         if _abandoned(run, heard) and _crash(client, run.id, ABANDONED)
     ]
 
@@ -138,7 +143,7 @@ def cancel_missed(client: SyncPrefectClient) -> list[UUID]:
     """Cancel scheduled runs whose time has passed, but for the latest of each deployment, and return them."""
     cancelled, seen = [], set()
     late = datetime.now().astimezone() - timedelta(seconds=1)
-    for run in _pool_runs(client, in_state("SCHEDULED")):  # the latest first
+    for run in _flow_runs(client, in_state("SCHEDULED"), IN_POOL):  # the latest first
         if run.auto_scheduled and run.expected_start_time is not None and run.expected_start_time < late:
             if run.deployment_id in seen:
                 client.set_flow_run_state(run.id, Cancelled(message=MISSED), force=True)
@@ -147,19 +152,19 @@ def cancel_missed(client: SyncPrefectClient) -> list[UUID]:
     return cancelled
 
 
-def _pool_runs(client: SyncPrefectClient, wanted: FlowRunFilter) -> list[FlowRun]:
-    """Return all runs of the work pool in some states, the one that is due last first."""
+def _flow_runs(client: SyncPrefectClient, wanted: FlowRunFilter, within: WorkPoolFilter | None = None) -> list[FlowRun]:
+    """Return all runs, the one that is due last first, a page at a time."""
     runs: list[FlowRun] = []
     while True:
         page = client.read_flow_runs(
-            work_pool_filter=WorkPoolFilter(name={"any_": [POOL]}),  # type: ignore[arg-type]
+            work_pool_filter=within,
             flow_run_filter=wanted,
             sort=FlowRunSort.EXPECTED_START_TIME_DESC,
-            limit=200,
+            limit=PAGE,
             offset=len(runs),
         )
         runs += page
-        if len(page) < 200:
+        if len(page) < PAGE:
             return runs
 
 
@@ -213,9 +218,10 @@ def own_runs() -> Iterator[None]:
 
 
 def _no_answer(address: str, why: str) -> str:
-    what = "what was computed is kept: start it, or correct PREFECT_API_URL, and try again."
-    what = "what was computed is kept: start it, or correct PREFECT_API_URL, and try again."
-    return f"no Prefect server answers at {address} ({why}); {what}"
+    return (
+        f"no Prefect server answers at {address} ({why}); what was computed is kept: start it, or correct "
+        "PREFECT_API_URL, and try again."
+    )
 
 
 def close_gone() -> None:
@@ -231,14 +237,9 @@ def _close_own() -> None:
 
 def _close(client: SyncPrefectClient, message: str, of: Callable[[Owner], bool]) -> None:
     """Mark the open runs of some processes crashed, and the runs that these have started."""
-    open_runs = client.read_flow_runs(flow_run_filter=in_state("PENDING", "RUNNING", "CANCELLING"))
-    for run in open_runs:
+    for run in _flow_runs(client, in_state("PENDING", "RUNNING", "CANCELLING")):
         owner = Owner.read(run.infrastructure_pid or "")
         if owner is not None and of(owner):
-            for one in (*_started_by(client, run), run):
+            started = FlowRunFilter(parent_flow_run_id={"any_": [run.id]})  # type: ignore[arg-type]
+            for one in (*_flow_runs(client, started), run):
                 _crash(client, one.id, message)
-
-
-def _started_by(client: SyncPrefectClient, run: FlowRun) -> list[FlowRun]:
-    within = FlowRunFilter(parent_flow_run_id={"any_": [run.id]})  # type: ignore[arg-type]
-    return client.read_flow_runs(flow_run_filter=within)

@@ -14,17 +14,21 @@ import stat
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import folder_key, prepare_environment
 from learnkernels.tasks.evidence.databases import prepare_mlflow, prepare_prefect
+from learnkernels.tasks.operate.children import LOOPBACK, send
 from learnkernels.tasks.operate.guard import Application, Guard
 
-LOOPBACK = "127.0.0.1"
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
 GRACE_SECONDS = 5
 """How long requests may take to end once the server is to."""
@@ -42,13 +46,9 @@ def watch_parent() -> None:
 def _wait_for_end() -> None:
     while os.read(0, 1024):
         pass
-    for process in (psutil.Process(), *psutil.Process().children()):  # runs of a worker, too
-        with suppress(psutil.NoSuchProcess):
-            process.terminate()
+    send((psutil.Process(), *psutil.Process().children()), psutil.Process.terminate)  # runs of a worker, too
     time.sleep(END_SECONDS)
-    for process in psutil.Process().children(recursive=True):
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
+    send(psutil.Process().children(recursive=True), psutil.Process.kill)
     os._exit(1)
 
 
@@ -69,14 +69,27 @@ def write_in_turn() -> None:
     """Let Prefect's transactions on SQLite take its lock when they begin, and so wait for each other.
 
     One that reads first and writes later is refused at once, as "database is locked", where another has written
-    meanwhile; Prefect has no setting for that.
+    meanwhile; Prefect has no setting for that. What is read beside a transaction while it lasts, as the status of a
+    work queue is, must not ask for the lock that this one holds.
     """
-    from prefect.server.database.configurations import AioSqliteConfiguration
+    from prefect.server.database.configurations import SQLITE_BEGIN_MODE, AioSqliteConfiguration
 
     begin = AioSqliteConfiguration.begin_transaction
-    AioSqliteConfiguration.begin_transaction = (  # type: ignore[method-assign]
-        lambda self, session, with_for_update=False: begin(self, session, with_for_update=True)
-    )
+
+    @asynccontextmanager
+    async def in_turn(
+        self: AioSqliteConfiguration, session: AsyncSession, with_for_update: bool = False
+    ) -> AsyncIterator[AsyncSessionTransaction]:
+        outermost = SQLITE_BEGIN_MODE.get() is None
+        async with begin(self, session, with_for_update=outermost or with_for_update) as transaction:
+            await session.connection()  # takes the lock
+            token = SQLITE_BEGIN_MODE.set("DEFERRED")
+            try:
+                yield transaction
+            finally:
+                SQLITE_BEGIN_MODE.reset(token)
+
+    AioSqliteConfiguration.begin_transaction = in_turn  # type: ignore[method-assign]
 
 
 def mlflow_application() -> Application:

@@ -136,7 +136,7 @@ def test_a_grid_at_the_limits_is_read(tmp_path: Path):
     path = tmp_path / "conf.yaml"
     path.write_text(SMALL)
     for grid in ("{base: 2, from: -499, to: 500}", "{from: 1, to: 2, count: 1000}"):
-        load_config(path, [f"kernels.0.gammas={grid}"])
+        assert load_config(path, [f"kernels.0.gammas={grid}"]).kernels
 
 
 # Sentences -----------------------------------------------------------------------------------------------------------

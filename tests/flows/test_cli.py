@@ -213,7 +213,7 @@ def test_ui_serves_both_dashboards_takes_runs_and_stops(home: Path, ports: tuple
         assert f"http://127.0.0.1:{mlflow_port}" in said
         key = key_of(home / "work")
         assert key[1] not in said  # which is no terminal: a journal is no place for it
-        assert f"{home}/work/.learnkernels/key" in said
+        assert str(home / "work" / ".learnkernels" / "key") in said
         for port in ports:
             assert httpx.get(f"http://127.0.0.1:{port}/").status_code == 401
             assert httpx.get(f"http://127.0.0.1:{port}/", auth=key).status_code == 200

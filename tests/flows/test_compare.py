@@ -185,7 +185,7 @@ def test_results_in_the_store_say_what_they_were_computed_with(monkeypatch: pyte
     "change",
     [
         {"protocol": {"grid": {"from": -2, "to": 4}, "seed": 1}},
-        {"kernels": [{"family": "gaussian", "gammas": {"from": -5, "to": -1}}]},
+        {"kernels": [{"family": "gaussian", "gammas": {"from": -1, "to": 2}}]},  # none of those before
         {"learners": ["unif", "single", {"name": "align", "label": "alignf"}]},
     ],
     ids=["seed", "kernels", "learner"],

@@ -84,11 +84,11 @@ def test_another_process_can_use_neither_the_scheduler_nor_a_worker(pool: DaskPo
 
 def test_no_page_tells_others_of_a_run(pool: DaskPool):
     assert pool.client is not None
-    here = psutil.Process()
+    workers = pool.client.run(os.getpid)
     ports = {
         connection.laddr
-        for process in (here, *here.children(recursive=True))
-        for connection in process.net_connections("tcp")
+        for pid in (os.getpid(), *workers.values())
+        for connection in psutil.Process(pid).net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN
     }
     assert ports

@@ -350,6 +350,9 @@ def test_transactions_that_read_before_they_write_wait_for_each_other(tmp_path: 
             started.set()
             await asyncio.sleep(pause)  # the other comes in between
             await session.execute(text(f"INSERT INTO t VALUES ({count})"))
+            beside = await database.session(await database.engine())
+            async with beside:  # as Prefect does for the status of a work queue
+                assert (await beside.execute(text("SELECT count(*) FROM t"))).one() == (count,)
 
     async def both() -> list[int]:
         database = AioSqliteConfiguration(f"sqlite+aiosqlite:///{tmp_path / 'db'}")
