@@ -128,16 +128,16 @@ class Operator:
         """A run of the training, just asked for."""
         api = self.env["PREFECT_API_URL"]
         user, _, password = self.env["PREFECT_API_AUTH_STRING"].partition(":")
-        client = httpx.Client(auth=(user, password))
+        auth = (user, password)
         (found,) = [
             one
-            for one in client.post(f"{api}/deployments/filter", json={}).json()
+            for one in httpx.post(f"{api}/deployments/filter", json={}, auth=auth).json()
             if one["entrypoint"] == "learnkernels.flows.train.train"
         ]
         replies: list[httpx.Response] = []
 
         def accepted() -> bool:
-            replies.append(client.post(f"{api}/deployments/{found['id']}/create_flow_run", json={}))
+            replies.append(httpx.post(f"{api}/deployments/{found['id']}/create_flow_run", json={}, auth=auth))
             return replies[-1].is_success
 
         # SQLite may be locked by another writer for a moment, and the server says so.

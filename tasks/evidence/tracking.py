@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -115,6 +116,7 @@ def mlflow_ui() -> str:
 @contextmanager
 def mlflow_store() -> Iterator[MlflowClient]:
     """Give a client of MLflow's store; what that refuses becomes one sentence, an `InputError`."""
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it prints what it raises, too
     prepare_mlflow(mlflow.get_tracking_uri())
     try:
         yield MlflowClient()

@@ -109,12 +109,14 @@ def _lanes(folder: Path, asked: argparse.Namespace) -> None:
         subprocess.Popen([sys.executable, "-m", "tests.chaos", *sys.argv[1:], "--lane", name], preexec_fn=die_with)
         for name in names
     ]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         for name, lane in zip(names, lanes, strict=True):
             if code := lane.wait():
                 print(f"the lane {name} ended with {code}; start again to go on", file=sys.stderr)  # noqa: T201
     except KeyboardInterrupt:
         for lane in lanes:
+            lane.send_signal(signal.SIGTERM)  # of Ctrl-C it knows
             lane.wait()
 
 
@@ -122,7 +124,8 @@ def _work(folder: Path, asked: argparse.Namespace) -> None:
     """Make attempts in one lane until the time is over or there are enough of each kind."""
     from tests.chaos.lane import Lane
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     journal = Journal(folder / "journal.jsonl")
     kinds = [
         kind

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -142,9 +143,13 @@ def report(attempts: Sequence[Attempt], folder: Path) -> str:
     failed = [attempt for attempt in attempts if attempt.failures]
     if failed:
         lines += ["## Failures", ""]
+    alike: dict[tuple[str, str, str], list[str]] = {}
     for attempt in failed:
         again = f"python -m tests.chaos --resume {folder} --seed {attempt.seed} --again {attempt.kind}:{attempt.number}"
         for failure in attempt.failures:
-            said = " ".join(failure.said.split())
-            lines.append(f"- {failure.what}. {failure.case}. `{again}`" + (f": {said[-SHOWN:]}" if said else ""))
+            said = " ".join(failure.said.split())[-SHOWN:]
+            line = f"- {failure.what}. {failure.case}. `{again}`" + (f": {said}" if said else "")
+            alike.setdefault((attempt.kind, failure.what, re.sub(r"[0-9a-f]*\d[0-9a-f]*", "0", said)), []).append(line)
+    for first, *further in alike.values():
+        lines.append(first + (f" And {len(further):,} alike." if further else ""))
     return "\n".join(lines) + "\n"

@@ -204,9 +204,9 @@ class Lane:
             self.sweep()
 
     def environment(self) -> dict[str, str]:
-        """Return the environment of a new user."""
-        kept = ("PATH", "LANG", "LC_ALL", "CI")
-        return {key: os.environ[key] for key in kept if key in os.environ} | {
+        """Return the environment of a new user, on whose machine OpenBLAS works as on this one."""
+        kept = {"PATH", "LANG", "LC_ALL", "CI"} | {key for key in os.environ if key.startswith("OPENBLAS_")}
+        return {key: os.environ[key] for key in sorted(kept) if key in os.environ} | {
             "HOME": str(self.home),
             "PYTHONPATH": str(ROOT),
             "PYTHONDONTWRITEBYTECODE": "1",
