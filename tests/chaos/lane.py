@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -328,6 +328,7 @@ class Lane:
         forked: bool = True,
         shared: bool = True,
         before: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
     ) -> Running:
         """Start a command.
 
@@ -340,13 +341,15 @@ class Lane:
             With the lane's Prefect server; otherwise with a temporary one, which a forked command cannot have.
         before : sequence of str
             Program and arguments that start Python.
+        env : mapping of str to str, optional
+            Further variables of a command that is not forked.
         """
         self.count += 1
         marker = f"{self.folder}#{os.getpid()}.{self.count}"
         out, err = (self.logs / f"{os.getpid()}.{name}" for name in (f"{self.count}.out", f"{self.count}.err"))
         if forked:
             return Running(self._fork(arguments, marker, out, err), out, err, marker, None)
-        env = self.environment() | {MARKER: marker} | ({"PREFECT_API_URL": self.api} if shared else {})
+        env = {**self.environment(), MARKER: marker, **(env or {}), **({"PREFECT_API_URL": self.api} if shared else {})}
         command = [*before, sys.executable, "-m", "learnkernels", *arguments]
         with out.open("wb") as stdout, err.open("wb") as stderr:
             popen = subprocess.Popen(

@@ -36,6 +36,15 @@ HOSTS = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 SIZE = 24 << 20
 """Bytes that a prepared folder takes on a small disk, and some more."""
 
+SHORT = ("--keep-days", "0.01")
+"""A quarter of an hour, so that what is kept levels off within an hour."""
+
+FORGETFUL = {"PREFECT_SERVER_SERVICES_DB_VACUUM_LOOP_SECONDS": "60"}
+"""Of `up` under a schedule: Prefect forgets every minute and not every hour."""
+
+CLEANED = 600.0
+"""Seconds between two starts of `clean` beside it."""
+
 
 def full_disk(lane: Lane, attempt: Attempt, random: Random) -> None:
     """Run a command on a disk with little room left: its numbers, or one sentence; with room again, its numbers."""
@@ -149,8 +158,8 @@ def cron(lane: Lane, attempt: Attempt, minutes: float) -> None:
     attempt.case = f"a model every minute, for {minutes:g} min"
     lane.reset("prepared")
     ports = free_port(), free_port()
-    arguments = ("up", "--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1]))
-    up = lane.start(arguments, forked=False, shared=False)
+    arguments = ("up", "--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1]), *SHORT)
+    up = lane.start(arguments, forked=False, shared=False, env=FORGETFUL)
     try:
         if not within(lambda: up.ended() or UP in up.printed(), 180) or up.ended():
             attempt.failed("does not come up", up.wait(0).said)
@@ -160,9 +169,14 @@ def cron(lane: Lane, attempt: Attempt, minutes: float) -> None:
         if deployed.code != 0:
             attempt.failed("cannot be deployed", deployed.said)
             return
-        begun, first, last = time.monotonic(), {}, {}
-        while time.monotonic() - begun < 60 * minutes and not up.ended():
+        begun, first, last, cleaned = time.monotonic(), {}, {}, 0.0
+        while (passed := time.monotonic() - begun) < 60 * minutes and not up.ended():
             time.sleep(20)
+            if passed - cleaned > CLEANED:
+                cleaned = passed
+                clean = lane.start(("clean", "--yes", *SHORT, "--keep-runs", "0.01"), forked=False, shared=False)
+                if (swept := clean.wait(120)).code != 0:
+                    attempt.failed("cannot be cleaned", swept.said)
             last = _measured(lane, up.marker)
             if time.monotonic() - begun < 60 * max(3.0, minutes / 4):
                 first = last
