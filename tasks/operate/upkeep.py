@@ -54,7 +54,7 @@ def retention(keep_days: float) -> dict[str, str]:
         return {}
     return {
         "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
-        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(max(int(keep_days * DAY), 3600)),  # its least
+        "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(max(int(keep_days * DAY), 3601)),  # more than an hour
         "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": f"PT{int(min(keep_days, EVENT_DAYS) * DAY)}S",
     }
 

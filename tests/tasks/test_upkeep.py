@@ -146,15 +146,16 @@ def test_runs_of_deployments_go_where_that_is_wanted_but_for_what_a_version_refe
 
 def test_prefect_reads_how_long_it_keeps_what(monkeypatch: pytest.MonkeyPatch):
     assert retention(0) == {}
-    assert retention(0.001)["PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD"] == "3600"
     code = (
         "from prefect.settings import get_current_settings; s = get_current_settings().server\n"
-        "v = s.services.db_vacuum\n"
-        "print(sorted(v.enabled_vacuum_types), v.retention_period.days, s.events.retention_period.days)"
+        "from datetime import timedelta; v = s.services.db_vacuum\n"
+        "kept = v.retention_period, s.events.retention_period\n"
+        "print(sorted(v.enabled_vacuum_types), *map(int, map(timedelta.total_seconds, kept)))"
     )
-    env = os.environ | retention(12)
-    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
-    assert run.stdout.splitlines()[-1:] == ["['events', 'flow_runs', 'orphans'] 12 1"], run.stderr
+    for days, runs, events in ((12, 12 * DAY, DAY), (0.01, 3601, 864)):
+        env = os.environ | retention(days)
+        run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
+        assert run.stdout.splitlines()[-1:] == [f"['events', 'flow_runs', 'orphans'] {runs} {events}"], run.stderr
 
 
 def test_a_long_log_is_begun_anew_while_it_is_written(state: Path, monkeypatch: pytest.MonkeyPatch):
