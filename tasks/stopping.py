@@ -70,6 +70,7 @@ def orderly_end() -> Iterator[None]:
     for number in SIGNALS:
         if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, _interrupt)
+    sys.unraisablehook = _unraisable
     receiving, sending = os.pipe()
     os.set_blocking(sending, False)
     signal.set_wakeup_fd(sending, warn_on_full_buffer=False)  # told even while the main thread is in compiled code
@@ -84,6 +85,12 @@ def orderly_end() -> Iterator[None]:
         _ignore()
     if requested():
         _end()
+
+
+def _unraisable(what: sys.UnraisableHookArgs) -> None:
+    """Say nothing of a signal that came while Python was putting something away: it is raised again soon."""
+    if not isinstance(what.exc_value, Stopped):
+        sys.__unraisablehook__(what)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,0 +1,32 @@
+"""What a process says when a signal ends it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+RUN = """
+import os, signal, time
+from learnkernels.tasks.stopping import orderly_end
+
+class PutAway:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{name})
+        time.sleep(0)
+
+with orderly_end():
+    {act}
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("act", ["os.kill(os.getpid(), signal.{name})", "PutAway()"], ids=["at work", "putting away"])
+def test_a_signal_is_one_sentence_wherever_it_comes(name: str, act: str):
+    code = RUN.replace("{act}", act).replace("{name}", name)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout) == (128 + getattr(signal, name), "")
+    assert run.stderr == "stopped; nothing was begun.\n"
