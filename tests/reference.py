@@ -74,6 +74,13 @@ def laplacian(gamma: float) -> Kernel:
     return value
 
 
+def euclidean_laplacian(gamma: float) -> Kernel:
+    def value(x, z):
+        return np.exp(-Wide(gamma) * np.sqrt(((x - z) ** 2).sum()))
+
+    return value
+
+
 def laplacian_less_one(gamma: float) -> Kernel:
     def value(x, z):
         return np.expm1(-Wide(gamma) * abs(x - z).sum())
@@ -117,6 +124,15 @@ def on_scaled(kernel: Kernel, scales: Sequence[float]) -> Kernel:
 
     def value(x, z):
         return kernel(wide * x, wide * z)
+
+    return value
+
+
+def on_mapped(kernel: Kernel, matrix: np.ndarray) -> Kernel:
+    wide = np.asarray(matrix, dtype=Wide)
+
+    def value(x, z):
+        return kernel(x @ wide, z @ wide)
 
     return value
 

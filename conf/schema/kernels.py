@@ -53,9 +53,10 @@ class GaussianConfig(RadialConfig):
 
 
 class LaplacianConfig(RadialConfig):
-    """exp(-gamma ||x - x'||_1), or exp(-||x - x'||_1 / sigma), one kernel a bandwidth."""
+    """exp(-gamma ||x - x'||_p), or exp(-||x - x'||_p / sigma), one kernel a bandwidth."""
 
     family: Literal["laplacian"]
+    norm: Literal[1, 2] = Field(1, description="p: the sum of absolute differences, or the Euclidean distance.")
     _power = 1
 
 

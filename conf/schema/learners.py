@@ -28,6 +28,7 @@ LearnerName = Literal[
     "lp-svm",
     "lq",
     "nkrr",
+    "rfm",
     "single",
     "single-stage",
     "unif",

@@ -10,6 +10,7 @@ from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.families.gaussian import GaussianFamily
 from learnkernels.kernels.families.laplacian import LaplacianFamily
 from learnkernels.kernels.families.linear import LinearFamily
+from learnkernels.kernels.families.metric import MetricFamily
 from learnkernels.kernels.families.polynomial import PolynomialFamily
 from learnkernels.kernels.families.precomputed import PrecomputedFamily
 from learnkernels.kernels.families.scaled import ScaledFamily
@@ -24,6 +25,7 @@ __all__ = [
     "KernelFamily",
     "LaplacianFamily",
     "LinearFamily",
+    "MetricFamily",
     "PolynomialFamily",
     "PrecomputedFamily",
     "ScaledFamily",

@@ -24,6 +24,7 @@ from learnkernels.kernels.learners.ensemble import Ensemble, KernelEnsemble
 from learnkernels.kernels.learners.lp_krr import L1KRR, L2KRR, LpKRR
 from learnkernels.kernels.learners.lp_svm import L1SVM, LpSVM
 from learnkernels.kernels.learners.nkrr import NKRR
+from learnkernels.kernels.learners.rfm import RFM
 from learnkernels.kernels.learners.single_stage import SingleStage
 from learnkernels.kernels.parameters import as_object, imported
 from learnkernels.kernels.solvers.certificate import Certificate
@@ -50,6 +51,7 @@ LEARNERS: dict[str, type[Learner]] = {
         CA,
         CR,
         Ensemble,
+        RFM,
     )
 }
 """The learners by name, as configurations and `learn_kernel` call them."""
@@ -118,6 +120,7 @@ __all__ = [
     "L2KRR",
     "LEARNERS",
     "NKRR",
+    "RFM",
     "Align",
     "AlignUncentered",
     "Alignf",

@@ -168,14 +168,14 @@ class Learner(Parameterised, ABC):
         """Raise ValueError if base kernels are given to a learner that finds its own."""
         if family is not None and not self.takes_family:
             raise ValueError(
-                f"{self.name} finds its own base kernels and takes no family; leave family=None, and choose among "
-                "gaussian, laplacian and dirichlet by its kind, as in learner=CA(kind='laplacian')."
+                f"{self.name} finds its own base kernels and takes no family; leave family=None, and say by its "
+                "parameters which they may be, as in learner=CA(kind='laplacian')."
             )
 
     def required_family(self, family: KernelFamily | None) -> KernelFamily:
         """Return the family, or raise ValueError that says that it is needed."""
         if family is None:
-            raise ValueError(f"{self.name} weighs given base kernels; give family, or use ca or cr.")
+            raise ValueError(f"{self.name} weighs given base kernels; give family, or use ca, cr or rfm.")
         return family
 
     def required(self, target: Target | None, why: str) -> Target:

@@ -27,7 +27,7 @@ class FoundKernels(Value):
     parameters : ndarray of shape (t, r)
         sigma of each.
     alignments : tuple of float
-        Alignment after each addition; it never falls.
+        Alignment after each addition, where it never falls; of learned metrics with each set of them that was tried.
     certificate : Certificate or None
         Evidence of optimality, where there is any.
     """

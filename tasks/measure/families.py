@@ -98,7 +98,7 @@ def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelF
     if isinstance(config, GaussianConfig):
         return GaussianFamily(config.bandwidths())
     if isinstance(config, LaplacianConfig):
-        return LaplacianFamily(config.bandwidths())
+        return LaplacianFamily(config.bandwidths(), config.norm)
     if isinstance(config, CosineConfig):
         return CosineFamily()
     if isinstance(config, DirichletConfig):

@@ -20,7 +20,7 @@ from learnkernels import (
     PolynomialFamily,
     PrecomputedFamily,
 )
-from learnkernels.kernels.families import DirichletFamily, KernelFamily, ScaledFamily
+from learnkernels.kernels.families import DirichletFamily, KernelFamily, MetricFamily, ScaledFamily
 from tests import reference
 
 
@@ -81,6 +81,10 @@ def laplacians(gammas: Sequence[float]):
     return LaplacianFamily(gammas), [reference.laplacian(gamma) for gamma in gammas]
 
 
+def euclidean_laplacians(gammas: Sequence[float]):
+    return LaplacianFamily(gammas, norm=2), [reference.euclidean_laplacian(gamma) for gamma in gammas]
+
+
 def cosines():
     return CosineFamily(), [reference.cosine()]
 
@@ -106,6 +110,15 @@ def scaled(part, p: int, d: int, seed: int):
     scales = np.exp(np.random.default_rng(seed).normal(scale=0.5, size=(p, d)))
     scales[-1] = scales[0, ::-1]
     return ScaledFamily(family, scales), [reference.on_scaled(oracle, row) for row in scales]
+
+
+def in_metric(part, d: int, r: int | None, seed: int):
+    """The same kernels of d features that are weighed, one of them not at all, or mapped to r others."""
+    family, oracles = part
+    rng = np.random.default_rng(seed)
+    matrix = rng.normal(size=(d, r)) if r else np.append(0.0, rng.random(d - 1) + 0.5)
+    oracle = reference.on_mapped if r else reference.on_scaled
+    return MetricFamily(family, matrix), [oracle(kernel, matrix) for kernel in oracles]
 
 
 def matrices(family: KernelFamily, kernels, rows: np.ndarray):
@@ -142,6 +155,8 @@ CASES = [
     ),
     Case("laplacian-powers", *laplacians(POWERS_OF_TWO), dense_rows(36, 4, seed=11)),
     Case("laplacian-mixed-csr", *laplacians([0.4, 0.1, 0.2, 1.7]), sparse_rows(35, 9, seed=12)),
+    Case("laplacian-euclidean", *euclidean_laplacians([0.25, 2.0, 0.5]), dense_rows(36, 4, seed=24)),
+    Case("laplacian-euclidean-csr", *euclidean_laplacians([0.4, 1.7]), sparse_rows(35, 9, seed=25)),
     Case("cosine", *cosines(), dense_rows(34, 4, seed=13)),
     Case("cosine-csr", *cosines(), sparse.hstack([sparse_rows(34, 8, seed=14), np.ones((34, 1))]).tocsr()),
     Case("dirichlet-one-feature", *dirichlets([0.7, 2.1, 12.0]), dense_rows(36, 1, seed=15)),
@@ -161,6 +176,10 @@ CASES = [
         *union([scaled(gaussians([0.2]), 3, 9, seed=23), gaussians([0.5, 0.25])], [None, [0, 3, 4, 7]]),
         sparse_rows(34, 9, seed=23, kind=sparse.csr_array),
     ),
+    Case("metric-weights", *in_metric(gaussians([0.3, 0.6]), 5, None, seed=26), dense_rows(34, 5, seed=26)),
+    Case("metric-weights-csr", *in_metric(laplacians([0.4]), 9, None, seed=27), sparse_rows(33, 9, seed=27)),
+    Case("metric-matrix", *in_metric(polynomials([2], 0.4, 0.7), 5, 3, seed=28), dense_rows(35, 5, seed=28)),
+    Case("metric-matrix-csr", *in_metric(gaussians([0.2]), 9, 4, seed=29), sparse_rows(34, 9, seed=29)),
     Case("precomputed", *matrices(*gaussians([0.5, 0.2]), dense_rows(36, 3, seed=19)), np.arange(36.0)[:, None]),
 ]
 

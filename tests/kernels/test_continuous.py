@@ -296,7 +296,7 @@ def test_rows_that_are_all_equal_are_refused():
 
 def test_a_family_is_given_unless_the_learner_finds_its_own():
     X, target = data("gaussian")
-    with pytest.raises(ValueError, match="alignf weighs given base kernels; give family, or use ca or cr"):
+    with pytest.raises(ValueError, match="alignf weighs given base kernels; give family, or use ca, cr or rfm"):
         learn_kernel("alignf", None, X, target.Y[:, 0])
 
 

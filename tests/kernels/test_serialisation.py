@@ -23,7 +23,7 @@ from learnkernels import (
     load_kernel,
     save_kernel,
 )
-from learnkernels.kernels.families import DirichletFamily, ScaledFamily, family_from_dict
+from learnkernels.kernels.families import DirichletFamily, MetricFamily, ScaledFamily, family_from_dict
 from learnkernels.kernels.families.base import KINDS
 from learnkernels.kernels.fields import Fields, to_text
 from learnkernels.kernels.learned import LearnedKernel
@@ -242,7 +242,10 @@ FAMILIES = [
     FeatureFamily(["a", "b"], [4, 0]),
     GaussianFamily([0.1 + 0.2, 1e308, 5e-324]),
     LaplacianFamily([2.0**-3, 1 / 3]),
+    LaplacianFamily([1 / 3], norm=2),
     LinearFamily(),
+    MetricFamily(LaplacianFamily([0.3], norm=2), [0.1, 0.0, 1 / 3], "one"),
+    MetricFamily(LinearFamily(), [[0.1, 1e300], [1 / 3, -0.2]]),
     PolynomialFamily([3, 1], 0.1, 0.0),
     ScaledFamily(DirichletFamily([1.0], 2), [[0.1, 3.0], [1 / 3, 2.0]], ["same", "same"]),
     FamilyUnion(

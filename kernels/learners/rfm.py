@@ -1,0 +1,190 @@
+"""rfm: base kernels in metrics that the gradients of a prediction teach, weighed by alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Literal
+
+import numpy as np
+
+from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.families.union import FamilyUnion
+from learnkernels.kernels.learners.alignf import Alignf
+from learnkernels.kernels.learners.base import SearchingLearner, Solution, TrainingRows, TwoStageLearner
+from learnkernels.kernels.learners.closed_form import Align, Unif
+from learnkernels.kernels.moments.base import Moments
+from learnkernels.kernels.moments.gram import gram_moments
+from learnkernels.kernels.moments.normalisation import NORMALISATIONS, NormalisedProducts, require_informative
+from learnkernels.kernels.search.found import FoundKernels
+from learnkernels.kernels.search.metric import RIDGES, Metric, learned_metrics, spread_of
+from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
+from learnkernels.kernels.targets import Target
+
+WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Unif(), Align(), Alignf())}
+"""How base kernels in all metrics are weighed."""
+
+LAST = 3
+"""Rounds of "auto"."""
+
+SEARCH_ROWS = 1000
+"""Rows that metrics are learned on where there are more; weights and alignments always use all."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RFM(SearchingLearner):
+    r"""Features count by how much the prediction changes along them: base kernels in learned metrics.
+
+    A recursive feature machine that keeps several metrics and several kernels: Gaussians and Laplacians around the
+    median distance, in the metric in which every feature has a standard deviation of one, and in metrics that are
+    learned from it. Each round fits a ridge regression in the metric of the round before, and takes the average outer
+    product of its gradients for the next one (`learned_metrics`). Base kernels of unit trace in all metrics at once are
+    then weighed together.
+
+    Parameters
+    ----------
+    metric : {"both", "diagonal", "full"}, default "both"
+        Whether features are weighed, mapped by a matrix, or the base kernels are taken in metrics of both kinds.
+    rounds : int or "auto", default "auto"
+        After how many rounds metrics are taken; 0 for no learned metric. With "auto" none, those of round 1, those of
+        round 3 or both are taken, whichever predicts best.
+    weights : {"auto", "unif", "align", "alignf"}, default "unif"
+        How base kernels are weighed; with "auto" whichever predicts best.
+    rank : int, default 100
+        Most new features of a full metric.
+    search_rows : int, default 1000
+        Most rows that metrics are learned and choices made on; a random subset beyond. The weights use all rows.
+    seed : int, default 0
+        Of that subset.
+
+    Notes
+    -----
+    What predicts best is told by the leave-one-out residuals of the ridge regression with the best ridge, in closed
+    form. Features need no scaling. A round costs ``O(m^3 + m^2 d q)`` time on the search rows, and a choice an
+    eigenproblem of them; one pass over tiles follows on all rows. sigma of a found base kernel is, for each feature,
+    the difference by which it falls to 1 / e where two rows differ in that feature alone.
+
+    References
+    ----------
+    Radhakrishnan, Beaglehole, Pandit, Belkin (2024), Science 383:1461-1467, for the metric; Cortes, Mohri,
+    Rostamizadeh (2012), JMLR 13:795-828, for the weights.
+    """
+
+    name = "rfm"
+    summary = "Gaussians and Laplacians in metrics of average gradient outer products, weighed by alignment"
+    source = "Radhakrishnan et al. 2024, with JMLR 2012"
+
+    metric: Literal["both", "diagonal", "full"] = "both"
+    rounds: int | Literal["auto"] = "auto"
+    weights: Literal["auto", "unif", "align", "alignf"] = "unif"
+    rank: int = 100
+    search_rows: int = SEARCH_ROWS
+    seed: int = 0
+
+    def find(self, X: Rows, target: Target, regularisation: float = 1.0) -> FoundKernels:
+        """Return base kernels and weights; see `SearchingLearner.find`."""
+        self._require()
+        if not np.ptp(target.Y, axis=0).any():
+            raise ValueError("the target is constant on the training rows, so no metric can be learned from it.")
+        m = X.shape[0]
+        rows = np.arange(m)
+        if m > self.search_rows:
+            rows = np.sort(np.random.default_rng(self.seed).choice(m, self.search_rows, replace=False))
+        searched, Y = X[rows], target.Y[rows]
+        metrics = [spread_of(searched), *self._learned(searched, Y)]
+        found = [metric.base_kernels(searched) for metric in metrics]
+        families = [family for family, _ in found]
+        choices = _Choices(searched, Y, families)
+        chosen, rule = choices.best(self._sets(len(metrics)), WEIGHTS if self.weights == "auto" else [self.weights])
+        family, moments, kernels = (
+            FamilyUnion([families[number] for number in chosen]),
+            choices.moments,
+            choices.of(chosen),
+        )
+        if len(rows) < m:
+            moments = gram_moments(family, X, target.Y)
+            kernels = np.arange(moments.n_kernels)
+        weights = _weigh(rule, moments, kernels)
+        sigma = np.vstack([found[number][1] for number in chosen])
+        carried = weights > 0
+        return FoundKernels(
+            family.subset(np.flatnonzero(carried).tolist()),
+            weights[carried],
+            sigma[carried],
+            tuple(choices.alignment(numbers, rule) for numbers in self._sets(len(metrics))),
+        )
+
+    def _learned(self, X: np.ndarray, Y: np.ndarray) -> Iterator[Metric]:
+        """Give the learned metrics, those of one round after those of the round before."""
+        last = LAST if self.rounds == "auto" else self.rounds
+        kinds = [full for full, name in ((False, "diagonal"), (True, "full")) if self.metric in (name, "both")]
+        paths = [learned_metrics(X, Y, full, last, self.rank) for full in kinds]
+        for number, of_round in enumerate(zip(*paths, strict=True), 1):
+            if number == last or (self.rounds == "auto" and number == 1):
+                yield from of_round
+
+    def _sets(self, n_metrics: int) -> list[tuple[int, ...]]:
+        """Return the sets of metrics to choose among, as positions: the first is that without a learned metric."""
+        every = tuple(range(n_metrics))
+        if self.rounds != "auto":
+            return [every]
+        half = (n_metrics - 1) // 2
+        return [every[:1], every[: 1 + half], (0, *every[1 + half :]), every]
+
+    def takes_sparse(self, family: KernelFamily | None) -> bool:
+        """Return whether sparse rows will do: gradients are dense."""
+        return False
+
+    def _require(self) -> None:
+        for name, low in (("rank", 1), ("search_rows", 10), *([("rounds", 0)] if self.rounds != "auto" else [])):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < low:
+                raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}.")
+        for name, known in (("metric", ("both", "diagonal", "full")), ("weights", ("auto", *WEIGHTS))):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")
+
+
+class _Choices:
+    """Sets of metrics and ways of weighing their base kernels, and how well each predicts what it has not seen."""
+
+    def __init__(self, X: np.ndarray, Y: np.ndarray, families: Sequence[KernelFamily]) -> None:
+        self.X, self.Y = X, Y
+        self.family = FamilyUnion(families)
+        self.moments = gram_moments(self.family, X, Y)
+        require_informative(self.moments)
+        self._owner = np.repeat(np.arange(len(families)), [family.n_kernels for family in families])
+
+    def of(self, metrics: Sequence[int]) -> np.ndarray:
+        """Return the positions of the base kernels in some metrics."""
+        return np.flatnonzero(np.isin(self._owner, metrics))
+
+    def best(self, sets: Sequence[tuple[int, ...]], rules: Iterable[str]) -> tuple[tuple[int, ...], str]:
+        """Return the set of metrics and the rule with the least squared leave-one-out residuals."""
+        candidates = list(product(sets, rules))
+        return candidates[0] if len(candidates) == 1 else min(candidates, key=lambda one: self._left_out(*one))
+
+    def alignment(self, metrics: Sequence[int], rule: str) -> float:
+        """Return the centered alignment of a candidate with the target."""
+        return float(self.moments.alignment(self._coefficients(metrics, rule)))
+
+    def _left_out(self, metrics: Sequence[int], rule: str) -> float:
+        coefficients = self._coefficients(metrics, rule)
+        rows = TrainingRows.of("", self.family, self.X, self.moments, "none")
+        K = rows.kernel(Solution(coefficients[rows.varying])).gram()
+        fit = LeaveOneOut(K, self.Y).best([ridge * np.trace(K) for ridge in RIDGES])
+        return float(np.vdot(fit.residuals, fit.residuals))
+
+    def _coefficients(self, metrics: Sequence[int], rule: str) -> np.ndarray:
+        """Return what each base kernel as it is is multiplied with."""
+        coefficients, kernels = np.zeros(self.moments.n_kernels), self.of(metrics)
+        coefficients[kernels] = _weigh(rule, self.moments, kernels)
+        return coefficients
+
+
+def _weigh(rule: str, moments: Moments, kernels: np.ndarray) -> np.ndarray:
+    """Return weights of some centered base kernels as they are, from those of the same of unit trace."""
+    scales = NORMALISATIONS["trace"](moments)[kernels]
+    M = NormalisedProducts(moments, kernels, scales)
+    return np.asarray(WEIGHTS[rule].weigh(M, M.target).weights / scales)

@@ -1,0 +1,235 @@
+"""Metrics that a prediction teaches: features weighed, or mapped, by the average outer product of its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.spatial.distance import pdist
+
+from learnkernels.kernels.centering import center_gram
+from learnkernels.kernels.families.base import squared_distances
+from learnkernels.kernels.families.gaussian import GaussianFamily
+from learnkernels.kernels.families.laplacian import LaplacianFamily
+from learnkernels.kernels.families.metric import MetricFamily
+from learnkernels.kernels.families.union import FamilyUnion
+from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut, LeftOut
+
+GAUSSIANS = (0.25, 1.0, 4.0)
+"""Bandwidths of Gaussians, in units of one over the median squared distance."""
+
+LAPLACIANS = (0.5, 1.0, 2.0)
+"""Bandwidths of Laplacians, in units of one over the median distance."""
+
+RIDGES = tuple(2.0**exponent for exponent in range(-30, 1))
+"""Ridges that leave-one-out chooses among, in units of the sum of the eigenvalues."""
+
+LEAST = 1e-6
+"""Share of the largest eigenvalue below which a direction of a metric is left out."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A linear map of the features, and what it is called.
+
+    Attributes
+    ----------
+    map : ndarray of shape (d,) or (d, r)
+        See `MetricFamily`.
+    label : str
+    """
+
+    map: np.ndarray
+    label: str
+
+    def mapped(self, X: np.ndarray) -> np.ndarray:
+        """Return rows in the metric."""
+        return X * self.map if self.map.ndim == 1 else X @ self.map
+
+    def lengths(self, norm: int = 2) -> np.ndarray:
+        """Return how far apart two rows are for each unit by which they differ in one feature alone, shape (d,)."""
+        return np.abs(self.map) if self.map.ndim == 1 else np.linalg.norm(self.map, norm, axis=1)
+
+    def base_kernels(self, X: np.ndarray) -> tuple[MetricFamily, np.ndarray]:
+        """Return Gaussians and Laplacians around the median distance of rows in the metric, and their sigma.
+
+        Returns
+        -------
+        family : MetricFamily
+        sigma : ndarray of shape (p, d)
+            For each feature the difference by which a base kernel falls to 1 / e where rows differ in it alone; inf
+            where it never does.
+        """
+        Z = self.mapped(X)
+        squared, absolute = median_distance(Z, "sqeuclidean"), median_distance(Z, "cityblock")
+        gaussians = GaussianFamily([factor / squared for factor in GAUSSIANS])
+        euclidean = LaplacianFamily([factor / np.sqrt(squared) for factor in LAPLACIANS], 2)
+        laplacians = LaplacianFamily([factor / absolute for factor in LAPLACIANS])
+        widths = np.concatenate([np.power(gaussians.gammas, -0.5), np.reciprocal(euclidean.gammas)])
+        narrow = np.reciprocal(laplacians.gammas)
+        with np.errstate(divide="ignore"):  # a feature that does not count
+            sigma = widths[:, None] / self.lengths(2), narrow[:, None] / self.lengths(1)
+        return MetricFamily(FamilyUnion([gaussians, euclidean, laplacians]), self.map, self.label), np.vstack(sigma)
+
+
+def median_distance(Z: np.ndarray, of: Literal["sqeuclidean", "cityblock"]) -> float:
+    """Return the median distance of different rows; ValueError where all are equal."""
+    D = pdist(Z, of)
+    D = D[D > 0]
+    if not len(D):
+        raise ValueError("all rows are equal, so no bandwidth can be found; give features that vary.")
+    return float(np.median(D))
+
+
+def spread_of(X: np.ndarray) -> Metric:
+    """Return the metric in which each feature has a standard deviation of one; features that do not vary count zero."""
+    spread = X.std(axis=0)
+    varies = spread > 1e-12 * np.abs(X).max(axis=0, initial=0.0)
+    return Metric(np.divide(1.0, spread, out=np.zeros(len(spread)), where=varies), "spread")
+
+
+def learned_metrics(X: np.ndarray, Y: np.ndarray, full: bool, rounds: int, rank: int) -> Iterator[Metric]:
+    r"""Give the metric after each round: of the gradients of a ridge regression in the metric of the round before.
+
+    .. math:: A_t A_t^\top \propto \frac 1 m \sum_i \nabla f_t^{(-i)}(x_i) \, \nabla f_t^{(-i)}(x_i)^\top
+
+    or its diagonal where the metric is not `full`, scaled so that its trace is that of the metric to begin with.
+
+    Parameters
+    ----------
+    X : ndarray of shape (m, d)
+        Training rows. Not modified.
+    Y : ndarray of shape (m, q)
+        Targets. Not modified.
+    full : bool
+        Whether features are mapped by a matrix, or weighed.
+    rounds : int
+        How many metrics are given.
+    rank : int
+        Most new features of a full metric.
+
+    Notes
+    -----
+    Gradients are taken where the row itself was left out of the regression, so that a row does not speak for features
+    by which it tells itself apart. O(m^3 + m^2 d q) a round.
+
+    References
+    ----------
+    Radhakrishnan, Beaglehole, Pandit, Belkin (2024), Mechanism for feature learning in neural networks and
+    backpropagation-free machine learning models, Science 383:1461-1467.
+    """
+    start = spread_of(X)
+    Z = X[:, start.map > 0] * start.map[start.map > 0]
+    A = np.eye(Z.shape[1])
+    for number in range(1, rounds + 1):
+        M = A @ gradient_outer_product(Z @ A, Y) @ A.T
+        A = _root(M, rank) if full else np.diag(np.sqrt(np.diag(M)))
+        A *= np.sqrt(len(A) / np.square(A).sum())
+        mapped = np.zeros((len(start.map), A.shape[1]))
+        mapped[start.map > 0] = start.map[start.map > 0, None] * A
+        if full:
+            yield Metric(mapped, f"full metric {number}")
+        else:
+            yield Metric(mapped.sum(axis=1), f"diagonal metric {number}")
+
+
+def _root(M: np.ndarray, rank: int) -> np.ndarray:
+    """Return A of shape (d, r) whose product ``A A^T`` is M, but for directions that hardly count."""
+    eigenvalues, directions = np.linalg.eigh(M)
+    kept = np.flatnonzero(eigenvalues > LEAST * eigenvalues[-1])[-rank:]
+    return np.asarray(directions[:, kept] * eigenvalues[kept] ** 0.5)
+
+
+def gradient_outer_product(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:
+    """Return the average outer product of the gradients of a ridge regression on Gaussians and Euclidean Laplacians.
+
+    The base kernels have equal weights and traces, the ridge is chosen by leave-one-out, and the gradient at each row
+    is that of the regression without this row.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (m, r)
+        Rows. Not modified.
+    Y : ndarray of shape (m, q)
+        Targets. Not modified.
+
+    Returns
+    -------
+    M : ndarray of shape (r, r)
+        Symmetric, positive semi-definite, of trace one.
+
+    Raises
+    ------
+    ValueError
+        All rows are equal, or the prediction is constant.
+    """
+    K, slopes = radial_kernel(Z)
+    fit = LeaveOneOut(K, Y).best([ridge * np.trace(K) for ridge in RIDGES])
+    M = np.zeros((Z.shape[1], Z.shape[1]))
+    for gradients in left_out_gradients(Z, slopes, fit):
+        M += gradients.T @ gradients
+    trace = np.trace(M)
+    if not trace > 0:
+        raise ValueError("the prediction does not depend on any feature, so no metric can be learned; take alignf.")
+    return M / trace
+
+
+def radial_kernel(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return a centered sum of Gaussians and Euclidean Laplacians, and the derivative of the sum by squared distance.
+
+    Returns
+    -------
+    K : ndarray of shape (m, m)
+        Of mean diagonal one.
+    slopes : ndarray of shape (m, m)
+        Zero where two rows are equal: there the gradient of a Gaussian is zero, and a Laplacian has none.
+    """
+    D, median = squared_distances(Z, Z), median_distance(Z, "sqeuclidean")
+    distances = np.sqrt(D)
+    inverse = np.divide(0.5, distances, out=np.zeros_like(D), where=distances > 0)  # slope of the distance itself
+    K, slopes = np.zeros_like(D), np.zeros_like(D)
+    bandwidths = [(D, factor / median, 1.0) for factor in GAUSSIANS]
+    bandwidths += [(distances, factor / np.sqrt(median), inverse) for factor in LAPLACIANS]
+    for distance, gamma, slope in bandwidths:
+        values = np.exp(-gamma * distance)
+        values /= (1.0 - values.mean()) * len(bandwidths)  # of equal mean diagonals, once centered
+        K += values
+        slopes -= gamma * slope * values
+    return center_gram(K), slopes
+
+
+def left_out_gradients(Z: np.ndarray, slopes: np.ndarray, fit: LeftOut) -> Iterator[np.ndarray]:
+    r"""Give, for each output, the gradients at the training rows of the regressions without the row.
+
+    .. math:: \nabla f^{(-i)}(z_i) = 2 \sum_j s_{ij} \alpha_j (z_i - z_j) - 2 \, r_i \sum_j s_{ij} G_{ij} (z_i - z_j)
+
+    where s are the `slopes` of the kernel, r the leave-one-out residuals and G is `LeftOut.inverse`.
+
+    Parameters
+    ----------
+    Z : ndarray of shape (m, r)
+        Rows.
+    slopes : ndarray of shape (m, m)
+        Derivative of the kernel by the squared distance of each pair.
+    fit : LeftOut
+        The regression, with what it is without each row.
+
+    Returns
+    -------
+    gradients : iterator of ndarray of shape (m, r)
+
+    Notes
+    -----
+    Without row i the coefficient of row j is ``alpha_j - G_ij alpha_i / G_ii``, and that quotient is the residual: one
+    product of all pairs more than gradients of the whole regression take serves all outputs.
+    """
+    own = _differences(slopes * fit.inverse, Z)
+    for alpha, residuals in zip(fit.alpha.T, fit.residuals.T, strict=True):
+        yield 2.0 * (_differences(slopes * alpha, Z) - residuals[:, None] * own)
+
+
+def _differences(weights: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """Return the sum over j of weights_ij (z_i - z_j), shape (m, r)."""
+    return np.asarray(weights.sum(axis=1)[:, None] * Z - weights @ Z)

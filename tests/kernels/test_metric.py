@@ -1,0 +1,285 @@
+"""Learned metrics: leave-one-out in closed form, gradients, and the learner that is made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from learnkernels import (
+    GaussianFamily,
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+    center_gram,
+    learn_kernel,
+    load_kernel,
+    save_kernel,
+)
+from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, MetricFamily
+from learnkernels.kernels.learners import RFM
+from learnkernels.kernels.moments.gram import gram_moments
+from learnkernels.kernels.search.metric import (
+    GAUSSIANS,
+    LAPLACIANS,
+    RIDGES,
+    gradient_outer_product,
+    learned_metrics,
+    left_out_gradients,
+    median_distance,
+    radial_kernel,
+    spread_of,
+)
+from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
+from learnkernels.kernels.targets import Target
+
+# Solutions of systems of some thirty rows, of condition below 1e4, twice over.
+SOLVED = 1e-9
+
+# Three rounds, each of which solves with a ridge of down to 1e-9 of the trace.
+NEARLY = 1e-4
+
+
+def rows(m: int = 30, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows, and two targets that are smooth in the first two features alone."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(m, d))
+    Y = np.column_stack([np.sin(2 * X[:, 0]), X[:, 0] * X[:, 1]])
+    return X, Y + 0.1 * rng.normal(size=Y.shape)
+
+
+def bordered(K: np.ndarray, Y: np.ndarray, ridge: float) -> tuple[np.ndarray, np.ndarray]:
+    """Coefficients and intercepts of a ridge regression on any Gram matrix, by the system with a border of ones."""
+    m = len(K)
+    system = np.zeros((m + 1, m + 1))
+    system[:m, :m] = K + ridge * np.eye(m)
+    system[m, :m] = system[:m, m] = 1.0
+    solution = np.linalg.solve(system, np.vstack([Y, np.zeros(Y.shape[1])]))
+    return solution[:m], solution[m]
+
+
+def base_kernels(Z: np.ndarray) -> list[tuple[object, float]]:
+    """The kernels of `radial_kernel` as functions of a squared distance, each with its weight."""
+    D = ((Z[:, None] - Z[None]) ** 2).sum(axis=2)
+    median = median_distance(Z, "sqeuclidean")
+    functions = [lambda s, g=factor / median: np.exp(-g * s) for factor in GAUSSIANS]
+    functions += [lambda s, g=factor / median**0.5: np.exp(-g * np.sqrt(s)) for factor in LAPLACIANS]
+    return [(of, 1 / (6 * np.trace(center_gram(of(D))) / len(Z))) for of in functions]
+
+
+# Leave-one-out -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 0.3, 20.0])
+def test_left_out_residuals_are_those_of_regressions_without_the_row(ridge: float):
+    X, Y = rows()
+    K = np.exp(-0.5 * ((X[:, None] - X[None]) ** 2).sum(axis=2))
+    fit = LeaveOneOut(center_gram(K), Y).at(ridge)
+    np.testing.assert_allclose(fit.alpha, bordered(K, Y, ridge)[0], rtol=0, atol=SOLVED)
+    for row in range(len(X)):
+        kept = np.arange(len(X)) != row
+        alpha, intercept = bordered(K[np.ix_(kept, kept)], Y[kept], ridge)
+        np.testing.assert_allclose(fit.residuals[row], Y[row] - K[row, kept] @ alpha - intercept, rtol=0, atol=SOLVED)
+        without = fit.alpha - fit.inverse[:, row, None] * fit.alpha[row] / fit.inverse[row, row]
+        np.testing.assert_allclose(without[kept], alpha, rtol=0, atol=SOLVED)
+
+
+def test_the_best_ridge_has_the_least_residuals():
+    X, Y = rows(60)
+    path, ridges = LeaveOneOut(radial_kernel(X)[0], Y), [10.0**exponent for exponent in range(-4, 4)]
+    errors = [float((path.at(ridge).residuals ** 2).sum()) for ridge in ridges]
+    assert path.best(ridges).ridge == ridges[int(np.argmin(errors))]
+    with pytest.raises(ValueError, match="ridge must be positive"):
+        path.at(0.0)
+
+
+# Gradients -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_kernel_and_its_slopes_are_those_of_their_sum():
+    X, _ = rows()
+    X = np.vstack([X, X[:1]])  # equal rows: a Laplacian has no gradient there
+    K, slopes = radial_kernel(X)
+    D = ((X[:, None] - X[None]) ** 2).sum(axis=2)
+    whole = lambda D: sum(weight * of(D) for of, weight in base_kernels(X))  # noqa: E731
+    np.testing.assert_allclose(K, center_gram(whole(D)), rtol=0, atol=1e-12)
+    assert np.trace(K) / len(K) == pytest.approx(1.0, rel=1e-12)
+    apart, h = D > 0, 1e-6
+    differences = (whole(D + h * D) - whole(D - h * D))[apart] / (2 * h * D[apart])
+    np.testing.assert_allclose(slopes[apart], differences, rtol=1e-7)  # rounding of values over h
+    assert not np.isnan(slopes).any()
+
+
+def test_gradients_are_those_of_regressions_without_the_row():
+    X, Y = rows()
+    K, slopes = radial_kernel(X)
+    fit, kernels, h = LeaveOneOut(K, Y).at(0.3), base_kernels(X), 1e-5
+    found = list(left_out_gradients(X, slopes, fit))
+    raw = sum(weight * of(((X[:, None] - X[None]) ** 2).sum(axis=2)) for of, weight in kernels)
+    for row in (0, 7, 29):
+        kept = np.arange(len(X)) != row
+        alpha, _ = bordered(raw[np.ix_(kept, kept)], Y[kept], 0.3)
+
+        def predicted(x: np.ndarray, kept=kept, alpha=alpha) -> np.ndarray:
+            D = ((X[kept] - x) ** 2).sum(axis=1)
+            return sum(weight * of(D) for of, weight in kernels) @ alpha
+
+        for k, unit in enumerate(np.eye(3)):
+            slope = (predicted(X[row] + h * unit) - predicted(X[row] - h * unit)) / (2 * h)
+            np.testing.assert_allclose([of[row, k] for of in found], slope, rtol=0, atol=1e-7)
+
+
+def test_outer_products_know_rotations_and_name_what_the_target_depends_on():
+    X, Y = rows(200, 4)
+    M = gradient_outer_product(X, Y)
+    assert np.trace(M) == pytest.approx(1.0, rel=1e-12)
+    assert np.linalg.eigvalsh(M).min() >= -1e-12
+    assert np.diag(M)[:2].min() > 5 * np.diag(M)[2:].max()
+    Q, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))
+    np.testing.assert_allclose(gradient_outer_product(X @ Q, Y), Q.T @ M @ Q, rtol=0, atol=1e-8)
+
+
+# Metrics -------------------------------------------------------------------------------------------------------------
+
+
+def test_units_and_constants_do_not_matter():
+    X, Y = rows(100)
+    units = np.array([1e-3, 1.0, 1e5])
+    with_constant = np.column_stack([X * units, np.full(len(X), 3.0)])
+    for full in (False, True):
+        for one, other in zip(
+            learned_metrics(X, Y, full, 3, 100), learned_metrics(with_constant, Y, full, 3, 100), strict=True
+        ):
+            assert other.lengths()[3] == 0
+            np.testing.assert_allclose(other.lengths()[:3] * units, one.lengths(), rtol=NEARLY)
+            distances = [((metric.mapped(Z)[:50] - metric.mapped(Z)[50:]) ** 2).sum(axis=1)
+                         for metric, Z in ((one, X), (other, with_constant))]  # fmt: skip
+            np.testing.assert_allclose(*distances, rtol=NEARLY)
+
+
+def test_rounds_sharpen_the_metric_on_what_matters():
+    X, Y = rows(200, 10)
+    for full in (False, True):
+        shares = [metric.lengths()[:2].sum() / metric.lengths().sum() for metric in learned_metrics(X, Y, full, 3, 100)]
+        assert shares[0] > 0.3
+        assert shares[2] > shares[0]
+
+
+def test_the_rank_is_that_asked_for():
+    X, Y = rows(80, 6)
+    (metric,) = learned_metrics(X, Y, True, 1, 2)
+    assert metric.map.shape == (6, 2)
+    assert spread_of(X).map == pytest.approx(1 / X.std(axis=0))
+
+
+@pytest.mark.parametrize("map_", [np.array([0.5, 0.0, 2.0]), np.array([[1.0, 0.3], [0.0, -2.0], [0.4, 0.1]])])
+def test_a_metric_is_the_base_kernels_on_mapped_rows(map_: np.ndarray):
+    X, _ = rows()
+    base = FamilyUnion([GaussianFamily([0.5, 1.0]), LaplacianFamily([0.7], 2), LaplacianFamily([0.7])])
+    family, Z = MetricFamily(base, map_, "here"), X * map_ if map_.ndim == 1 else X @ map_
+    np.testing.assert_allclose(family.tile(X[:9], X), base.tile(Z[:9], Z), rtol=0, atol=1e-13)
+    assert family.names[-1] == "laplacian(gamma=0.7) in here"
+    assert MetricFamily.from_dict(family.to_dict()) == family
+    with pytest.raises(ValueError, match="the 3 features that the metric is for, got 2"):
+        family.tile(X[:, :2], X[:, :2])
+
+
+@pytest.mark.parametrize("map_", [[0.0, 0.0], [np.nan, 1.0], [[[1.0]]]])
+def test_a_map_that_is_none_is_refused(map_: list):
+    with pytest.raises(ValueError, match="map must hold one finite weight a feature"):
+        MetricFamily(GaussianFamily([1.0]), map_)
+
+
+# The learner ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [RFM(), RFM(rounds=2, weights="alignf"), RFM(metric="diagonal", weights="auto"), RFM(rounds=0, weights="align")],
+)
+def test_what_is_found_is_an_ordinary_learned_kernel(learner: RFM):
+    X, Y = rows(90)
+    kernel = learn_kernel(learner, None, X[:70], Y[:70, 0])
+    assert kernel.parameters.shape == (len(kernel.weights), 3)
+    assert np.linalg.norm(kernel.weights) == pytest.approx(1.0, rel=1e-12)
+    assert (kernel.weights > 0).all()
+    K = kernel.gram()
+    assert np.linalg.eigvalsh(K).min() >= -1e-10 * np.trace(K)
+    np.testing.assert_allclose(kernel.cross_gram(X[:70]), K, rtol=0, atol=1e-6)  # Euclidean distances near zero
+    moments = gram_moments(kernel.family, X[:70], Y[:70, :1])
+    assert kernel.alignment == pytest.approx(moments.alignment(kernel.weights), rel=1e-8)
+
+
+def test_sigma_is_where_a_base_kernel_has_fallen_to_one_over_e():
+    X, Y = rows(90)
+    kernel = learn_kernel(RFM(rounds=1), None, X, Y[:, 0])
+    for k, sigma in enumerate(kernel.parameters):
+        only = kernel.family.subset([k])
+        for unit, at in zip(np.eye(3), sigma, strict=True):
+            ((value,),) = only.tile(at * unit[None], np.zeros((1, 3)))[0]
+            assert value == pytest.approx(np.exp(-1), rel=1e-6)
+
+
+def test_what_does_not_matter_is_left_out_and_prediction_gains():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 12))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] ** 2 + 0.05 * rng.normal(size=400)
+    scores = {}
+    for learner in (RFM(), RFM(rounds=0)):
+        model = KernelLearningRegressor(learner=learner, alpha=1e-2).fit(X[:200], y[:200])
+        scores[learner.rounds] = model.score(X[200:], y[200:])
+    assert scores["auto"] > 0.85
+    assert scores["auto"] > scores[0] + 0.15
+
+
+def test_the_choice_has_the_least_left_out_residuals():
+    X, Y = rows(80)
+    target, residuals = Target.of(Y[:, 0]), {}
+    for learner in (RFM(rounds=0), RFM(rounds=1), RFM(rounds=3), RFM()):
+        K = learn_kernel(learner, None, X, Y[:, 0]).gram()
+        fit = LeaveOneOut(K, target.Y).best([ridge * np.trace(K) for ridge in RIDGES])
+        residuals[learner.rounds] = float((fit.residuals**2).sum())
+    assert residuals.pop("auto") <= min(residuals.values()) * (1 + 1e-6)
+
+
+def test_some_rows_are_searched_and_all_weighed():
+    X, Y = rows(120)
+    learner = RFM(search_rows=50, rounds=1, weights="alignf")
+    one, two = (learner.find(X, Target.of(Y[:, 0])) for _ in range(2))
+    assert one == two
+    moments = gram_moments(one.family, X, Y[:, :1])
+    best = learn_kernel("alignf", one.family, X, Y[:, 0])
+    assert moments.alignment(one.weights) == pytest.approx(best.alignment, rel=1e-9)
+
+
+def test_classes_are_learned_and_saved_bit_for_bit(tmp_path):
+    X, Y = rows(120)
+    labels = np.array(["a", "b", "c"])[np.digitize(Y[:, 0], [-0.5, 0.5])]
+    model = KernelLearningClassifier(learner="rfm").fit(X[:80], labels[:80])
+    assert model.score(X[80:], labels[80:]) > 0.6
+    save_kernel(model.kernel_, tmp_path / "kernel.npz")
+    again = load_kernel(tmp_path / "kernel.npz")
+    np.testing.assert_array_equal(again.cross_gram(X[80:]), model.kernel_.cross_gram(X[80:]))
+
+
+@pytest.mark.parametrize(
+    ("learner", "reason"),
+    [
+        (RFM(rounds=-1), "rounds must be a whole number of at least 0, got -1"),
+        (RFM(rounds=1.5), "rounds must be a whole number of at least 0, got 1.5"),
+        (RFM(rank=0), "rank must be a whole number of at least 1, got 0"),
+        (RFM(search_rows=3), "search_rows must be a whole number of at least 10, got 3"),
+        (RFM(metric="round"), "metric must be one of both, diagonal, full, got 'round'"),
+        (RFM(weights="best"), "weights must be one of auto, unif, align, alignf, got 'best'"),
+    ],
+)
+def test_parameters_out_of_range_are_refused(learner: RFM, reason: str):
+    X, Y = rows()
+    with pytest.raises(ValueError, match=reason):
+        learner.find(X, Target.of(Y[:, 0]))
+
+
+def test_nothing_to_learn_from_is_refused():
+    X, Y = rows()
+    with pytest.raises(ValueError, match="the target is constant"):
+        RFM().find(X, Target.of(np.ones(len(X)), "regression"))
+    with pytest.raises(ValueError, match="all rows are equal"):
+        RFM().find(np.ones_like(X), Target.of(Y[:, 0]))
