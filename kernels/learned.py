@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy import sparse
 
 from learnkernels.kernels.centering import as_sample_weight, center_gram, mean_over, subtract_means, weighted_by_roots
 from learnkernels.kernels.engine.combination import Combination
@@ -115,6 +116,20 @@ class LearnedKernel(Value):
     def indefinite(self) -> bool:
         """Whether a weight is negative, so that the kernel may have negative eigenvalues."""
         return bool((self.weights < 0).any())
+
+    @property
+    def relevance(self) -> np.ndarray | None:
+        r"""How much each feature counts, shape (d,), as shares; None where base kernels have no sigma a feature.
+
+        .. math:: r_j \propto s_j \sum_k \frac{|\mu_k|}{\sigma_{kj}}
+
+        s is the standard deviation of the feature on the training rows: a feature counts where rows that differ in it
+        as they commonly do are far from alike.
+        """
+        if self.parameters is None or self.parameters.shape[1] != self.X.shape[1] or sparse.issparse(self.X):
+            return None
+        counts = np.asarray(self.X).std(axis=0) * (np.abs(self.weights) @ (1.0 / self.parameters))
+        return np.asarray(counts / counts.sum())
 
     @cached_property
     def combination(self) -> Combination:

@@ -138,7 +138,8 @@ def require_params(learner: LearnerConfig) -> None:
         if name not in taken:
             valid = f"it takes {', '.join(taken)}" if taken else "it takes none"
             raise InputError(f"learners: {learner.title} has no parameter {name!r}; {valid}.")
-        kinds, expected = _KINDS.get(type(taken[name]), ((object,), ""))
+        default = taken[name]
+        kinds, expected = _AUTO if default == "auto" else _KINDS.get(type(default), ((object,), ""))
         for value in values:
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 raise InputError(f"learners: {learner.title}: {name} must be {expected}, got {value!r}.")
@@ -151,6 +152,9 @@ _KINDS: dict[type, tuple[tuple[type, ...], str]] = {
     str: ((str,), "text"),
 }
 """Types that a parameter may have for that of its default, and what a user calls them."""
+
+_AUTO = (str, int, float), "auto or a number"
+"""The same for a parameter that is chosen where it is not given."""
 
 
 def predictor_for(

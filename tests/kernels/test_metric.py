@@ -230,6 +230,18 @@ def test_what_does_not_matter_is_left_out_and_prediction_gains():
     assert scores["auto"] > scores[0] + 0.15
 
 
+def test_relevance_says_which_features_count_in_any_unit():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(200, 6))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] ** 2
+    relevance = learn_kernel(RFM(rounds=3), None, X, y).relevance
+    assert relevance.sum() == pytest.approx(1.0, rel=1e-12)
+    assert relevance[:2].min() > 2 * relevance[2:].max()
+    units = np.array([1e3, 1e-3, 1.0, 10.0, 1.0, 1.0])
+    np.testing.assert_allclose(learn_kernel(RFM(rounds=3), None, X * units, y).relevance, relevance, rtol=NEARLY)
+    assert learn_kernel("alignf", GaussianFamily([0.1, 1.0]), X, y).relevance is None
+
+
 def test_the_choice_has_the_least_left_out_residuals():
     X, Y = rows(80)
     target, residuals = Target.of(Y[:, 0]), {}

@@ -28,7 +28,8 @@ def parsed(**keys: object) -> FamilyConfig:
 def test_each_family_is_the_one_described():
     laplacian = build_family([parsed(family="laplacian", gammas={"from": -2, "to": 0})], FEATURES)
     assert isinstance(laplacian, LaplacianFamily)
-    assert laplacian.gammas == (0.25, 0.5, 1.0)
+    assert (laplacian.gammas, laplacian.norm) == ((0.25, 0.5, 1.0), 1)
+    assert build_family([parsed(family="laplacian", norm=2, gammas=[0.5])], FEATURES) == LaplacianFamily([0.5], norm=2)
     assert isinstance(build_family([parsed(family="cosine")], FEATURES), CosineFamily)
     dirichlet = build_family([parsed(family="dirichlet", frequencies=[1.5, 2.0], degree=3)], FEATURES)
     assert isinstance(dirichlet, DirichletFamily)
