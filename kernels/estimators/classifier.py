@@ -17,6 +17,7 @@ from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import within_n_jobs
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
+from learnkernels.kernels.estimators.regularisation import given
 from learnkernels.kernels.estimators.supervised import (
     SupervisedLearner,
     linear_scores,
@@ -25,7 +26,6 @@ from learnkernels.kernels.estimators.supervised import (
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
-from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
 from learnkernels.kernels.predictors.base import ExactPredictor, RowsPredictor
 from learnkernels.kernels.targets import Target
@@ -43,9 +43,11 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         How base kernels are combined: a name, see `learnkernels learners`, or a learner with its parameters, such as
         ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search reaches as ``learner__norm``. Start with
         "alignf", "unif" and "l2-krr"; "ensemble" learns no kernel and is not accepted.
-    C : float, default 1.0
+    C : float or "auto", default 1.0
         How much errors count against the size of the hypothesis, for a kernel of mean diagonal one; positive. Called
-        Lambda in configurations. A one-stage learner uses it for its weights, too.
+        Lambda in configurations. "auto" takes the one with the fewest errors in five folds of one Gram matrix, or, for
+        ridge regression, of the least squared leave-one-out residuals, of at most 2,000 rows. A one-stage learner uses
+        it for its weights, too, and takes a number alone.
     predictor : str or Predictor, default "auto"
         "svm", a support vector machine; "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate
         gradients; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
@@ -85,6 +87,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         What `auto` stood for.
     predictor_reason_ : str
         Why it did; empty where the predictor was named.
+    regularisation_ : float
+        The C that was given or chosen.
     landmarks_ : ndarray of int of shape (M,)
         Positions of the landmarks among the training rows that have a weight; of nystrom alone. `kernel_` is then the
         learned kernel over these M rows, in place of all m.
@@ -147,7 +151,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         self,
         family: KernelFamily | None = None,
         learner: str | Learner = "alignf",
-        C: float = 1.0,
+        C: float | Literal["auto"] = 1.0,
         *,
         predictor: str | Predictor = "auto",
         normalise: Normalisation = "trace",
@@ -190,7 +194,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         ValueError
             A parameter is out of its range, there is one class, or the kernel cannot be learned from these rows.
         """
-        C = positive("C", self.C)
+        C = given("C", self.C)
         X, y = self._validated(X, y)
         check_classification_targets(y)
         X, y, weights = without_zero_weights(X, y, as_sample_weight(sample_weight, len(y), zero=True))
@@ -200,11 +204,11 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         classes, codes = np.unique(y, return_inverse=True)
         require_classes(classes)
         self._checked_predictor("classification")
-        kernel = self._learned(X, codes, "classification", C, weights)
+        kernel = self._learned_for(X, codes, "classification", C, weights)
         return self._fit_predictor(KernelOnRows.of(kernel, X, np.arange(len(y))), y)
 
     def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:
-        C = positive("C", self.C)
+        C = given("C", self.C)
         y = column_or_1d(y)
         classes, codes = np.unique(y, return_inverse=True)
         require_classes(classes)
@@ -213,7 +217,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             predictor, fitted = self._solve(on, target, C)
             self.classes_ = classes
             if self.probability:
-                self.calibration_ = self._calibrated(on, predictor, fitted.gram, target, C)
+                self.calibration_ = self._calibrated(on, predictor, fitted.gram, target, self.regularisation_)
             elif hasattr(self, "calibration_"):
                 del self.calibration_
         return self

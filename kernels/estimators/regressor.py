@@ -10,11 +10,11 @@ from sklearn.base import RegressorMixin
 from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import within_n_jobs
+from learnkernels.kernels.estimators.regularisation import given
 from learnkernels.kernels.estimators.supervised import SupervisedLearner, without_zero_weights
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
-from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
 from learnkernels.kernels.targets import Target
 
@@ -31,9 +31,10 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         How base kernels are combined: a name, see `learnkernels learners`, or a learner with its parameters, such as
         ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search reaches as ``learner__norm``. Start with
         "alignf", "unif" and "l2-krr"; "ensemble" learns no kernel and is not accepted.
-    alpha : float, default 1.0
-        The ridge, for a kernel of mean diagonal one; positive. One over the Lambda of comparisons. A one-stage learner
-        uses it for its weights, too.
+    alpha : float or "auto", default 1.0
+        The ridge, for a kernel of mean diagonal one; positive. One over the Lambda of comparisons. "auto" takes the one
+        of the least squared leave-one-out residuals, in closed form, of at most 2,000 rows. A one-stage learner uses it
+        for its weights, too, and takes a number alone.
     predictor : str or Predictor, default "auto"
         How the ridge regression is solved: "krr" by a factorisation, "krr-cg" by conjugate gradients, "nystrom" on
         landmarks, a few of the training rows; or one with its options, such as ``Nystrom(landmarks=2000)`` of
@@ -66,6 +67,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         What `auto` stood for.
     predictor_reason_ : str
         Why it did; empty where the predictor was named.
+    regularisation_ : float
+        Lambda, one over the ridge that was given or chosen.
     landmarks_ : ndarray of int of shape (M,)
         Positions of the landmarks among the training rows that have a weight; of nystrom alone. `kernel_` is then the
         learned kernel over these M rows, in place of all m.
@@ -110,7 +113,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         self,
         family: KernelFamily | None = None,
         learner: str | Learner = "alignf",
-        alpha: float = 1.0,
+        alpha: float | Literal["auto"] = 1.0,
         *,
         predictor: str | Predictor = "auto",
         normalise: Normalisation = "trace",
@@ -154,21 +157,26 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         ValueError
             A parameter is out of its range, the target is constant, or the kernel cannot be learned from these rows.
         """
-        alpha = positive("alpha", self.alpha)
+        value = self._regularisation()
         X, y = self._validated(X, y, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         weights = as_sample_weight(sample_weight, len(y), zero=True)
         X, y, weights = without_zero_weights(X, y, weights)
         self._checked_predictor("regression")
-        kernel = self._learned(X, y, "regression", 1.0 / alpha, weights)
+        kernel = self._learned_for(X, y, "regression", value, weights)
         return self._fit_predictor(KernelOnRows.of(kernel, X, np.arange(len(y))), y)
 
     def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:
-        alpha, target = positive("alpha", self.alpha), Target.of(y, "regression")
+        value, target = self._regularisation(), Target.of(y, "regression")
         with blas_threads_for(len(target)):
-            self._solve(on, target, 1.0 / alpha)
+            self._solve(on, target, value)
         self._vector = y.ndim == 1
         return self
+
+    def _regularisation(self) -> float | Literal["auto"]:
+        """Return Lambda, one over the ridge."""
+        alpha = given("alpha", self.alpha)
+        return "auto" if alpha == "auto" else 1.0 / alpha
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the prediction for each new row.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.estimators.base import KernelLearner, within_n_jobs
 from learnkernels.kernels.estimators.defaults import chunk_rows_for
+from learnkernels.kernels.estimators.regularisation import chosen
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import as_learner
@@ -30,6 +31,7 @@ class SupervisedLearner(KernelLearner):
     intercept_: np.ndarray
     predictor_: str
     predictor_reason_: str
+    regularisation_: float
 
     @property
     def landmarks_(self) -> np.ndarray:
@@ -93,9 +95,24 @@ class SupervisedLearner(KernelLearner):
     def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:
         raise NotImplementedError
 
-    def _solve(self, on: KernelOnRows, target: Target, regularisation: float) -> tuple[Predictor, Fitted]:
-        """Choose and fit the predictor."""
+    def _learned_for(
+        self, X: Rows, y: np.ndarray, task: Task, value: float | Literal["auto"], weights: np.ndarray | None
+    ) -> LearnedKernel:
+        """Return the kernel learned for a Lambda, or one that depends on none."""
+        if value == "auto" and (own := as_learner(self.learner)).predictor is not None:
+            raise ValueError(
+                f"C and alpha must be numbers for {own.name}, which learns weights anew for each, got 'auto'; search "
+                "over them, or take a learner of weights alone, such as alignf."
+            )
+        return self._learned(X, y, task, 1.0 if value == "auto" else value, weights)
+
+    def _solve(
+        self, on: KernelOnRows, target: Target, regularisation: float | Literal["auto"]
+    ) -> tuple[Predictor, Fitted]:
+        """Choose and fit the predictor, and its Lambda where that is left to the data."""
         kernel = on.kernel
+        if regularisation == "auto" and kernel.regularisation is not None:
+            regularisation = kernel.regularisation
         if kernel.regularisation is not None and not np.isclose(
             kernel.regularisation, regularisation, rtol=1e-9, atol=0
         ):
@@ -108,7 +125,9 @@ class SupervisedLearner(KernelLearner):
             predictor = as_predictor(predictor, seed=self._seed)
         choice = choose_predictor(predictor, Problem.of(on, target, 1, as_learner(self.learner).predictor))
         self.predictor_, self.predictor_reason_ = choice.predictor.name, choice.reason
-        fitted = choice.predictor.fit_on(on, target, [regularisation], fine=True)
+        auto = regularisation == "auto"
+        self.regularisation_ = chosen(on, target, choice.predictor, self._seed) if auto else float(regularisation)
+        fitted = choice.predictor.fit_on(on, target, [self.regularisation_], fine=True)
         self._take_kernel(fitted.kernel)
         self.dual_coef_, self.intercept_ = fitted.coefficients()
         return choice.predictor, fitted

@@ -54,6 +54,7 @@ def estimator_to_data(estimator: Estimator) -> dict[str, Any]:
         "parameters": {name: parameter_to_data(value, name) for name, value in estimator.get_params(False).items()},
         "predictor": estimator.predictor_,
         "predictor_reason": estimator.predictor_reason_,
+        **({"regularisation": value} if (value := getattr(estimator, "regularisation_", None)) is not None else {}),
         "names": None if names is None else names.tolist(),
     }
 
@@ -92,6 +93,8 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
     estimator = kind(**held)
     estimator.predictor_ = fields.get("predictor", one_of(tuple(PREDICTORS)))
     estimator.predictor_reason_ = fields.get("predictor_reason", optional(text)) or ""
+    if (value := fields.get("regularisation", optional(number))) is not None:  # older files have none
+        estimator.regularisation_ = value
     if (names := fields.get("names", optional(list_of(text)))) is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
     if task == "classification":

@@ -97,6 +97,7 @@ CASES = [
     Case("regression-mixed", regressor(family=MIXED, alpha=0.05, normalise="frobenius")),
     Case("regression-column", regressor(lambda X: numbers(X)[:, None])),
     Case("two-outputs", regressor(lambda X: np.column_stack([numbers(X), X[:, 1] ** 2]))),
+    Case("automatic", regressor(alpha="auto")),
     Case("searched", regressor(family=None, learner=CA(max_kernels=3))),
     Case("power", regressor(learner=NKRR(starts=1))),
     Case(

@@ -1,0 +1,104 @@
+"""C and alpha that are left to the data: what predicts best rows that it has not seen, on one Gram matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from learnkernels.kernels.centering import center_gram, mean_over, subtract_means
+from learnkernels.kernels.estimators.calibration import assign_calibration_folds
+from learnkernels.kernels.parameters import positive
+from learnkernels.kernels.predictors import KernelOnRows, Predictor
+from learnkernels.kernels.predictors.base import ExactPredictor
+from learnkernels.kernels.predictors.krr import KRR
+from learnkernels.kernels.predictors.rows import usable_gram
+from learnkernels.kernels.predictors.svm import SVM
+from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
+from learnkernels.kernels.targets import Target
+
+MOST_ROWS = 2000
+"""Rows that the choice is made on where there are more."""
+
+RIDGES = tuple(2.0**exponent for exponent in range(-26, 11))
+"""Ridges that leave-one-out chooses among, for a kernel of mean diagonal one."""
+
+GRID = tuple(4.0**exponent for exponent in range(-3, 8))
+"""Values of C that folds choose among."""
+
+RIDGE = ("krr", "krr-cg")
+"""Predictors with a squared loss, whatever their options."""
+
+
+def given(name: str, value: Any) -> float | Literal["auto"]:
+    """Return C or alpha as it was given: a positive number, or "auto"; ValueError for anything else."""
+    if isinstance(value, str):
+        if value == "auto":
+            return "auto"
+        raise ValueError(f"{name} must be a positive, finite number or 'auto', got {value!r}.")
+    return positive(name, value)
+
+
+def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) -> float:
+    r"""Return the Lambda, C or one over the ridge, with which a predictor is best on rows that it has not seen.
+
+    Parameters
+    ----------
+    on : KernelOnRows
+        A learned kernel and m training rows.
+    target : Target
+        Of these rows.
+    predictor : Predictor
+        Of the second stage.
+    seed : int
+        Draws `MOST_ROWS` of more rows.
+
+    Returns
+    -------
+    regularisation : float
+
+    Notes
+    -----
+    Ridge regressions, of numbers or of indicators of classes, are told apart by their squared leave-one-out residuals
+    in closed form: one eigenproblem. For other losses, and for rows with weights, the errors of five folds decide,
+    those of a support vector machine where the loss is no squared one; the smallest Lambda wins among equals. Both take
+    one Gram matrix, formed once, of a kernel that has seen all rows. Where rows are repeated, leave-one-out is too
+    sure: a row that is left out has copies that stay.
+    """
+    if on.n_rows > MOST_ROWS:
+        some = np.sort(np.random.default_rng(seed).choice(on.n_rows, MOST_ROWS, replace=False))
+        on, target = on.only(some), target.take(some)
+    kernel = on.whole_kernel()
+    K, _ = usable_gram(kernel)
+    squared = target.task == "regression" or predictor.name in RIDGE or getattr(predictor, "loss", None) == "squared"
+    if squared and kernel.sample_weight is None:
+        return 1.0 / LeaveOneOut(K, target.Y).best(RIDGES[::-1]).ridge
+    codes = target.values if target.task == "classification" else np.zeros(len(K), dtype=np.intp)
+    folds = assign_calibration_folds(on.take(np.arange(len(K)))[0], codes)
+    grid = [1.0 / ridge for ridge in RIDGES[::-1]] if squared else GRID
+    errors = _errors(KRR() if squared else SVM(), K, target, grid, kernel.sample_weight, folds)
+    return float(grid[int(np.argmin(errors))])
+
+
+def _errors(
+    predictor: ExactPredictor,
+    K: np.ndarray,
+    target: Target,
+    grid: Sequence[float],
+    weights: np.ndarray | None,
+    folds: np.ndarray,
+) -> np.ndarray:
+    """Return the weighted sums of squared residuals, or of wrong classes, of rows that were left out, one a Lambda."""
+    w, errors = np.ones(len(K)) if weights is None else weights, np.zeros(len(grid))
+    for fold in np.unique(folds[folds >= 0]):
+        rows, others = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
+        training, part = K[np.ix_(others, others)], None if weights is None else weights[others]
+        path = predictor.fit(center_gram(training, part), target.take(others), grid, part)
+        means = training @ w[others] / w[others].sum()
+        cross = K[np.ix_(rows, others)]
+        cross = subtract_means(cross, mean_over(cross, part, axis=1), means, float(mean_over(means, part)))
+        wrong = path.predict(cross) - target.values[rows]
+        squares = (wrong != 0).astype(np.float64) if target.task == "classification" else np.square(wrong)
+        errors += np.tensordot(squares, w[rows], axes=(1, 0)).reshape(len(grid), -1).sum(axis=1)
+    return errors

@@ -1,0 +1,126 @@
+"""C and alpha that are left to the data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, make_moons
+from sklearn.preprocessing import StandardScaler
+
+from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, learn_kernel
+from learnkernels.kernels.estimators import regularisation
+from learnkernels.kernels.estimators.regularisation import GRID, RIDGES
+
+FAMILY = GaussianFamily([0.25, 1.0, 4.0])
+
+
+def waves(m: int = 120, noise: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(m, 2))
+    return X, np.sin(2 * X[:, 0]) + X[:, 1] + noise * rng.normal(size=m)
+
+
+def left_out_error(X: np.ndarray, y: np.ndarray, alpha: float) -> float:
+    """The squared residuals of predictors that are fitted anew without each row, on one kernel."""
+    kernel = learn_kernel("alignf", FAMILY, X, y)
+    K, m = kernel.gram(), len(X)
+    K = K / (np.trace(K) / m)
+    residuals = []
+    for row in range(m):
+        kept = np.arange(m) != row
+        system = np.zeros((m, m))
+        system[:-1, :-1] = K[np.ix_(kept, kept)] + alpha * np.eye(m - 1)
+        system[-1, :-1] = system[:-1, -1] = 1.0
+        solution = np.linalg.solve(system, np.append(y[kept], 0.0))
+        residuals.append(y[row] - K[row, kept] @ solution[:-1] - solution[-1])
+    return float(np.square(residuals).sum())
+
+
+def test_alpha_is_that_of_the_least_left_out_residuals():
+    X, y = waves(60)
+    model = KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y)
+    alpha = 1 / model.regularisation_
+    position = RIDGES.index(alpha)
+    assert 0 < position < len(RIDGES) - 1
+    errors = [left_out_error(X, y, RIDGES[position + step]) for step in (-1, 0, 1)]
+    assert errors[1] == min(errors)
+    same = KernelLearningRegressor(FAMILY, alpha=alpha).fit(X, y)
+    np.testing.assert_array_equal(model.predict(X), same.predict(X))
+    assert same.regularisation_ == model.regularisation_
+
+
+def test_more_noise_wants_a_larger_ridge():
+    ridges = [1 / KernelLearningRegressor(FAMILY, alpha="auto").fit(*waves(noise=n)).regularisation_ for n in (0.01, 1)]
+    assert ridges[1] > 10 * ridges[0]
+
+
+@pytest.mark.parametrize("predictor", ["svm", "krr", "krr-cg", "nystrom"])
+def test_an_automatic_c_errs_no_more_than_most_of_the_grid(predictor: str):
+    X, y = make_moons(300, noise=0.3, random_state=0)
+    fitted = KernelLearningClassifier(FAMILY, C="auto", predictor=predictor).fit(X[:150], y[:150])
+    assert fitted.regularisation_ in (GRID if predictor == "svm" else {1 / ridge for ridge in RIDGES})
+    scores = [
+        KernelLearningClassifier(FAMILY, C=C, predictor=predictor).fit(X[:150], y[:150]).score(X[150:], y[150:])
+        for C in GRID
+    ]
+    assert fitted.score(X[150:], y[150:]) >= np.median(scores)
+
+
+def test_all_predictors_of_one_loss_choose_alike():
+    X, y = waves()
+    found = {
+        KernelLearningRegressor(FAMILY, alpha="auto", predictor=predictor).fit(X, y).regularisation_
+        for predictor in ("krr", "krr-cg", "nystrom")
+    }
+    assert len(found) == 1
+
+
+def test_a_weight_of_two_is_two_copies_and_weights_are_taken_by_ridge_regressions():
+    X, y = make_moons(80, noise=0.3, random_state=1)
+    w = np.where(np.arange(80) % 3 == 0, 2.0, 1.0)
+    copies = np.repeat(np.arange(80), w.astype(int))
+    weighted = KernelLearningClassifier(FAMILY, C="auto").fit(X, y, sample_weight=w)
+    repeated = KernelLearningClassifier(FAMILY, C="auto").fit(X[copies], y[copies])
+    assert weighted.regularisation_ == repeated.regularisation_
+    ridge = KernelLearningClassifier(FAMILY, C="auto", predictor="krr", class_weight={0: 1, 1: 3}).fit(X, y)
+    assert 1 / ridge.regularisation_ in RIDGES
+    assert ridge.score(X, y) > 0.8
+
+
+def test_many_rows_are_told_by_some(monkeypatch: pytest.MonkeyPatch):
+    X, y = waves(200)
+    whole = KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y)
+    monkeypatch.setattr(regularisation, "MOST_ROWS", 100)
+    part, again = (KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y) for _ in range(2))
+    assert part.regularisation_ == again.regularisation_
+    assert 1 / 8 <= part.regularisation_ / whole.regularisation_ <= 8
+    assert part.dual_coef_.shape == (200, 1)
+
+
+def test_the_untuned_fit_comes_near_the_best_of_a_search():
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    scores = {C: KernelLearningClassifier(C=C).fit(X[::2], y[::2]).score(X[1::2], y[1::2]) for C in ("auto", *GRID)}
+    assert scores["auto"] >= max(scores.values()) - 0.015
+
+
+def test_probabilities_are_those_of_the_c_that_was_chosen():
+    X, y = make_moons(120, noise=0.3, random_state=2)
+    auto = KernelLearningClassifier(FAMILY, C="auto", probability=True).fit(X, y)
+    same = KernelLearningClassifier(FAMILY, C=auto.regularisation_, probability=True).fit(X, y)
+    np.testing.assert_array_equal(auto.predict_proba(X), same.predict_proba(X))
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (KernelLearningRegressor(alpha="best"), "alpha must be a positive, finite number or 'auto', got 'best'"),
+        (KernelLearningRegressor(alpha=0.0), "alpha must be a positive, finite number, got 0.0"),
+        (KernelLearningClassifier(C="auto", learner="l1-svm"), "C and alpha must be numbers for l1-svm"),
+        (KernelLearningRegressor(alpha="auto", learner="l2-krr"), "C and alpha must be numbers for l2-krr"),
+    ],
+)
+def test_what_cannot_be_chosen_is_refused(model, reason: str):
+    X, y = waves(30)
+    with pytest.raises(ValueError, match=reason):
+        model.fit(X, y if isinstance(model, KernelLearningRegressor) else y > 0)
