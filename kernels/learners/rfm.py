@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal
@@ -24,6 +24,9 @@ from learnkernels.kernels.targets import Target
 
 WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Unif(), Align(), Alignf())}
 """How base kernels in all metrics are weighed."""
+
+KINDS = {"both": "", "gaussian": "gaussian", "laplacian": "laplacian"}
+"""Kinds of base kernels, and what the names of those begin with."""
 
 LAST = 3
 """Rounds of "auto"."""
@@ -49,6 +52,8 @@ class RFM(SearchingLearner):
     rounds : int or "auto", default "auto"
         After how many rounds metrics are taken; 0 for no learned metric. With "auto" none, those of round 1, those of
         round 3 or both are taken, whichever predicts best.
+    kernels : {"auto", "both", "gaussian", "laplacian"}, default "auto"
+        Which base kernels are taken; with "auto" those of one kind or both, whichever predicts best.
     weights : {"auto", "unif", "align", "alignf"}, default "unif"
         How base kernels are weighed; with "auto" whichever predicts best.
     rank : int, default 100
@@ -77,6 +82,7 @@ class RFM(SearchingLearner):
 
     metric: Literal["both", "diagonal", "full"] = "both"
     rounds: int | Literal["auto"] = "auto"
+    kernels: Literal["auto", "both", "gaussian", "laplacian"] = "auto"
     weights: Literal["auto", "unif", "align", "alignf"] = "unif"
     rank: int = 100
     search_rows: int = SEARCH_ROWS
@@ -94,25 +100,19 @@ class RFM(SearchingLearner):
         searched, Y = X[rows], target.Y[rows]
         metrics = [spread_of(searched), *self._learned(searched, Y)]
         found = [metric.base_kernels(searched) for metric in metrics]
-        families = [family for family, _ in found]
-        choices = _Choices(searched, Y, families)
-        chosen, rule = choices.best(self._sets(len(metrics)), WEIGHTS if self.weights == "auto" else [self.weights])
-        family, moments, kernels = (
-            FamilyUnion([families[number] for number in chosen]),
-            choices.moments,
-            choices.of(chosen),
-        )
+        choices = _Choices(FamilyUnion([family for family, _ in found]), searched, Y)
+        rules = list(WEIGHTS) if self.weights == "auto" else [self.weights]
+        kernels, rule = choices.best(list(product(self._sets(metrics, choices.family), rules)))
+        family, moments = choices.family.subset(kernels.tolist()), choices.moments
         if len(rows) < m:
             moments = gram_moments(family, X, target.Y)
-            kernels = np.arange(moments.n_kernels)
-        weights = _weigh(rule, moments, kernels)
-        sigma = np.vstack([found[number][1] for number in chosen])
+        weights = _weigh(rule, moments, kernels if len(rows) == m else np.arange(family.n_kernels))
         carried = weights > 0
         return FoundKernels(
             family.subset(np.flatnonzero(carried).tolist()),
             weights[carried],
-            sigma[carried],
-            tuple(choices.alignment(numbers, rule) for numbers in self._sets(len(metrics))),
+            np.vstack([sigma for _, sigma in found])[kernels][carried],
+            tuple(choices.alignment(some, rule) for some in self._sets(metrics, choices.family)),
         )
 
     def _learned(self, X: np.ndarray, Y: np.ndarray) -> Iterator[Metric]:
@@ -124,13 +124,19 @@ class RFM(SearchingLearner):
             if number == last or (self.rounds == "auto" and number == 1):
                 yield from of_round
 
-    def _sets(self, n_metrics: int) -> list[tuple[int, ...]]:
-        """Return the sets of metrics to choose among, as positions: the first is that without a learned metric."""
-        every = tuple(range(n_metrics))
-        if self.rounds != "auto":
-            return [every]
-        half = (n_metrics - 1) // 2
-        return [every[:1], every[: 1 + half], (0, *every[1 + half :]), every]
+    def _sets(self, metrics: Sequence[Metric], family: KernelFamily) -> list[np.ndarray]:
+        """Return the sets of base kernels to choose among, as positions: first those without a learned metric."""
+        every = tuple(range(len(metrics)))
+        half = (len(metrics) - 1) // 2
+        of_rounds = [every[:1], every[: 1 + half], (0, *every[1 + half :]), every]
+        kinds = [*KINDS.values()] if self.kernels == "auto" else [KINDS[self.kernels]]
+        is_kind = [np.array([name.startswith(kind) for name in family.names]) for kind in kinds]
+        owner = np.repeat(every, family.n_kernels // len(metrics))
+        return [
+            np.flatnonzero(np.isin(owner, taken) & kind)
+            for taken in (of_rounds if self.rounds == "auto" else [every])
+            for kind in is_kind
+        ]
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do: gradients are dense."""
@@ -141,44 +147,42 @@ class RFM(SearchingLearner):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < low:
                 raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}.")
-        for name, known in (("metric", ("both", "diagonal", "full")), ("weights", ("auto", *WEIGHTS))):
+        known_values = {
+            "metric": ("both", "diagonal", "full"),
+            "kernels": ("auto", *KINDS),
+            "weights": ("auto", *WEIGHTS),
+        }
+        for name, known in known_values.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")
 
 
 class _Choices:
-    """Sets of metrics and ways of weighing their base kernels, and how well each predicts what it has not seen."""
+    """Sets of base kernels and ways of weighing them, and how well each predicts rows that it has not seen."""
 
-    def __init__(self, X: np.ndarray, Y: np.ndarray, families: Sequence[KernelFamily]) -> None:
-        self.X, self.Y = X, Y
-        self.family = FamilyUnion(families)
-        self.moments = gram_moments(self.family, X, Y)
+    def __init__(self, family: FamilyUnion, X: np.ndarray, Y: np.ndarray) -> None:
+        self.family, self.X, self.Y = family, X, Y
+        self.moments = gram_moments(family, X, Y)
         require_informative(self.moments)
-        self._owner = np.repeat(np.arange(len(families)), [family.n_kernels for family in families])
 
-    def of(self, metrics: Sequence[int]) -> np.ndarray:
-        """Return the positions of the base kernels in some metrics."""
-        return np.flatnonzero(np.isin(self._owner, metrics))
-
-    def best(self, sets: Sequence[tuple[int, ...]], rules: Iterable[str]) -> tuple[tuple[int, ...], str]:
-        """Return the set of metrics and the rule with the least squared leave-one-out residuals."""
-        candidates = list(product(sets, rules))
+    def best(self, candidates: Sequence[tuple[np.ndarray, str]]) -> tuple[np.ndarray, str]:
+        """Return the base kernels, as positions, and the rule with the least squared leave-one-out residuals."""
         return candidates[0] if len(candidates) == 1 else min(candidates, key=lambda one: self._left_out(*one))
 
-    def alignment(self, metrics: Sequence[int], rule: str) -> float:
+    def alignment(self, kernels: np.ndarray, rule: str) -> float:
         """Return the centered alignment of a candidate with the target."""
-        return float(self.moments.alignment(self._coefficients(metrics, rule)))
+        return float(self.moments.alignment(self._coefficients(kernels, rule)))
 
-    def _left_out(self, metrics: Sequence[int], rule: str) -> float:
-        coefficients = self._coefficients(metrics, rule)
+    def _left_out(self, kernels: np.ndarray, rule: str) -> float:
+        coefficients = self._coefficients(kernels, rule)
         rows = TrainingRows.of("", self.family, self.X, self.moments, "none")
         K = rows.kernel(Solution(coefficients[rows.varying])).gram()
         fit = LeaveOneOut(K, self.Y).best([ridge * np.trace(K) for ridge in RIDGES])
         return float(np.vdot(fit.residuals, fit.residuals))
 
-    def _coefficients(self, metrics: Sequence[int], rule: str) -> np.ndarray:
+    def _coefficients(self, kernels: np.ndarray, rule: str) -> np.ndarray:
         """Return what each base kernel as it is is multiplied with."""
-        coefficients, kernels = np.zeros(self.moments.n_kernels), self.of(metrics)
+        coefficients = np.zeros(self.moments.n_kernels)
         coefficients[kernels] = _weigh(rule, self.moments, kernels)
         return coefficients
 

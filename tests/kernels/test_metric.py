@@ -193,7 +193,12 @@ def test_a_map_that_is_none_is_refused(map_: list):
 
 @pytest.mark.parametrize(
     "learner",
-    [RFM(), RFM(rounds=2, weights="alignf"), RFM(metric="diagonal", weights="auto"), RFM(rounds=0, weights="align")],
+    [
+        RFM(),
+        RFM(rounds=2, weights="alignf"),
+        RFM(metric="diagonal", weights="auto"),
+        RFM(rounds=0, kernels="laplacian", weights="align"),
+    ],
 )
 def test_what_is_found_is_an_ordinary_learned_kernel(learner: RFM):
     X, Y = rows(90)
@@ -252,6 +257,16 @@ def test_the_choice_has_the_least_left_out_residuals():
     assert residuals.pop("auto") <= min(residuals.values()) * (1 + 1e-6)
 
 
+def test_a_kind_of_base_kernels_is_taken_alone_or_by_choice():
+    X, Y = rows(80)
+    families = {kind: learn_kernel(RFM(rounds=1, kernels=kind), None, X, Y[:, 0]).family.names
+                for kind in ("gaussian", "laplacian", "both", "auto")}  # fmt: skip
+    assert [len(families[kind]) for kind in ("gaussian", "laplacian", "both")] == [9, 18, 27]
+    assert families["auto"] in (families["gaussian"], families["laplacian"], families["both"])
+    smooth = learn_kernel(RFM(rounds=0), None, X, np.sin(X[:, 0] / 2))  # without noise: Gaussians predict it best
+    assert all(name.startswith("gaussian") for name in smooth.family.names)
+
+
 def test_some_rows_are_searched_and_all_weighed():
     X, Y = rows(120)
     learner = RFM(search_rows=50, rounds=1, weights="alignf")
@@ -280,6 +295,7 @@ def test_classes_are_learned_and_saved_bit_for_bit(tmp_path):
         (RFM(rank=0), "rank must be a whole number of at least 1, got 0"),
         (RFM(search_rows=3), "search_rows must be a whole number of at least 10, got 3"),
         (RFM(metric="round"), "metric must be one of both, diagonal, full, got 'round'"),
+        (RFM(kernels="all"), "kernels must be one of auto, both, gaussian, laplacian, got 'all'"),
         (RFM(weights="best"), "weights must be one of auto, unif, align, alignf, got 'best'"),
     ],
 )
