@@ -7,6 +7,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -122,6 +124,35 @@ def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
         assert pool.workers.total(die_at, pool.workers.share(None), 9, range(5)) == 10
         with pytest.raises(InputError, match=f"^a trial {sentence}"):
             pool.map(die, [0, 1], lambda share: None)
+
+
+ELSEWHERE = """
+from distributed import LocalCluster
+if __name__ == "__main__":
+    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        input()
+"""
+
+
+def linger(shared: None, start: float, position: int) -> float:
+    time.sleep(0.3)
+    return start
+
+
+def test_a_scheduler_that_ends_in_the_middle_of_a_pass_is_one_sentence(tmp_path: Path):
+    program = tmp_path / "elsewhere.py"
+    program.write_text(ELSEWHERE)
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, str(program)], stdin=pipe, stdout=pipe, env=env, text=True) as elsewhere:
+        assert elsewhere.stdout is not None
+        with DaskPool(DaskConfig(scheduler=elsewhere.stdout.readline().strip())) as pool:
+            workers = pool.workers
+            assert workers.total(linger, workers.share(None), 1.0, range(1)) == 1.0
+            threading.Timer(1.0, elsewhere.kill).start()
+            with pytest.raises(InputError, match=r"^the Dask scheduler ended during a pass over rows; what was comput"):
+                workers.total(linger, workers.share(None), 1.0, range(600))
 
 
 # Passes over rows -----------------------------------------------------------------------------------------------------
