@@ -87,7 +87,8 @@ class Ended:
             return "traceback" if found[0] == NOISE[0] else "noise"
         if self.code < 0:
             return f"died of {signal.Signals(-self.code).name}"
-        sentences = [line.partition("error: ")[2] for line in self.err.splitlines() if "error: " in line]
+        lines = [line.rpartition("\r")[2] for line in self.err.splitlines()]
+        sentences = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         if self.code in (0, 1) and not sentences:
             return ""  # papers end with 1 where an item fails, which a line says
         if any(UNEXPECTED in sentence for sentence in sentences):
