@@ -63,7 +63,7 @@ def scheduler_elsewhere() -> Iterator[str]:
     """The address of a Dask scheduler with two workers that is not this project's, and open to all."""
     from distributed import LocalCluster
 
-    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
         yield cluster.scheduler_address
 
 

@@ -48,7 +48,11 @@ def test_a_scheduled_run_appears_and_completes(tmp_path: Path, ports: tuple[int,
             for process in reversed(processes):
                 process.send_signal(signal.SIGINT)
             for process in processes:
-                process.wait(timeout=60)
+                try:
+                    process.wait(timeout=30)
+                except subprocess.TimeoutExpired:  # Prefect's own server of flows may wait for its runs; not asked here
+                    process.kill()
+                    process.wait()
 
 
 def _scheduled_and_completed(api: str) -> list[bool]:

@@ -1025,7 +1025,7 @@ def test_a_grid_search_goes_over_the_parameters_of_a_family():
         (KernelLearningClassifier(predictor="forest"), "predictor must be one of auto, krr, krr-cg, nystrom, "),
         (KernelLearningClassifier(C=0), "C must be a positive, finite number, got 0"),
         (KernelLearningClassifier(C=np.inf), "C must be a positive, finite number, got inf"),
-        (KernelLearningClassifier(C="1"), "C must be a positive, finite number, got '1'"),
+        (KernelLearningClassifier(C="1"), "C must be a positive, finite number or 'auto', got '1'"),
         (KernelLearningRegressor(alpha=-1.0), "alpha must be a positive, finite number, got -1.0"),
         (KernelLearningRegressor(alpha=float("nan")), "alpha must be a positive, finite number, got nan"),
         (KernelLearningRegressor(normalise="max"), "normalise must be one of trace, frobenius, none, got 'max'"),

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dask
 import httpx
@@ -34,7 +35,18 @@ from learnkernels.tasks.workers.row_files import RowFile
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[DaskPool]:
+def listening_before() -> set[int]:
+    """Ports on which this process listens already, for a cluster of other tests that is open to all."""
+    return {at.port for at in listening(os.getpid())}
+
+
+def listening(pid: int) -> list[Any]:
+    connections = psutil.Process(pid).net_connections("tcp")
+    return [connection.laddr for connection in connections if connection.status == psutil.CONN_LISTEN]
+
+
+@pytest.fixture(scope="module")
+def pool(listening_before: set[int]) -> Iterator[DaskPool]:
     with DaskPool(DaskConfig(workers=2)) as pool:
         yield pool
 
@@ -84,15 +96,10 @@ def test_another_process_can_use_neither_the_scheduler_nor_a_worker(pool: DaskPo
     assert pool.map(square, [3], lambda share: None)[0][0] == 9
 
 
-def test_no_page_tells_others_of_a_run(pool: DaskPool):
+def test_no_page_tells_others_of_a_run(pool: DaskPool, listening_before: set[int]):
     assert pool.client is not None
     workers = pool.client.run(os.getpid)
-    ports = {
-        connection.laddr
-        for pid in (os.getpid(), *workers.values())
-        for connection in psutil.Process(pid).net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN
-    }
+    ports = {at for pid in (os.getpid(), *workers.values()) for at in listening(pid) if at.port not in listening_before}
     assert ports
     assert {at.ip for at in ports} == {"127.0.0.1"}
     said = []
@@ -129,7 +136,7 @@ def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
 ELSEWHERE = """
 from distributed import LocalCluster
 if __name__ == "__main__":
-    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
         print(cluster.scheduler_address, flush=True)
         input()
 """
