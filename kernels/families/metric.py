@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from scipy import sparse
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, family_from_dict
+from learnkernels.kernels.families.scaled import scaled_columns
 from learnkernels.kernels.fields import Fields, list_of, number, text
 
 
@@ -106,6 +106,4 @@ class MetricFamily(KernelFamily):
         if A.shape[1] != len(self.map):
             raise ValueError(f"X must have the {len(self.map)} features that the metric is for, got {A.shape[1]}.")
         map_ = self.map.astype(A.dtype, copy=False)
-        if map_.ndim == 2:
-            return np.asarray(A @ map_)
-        return A.multiply(map_).tocsr() if sparse.issparse(A) else A * map_
+        return np.asarray(A @ map_) if map_.ndim == 2 else scaled_columns(A, map_)

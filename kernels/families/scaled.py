@@ -128,12 +128,16 @@ class ScaledFamily(KernelFamily):
         d = self.scales.shape[1]
         if A.shape[1] != d:
             raise ValueError(f"X must have the {d} features that the kernels have scales for, got {A.shape[1]}.")
-        scale = self.scales[k].astype(A.dtype, copy=False)
-        if not sparse.issparse(A):
-            return A * scale
-        scaled = A.copy()
-        scaled.data *= scale[A.indices]
-        return scaled
+        return scaled_columns(A, self.scales[k].astype(A.dtype, copy=False))
+
+
+def scaled_columns(A: Rows, scale: np.ndarray) -> Rows:
+    """Return new rows whose columns are multiplied by `scale`; sparse ones stay so, with the same entries."""
+    if not sparse.issparse(A):
+        return A * scale
+    scaled = A.copy()
+    scaled.data *= scale[A.indices]
+    return scaled
 
 
 def _part(shift: np.ndarray | None, k: int) -> np.ndarray | None:

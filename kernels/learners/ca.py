@@ -12,7 +12,7 @@ from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.search.ascent import Ascent, DenseAscent, RadialAscent, best_step
 from learnkernels.kernels.search.continuous import ContinuousFamily, Kind
-from learnkernels.kernels.search.found import FoundKernels, continuous_family
+from learnkernels.kernels.search.found import FoundKernels, continuous_family, drawn_rows
 from learnkernels.kernels.search.radial import RadialFamily
 from learnkernels.kernels.targets import Target
 
@@ -91,9 +91,7 @@ class CA(SearchingLearner):
         if not np.abs(Y).max() > 0:
             raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
         m = X.shape[0]
-        rows = np.arange(m)
-        if m > self.search_rows:
-            rows = np.sort(np.random.default_rng(self.seed).choice(m, self.search_rows, replace=False))
+        rows = drawn_rows(m, self.search_rows, self.seed)
         continuous = continuous_family(self.kind, self.per_feature, X.shape[1])
         searched = Y[rows] - Y[rows].mean(axis=0)
         ascent: Ascent

@@ -17,9 +17,8 @@ from learnkernels.kernels.learners.closed_form import Align, Unif
 from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, NormalisedProducts, require_informative
-from learnkernels.kernels.search.found import FoundKernels
-from learnkernels.kernels.search.metric import RIDGES, Metric, learned_metrics, spread_of
-from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
+from learnkernels.kernels.search.found import FoundKernels, drawn_rows
+from learnkernels.kernels.search.metric import Metric, best_left_out, learned_metrics, spread_of
 from learnkernels.kernels.targets import Target
 
 WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Unif(), Align(), Alignf())}
@@ -94,15 +93,14 @@ class RFM(SearchingLearner):
         if not np.ptp(target.Y, axis=0).any():
             raise ValueError("the target is constant on the training rows, so no metric can be learned from it.")
         m = X.shape[0]
-        rows = np.arange(m)
-        if m > self.search_rows:
-            rows = np.sort(np.random.default_rng(self.seed).choice(m, self.search_rows, replace=False))
+        rows = drawn_rows(m, self.search_rows, self.seed)
         searched, Y = X[rows], target.Y[rows]
         metrics = [spread_of(searched), *self._learned(searched, Y)]
         found = [metric.base_kernels(searched) for metric in metrics]
         choices = _Choices(FamilyUnion([family for family, _ in found]), searched, Y)
+        sets = self._sets(metrics, choices.family)
         rules = list(WEIGHTS) if self.weights == "auto" else [self.weights]
-        kernels, rule = choices.best(list(product(self._sets(metrics, choices.family), rules)))
+        kernels, rule = choices.best(list(product(sets, rules)))
         family, moments = choices.family.subset(kernels.tolist()), choices.moments
         if len(rows) < m:
             moments = gram_moments(family, X, target.Y)
@@ -112,7 +110,7 @@ class RFM(SearchingLearner):
             family.subset(np.flatnonzero(carried).tolist()),
             weights[carried],
             np.vstack([sigma for _, sigma in found])[kernels][carried],
-            tuple(choices.alignment(some, rule) for some in self._sets(metrics, choices.family)),
+            tuple(choices.alignment(some, rule) for some in sets),
         )
 
     def _learned(self, X: np.ndarray, Y: np.ndarray) -> Iterator[Metric]:
@@ -161,9 +159,10 @@ class _Choices:
     """Sets of base kernels and ways of weighing them, and how well each predicts rows that it has not seen."""
 
     def __init__(self, family: FamilyUnion, X: np.ndarray, Y: np.ndarray) -> None:
-        self.family, self.X, self.Y = family, X, Y
+        self.family, self.Y = family, Y
         self.moments = gram_moments(family, X, Y)
         require_informative(self.moments)
+        self._rows = TrainingRows.of("", family, X, self.moments, "none")
 
     def best(self, candidates: Sequence[tuple[np.ndarray, str]]) -> tuple[np.ndarray, str]:
         """Return the base kernels, as positions, and the rule with the least squared leave-one-out residuals."""
@@ -175,9 +174,8 @@ class _Choices:
 
     def _left_out(self, kernels: np.ndarray, rule: str) -> float:
         coefficients = self._coefficients(kernels, rule)
-        rows = TrainingRows.of("", self.family, self.X, self.moments, "none")
-        K = rows.kernel(Solution(coefficients[rows.varying])).gram()
-        fit = LeaveOneOut(K, self.Y).best([ridge * np.trace(K) for ridge in RIDGES])
+        K = self._rows.kernel(Solution(coefficients[self._rows.varying])).gram()
+        fit = best_left_out(K, self.Y)
         return float(np.vdot(fit.residuals, fit.residuals))
 
     def _coefficients(self, kernels: np.ndarray, rule: str) -> np.ndarray:

@@ -166,7 +166,7 @@ def gradient_outer_product(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:
         All rows are equal, or the prediction is constant.
     """
     K, slopes = radial_kernel(Z)
-    fit = LeaveOneOut(K, Y).best([ridge * np.trace(K) for ridge in RIDGES])
+    fit = best_left_out(K, Y)
     M = np.zeros((Z.shape[1], Z.shape[1]))
     for gradients in left_out_gradients(Z, slopes, fit):
         M += gradients.T @ gradients
@@ -174,6 +174,11 @@ def gradient_outer_product(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:
     if not trace > 0:
         raise ValueError("the prediction does not depend on any feature, so no metric can be learned; take alignf.")
     return M / trace
+
+
+def best_left_out(K: np.ndarray, Y: np.ndarray) -> LeftOut:
+    """Return the ridge regression on a centered Gram matrix with the least squared leave-one-out residuals."""
+    return LeaveOneOut(K, Y).best([ridge * np.trace(K) for ridge in RIDGES])
 
 
 def radial_kernel(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
