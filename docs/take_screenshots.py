@@ -13,7 +13,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,8 @@ from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 from sklearn.datasets import load_breast_cancer
+
+from learnkernels.tasks.operate.children import free_port
 
 if TYPE_CHECKING:
     from playwright.sync_api import BrowserContext, Page
@@ -283,7 +284,7 @@ def dashboards(folder: Path, commands: Sequence[Sequence[str]] = COMMANDS) -> It
     ours = ("PREFECT_", "MLFLOW_", "LEARNKERNELS_")
     env = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
     command = [sys.executable, "-m", "learnkernels"]
-    ports = _free_ports(2)
+    ports = free_port(), free_port()
     options = ["--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1])]
     with (folder / "up.log").open("wb") as log:
         up = subprocess.Popen([*command, "up", *options], cwd=folder, env=env, stdout=log, stderr=log)
@@ -310,17 +311,6 @@ def _wait_for_line(process: subprocess.Popen[bytes], log: Path, line: str) -> No
             continue
         break
     raise RuntimeError(f"the dashboards did not start:\n{log.read_text(encoding='utf-8')[-2000:]}")
-
-
-def _free_ports(count: int) -> list[int]:
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind((LOOPBACK, 0))
-        return [int(probe.getsockname()[1]) for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 @contextmanager

@@ -88,8 +88,11 @@ def orderly_end() -> Iterator[None]:
 
 
 def _unraisable(what: sys.UnraisableHookArgs) -> None:
-    """Say nothing of a signal that came while Python was putting something away: it is raised again soon."""
-    if not isinstance(what.exc_value, Stopped):
+    """Say nothing of a signal that came while Python was putting something away: it is raised again soon.
+
+    Within a flow it is Prefect's own, which is no `Exception` either.
+    """
+    if what.exc_value is None or isinstance(what.exc_value, Exception):
         sys.__unraisablehook__(what)
 
 

@@ -21,6 +21,7 @@ from prefect.settings import PREFECT_API_URL
 from sqlalchemy import create_engine
 
 from learnkernels.flows.train import train
+from learnkernels.tasks.operate.children import free_port
 from tests.commands import by_section, commands, not_covered
 from tests.flows.test_cli import ROOT, answers, environment, home, key_of  # noqa: F401
 from tests.flows.test_deployments import processes_in, write_inputs
@@ -148,13 +149,7 @@ class Operator:
 @pytest.fixture
 def operator(home: Path) -> Iterator[Operator]:  # noqa: F811
     write_inputs(home / "work")
-    probes = [socket.socket() for _ in PORTS]
-    for probe in probes:
-        probe.bind(("127.0.0.1", 0))
-    ports = {name: str(probe.getsockname()[1]) for name, probe in zip(PORTS, probes, strict=True)}
-    for probe in probes:
-        probe.close()
-    operator = Operator(home, ports)
+    operator = Operator(home, {name: str(free_port()) for name in PORTS})
     try:
         yield operator
     finally:

@@ -8,6 +8,7 @@ that it starts, so that what outlives its owner is found.
 from __future__ import annotations
 
 import os
+import random
 import socket
 import subprocess
 import threading
@@ -32,6 +33,9 @@ MARK = "LEARNKERNELS_STARTED_BY"
 
 START_SECONDS = 300.0
 """Longest wait for a server; a fresh Prefect database takes most of it on a slow machine."""
+
+PORTS_FROM, TRIES = 20_000, 100
+"""The lowest port of a temporary server, and how many are looked at."""
 
 STOP_SECONDS = 6.0
 """How long all children may take to end after they were asked to; then they are killed."""
@@ -321,10 +325,24 @@ def _without_servers() -> dict[str, str]:
 
 
 def free_port() -> int:
-    """Return a port that is free now."""
+    """Return a port that is free now, and not among those that the system gives to connections meanwhile."""
+    try:
+        first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError, IndexError):
+        first = 0  # unknown: as the system chooses
+    for port in random.SystemRandom().sample(range(PORTS_FROM, first), TRIES) if first - PORTS_FROM >= TRIES else ():
+        if _free(port):
+            return port
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe, suppress(OSError):
+        probe.bind((LOOPBACK, port))
+        return True
+    return False
 
 
 def _require_free(service: Service) -> None:

@@ -46,7 +46,7 @@ KINDS = [
     Kind("model files", "inputs", "model_files", 2_000, "files"),
     Kind("kills", "running", "kills", 200, "commands"),
     Kind("signals", "running", "signals", 100, "commands"),
-    Kind("pairs", "running", "pairs", 300, "commands"),
+    Kind("pairs", "running", "pairs", 300, "pairs"),
     Kind("damage", "running", "damage", 2_000, "files"),
     Kind("full disk", "places", "full_disk", 40, "files"),
     Kind("file sizes", "places", "file_sizes", 20, "files"),
@@ -58,7 +58,7 @@ KINDS = [
 FAULT = "the try itself"
 """What fails where a try raises an error of its own; three of them end its kind."""
 
-LANES = ("commands", "files", "schedule")
+LANES = ("commands", "pairs", "files", "schedule")
 
 
 def main() -> int:

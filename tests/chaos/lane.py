@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from pathlib import Path
 
 import psutil
 
+from learnkernels.tasks.operate.children import free_port
 from tests.chaos.commands import COMMANDS, FROM_NOTHING, PREPARATION, SERVERS, numbers, write_inputs
 from tests.mutations import is_sentence
 from tests.waiting import within
@@ -479,13 +479,6 @@ def marked(marker: str) -> list[psutil.Process]:
                 if process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
     return found
-
-
-def free_port() -> int:
-    """Return a port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def die_with() -> None:

@@ -21,9 +21,10 @@ from typing import Any
 
 import psutil
 
+from learnkernels.tasks.operate.children import free_port
 from tests.chaos.commands import COMMANDS
 from tests.chaos.journal import Attempt
-from tests.chaos.lane import UP, Lane, Running, as_command, become, die_with, fill, free_port, marked
+from tests.chaos.lane import UP, Lane, Running, as_command, become, die_with, fill, marked
 from tests.chaos.running import QUICK, _afterwards, _end, judge
 from tests.waiting import within
 

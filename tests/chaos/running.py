@@ -12,9 +12,10 @@ from random import Random
 import httpx
 import psutil
 
+from learnkernels.tasks.operate.children import free_port
 from tests.chaos.commands import COMMANDS, SERVERS, differing, numbers
 from tests.chaos.journal import Attempt
-from tests.chaos.lane import UP, Ended, Lane, Running, free_port, states
+from tests.chaos.lane import UP, Ended, Lane, Running, states
 from tests.mutations import mutated
 from tests.waiting import within
 

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -22,6 +21,7 @@ from learnkernels.conf.loading import load_config
 from learnkernels.flows.cli import _show
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.tasks.evidence.tables import display_table, summarise
+from learnkernels.tasks.operate.children import free_port
 from tests.tasks.test_report import folds
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -177,12 +177,8 @@ def test_the_quickstart_runs_for_a_new_user_and_stays_in_its_folder(home: Path):
 
 
 @pytest.fixture
-def ports() -> Iterator[tuple[int, int]]:
-    with socket.socket() as one, socket.socket() as two:
-        for probe in (one, two):
-            probe.bind(("127.0.0.1", 0))
-        found = one.getsockname()[1], two.getsockname()[1]
-    return found
+def ports() -> tuple[int, int]:
+    return free_port(), free_port()
 
 
 def key_of(work: Path) -> tuple[str, str]:

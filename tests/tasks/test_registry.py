@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -44,6 +43,7 @@ from learnkernels.tasks.models.registry import (
     signature_of,
     tag_version,
 )
+from learnkernels.tasks.operate.children import free_port
 from learnkernels.tasks.store import file_digest
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*type hint.*:UserWarning")  # MLflow's about its own, on import
@@ -371,12 +371,6 @@ def test_the_model_loads_and_predicts_where_the_project_cannot_be_imported(
     for answer, one in zip(got, given, strict=True):
         expected = predictions(churn.model, one[list(COLUMNS)].astype(float))
         pd.testing.assert_frame_equal(pd.DataFrame(**answer), expected, check_exact=True)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.operate.children import RESTARTS, Service, _require_free, reap
+from learnkernels.tasks.operate.children import PORTS_FROM, RESTARTS, Service, _require_free, free_port, reap
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -157,6 +157,16 @@ def test_a_child_that_does_not_come_up_is_reported_and_the_others_stop(tmp_path:
     assert run.returncode == 2
     assert f"error: last did not come up; its log is {tmp_path / 'last.log'}." in run.stdout
     assert (tmp_path / "ended").read_text().split() == ["second", "first"]
+
+
+def test_a_free_port_is_none_that_a_connection_gets():
+    ports = [free_port() for _ in range(20)]
+    assert len(set(ports)) > 15  # drawn anew by each process
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(PORTS_FROM <= port < first for port in ports)
+    for port in ports:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
 
 
 def test_a_taken_port_is_one_sentence():

@@ -25,6 +25,7 @@ from websockets.exceptions import InvalidStatus
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import folder_key, key_file, servers_note, show_key
+from learnkernels.tasks.operate.children import free_port
 from learnkernels.tasks.operate.serving import write_in_turn
 from tests.flows.test_cli import environment
 from tests.test_screenshots import shots
@@ -48,7 +49,7 @@ class Servers:
         self.env = environment(folder) | {"MLFLOW_BACKEND_STORE_URI": f"sqlite:///{folder}/mlflow.db"}
         self.work = folder / "work"
         self.log = folder / "log"
-        self.ports = dict(zip(("prefect", "mlflow"), shots._free_ports(2), strict=True))
+        self.ports = {name: free_port() for name in ("prefect", "mlflow")}
         self.processes = {name: self.start(name) for name in self.ports}
 
     def start(self, name: str) -> subprocess.Popen[bytes]:

@@ -22,9 +22,18 @@ with orderly_end():
     time.sleep(60)
 """
 
+IN_FLOW = """from prefect.utilities.engine import capture_sigterm
+    with capture_sigterm():
+        PutAway()
+        time.sleep(60)
+"""
+"""As Prefect has it while a flow runs: SIGTERM raises an error of its own."""
+
+ACTS = {"at work": "os.kill(os.getpid(), signal.{name})", "putting away": "PutAway()", "within a flow": IN_FLOW}
+
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
-@pytest.mark.parametrize("act", ["os.kill(os.getpid(), signal.{name})", "PutAway()"], ids=["at work", "putting away"])
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_a_signal_is_one_sentence_wherever_it_comes(name: str, act: str):
     code = RUN.replace("{act}", act).replace("{name}", name)
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
