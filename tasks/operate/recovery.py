@@ -15,6 +15,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter, WorkerFilter, WorkPoolFilter
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.sorting import FlowRunSort
+from prefect.context import TagsContext
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Crashed
 
@@ -31,6 +32,9 @@ R = TypeVar("R")
 STOPPED = "The worker was stopped during this run; start the deployment again and it goes on from what is stored."
 ABANDONED = "The process of this run ended without a word, as in a power cut; start the deployment again."
 INTERRUPTED = "This run was stopped by a signal; start the same command again and it goes on from there."
+MADE_BY = "process~"
+"""What the tag of a run begins with that has no process yet; its owner follows."""
+
 STARTING = timedelta(minutes=2)
 """How long a worker may take from taking a run to noting its process."""
 
@@ -181,13 +185,30 @@ def _runs_here(run: FlowRun) -> bool:
 
 
 def claimed(flow: Flow[P, R]) -> Flow[P, R]:
-    """Return a flow whose runs tell Prefect that this process is theirs."""
+    """Return a flow whose runs tell Prefect that this process is theirs.
+
+    A run is made with a tag that says so, as it can have no process yet; once it has, the tag goes, before its tasks
+    take it over.
+    """
+    TagsContext.get().current_tags.add(_mark())
     return flow.with_options(on_running=[*flow.on_running_hooks, _claim])
 
 
 def _claim(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    TagsContext.get().current_tags.discard(_mark())
+    tags = set(flow_run.tags) - {_mark()}
     with get_client(sync_client=True) as client:
-        client.update_flow_run(flow_run.id, infrastructure_pid=str(Owner.this()))
+        client.update_flow_run(flow_run.id, tags=tags, infrastructure_pid=str(Owner.this()))
+
+
+def _mark() -> str:
+    return f"{MADE_BY}{Owner.this()}"
+
+
+def _owner(run: FlowRun) -> Owner | None:
+    """Return the process of a run that a command has started in its own, if it is one."""
+    tags = [tag for tag in run.tags if tag.startswith(MADE_BY)]
+    return Owner.read(run.infrastructure_pid or "".join(tags[:1]))
 
 
 @contextmanager
@@ -238,7 +259,7 @@ def _close_own() -> None:
 def _close(client: SyncPrefectClient, message: str, of: Callable[[Owner], bool]) -> None:
     """Mark the open runs of some processes crashed, and the runs that these have started."""
     for run in _flow_runs(client, in_state("PENDING", "RUNNING", "CANCELLING")):
-        owner = Owner.read(run.infrastructure_pid or "")
+        owner = _owner(run)
         if owner is not None and of(owner):
             started = FlowRunFilter(parent_flow_run_id={"any_": [run.id]})  # type: ignore[arg-type]
             for one in (*_flow_runs(client, started), run):

@@ -22,10 +22,12 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
+from prefect import flow, tags, task
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentUpdate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName, FlowRunFilter
 from prefect.client.schemas.objects import FlowRun
+from prefect.runtime import flow_run
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Completed, Pending, Running
 
@@ -39,8 +41,9 @@ from learnkernels.flows.train import train
 from learnkernels.tasks.operate import deployments, recovery
 from learnkernels.tasks.operate.children import RUN_ID
 from learnkernels.tasks.operate.deployments import Plan, deploy, move_old_deployments, start_following, start_missed
-from learnkernels.tasks.operate.recovery import cancel_missed, close_abandoned
+from learnkernels.tasks.operate.recovery import cancel_missed, claimed, close_abandoned, close_gone
 from learnkernels.tasks.operate.servers import POOL, worker_name
+from learnkernels.tasks.owner import Owner
 from tests.flows.test_cli import COMMAND, ROOT, environment, home, key_of, learnkernels, ports  # noqa: F401
 from tests.waiting import within
 
@@ -285,6 +288,36 @@ def test_runs_whose_process_is_gone_do_not_hold_their_queue(
     assert states_of(client, dead, unsent, alive, waiting) == ["CRASHED", "CRASHED", "RUNNING", "SCHEDULED"]
     assert "start the deployment again" in client.read_flow_run(dead.id).state.message
     assert close_abandoned(client) == [alive.id]
+
+
+@flow
+def seen_by_prefect() -> list[FlowRun]:
+    look()
+    with get_client(sync_client=True) as client:
+        return [client.read_flow_run(flow_run.id)]
+
+
+@task
+def look() -> None:
+    """Have a run of a task, too."""
+
+
+def test_a_run_is_never_without_a_process_that_it_belongs_to(client: SyncPrefectClient, working_folder: Path):
+    with tags("kept"):
+        (within_it,) = claimed(seen_by_prefect)()
+    ours = str(Owner.this())
+    assert (within_it.infrastructure_pid, within_it.tags) == (ours, ["kept"])
+    (looked,) = client.read_task_runs(flow_run_filter=FlowRunFilter(id={"any_": [within_it.id]}))
+    assert looked.tags == ["kept"]
+
+    gone = Owner(Owner.this().host, 2**22 + 1, 1)
+    made_by = [
+        client.create_flow_run(seen_by_prefect, state=Running(), tags=[f"process~{owner}"])
+        for owner in (gone, Owner.this())
+    ]
+    close_gone()  # as the next command does, of which one was killed before it could say more
+    assert states_of(client, *made_by) == ["CRASHED", "RUNNING"]
+    client.set_flow_run_state(made_by[1].id, Completed(), force=True)
 
 
 def test_runs_of_another_host_are_left_to_it_while_its_worker_is_heard(
