@@ -84,7 +84,7 @@ def learn_kernel(
     if isinstance(learner, SearchingLearner):
         if len(target) != X.shape[0]:
             raise ValueError(f"y must have one entry a row of X, got {len(target)} for {X.shape[0]} rows.")
-        return learner.learn_on(X, np.arange(X.shape[0]), target, [regularisation])[0]
+        return learner.learn_on(X, np.arange(X.shape[0]), target, [regularisation], sample_weight)[0]
     family = learner.required_family(family)
     require_directions(family, X)
     moments = gram_moments(family, X, target.Y, sample_weight=sample_weight, keep_origin=not learner.centered)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit, log_expit, softmax
 
-from learnkernels.kernels.estimators.defaults import distinct_rows
-from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.families.base import Rows, distinct_rows
 
 FOLDS = 5
 """Parts of the training rows, each scored by a predictor of the others."""

@@ -1,11 +1,10 @@
-"""What follows from the data alone: distinct rows, base kernels for them, and how many new rows are taken at once."""
+"""What follows from the data alone: base kernels, and how many new rows are taken at once."""
 
 from __future__ import annotations
 
 import numpy as np
-from scipy import sparse
 
-from learnkernels.kernels.families.base import Rows, as_rows, squared_distances
+from learnkernels.kernels.families.base import Rows, as_rows, distinct_rows, squared_distances
 from learnkernels.kernels.families.gaussian import GaussianFamily
 
 CHUNK_BYTES = 1 << 26
@@ -44,36 +43,6 @@ def chunk_rows_for(m: int) -> int:
     multiple of this number are predicted with the bits of all rows at once.
     """
     return int(np.clip(1 << (max(CHUNK_BYTES // (8 * m), 1).bit_length() - 1), 1, MOST_CHUNK_ROWS))
-
-
-def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each distinct row first appears, and which distinct row each row is.
-
-    Parameters
-    ----------
-    X : ndarray or CSR matrix of shape (m, d)
-        Not modified.
-
-    Returns
-    -------
-    first : ndarray of int of shape (n,)
-        In an order that depends on the values of the distinct rows alone.
-    which : ndarray of int of shape (m,)
-        Positions in `first`.
-    """
-    if not sparse.issparse(X):
-        _, first, which = np.unique(X, axis=0, return_index=True, return_inverse=True)
-        return first, np.asarray(which).ravel()
-    X = X.copy()
-    X.sum_duplicates()
-    X.eliminate_zeros()
-    rows = [slice(*ends) for ends in zip(X.indptr[:-1], X.indptr[1:], strict=True)]
-    keys = [(X.indices[row].tolist(), X.data[row].tolist()) for row in rows]
-    order = sorted(range(len(keys)), key=keys.__getitem__)
-    new = [not position or keys[row] != keys[order[position - 1]] for position, row in enumerate(order)]
-    which = np.empty(len(keys), dtype=np.intp)
-    which[order] = np.cumsum(new) - 1
-    return np.asarray(order, dtype=np.intp)[new], which
 
 
 def default_family(X: Rows) -> GaussianFamily:

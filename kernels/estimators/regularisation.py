@@ -9,10 +9,10 @@ import numpy as np
 
 from learnkernels.kernels.centering import center_gram, mean_over, subtract_means
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds
+from learnkernels.kernels.families.base import distinct_examples
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
 from learnkernels.kernels.predictors.base import ExactPredictor
-from learnkernels.kernels.predictors.krr import KRR
 from learnkernels.kernels.predictors.rows import usable_gram
 from learnkernels.kernels.predictors.svm import SVM
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
@@ -61,10 +61,9 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
     Notes
     -----
     Ridge regressions, of numbers or of indicators of classes, are told apart by their squared leave-one-out residuals
-    in closed form: one eigenproblem. For other losses, and for rows with weights, the errors of five folds decide,
-    those of a support vector machine where the loss is no squared one; the smallest Lambda wins among equals. Both take
-    one Gram matrix, formed once, of a kernel that has seen all rows. Where rows are repeated, leave-one-out is too
-    sure: a row that is left out has copies that stay.
+    in closed form: one eigenproblem. For other losses the errors of five folds of a support vector machine decide; the
+    smallest Lambda wins among equals. Both take one Gram matrix, formed once, of a kernel that has seen all rows.
+    Copies of a row are left out together.
     """
     if on.n_rows > MOST_ROWS:
         some = np.sort(np.random.default_rng(seed).choice(on.n_rows, MOST_ROWS, replace=False))
@@ -72,13 +71,13 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
     kernel = on.whole_kernel()
     K, _ = usable_gram(kernel)
     squared = target.task == "regression" or predictor.name in RIDGE or getattr(predictor, "loss", None) == "squared"
-    if squared and kernel.sample_weight is None:
-        return 1.0 / LeaveOneOut(K, target.Y).best(RIDGES[::-1]).ridge
-    codes = target.values if target.task == "classification" else np.zeros(len(K), dtype=np.intp)
-    folds = assign_calibration_folds(on.take(np.arange(len(K)))[0], codes)
-    grid = [1.0 / ridge for ridge in RIDGES[::-1]] if squared else GRID
-    errors = _errors(KRR() if squared else SVM(), K, target, grid, kernel.sample_weight, folds)
-    return float(grid[int(np.argmin(errors))])
+    X, weights = on.take(np.arange(len(K)))[0], kernel.sample_weight
+    if squared:
+        first, weights = distinct_examples(X, target.Y, weights)
+        centered = center_gram(K[np.ix_(first, first)], weights)
+        return 1.0 / LeaveOneOut(centered, target.Y[first], weights).best(RIDGES[::-1]).ridge
+    errors = _errors(SVM(), K, target, GRID, weights, assign_calibration_folds(X, target.values))
+    return float(GRID[int(np.argmin(errors))])
 
 
 def _errors(
@@ -89,7 +88,7 @@ def _errors(
     weights: np.ndarray | None,
     folds: np.ndarray,
 ) -> np.ndarray:
-    """Return the weighted sums of squared residuals, or of wrong classes, of rows that were left out, one a Lambda."""
+    """Return the weights of the rows that were left out and given a wrong class, one sum a Lambda."""
     w, errors = np.ones(len(K)) if weights is None else weights, np.zeros(len(grid))
     for fold in np.unique(folds[folds >= 0]):
         rows, others = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
@@ -98,7 +97,5 @@ def _errors(
         means = training @ w[others] / w[others].sum()
         cross = K[np.ix_(rows, others)]
         cross = subtract_means(cross, mean_over(cross, part, axis=1), means, float(mean_over(means, part)))
-        wrong = path.predict(cross) - target.values[rows]
-        squares = (wrong != 0).astype(np.float64) if target.task == "classification" else np.square(wrong)
-        errors += np.tensordot(squares, w[rows], axes=(1, 0)).reshape(len(grid), -1).sum(axis=1)
+        errors += (path.predict(cross) != target.values[rows]) @ w[rows]
     return errors

@@ -271,6 +271,61 @@ def as_rows(X: Rows) -> Rows:
     return rows
 
 
+def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """Return where each distinct row first appears, and which distinct row each row is.
+
+    Parameters
+    ----------
+    X : ndarray or CSR matrix of shape (m, d)
+        Not modified.
+
+    Returns
+    -------
+    first : ndarray of int of shape (n,)
+        In an order that depends on the values of the distinct rows alone.
+    which : ndarray of int of shape (m,)
+        Positions in `first`.
+    """
+    if not sparse.issparse(X):
+        _, first, which = np.unique(X, axis=0, return_index=True, return_inverse=True)
+        return first, np.asarray(which).ravel()
+    X = X.copy()
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    rows = [slice(*ends) for ends in zip(X.indptr[:-1], X.indptr[1:], strict=True)]
+    keys = [(X.indices[row].tolist(), X.data[row].tolist()) for row in rows]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    new = [not position or keys[row] != keys[order[position - 1]] for position, row in enumerate(order)]
+    which = np.empty(len(keys), dtype=np.intp)
+    which[order] = np.cumsum(new) - 1
+    return np.asarray(order, dtype=np.intp)[new], which
+
+
+def distinct_examples(X: Rows, Y: np.ndarray, w: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return where each row with its target first appears, and the weight of all its copies.
+
+    Parameters
+    ----------
+    X : ndarray or CSR matrix of shape (m, d)
+        Not modified.
+    Y : ndarray of shape (m, q)
+        Not modified.
+    w : ndarray of shape (m,) or None
+        Weights of the rows; None where each counts once.
+
+    Returns
+    -------
+    first : ndarray of int of shape (n,)
+        All rows in their order where each counts once and none has a copy.
+    weights : ndarray of shape (n,) or None
+    """
+    _, of_row = distinct_rows(X)
+    first, which = distinct_rows(np.column_stack([of_row, Y]))
+    if w is None and len(first) == len(Y):
+        return np.arange(len(Y)), None
+    return first, np.bincount(which, w)
+
+
 def all_finite(values: Any) -> bool:
     """Return whether all values are finite; a block at a time, so that nothing of the size of `values` is formed."""
     step = max(1, FINITE_BLOCK // max(1, values[:1].size))

@@ -104,7 +104,9 @@ class Learner(Parameterised, ABC):
     centered : bool
         Whether it sees the base kernels centered, or as they are.
     two_stage : bool
-        Whether its weights follow from alignments alone: rows may then have weights, and be a sample with error bars.
+        Whether its weights follow from alignments alone: rows may then be a sample with error bars.
+    takes_weights : bool
+        Whether rows may have weights.
     takes_family : bool
         Whether it weighs base kernels that are given, or finds its own.
     signed : bool
@@ -121,6 +123,7 @@ class Learner(Parameterised, ABC):
     needs: ClassVar[str]
     centered: ClassVar[bool] = True
     two_stage: ClassVar[bool] = False
+    takes_weights: ClassVar[bool] = False
     takes_family: ClassVar[bool] = True
     signed: ClassVar[bool] = False
     learns_kernel: ClassVar[bool] = True
@@ -158,7 +161,7 @@ class Learner(Parameterised, ABC):
 
     def refuse_weights(self, sample_weight: np.ndarray | None) -> None:
         """Raise ValueError if rows have weights that this learner does not know."""
-        if sample_weight is not None and not self.two_stage:
+        if sample_weight is not None and not self.takes_weights:
             raise ValueError(
                 f"{self.name} learns from rows that count once each, got sample_weight or class_weight; leave it out, "
                 "or take a learner of alignments, such as alignf."
@@ -192,7 +195,7 @@ class TwoStageLearner(Learner):
     """
 
     needs = "alignments"
-    two_stage = True
+    two_stage = takes_weights = True
 
     @abstractmethod
     def weigh(self, M: Products, a: np.ndarray) -> Solution:
@@ -342,6 +345,8 @@ class SearchingLearner(Learner):
             Of those rows.
         regularisation : float, default 1
             C, or 1 / lambda, for centered kernels as they are; for learners with a `predictor`.
+        sample_weight : ndarray of shape (m,), optional
+            Weights of the rows; given to learners alone that have `takes_weights`, where there are some.
 
         Returns
         -------
@@ -363,27 +368,33 @@ class SearchingLearner(Learner):
         normalise: Normalisation,
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel, or one a regularisation; of `moments` the rows alone count."""
-        return self.learn_on(X, moments.rows, target, grid)
+        return self.learn_on(X, moments.rows, target, grid, moments.sample_weight)
 
     def error_bars(self, moments: SampledMoments, normalise: Normalisation) -> Sampling:
         """Return what sample there was; base kernels that were found on it have no error bars."""
         return Sampling(moments.n_rows, moments.total_rows, moments.confidence)
 
     def learn_on(
-        self, X: Rows, rows: np.ndarray, target: Target | None, grid: Sequence[float]
+        self,
+        X: Rows,
+        rows: np.ndarray,
+        target: Target | None,
+        grid: Sequence[float],
+        sample_weight: np.ndarray | None = None,
     ) -> tuple[LearnedKernel, ...]:
-        """Return one kernel, or one a regularisation, for some rows of X."""
+        """Return one kernel, or one a regularisation, for some rows of X, which may have weights."""
         training = self.required(target, "searches base kernels for a target").take(rows)
         X, kernels = as_rows(X), []
         taken = X[rows]
+        weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
         with blas_threads_for(len(rows)):
             for value in grid if self.predictor else [None]:
-                found = self.find(taken, training, 1.0 if value is None else value)
+                found = self.find(taken, training, 1.0 if value is None else value, **weighted)
                 if not isinstance(found, FoundKernels):
                     raise ValueError(
                         f"learner {self.name} must return FoundKernels, got {type(found).__name__}; correct its class."
                     )
-                of_found = gram_moments(found.family, taken, training.Y)
+                of_found = gram_moments(found.family, taken, training.Y, sample_weight=sample_weight)
                 of_found = replace(of_found, rows=rows[of_found.rows])
                 held = TrainingRows.of(self.name, found.family, X, of_found, "none")
                 make = Solution.of_direction if value is None else Solution

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.families.base import KernelFamily, Rows, distinct_examples
 from learnkernels.kernels.families.union import FamilyUnion
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import SearchingLearner, Solution, TrainingRows, TwoStageLearner
@@ -65,9 +65,10 @@ class RFM(SearchingLearner):
     Notes
     -----
     What predicts best is told by the leave-one-out residuals of the ridge regression with the best ridge, in closed
-    form. Features need no scaling. A round costs ``O(m^3 + m^2 d q)`` time on the search rows, and a choice an
-    eigenproblem of them; one pass over tiles follows on all rows. sigma of a found base kernel is, for each feature,
-    the difference by which it falls to 1 / e where two rows differ in that feature alone.
+    form. Copies of a row with one target are taken for one row of their weights: leave-one-out would be too sure of a
+    row whose copies stay. Features need no scaling. A round costs ``O(m^3 + m^2 d q)`` time on the search rows, and a
+    choice an eigenproblem of them; one pass over tiles follows on all rows. sigma of a found base kernel is, for each
+    feature, the difference by which it falls to 1 / e where two rows differ in that feature alone.
 
     References
     ----------
@@ -76,6 +77,7 @@ class RFM(SearchingLearner):
     """
 
     name = "rfm"
+    takes_weights = True
     summary = "Gaussians and Laplacians in metrics of average gradient outer products, weighed by alignment"
     source = "Radhakrishnan et al. 2024, with JMLR 2012"
 
@@ -87,23 +89,26 @@ class RFM(SearchingLearner):
     search_rows: int = SEARCH_ROWS
     seed: int = 0
 
-    def find(self, X: Rows, target: Target, regularisation: float = 1.0) -> FoundKernels:
+    def find(
+        self, X: Rows, target: Target, regularisation: float = 1.0, sample_weight: np.ndarray | None = None
+    ) -> FoundKernels:
         """Return base kernels and weights; see `SearchingLearner.find`."""
         self._require()
         if not np.ptp(target.Y, axis=0).any():
             raise ValueError("the target is constant on the training rows, so no metric can be learned from it.")
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.seed)
-        searched, Y = X[rows], target.Y[rows]
-        metrics = [spread_of(searched), *self._learned(searched, Y)]
-        found = [metric.base_kernels(searched) for metric in metrics]
-        choices = _Choices(FamilyUnion([family for family, _ in found]), searched, Y)
+        some, w = distinct_examples(X[rows], target.Y[rows], None if sample_weight is None else sample_weight[rows])
+        searched, Y = X[rows[some]], target.Y[rows[some]]
+        metrics = [spread_of(searched, w), *self._learned(searched, Y, w)]
+        found = [metric.base_kernels(searched, w) for metric in metrics]
+        choices = _Choices(FamilyUnion([family for family, _ in found]), searched, Y, w)
         sets = self._sets(metrics, choices.family)
         rules = list(WEIGHTS) if self.weights == "auto" else [self.weights]
         kernels, rule = choices.best(list(product(sets, rules)))
         family, moments = choices.family.subset(kernels.tolist()), choices.moments
         if len(rows) < m:
-            moments = gram_moments(family, X, target.Y)
+            moments = gram_moments(family, X, target.Y, sample_weight=sample_weight)
         weights = _weigh(rule, moments, kernels if len(rows) == m else np.arange(family.n_kernels))
         carried = weights > 0
         return FoundKernels(
@@ -113,11 +118,11 @@ class RFM(SearchingLearner):
             tuple(choices.alignment(some, rule) for some in sets),
         )
 
-    def _learned(self, X: np.ndarray, Y: np.ndarray) -> Iterator[Metric]:
+    def _learned(self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> Iterator[Metric]:
         """Give the learned metrics, those of one round after those of the round before."""
         last = LAST if self.rounds == "auto" else self.rounds
         kinds = [full for full, name in ((False, "diagonal"), (True, "full")) if self.metric in (name, "both")]
-        paths = [learned_metrics(X, Y, full, last, self.rank) for full in kinds]
+        paths = [learned_metrics(X, Y, full, last, self.rank, w) for full in kinds]
         for number, of_round in enumerate(zip(*paths, strict=True), 1):
             if number == last or (self.rounds == "auto" and number == 1):
                 yield from of_round
@@ -158,9 +163,9 @@ class RFM(SearchingLearner):
 class _Choices:
     """Sets of base kernels and ways of weighing them, and how well each predicts rows that it has not seen."""
 
-    def __init__(self, family: FamilyUnion, X: np.ndarray, Y: np.ndarray) -> None:
-        self.family, self.Y = family, Y
-        self.moments = gram_moments(family, X, Y)
+    def __init__(self, family: FamilyUnion, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> None:
+        self.family = family
+        self.moments = gram_moments(family, X, Y, sample_weight=w)
         require_informative(self.moments)
         self._rows = TrainingRows.of("", family, X, self.moments, "none")
 
@@ -175,8 +180,7 @@ class _Choices:
     def _left_out(self, kernels: np.ndarray, rule: str) -> float:
         coefficients = self._coefficients(kernels, rule)
         K = self._rows.kernel(Solution(coefficients[self._rows.varying])).gram()
-        fit = best_left_out(K, self.Y)
-        return float(np.vdot(fit.residuals, fit.residuals))
+        return best_left_out(K, self.moments.targets, self.moments.sample_weight).loss
 
     def _coefficients(self, kernels: np.ndarray, rule: str) -> np.ndarray:
         """Return what each base kernel as it is is multiplied with."""

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from learnkernels.kernels.centering import center_gram
+from learnkernels.kernels.centering import center_gram, mean_over
 from learnkernels.kernels.families.base import squared_distances
 from learnkernels.kernels.families.gaussian import GaussianFamily
 from learnkernels.kernels.families.laplacian import LaplacianFamily
@@ -52,8 +52,8 @@ class Metric:
         """Return how far apart two rows are for each unit by which they differ in one feature alone, shape (d,)."""
         return np.abs(self.map) if self.map.ndim == 1 else np.linalg.norm(self.map, norm, axis=1)
 
-    def base_kernels(self, X: np.ndarray) -> tuple[MetricFamily, np.ndarray]:
-        """Return Gaussians and Laplacians around the median distance of rows in the metric, and their sigma.
+    def base_kernels(self, X: np.ndarray, w: np.ndarray | None = None) -> tuple[MetricFamily, np.ndarray]:
+        """Return Gaussians and Laplacians around the median distance of weighted rows in the metric, and their sigma.
 
         Returns
         -------
@@ -63,7 +63,7 @@ class Metric:
             where it never does.
         """
         Z = self.mapped(X)
-        squared, absolute = median_distance(Z, "sqeuclidean"), median_distance(Z, "cityblock")
+        squared, absolute = median_distance(Z, "sqeuclidean", w), median_distance(Z, "cityblock", w)
         gaussians = GaussianFamily([factor / squared for factor in GAUSSIANS])
         euclidean = LaplacianFamily([factor / np.sqrt(squared) for factor in LAPLACIANS], 2)
         laplacians = LaplacianFamily([factor / absolute for factor in LAPLACIANS])
@@ -74,23 +74,34 @@ class Metric:
         return MetricFamily(FamilyUnion([gaussians, euclidean, laplacians]), self.map, self.label), np.vstack(sigma)
 
 
-def median_distance(Z: np.ndarray, of: Literal["sqeuclidean", "cityblock"]) -> float:
-    """Return the median distance of different rows; ValueError where all are equal."""
+def median_distance(
+    Z: np.ndarray, of: Literal["sqeuclidean", "cityblock"], sample_weight: np.ndarray | None = None
+) -> float:
+    """Return the median distance of different rows, by their weights; ValueError where all are equal."""
     D = pdist(Z, of)
-    D = D[D > 0]
-    if not len(D):
+    apart = D > 0
+    if not apart.any():
         raise ValueError("all rows are equal, so no bandwidth can be found; give features that vary.")
-    return float(np.median(D))
+    if sample_weight is None:
+        return float(np.median(D[apart]))
+    first, second = np.triu_indices(len(Z), 1)
+    pairs = (sample_weight[first] * sample_weight[second])[apart]
+    order = np.argsort(D[apart])
+    below = np.cumsum(pairs[order])
+    middle = np.searchsorted(below, below[-1] / 2, "left"), np.searchsorted(below, below[-1] / 2, "right")
+    return float(D[apart][order[list(middle)]].mean())
 
 
-def spread_of(X: np.ndarray) -> Metric:
+def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> Metric:
     """Return the metric in which each feature has a standard deviation of one; features that do not vary count zero."""
-    spread = X.std(axis=0)
+    spread = np.sqrt(mean_over(np.square(X - mean_over(X, w)), w))
     varies = spread > 1e-12 * np.abs(X).max(axis=0, initial=0.0)
     return Metric(np.divide(1.0, spread, out=np.zeros(len(spread)), where=varies), "spread")
 
 
-def learned_metrics(X: np.ndarray, Y: np.ndarray, full: bool, rounds: int, rank: int) -> Iterator[Metric]:
+def learned_metrics(
+    X: np.ndarray, Y: np.ndarray, full: bool, rounds: int, rank: int, sample_weight: np.ndarray | None = None
+) -> Iterator[Metric]:
     r"""Give the metric after each round: of the gradients of a ridge regression in the metric of the round before.
 
     .. math:: A_t A_t^\top \propto \frac 1 m \sum_i \nabla f_t^{(-i)}(x_i) \, \nabla f_t^{(-i)}(x_i)^\top
@@ -109,6 +120,8 @@ def learned_metrics(X: np.ndarray, Y: np.ndarray, full: bool, rounds: int, rank:
         How many metrics are given.
     rank : int
         Most new features of a full metric.
+    sample_weight : ndarray of shape (m,), optional
+        Weights of the rows; by default each counts once. Not modified.
 
     Notes
     -----
@@ -120,11 +133,11 @@ def learned_metrics(X: np.ndarray, Y: np.ndarray, full: bool, rounds: int, rank:
     Radhakrishnan, Beaglehole, Pandit, Belkin (2024), Mechanism for feature learning in neural networks and
     backpropagation-free machine learning models, Science 383:1461-1467.
     """
-    start = spread_of(X)
+    start = spread_of(X, sample_weight)
     Z = X[:, start.map > 0] * start.map[start.map > 0]
     A = np.eye(Z.shape[1])
     for number in range(1, rounds + 1):
-        M = A @ gradient_outer_product(Z @ A, Y) @ A.T
+        M = A @ gradient_outer_product(Z @ A, Y, sample_weight) @ A.T
         A = _root(M, rank) if full else np.diag(np.sqrt(np.diag(M)))
         A *= np.sqrt(len(A) / np.square(A).sum())
         mapped = np.zeros((len(start.map), A.shape[1]))
@@ -142,7 +155,7 @@ def _root(M: np.ndarray, rank: int) -> np.ndarray:
     return np.asarray(directions[:, kept] * eigenvalues[kept] ** 0.5)
 
 
-def gradient_outer_product(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:
+def gradient_outer_product(Z: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None = None) -> np.ndarray:
     """Return the average outer product of the gradients of a ridge regression on Gaussians and Euclidean Laplacians.
 
     The base kernels have equal weights and traces, the ridge is chosen by leave-one-out, and the gradient at each row
@@ -154,6 +167,8 @@ def gradient_outer_product(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:
         Rows. Not modified.
     Y : ndarray of shape (m, q)
         Targets. Not modified.
+    sample_weight : ndarray of shape (m,), optional
+        Weights of the rows; by default each counts once. Not modified.
 
     Returns
     -------
@@ -165,10 +180,11 @@ def gradient_outer_product(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:
     ValueError
         All rows are equal, or the prediction is constant.
     """
-    K, slopes = radial_kernel(Z)
-    fit = best_left_out(K, Y)
+    K, slopes = radial_kernel(Z, sample_weight)
+    fit = best_left_out(K, Y, sample_weight)
     M = np.zeros((Z.shape[1], Z.shape[1]))
     for gradients in left_out_gradients(Z, slopes, fit):
+        gradients *= np.sqrt(fit.sample_weight)[:, None]
         M += gradients.T @ gradients
     trace = np.trace(M)
     if not trace > 0:
@@ -176,13 +192,16 @@ def gradient_outer_product(Z: np.ndarray, Y: np.ndarray) -> np.ndarray:
     return M / trace
 
 
-def best_left_out(K: np.ndarray, Y: np.ndarray) -> LeftOut:
+def best_left_out(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None) -> LeftOut:
     """Return the ridge regression on a centered Gram matrix with the least squared leave-one-out residuals."""
-    return LeaveOneOut(K, Y).best([ridge * np.trace(K) for ridge in RIDGES])
+    trace = np.trace(K) if w is None else np.diag(K) @ w
+    return LeaveOneOut(K, Y, w).best([ridge * trace for ridge in RIDGES])
 
 
-def radial_kernel(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def radial_kernel(Z: np.ndarray, w: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return a centered sum of Gaussians and Euclidean Laplacians, and the derivative of the sum by squared distance.
+
+    Of weighted rows, where there are weights.
 
     Returns
     -------
@@ -191,7 +210,7 @@ def radial_kernel(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     slopes : ndarray of shape (m, m)
         Zero where two rows are equal: there the gradient of a Gaussian is zero, and a Laplacian has none.
     """
-    D, median = squared_distances(Z, Z), median_distance(Z, "sqeuclidean")
+    D, median = squared_distances(Z, Z), median_distance(Z, "sqeuclidean", w)
     distances = np.sqrt(D)
     inverse = np.divide(0.5, distances, out=np.zeros_like(D), where=distances > 0)  # slope of the distance itself
     K, slopes = np.zeros_like(D), np.zeros_like(D)
@@ -199,10 +218,11 @@ def radial_kernel(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     bandwidths += [(distances, factor / np.sqrt(median), inverse) for factor in LAPLACIANS]
     for distance, gamma, slope in bandwidths:
         values = np.exp(-gamma * distance)
-        values /= (1.0 - values.mean()) * len(bandwidths)  # of equal mean diagonals, once centered
+        mean = mean_over(mean_over(values, w), w)
+        values /= (1.0 - mean) * len(bandwidths)  # of equal mean diagonals, once centered
         K += values
         slopes -= gamma * slope * values
-    return center_gram(K), slopes
+    return center_gram(K, w), slopes
 
 
 def left_out_gradients(Z: np.ndarray, slopes: np.ndarray, fit: LeftOut) -> Iterator[np.ndarray]:

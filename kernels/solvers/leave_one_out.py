@@ -8,6 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
+from learnkernels.kernels.centering import mean_over
+
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -21,40 +23,54 @@ class LeftOut:
         Dual coefficients; they sum to zero.
     residuals : ndarray of shape (m, q)
         ``y_i - f^(-i)(x_i)``, where f^(-i) is fitted, intercept included, on all rows but row i.
+    sample_weight : ndarray of shape (m,)
+        w.
     """
 
     ridge: float
     alpha: np.ndarray
     residuals: np.ndarray
+    sample_weight: np.ndarray
     _eigenvalues: np.ndarray
     _eigenvectors: np.ndarray
+
+    @property
+    def loss(self) -> float:
+        """Sum of the squared leave-one-out residuals, each times the weight of its row."""
+        return float(self.sample_weight @ np.square(self.residuals).sum(axis=1))
 
     @cached_property
     def inverse(self) -> np.ndarray:
         r"""G, shape (m, m): :math:`\alpha = G Y`, and without row i :math:`\alpha_j - G_{ji} \alpha_i / G_{ii}`."""
-        scaled = self._eigenvectors / (self._eigenvalues + self.ridge)
-        inverse: np.ndarray = scaled @ self._eigenvectors.T
-        inverse -= 1.0 / (self.ridge * len(inverse))
-        return inverse
+        rooted = np.sqrt(self.sample_weight)[:, None] * self._eigenvectors
+        return np.asarray((rooted / (self._eigenvalues + self.ridge)) @ rooted.T)
 
 
 class LeaveOneOut:
     r"""Kernel ridge regressions with an intercept along a path of ridges, each row left out once.
 
-    .. math:: \alpha = G Y, \qquad G = (K_c + \lambda I)^{-1} - \frac{1}{\lambda m} \mathbf 1 \mathbf 1^\top, \qquad
+    .. math:: \alpha = G Y, \qquad
+              G = (K_c + \lambda W^{-1})^{-1} - \frac{w w^\top}{\lambda \, \mathbf 1^\top w}, \qquad
               y_i - f^{(-i)}(x_i) = \frac{\alpha_i}{G_{ii}}
+
+    where W is the diagonal matrix of the rows' weights w.
 
     Parameters
     ----------
     K : ndarray of shape (m, m)
-        Centered Gram matrix of the training rows. Not modified.
+        Gram matrix of the training rows, centered with their weights. Not modified.
     Y : ndarray of shape (m, q)
         Targets. Not modified.
+    sample_weight : ndarray of shape (m,), optional
+        Weights of the rows: the squared residual of a row counts as often, and the row is left out with all its weight.
+        By default each counts once. Not modified.
 
     Notes
     -----
     G is the block of the inverse of the bordered matrix, with ones for the intercept, that belongs to the rows: leaving
     out a row takes its row and column out of that matrix, and the inverse of what is left follows by one elimination.
+    With ``sqrt(W) K_c sqrt(W) = U diag(s) U^T``, G is ``sqrt(W) U diag(1 / (s + lambda)) U^T sqrt(W)`` over all
+    eigenvectors but ``sqrt(w)``, so that no digits are lost in the difference above.
     O(m^3) once for the eigenvectors, then O(m^2 q) a ridge. Only the centering of K is that of all rows, which changes
     no prediction of a regression with an intercept.
 
@@ -64,11 +80,15 @@ class LeaveOneOut:
     in the formula above.
     """
 
-    def __init__(self, K: np.ndarray, Y: np.ndarray) -> None:
-        eigenvalues, self._eigenvectors = np.linalg.eigh(K)
+    def __init__(self, K: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None = None) -> None:
+        self._weights = np.ones(len(K)) if sample_weight is None else sample_weight
+        self._roots = np.sqrt(self._weights)[:, None]
+        # The roots of the weights, which the intercept fits, are made the last eigenvector, and left out of G.
+        rooted, constant = self._roots * K * self._roots.T, self._roots @ self._roots.T / self._weights.sum()
+        eigenvalues, eigenvectors = np.linalg.eigh(rooted + 2.0 * np.trace(rooted) * constant)
         # A centered Gram matrix is positive semi-definite; what is below zero is rounding.
-        self._eigenvalues = np.maximum(eigenvalues, 0.0)
-        self._projected = self._eigenvectors.T @ (Y - Y.mean(axis=0))
+        self._eigenvalues, self._eigenvectors = np.maximum(eigenvalues[:-1], 0.0), eigenvectors[:, :-1]
+        self._projected = self._eigenvectors.T @ (self._roots * (Y - mean_over(Y, sample_weight)))
         self._squared = np.square(self._eigenvectors)
 
     def at(self, ridge: float) -> LeftOut:
@@ -76,11 +96,10 @@ class LeaveOneOut:
         if not 0 < ridge < np.inf:
             raise ValueError(f"ridge must be positive and finite, got {ridge}.")
         damping = 1.0 / (self._eigenvalues + ridge)
-        alpha = self._eigenvectors @ (self._projected * damping[:, None])
-        diagonal = self._squared @ damping - 1.0 / (ridge * len(alpha))
-        return LeftOut(ridge, alpha, alpha / diagonal[:, None], self._eigenvalues, self._eigenvectors)
+        alpha = self._roots * (self._eigenvectors @ (self._projected * damping[:, None]))
+        diagonal = self._weights * (self._squared @ damping)
+        return LeftOut(ridge, alpha, alpha / diagonal[:, None], self._weights, self._eigenvalues, self._eigenvectors)
 
     def best(self, ridges: Sequence[float]) -> LeftOut:
         """Return the regression whose leave-one-out residuals have the least sum of squares."""
-        fits = (self.at(ridge) for ridge in ridges)
-        return min(fits, key=lambda fit: float(np.vdot(fit.residuals, fit.residuals)))
+        return min((self.at(ridge) for ridge in ridges), key=lambda fit: fit.loss)

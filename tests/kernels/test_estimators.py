@@ -48,8 +48,8 @@ from learnkernels import (
 )
 from learnkernels.kernels.estimators import chunk_rows_for, default_family, defaults
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
-from learnkernels.kernels.estimators.defaults import distinct_rows
 from learnkernels.kernels.families import DirichletFamily, ScaledFamily
+from learnkernels.kernels.families.base import distinct_rows
 from learnkernels.kernels.learners import CA, CR, L1SVM, Alignf, as_learner
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.predictors import PREDICTORS, KernelRidgePath
@@ -100,11 +100,8 @@ WEIGHTLESS = {
 
 
 def expected_to_fail(estimator) -> dict[str, str]:
-    if estimator.learner in ("l1-svm", "l2-krr", "rfm"):
+    if estimator.learner in ("l1-svm", "l2-krr"):
         return WEIGHTLESS
-    if getattr(estimator, "alpha", 1.0) == "auto":
-        copies = "where a row is left out its copies stay, and leave-one-out knows no weights"
-        return {name: copies for name in WEIGHTLESS if "equivalence" in name}
     if estimator.learner == "ca":
         noise = "the target of this check is noise, with which no kernel aligns better than the identity"
         return WEIGHTLESS | {"check_dtype_object": noise}

@@ -82,6 +82,22 @@ def test_left_out_residuals_are_those_of_regressions_without_the_row(ridge: floa
         np.testing.assert_allclose(without[kept], alpha, rtol=0, atol=SOLVED)
 
 
+def test_a_weight_counts_copies_that_are_left_out_together():
+    X, Y = rows()
+    w = np.random.default_rng(5).integers(1, 4, size=len(X))
+    K = np.exp(-0.5 * ((X[:, None] - X[None]) ** 2).sum(axis=2))
+    fit, copies = LeaveOneOut(center_gram(K, w), Y, w.astype(float)).at(0.3), np.repeat(np.arange(len(X)), w)
+    alpha, _ = bordered(K[np.ix_(copies, copies)], Y[copies], 0.3)
+    summed = np.array([alpha[copies == row].sum(axis=0) for row in range(len(X))])
+    np.testing.assert_allclose(fit.alpha, summed, rtol=0, atol=SOLVED)
+    np.testing.assert_allclose(fit.inverse @ Y, summed, rtol=0, atol=SOLVED)
+    for row in range(len(X)):
+        kept = copies[copies != row]
+        alpha, intercept = bordered(K[np.ix_(kept, kept)], Y[kept], 0.3)
+        np.testing.assert_allclose(fit.residuals[row], Y[row] - K[row, kept] @ alpha - intercept, rtol=0, atol=SOLVED)
+    assert fit.loss == pytest.approx(float(w @ (fit.residuals**2).sum(axis=1)), rel=1e-12)
+
+
 def test_the_best_ridge_has_the_least_residuals():
     X, Y = rows(60)
     path, ridges = LeaveOneOut(radial_kernel(X)[0], Y), [10.0**exponent for exponent in range(-4, 4)]
@@ -127,6 +143,17 @@ def test_gradients_are_those_of_regressions_without_the_row():
             np.testing.assert_allclose([of[row, k] for of in found], slope, rtol=0, atol=1e-7)
 
 
+def test_weights_do_not_change_by_a_factor_what_gradients_teach():
+    X, Y = rows(60)
+    w = np.random.default_rng(7).uniform(0.5, 2.0, size=len(X))
+    np.testing.assert_allclose(
+        gradient_outer_product(X, Y, w), gradient_outer_product(X, Y, 8 * w), rtol=0, atol=SOLVED
+    )
+    np.testing.assert_allclose(
+        gradient_outer_product(X, Y, np.ones(len(X))), gradient_outer_product(X, Y), rtol=0, atol=SOLVED
+    )
+
+
 def test_outer_products_know_rotations_and_name_what_the_target_depends_on():
     X, Y = rows(200, 4)
     M = gradient_outer_product(X, Y)
@@ -135,6 +162,18 @@ def test_outer_products_know_rotations_and_name_what_the_target_depends_on():
     assert np.diag(M)[:2].min() > 5 * np.diag(M)[2:].max()
     Q, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))
     np.testing.assert_allclose(gradient_outer_product(X @ Q, Y), Q.T @ M @ Q, rtol=0, atol=1e-8)
+
+
+def test_weights_are_copies_in_bandwidths_and_spread():
+    X, _ = rows(25)
+    w = np.random.default_rng(6).integers(1, 4, size=len(X))
+    copies = np.repeat(X, w, axis=0)
+    for of in ("sqeuclidean", "cityblock"):
+        assert median_distance(X, of, w.astype(float)) == median_distance(copies, of)
+    np.testing.assert_allclose(spread_of(X, w.astype(float)).map, spread_of(copies).map, rtol=1e-12)
+    K, which = radial_kernel(X, w.astype(float))[0], np.repeat(np.arange(len(X)), w)
+    # The distance of copies is the root of what rounding leaves of zero.
+    np.testing.assert_allclose(K[np.ix_(which, which)], radial_kernel(copies)[0], rtol=0, atol=1e-6)
 
 
 # Metrics -------------------------------------------------------------------------------------------------------------
