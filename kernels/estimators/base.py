@@ -18,20 +18,26 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from learnkernels.kernels.engine.combined_gram import Pieces
 from learnkernels.kernels.engine.threads import at_most_threads, one_blas_thread
 from learnkernels.kernels.engine.workers import Threads
-from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family
+from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family, default_learner
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
-from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import LEARNERS, Learner, as_learner
+from learnkernels.kernels.learners import LEARNERS, Learner, SearchingLearner, as_learner
 from learnkernels.kernels.learning import learn_from_moments, learn_kernel
 from learnkernels.kernels.moments.normalisation import Normalisation, require_normalisation
-from learnkernels.kernels.moments.sampling import sample_moments
+from learnkernels.kernels.moments.sampling import require_sample, sample_moments
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.targets import Target, Task
 
 MOST_ROWS = 20_000
 """Rows up to which a pass over all pairs of them is made without a word: ten seconds or so."""
+
+SEARCHED_ROWS = 5_000
+"""Rows that base kernels are found on where there are more than `MOST_ROWS`, and nobody says how many."""
+
+AUTO = "auto"
+"""The learner that is chosen by what is given: `default_learner`."""
 
 MOST_THREADS = 4
 """Chunks of new rows taken at the same time; each has a matrix of its own in memory."""
@@ -72,6 +78,17 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     alignment_: float
     family_: KernelFamily
     n_features_in_: int
+
+    @property
+    def learner_(self) -> str:
+        """Name of the learner."""
+        return self.kernel_.learner
+
+    @property
+    def learner_reason_(self) -> str:
+        """Why `auto` stood for it; empty where the learner was named."""
+        learner, why = default_learner(self.family, self.kernel_.X)
+        return why if self.learner == AUTO and learner == self.learner_ else ""
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, also ``learner__norm`` or ``predictor__landmarks`` where learner or predictor is a name.
@@ -114,6 +131,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         known = isinstance(self.learner, Learner) or (isinstance(self.learner, str) and self.learner in LEARNERS)
         if known:
             return "csr" if as_learner(self.learner).takes_sparse(self.family) else False
+        # A learner that is chosen is one that takes these rows.
         return "csr" if getattr(self.family, "takes_sparse", True) else False
 
     @property
@@ -126,16 +144,22 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         self, X: Rows, values: np.ndarray, task: Task, regularisation: float, sample_weight: np.ndarray | None
     ) -> LearnedKernel:
         """Return the kernel learned from rows or a sample of them and their target, positions of classes or numbers."""
-        learner = self._checked_learner(task)
+        learner = self._checked_learner(X, task)
         learner.refuse_weights(sample_weight)
         given = copy(self.family)  # which a search may change
         family = default_family(X) if given is None and learner.takes_family else given
         sample = self._checked_sample(learner, X.shape[0], sample_weight is not None)
         options: dict[str, Any] = {"regularisation": regularisation, "normalise": self.normalise}
-        if sample is None or family is None:
+        if sample is None:
             return learn_kernel(learner, family, X, values, task=task, sample_weight=sample_weight, **options)
+        target = Target.of(values, task)
+        if isinstance(learner, SearchingLearner):
+            require_sample(sample)
+            rows = drawn_rows(X.shape[0], SEARCHED_ROWS if sample == "auto" else sample, self._seed)
+            return learner.learn_on(X, rows, target, [regularisation])[0]
+        family = learner.required_family(family)
         require_directions(family, X)
-        target, find = Target.of(values, task), learner.finder(self.normalise)
+        find = learner.finder(self.normalise)
         moments = sample_moments(
             family,
             X,
@@ -153,8 +177,6 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         why = (
             "rows have weights"
             if weighted
-            else f"{learner.name} finds its own base kernels"
-            if not learner.takes_family
             else "statistics of rank-one features cost less than a sample"
             if features
             else None
@@ -165,11 +187,6 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             return cast(Any, self.sample)
         if m <= MOST_ROWS or self.sample == "all" or (features and learner.two_stage):
             return None
-        if not learner.takes_family:
-            raise ValueError(
-                f"{learner.name} forms matrices of all pairs of rows, {8 * m**2 / 1e9:,.0f} GB each for the {m:,} rows "
-                "of X; give some of the rows, take a learner of alignments, such as alignf, or say sample='all'."
-            )
         if why:
             cost = "a matrix of all pairs of them may be formed" if features else "a pass goes over all pairs of them"
             warn_of_rows(m, f"as {why}, {cost}; sample='all' says that this is meant")
@@ -177,9 +194,14 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         warn_of_rows(m, "the kernel is learned from a sample of them; sample='auto' says that this is meant, 'all' no")
         return "auto"
 
-    def _checked_learner(self, task: Task) -> Learner:
+    def _checked_learner(self, X: Rows, task: Task) -> Learner:
         """Return the learner; ValueError for one that is unknown, learns no kernel, or cannot do what it is asked."""
-        learner = as_learner(self.learner)
+        if self.family is not None and not isinstance(self.family, KernelFamily):
+            raise ValueError(
+                f"family must be a family of base kernels or None, got {type(self.family).__name__}; give for example "
+                "GaussianFamily([0.1, 1.0])."
+            )
+        learner = as_learner(default_learner(self.family, X)[0] if self.learner == AUTO else self.learner)
         fitting = sorted(name for name, one in LEARNERS.items() if one.learns_kernel and task in one.tasks)
         if not learner.learns_kernel:
             raise ValueError(
@@ -189,11 +211,6 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         if task not in learner.tasks:
             raise ValueError(f"{learner.name} does not serve {task}; use one of {', '.join(fitting)}.")
         require_normalisation(self.normalise)
-        if self.family is not None and not isinstance(self.family, KernelFamily):
-            raise ValueError(
-                f"family must be a family of base kernels or None, got {type(self.family).__name__}; give for example "
-                "GaussianFamily([0.1, 1.0])."
-            )
         learner.refuse_family(self.family)
         return learner
 

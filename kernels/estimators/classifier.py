@@ -37,17 +37,18 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     Parameters
     ----------
     family : KernelFamily or None, default None
-        Base kernels; None for Gaussians of seven bandwidths around one over the median squared distance
-        (`default_family`), and for a learner that finds its own (`ca`, `cr`).
-    learner : str or Learner, default "alignf"
-        How base kernels are combined: a name, see `learnkernels learners`, or a learner with its parameters, such as
-        ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search reaches as ``learner__norm``. Start with
-        "alignf", "unif" and "l2-krr"; "ensemble" learns no kernel and is not accepted.
-    C : float or "auto", default 1.0
+        Base kernels; None for a learner that finds its own (`rfm`, `ca`, `cr`), and for others Gaussians of seven
+        bandwidths around one over the median squared distance (`default_family`).
+    learner : str or Learner, default "auto"
+        How base kernels are combined. "auto" is `rfm`, which finds them in metrics that it learns and needs no scaled
+        features, or alignf where `family` is given or rows are sparse. Or a name, see `learnkernels learners`, or a
+        learner with its parameters, such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search
+        reaches as ``learner__norm``; "ensemble" learns no kernel and is not accepted.
+    C : float or "auto", default "auto"
         How much errors count against the size of the hypothesis, for a kernel of mean diagonal one; positive. Called
         Lambda in configurations. "auto" takes the one with the fewest errors in five folds of one Gram matrix, or, for
         ridge regression, of the least squared leave-one-out residuals, of at most 2,000 rows. A one-stage learner uses
-        it for its weights, too, and takes a number alone.
+        it for its weights, too; "auto" is then what suits its base kernels with equal weights.
     predictor : str or Predictor, default "auto"
         "svm", a support vector machine; "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate
         gradients; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
@@ -59,8 +60,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         scaled.
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
-        0.01 with a confidence of 95 %, or all of them. None takes all rows up to 20,000; beyond, it acts as
-        "auto" and warns. The predictor is fitted on all training rows.
+        0.01 with a confidence of 95 % (5,000 for a learner that finds its own base kernels), or all of them. None takes
+        all rows up to 20,000; beyond, it acts as "auto" and warns. The predictor is fitted on all training rows.
     class_weight : dict, "balanced" or None, default None
         What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.
     probability : bool, default False
@@ -75,6 +76,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     ----------
     classes_ : ndarray of shape (n_classes,)
         Labels, ascending.
+    learner_ : str
+        What `auto` stood for.
+    learner_reason_ : str
+        Why it did; empty where the learner was named.
     kernel_ : LearnedKernel
         The kernel.
     weights_ : ndarray of shape (p,)
@@ -113,7 +118,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     fixed number of rows, a core each: O(m) or O(M) time a row, and at most 64 MiB for each of up to four matrices.
 
     A sample weight of w counts a row as w copies of it, for the kernel, its centering and the predictor; two-stage
-    learners alone know weights.
+    learners and rfm alone know weights.
 
     Probabilities are those of Platt's sigmoid, fitted on scores of rows that the predictor did not see; several classes
     share one, so that the most probable of them is the one that `predict` says. Predictors that are fitted on rows
@@ -130,18 +135,13 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     --------
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.model_selection import cross_val_score
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from sklearn.preprocessing import StandardScaler
-    >>> from learnkernels import KernelLearningClassifier
+    >>> from learnkernels import GaussianFamily, KernelLearningClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> model = KernelLearningClassifier(C=10).fit(StandardScaler().fit_transform(X), y)
-    >>> model.family_
-    GaussianFamily([2**-6, 2**-5, 2**-4, 2**-3, 2**-2, 0.5, 1.0])
-    >>> model.weights_.round(2)
-    array([0.29, 0.  , 0.  , 0.  , 0.96, 0.  , 0.  ])
-    >>> scores = cross_val_score(make_pipeline(StandardScaler(), KernelLearningClassifier(C=10)), X, y)
-    >>> print(f"{scores.mean():.2f}")
+    >>> print(f"{cross_val_score(KernelLearningClassifier(), X, y).mean():.2f}")
     0.97
+    >>> model = KernelLearningClassifier(GaussianFamily([0.01, 0.1, 1.0])).fit(X, y)
+    >>> model.learner_, model.weights_.round(2)
+    ('alignf', array([0.  , 0.57, 0.82]))
     """
 
     classes_: np.ndarray
@@ -150,8 +150,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     def __init__(
         self,
         family: KernelFamily | None = None,
-        learner: str | Learner = "alignf",
-        C: float | Literal["auto"] = 1.0,
+        learner: str | Learner = "auto",
+        C: float | Literal["auto"] = "auto",
         *,
         predictor: str | Predictor = "auto",
         normalise: Normalisation = "trace",

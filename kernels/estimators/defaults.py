@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy import sparse
 
-from learnkernels.kernels.families.base import Rows, as_rows, distinct_rows, squared_distances
+from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, distinct_rows, squared_distances
 from learnkernels.kernels.families.gaussian import GaussianFamily
+
+DEFAULTS = ("alignf", "rfm")
+"""Learners that `default_learner` chooses among."""
 
 CHUNK_BYTES = 1 << 26
 """Most bytes of a matrix between new rows and training rows."""
@@ -104,6 +108,29 @@ def default_family(X: Rows) -> GaussianFamily:
             "features, or give a family."
         )
     return GaussianFamily([2.0 ** (exponent + step) for step in range(-OCTAVES, OCTAVES + 1)])
+
+
+def default_learner(family: KernelFamily | None, X: Rows) -> tuple[str, str]:
+    """Return the name of the learner that suits what is given, and why it is that one.
+
+    Parameters
+    ----------
+    family : KernelFamily or None
+        Base kernels, if they are given.
+    X : ndarray or CSR matrix of shape (m, d)
+        Training rows. Not modified.
+
+    Returns
+    -------
+    learner : str
+        alignf, which weighs base kernels, or rfm, which finds them.
+    why : str
+    """
+    if family is not None:
+        return "alignf", "base kernels are given, and alignf weighs them"
+    if sparse.issparse(X):
+        return "alignf", "rows are sparse, and gradients, from which rfm learns metrics, are dense"
+    return "rfm", "no base kernels are given, and rfm finds them in metrics that it learns"
 
 
 def _some_distinct(X: Rows) -> Rows:

@@ -25,16 +25,17 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     Parameters
     ----------
     family : KernelFamily or None, default None
-        Base kernels; None for Gaussians of seven bandwidths around one over the median squared distance
-        (`default_family`), and for a learner that finds its own (`ca`, `cr`).
-    learner : str or Learner, default "alignf"
-        How base kernels are combined: a name, see `learnkernels learners`, or a learner with its parameters, such as
-        ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search reaches as ``learner__norm``. Start with
-        "alignf", "unif" and "l2-krr"; "ensemble" learns no kernel and is not accepted.
-    alpha : float or "auto", default 1.0
+        Base kernels; None for a learner that finds its own (`rfm`, `ca`, `cr`), and for others Gaussians of seven
+        bandwidths around one over the median squared distance (`default_family`).
+    learner : str or Learner, default "auto"
+        How base kernels are combined. "auto" is `rfm`, which finds them in metrics that it learns and needs no scaled
+        features, or alignf where `family` is given or rows are sparse. Or a name, see `learnkernels learners`, or a
+        learner with its parameters, such as ``LpKRR(norm=1.5)`` of `learnkernels.kernels.learners`, which a search
+        reaches as ``learner__norm``; "ensemble" learns no kernel and is not accepted.
+    alpha : float or "auto", default "auto"
         The ridge, for a kernel of mean diagonal one; positive. One over the Lambda of comparisons. "auto" takes the one
         of the least squared leave-one-out residuals, in closed form, of at most 2,000 rows. A one-stage learner uses it
-        for its weights, too, and takes a number alone.
+        for its weights, too; "auto" is then what suits its base kernels with equal weights.
     predictor : str or Predictor, default "auto"
         How the ridge regression is solved: "krr" by a factorisation, "krr-cg" by conjugate gradients, "nystrom" on
         landmarks, a few of the training rows; or one with its options, such as ``Nystrom(landmarks=2000)`` of
@@ -45,8 +46,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         scaled.
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
-        0.01 with a confidence of 95 %, or all of them. None takes all rows up to 20,000; beyond, it acts as
-        "auto" and warns. The predictor is fitted on all training rows.
+        0.01 with a confidence of 95 % (5,000 for a learner that finds its own base kernels), or all of them. None takes
+        all rows up to 20,000; beyond, it acts as "auto" and warns. The predictor is fitted on all training rows.
     random_state : int, RandomState or None, default 0
         Draws samples and, for a predictor that is given by its name, landmarks.
     n_jobs : int or None, default None
@@ -55,6 +56,10 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
     Attributes
     ----------
+    learner_ : str
+        What `auto` stood for.
+    learner_reason_ : str
+        Why it did; empty where the learner was named.
     kernel_ : LearnedKernel
         The kernel.
     weights_ : ndarray of shape (p,)
@@ -90,7 +95,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     64 MiB for each of up to four matrices.
 
     A sample weight of w counts a row as w copies of it, for the kernel, its centering and the ridge; two-stage learners
-    alone know weights. Several outputs share one kernel, and weigh on it by their size: scale them to one unit.
+    and rfm alone know weights. Several outputs share one kernel, and weigh on it by their size: scale them to one unit.
 
     References
     ----------
@@ -102,7 +107,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     >>> from learnkernels import KernelLearningRegressor
     >>> X = np.random.default_rng(0).uniform(-3, 3, size=(200, 2))
     >>> y = np.sin(X[:, 0]) + 0.1 * X[:, 1] ** 2
-    >>> model = KernelLearningRegressor(alpha=0.01).fit(X[:150], y[:150])
+    >>> model = KernelLearningRegressor().fit(X[:150], y[:150])
     >>> model.score(X[150:], y[150:]) > 0.99
     True
     """
@@ -112,8 +117,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     def __init__(
         self,
         family: KernelFamily | None = None,
-        learner: str | Learner = "alignf",
-        alpha: float | Literal["auto"] = 1.0,
+        learner: str | Learner = "auto",
+        alpha: float | Literal["auto"] = "auto",
         *,
         predictor: str | Predictor = "auto",
         normalise: Normalisation = "trace",

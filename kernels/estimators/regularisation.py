@@ -24,6 +24,9 @@ MOST_ROWS = 2000
 RIDGES = tuple(2.0**exponent for exponent in range(-26, 11))
 """Ridges that leave-one-out chooses among, for a kernel of mean diagonal one."""
 
+LEAST = 2.0**-12
+"""The least of them for predictors that take steps, of which smaller ones take hundreds."""
+
 GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 """Values of C that folds choose among."""
 
@@ -75,7 +78,8 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
     if squared:
         first, weights = distinct_examples(X, target.Y, weights)
         centered = center_gram(K[np.ix_(first, first)], weights)
-        return 1.0 / LeaveOneOut(centered, target.Y[first], weights).best(RIDGES[::-1]).ridge
+        ridges = [ridge for ridge in RIDGES[::-1] if predictor.name == "krr" or ridge >= LEAST]
+        return 1.0 / LeaveOneOut(centered, target.Y[first], weights).best(ridges).ridge
     errors = _errors(SVM(), K, target, GRID, weights, assign_calibration_folds(X, target.values))
     return float(GRID[int(np.argmin(errors))])
 

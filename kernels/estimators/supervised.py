@@ -8,12 +8,13 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from learnkernels.kernels.engine.workers import Workers
-from learnkernels.kernels.estimators.base import KernelLearner, within_n_jobs
-from learnkernels.kernels.estimators.defaults import chunk_rows_for
-from learnkernels.kernels.estimators.regularisation import chosen
-from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.estimators.base import AUTO, KernelLearner, within_n_jobs
+from learnkernels.kernels.estimators.defaults import DEFAULTS, chunk_rows_for, default_family
+from learnkernels.kernels.estimators.regularisation import MOST_ROWS, chosen
+from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import as_learner
+from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor, RowsPath, as_predictor
 from learnkernels.kernels.predictors.choice import Problem, choose_predictor
 from learnkernels.kernels.targets import Target, Task
@@ -76,7 +77,8 @@ class SupervisedLearner(KernelLearner):
                 f"y must have one entry a training row {of}, {m}, got shape {y.shape}; take those of {take}, in that "
                 "order."
             )
-        if kernel.learner != as_learner(self.learner).name:
+        known = DEFAULTS if self.learner == AUTO else (as_learner(self.learner).name,)
+        if kernel.learner not in known:
             raise ValueError(
                 f"the kernel was learned by {kernel.learner}, and the estimator has learner={self.learner!r}; give it "
                 "the learner of the kernel."
@@ -99,12 +101,18 @@ class SupervisedLearner(KernelLearner):
         self, X: Rows, y: np.ndarray, task: Task, value: float | Literal["auto"], weights: np.ndarray | None
     ) -> LearnedKernel:
         """Return the kernel learned for a Lambda, or one that depends on none."""
-        if value == "auto" and (own := as_learner(self.learner)).predictor is not None:
-            raise ValueError(
-                f"C and alpha must be numbers for {own.name}, which learns weights anew for each, got 'auto'; search "
-                "over them, or take a learner of weights alone, such as alignf."
-            )
-        return self._learned(X, y, task, 1.0 if value == "auto" else value, weights)
+        if value == "auto":
+            own = self._checked_learner(X, task).predictor
+            value = 1.0 if own is None else self._suits_equal_weights(X, y, task, own)
+        return self._learned(X, y, task, value, weights)
+
+    def _suits_equal_weights(self, X: Rows, y: np.ndarray, task: Task, predictor: str) -> float:
+        """Return the Lambda of a learner that learns anew for each: the one for its base kernels of equal weights."""
+        some = drawn_rows(X.shape[0], MOST_ROWS, self._seed)
+        family = default_family(X[some]) if self.family is None else self.family
+        kernel = learn_kernel("unif", family, X[some], y[some], task=task, normalise=self.normalise)
+        target = Target.of(y, task).take(some)
+        return chosen(KernelOnRows.of(kernel, None, np.arange(len(some))), target, as_predictor(predictor), self._seed)
 
     def _solve(
         self, on: KernelOnRows, target: Target, regularisation: float | Literal["auto"]
@@ -123,7 +131,7 @@ class SupervisedLearner(KernelLearner):
         predictor = self._checked_predictor(target.task)
         if getattr(predictor, "seed", 0) is None:
             predictor = as_predictor(predictor, seed=self._seed)
-        choice = choose_predictor(predictor, Problem.of(on, target, 1, as_learner(self.learner).predictor))
+        choice = choose_predictor(predictor, Problem.of(on, target, 1, as_learner(kernel.learner).predictor))
         self.predictor_, self.predictor_reason_ = choice.predictor.name, choice.reason
         auto = regularisation == "auto"
         self.regularisation_ = chosen(on, target, choice.predictor, self._seed) if auto else float(regularisation)

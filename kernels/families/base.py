@@ -326,6 +326,11 @@ def distinct_examples(X: Rows, Y: np.ndarray, w: np.ndarray | None) -> tuple[np.
     return first, np.bincount(which, w)
 
 
+def drawn_rows(m: int, most: int, seed: int) -> np.ndarray:
+    """Return the rows that a choice is made on, ascending: all m, or so many of them drawn at random."""
+    return np.arange(m) if m <= most else np.sort(np.random.default_rng(seed).choice(m, most, replace=False))
+
+
 def all_finite(values: Any) -> bool:
     """Return whether all values are finite; a block at a time, so that nothing of the size of `values` is formed."""
     step = max(1, FINITE_BLOCK // max(1, values[:1].size))

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.search.ascent import Ascent, DenseAscent, RadialAscent, best_step
 from learnkernels.kernels.search.continuous import ContinuousFamily, Kind
-from learnkernels.kernels.search.found import FoundKernels, continuous_family, drawn_rows
+from learnkernels.kernels.search.found import FoundKernels, continuous_family
 from learnkernels.kernels.search.radial import RadialFamily
 from learnkernels.kernels.targets import Target
 

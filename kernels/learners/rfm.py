@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, distinct_examples
+from learnkernels.kernels.families.base import KernelFamily, Rows, distinct_examples, drawn_rows
 from learnkernels.kernels.families.union import FamilyUnion
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import SearchingLearner, Solution, TrainingRows, TwoStageLearner
@@ -17,7 +17,7 @@ from learnkernels.kernels.learners.closed_form import Align, Unif
 from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, NormalisedProducts, require_informative
-from learnkernels.kernels.search.found import FoundKernels, drawn_rows
+from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.search.metric import Metric, best_left_out, learned_metrics, spread_of
 from learnkernels.kernels.targets import Target
 
@@ -95,7 +95,7 @@ class RFM(SearchingLearner):
         """Return base kernels and weights; see `SearchingLearner.find`."""
         self._require()
         if not np.ptp(target.Y, axis=0).any():
-            raise ValueError("the target is constant on the training rows, so no metric can be learned from it.")
+            raise ValueError("Y must vary, got a constant target, from which no metric can be learned.")
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.seed)
         some, w = distinct_examples(X[rows], target.Y[rows], None if sample_weight is None else sample_weight[rows])

@@ -138,6 +138,11 @@ def _require_options(family: KernelFamily, tolerance: float, confidence: float, 
     for name, value in (("tolerance", tolerance), ("confidence", confidence)):
         if not 0 < value < 1:
             raise ValueError(f"{name} must be between 0 and 1, got {value}.")
+    require_sample(sample)
+
+
+def require_sample(sample: object) -> None:
+    """Raise ValueError for what is neither "auto" nor a number of rows."""
     if sample != "auto" and (isinstance(sample, bool) or not isinstance(sample, int | np.integer) or sample < FEWEST):
         raise ValueError(f"sample must be 'auto' or a number of rows of at least {FEWEST}, got {sample!r}.")
 

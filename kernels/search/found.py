@@ -39,11 +39,6 @@ class FoundKernels(Value):
     certificate: Certificate | None = None
 
 
-def drawn_rows(m: int, most: int, seed: int) -> np.ndarray:
-    """Return the rows that a search looks at, ascending: all m, or so many of them drawn at random."""
-    return np.arange(m) if m <= most else np.sort(np.random.default_rng(seed).choice(m, most, replace=False))
-
-
 def continuous_family(kind: Kind, per_feature: bool, n_features: int) -> ContinuousFamily:
     """Return the continuous family of a kind, with one parameter or one a feature.
 

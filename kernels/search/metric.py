@@ -94,8 +94,10 @@ def median_distance(
 
 def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> Metric:
     """Return the metric in which each feature has a standard deviation of one; features that do not vary count zero."""
-    spread = np.sqrt(mean_over(np.square(X - mean_over(X, w)), w))
-    varies = spread > 1e-12 * np.abs(X).max(axis=0, initial=0.0)
+    largest = np.abs(X).max(axis=0, initial=0.0)
+    unit = np.where(largest > 0, largest, 1.0)  # in which squares neither overflow nor vanish
+    spread = unit * np.sqrt(mean_over(np.square((X - mean_over(X, w)) / unit), w))
+    varies = spread > 1e-12 * largest
     return Metric(np.divide(1.0, spread, out=np.zeros(len(spread)), where=varies), "spread")
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -225,9 +226,57 @@ def test_features_are_never_sampled_and_a_matrix_of_their_rows_is_told_of():
 def test_what_takes_no_sample_says_what_many_rows_cost():
     X = rows(600)
     y = numbers(X)
-    with pytest.raises(ValueError, match=r"ca forms matrices of all pairs of rows, 0 GB each for the 600 rows of X"):
-        KernelLearningRegressor(learner="ca").fit(X, y)
     w = np.full(600, 2.0)
     with pytest.warns(UserWarning, match="as rows have weights, a pass goes over all pairs of them"):
         weighted = KernelLearningRegressor(FAMILY).fit(X, y, sample_weight=w)
     assert weighted.kernel_.sampling is None
+
+
+@pytest.mark.usefixtures("few_are_many")
+def test_base_kernels_of_many_rows_are_found_on_some_and_all_train_the_predictor(monkeypatch):
+    monkeypatch.setattr(learnkernels.kernels.estimators.base, "SEARCHED_ROWS", 300)
+    X = rows(700)
+    y = numbers(X)
+    with pytest.warns(UserWarning, match="X has 600 rows, more than 500: the kernel is learned from a sample"):
+        unasked = KernelLearningRegressor().fit(X[:600], y[:600])
+    asked = KernelLearningRegressor(sample="auto").fit(X[:600], y[:600])
+    np.testing.assert_array_equal(unasked.predict(X[600:]), asked.predict(X[600:]))
+    assert unasked.learner_ == "rfm"
+    assert len(unasked.dual_coef_) == 600
+    assert unasked.score(X[600:], y[600:]) > 0.9 * KernelLearningRegressor(sample="all").fit(X[:600], y[:600]).score(
+        X[600:], y[600:]
+    )
+    searched = KernelLearningRegressor(learner="ca", sample=256).fit(X[:400], y[:400])
+    assert len(searched.dual_coef_) == 400
+
+
+@pytest.mark.parametrize(
+    ("family", "thin", "learner", "why"),
+    [
+        (None, False, "rfm", "no base kernels are given"),
+        (FAMILY, False, "alignf", "base kernels are given"),
+        (None, True, "alignf", "rows are sparse"),
+    ],
+)
+def test_what_an_automatic_learner_stands_for_is_said(family, thin, learner, why):
+    X = rows(60)
+    given = sparse.csr_matrix(X) if thin else X
+    model = KernelLearningRegressor(family).fit(given, numbers(X))
+    assert model.learner_ == learner
+    assert model.learner_reason_.startswith(why)
+    named = KernelLearningRegressor(family, learner).fit(given, numbers(X))
+    assert named.learner_reason_ == ""
+    np.testing.assert_array_equal(named.predict(given), model.predict(given))
+    again = KernelLearningRegressor(family).fit_kernel(model.kernel_, numbers(X))
+    np.testing.assert_array_equal(again.predict(given), model.predict(given))
+
+
+@pytest.mark.parametrize(
+    "model", [KernelLearningClassifier(learner="l1-svm"), KernelLearningRegressor(FAMILY, "l2-krr")], ids=str
+)
+def test_learners_of_weights_and_predictor_take_what_suits_equal_weights(model):
+    X = rows(60)
+    y = labels(X) if hasattr(model, "C") else numbers(X)
+    model.fit(X, y)
+    equal = clone(model).set_params(learner="unif", predictor=model.predictor_).fit(X, y)
+    assert model.regularisation_ == equal.regularisation_

@@ -232,7 +232,7 @@ def test_a_kernel_with_negative_weights_is_projected(predictor, weighted):
     X, y = np.column_stack([signal + noise, noise]), np.where(signal > 0, "high", "low")
     family = FamilyUnion([LinearFamily(), LinearFamily()], [[0], [1]])
     w = np.random.default_rng(0).integers(1, 4, size=60) if weighted else np.ones(60, dtype=int)
-    model = KernelLearningClassifier(family, "alignf-linear", predictor=predictor).fit(X, y, sample_weight=w)
+    model = KernelLearningClassifier(family, "alignf-linear", 1.0, predictor=predictor).fit(X, y, sample_weight=w)
     assert model.kernel_.indefinite
     repeated = learn_kernel("alignf-linear", family, np.repeat(X, w, axis=0), np.repeat(y, w))
     eigenvalues, Q = np.linalg.eigh(repeated.gram())
@@ -397,7 +397,7 @@ def test_a_weighted_machine_that_ends_early_says_so(monkeypatch):
     monkeypatch.setattr(learnkernels.kernels.predictors.svm, "MAX_WEIGHTED_ITERATIONS", 3)
     X = rows()
     with pytest.warns(ConvergenceWarning, match="ended after 3 iterations, before its tolerance of 1e-09; use a small"):
-        KernelLearningClassifier(FAMILY).fit(X, labels(X), sample_weight=np.arange(1, 61))
+        KernelLearningClassifier(FAMILY, C=1.0).fit(X, labels(X), sample_weight=np.arange(1, 61))
 
 
 # Rows and labels -----------------------------------------------------------------------------------------------------
@@ -435,7 +435,7 @@ def test_sparse_rows_are_rows(kind, family):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 9)) * (rng.random((60, 9)) < 0.4)
     y = X @ np.arange(9.0) + 1.0
-    dense, thin = (KernelLearningRegressor(family).fit(as_rows, y) for as_rows in (X, kind(X)))
+    dense, thin = (KernelLearningRegressor(family, "alignf").fit(as_rows, y) for as_rows in (X, kind(X)))
     assert sparse.issparse(thin.kernel_.X)
     np.testing.assert_allclose(thin.predict(kind(X)), dense.predict(X), rtol=0, atol=1e-9)
 
@@ -462,8 +462,8 @@ def test_stored_matrices_are_learned_from_by_position():
     X = rows()
     y = labels(X)
     family = PrecomputedFamily(FAMILY.tile(X, X))
-    model = KernelLearningClassifier(family).fit(family.X[:40], y[:40])
-    expected = KernelLearningClassifier(FAMILY).fit(X[:40], y[:40])
+    model = KernelLearningClassifier(family, C=1.0).fit(family.X[:40], y[:40])
+    expected = KernelLearningClassifier(FAMILY, C=1.0).fit(X[:40], y[:40])
     np.testing.assert_allclose(
         model.decision_function(family.X[40:]), expected.decision_function(X[40:]), rtol=0, atol=MACHINES
     )
@@ -474,8 +474,8 @@ def test_stored_matrices_are_learned_from_by_position():
 def test_the_order_of_columns_and_rows_does_not_matter(learner):
     X = rows()
     y, order = labels(X), np.random.default_rng(0).permutation(60)
-    one = KernelLearningClassifier(learner=learner).fit(X, y)
-    two = KernelLearningClassifier(learner=learner).fit(X[order][:, [2, 0, 1]], y[order])
+    one = KernelLearningClassifier(learner=learner, C=1.0).fit(X, y)
+    two = KernelLearningClassifier(learner=learner, C=1.0).fit(X[order][:, [2, 0, 1]], y[order])
     # Searched bandwidths settle to 1e-7, and weights follow.
     tolerance = MACHINES if learner == "alignf" else 1e-4
     np.testing.assert_allclose(two.decision_function(X[:, [2, 0, 1]]), one.decision_function(X), rtol=0, atol=tolerance)
@@ -543,7 +543,7 @@ def test_rows_without_distances_have_no_default_bandwidths(X, sentence):
     with pytest.raises(ValueError, match=sentence):
         default_family(X)
     with pytest.raises(ValueError, match=sentence):
-        KernelLearningRegressor().fit(X, np.arange(9.0))
+        KernelLearningRegressor(learner="alignf").fit(X, np.arange(9.0))
 
 
 # Fitting on a kernel that was learned elsewhere ----------------------------------------------------------------------
@@ -574,7 +574,7 @@ def test_fitting_is_learning_the_kernel_and_fitting_on_it(model):
     ("model", "y", "sentence"),
     [
         (KernelLearningClassifier(FAMILY, "l1-svm"), labels(rows())[:7], "y must have one entry a training row of the"),
-        (KernelLearningClassifier(FAMILY), labels(rows()), "learned by l1-svm, and the estimator has learner='alignf'"),
+        (KernelLearningClassifier(FAMILY), labels(rows()), "learned by l1-svm, and the estimator has learner='auto'"),
         (
             KernelLearningClassifier(FAMILY, "l1-svm", 3.0),
             labels(rows()),

@@ -338,7 +338,7 @@ def test_features_of_a_kernel_from_a_sample_are_those_of_its_rows():
         ({"sample": 10}, "sample must be 'auto' or a number of rows of at least 256, got 10"),
         ({"sample": "some"}, "sample must be 'auto' or a number of rows of at least 256, got 'some'"),
         ({"sample": 256, "family": FeatureFamily(3)}, "sample must be None where statistics of rank-one features"),
-        ({"sample": 256, "family": None, "learner": "ca"}, "sample must be None where ca finds its own base kernels"),
+        ({"sample": 10, "family": None, "learner": "ca"}, "sample must be 'auto' or a number of rows of at least 256"),
     ],
 )
 def test_a_parameter_out_of_its_range_is_refused_by_fit(params, sentence):
