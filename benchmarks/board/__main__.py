@@ -1,0 +1,141 @@
+"""Measure all contestants on all tables, and say who wins: `python -m benchmarks.board --help`.
+
+A journal notes each measurement, so that a second start goes on where the first was stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from rich.progress import Progress
+
+ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The error of a contestant on one drawing: the share of wrong classes, or the RMSE over y's deviation."""
+
+    table: str
+    task: str
+    apart: bool
+    drawing: int
+    contestant: str
+    error: float
+    seconds: float
+    n_train: int
+    n_test: int
+    n_features: int
+
+
+def main() -> None:
+    """Measure what is missing, then write the page and its picture."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.board", description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "--output", type=Path, default=Path("results/board"), help="folder of journal, page and picture"
+    )
+    parser.add_argument("--drawings", type=int, default=2, help="of each table")
+    parser.add_argument("--tables", nargs="+", help="names; all by default")
+    parser.add_argument("--apart", action="store_true", help="only the half of the tables that chose nothing")
+    parser.add_argument("--contestants", nargs="+", help="names; all that are installed by default")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes, each of one thread")
+    parser.add_argument("--minutes", type=float, default=120.0, help="after which nothing more is begun")
+    parser.add_argument("--track", action="store_true", help="also log a run a contestant in MLflow")
+    asked = parser.parse_args()
+    asked.output.mkdir(parents=True, exist_ok=True)
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+
+    from benchmarks.board.tables import tables
+    from benchmarks.board.verdict import Board
+
+    journal = asked.output / "journal.jsonl"
+    chosen = [
+        table for table in tables() if (not asked.tables or table.name in asked.tables) and table.apart >= asked.apart
+    ]
+    _measure(journal, chosen, asked)
+    board = Board.of(list(measured(journal)))
+    (asked.output / "board.md").write_text(board.page(), encoding="utf-8")
+    board.picture(asked.output / "ranks.png")
+    if asked.track:
+        board.track()
+    print(f"page: {asked.output / 'board.md'}")  # noqa: T201
+
+
+def measured(journal: Path) -> Iterator[Measurement]:
+    """Give what a journal notes, but for a last line that was cut off."""
+    if not journal.exists():
+        return
+    for line in journal.read_text(encoding="utf-8").splitlines():
+        try:
+            yield Measurement(**json.loads(line))
+        except (ValueError, TypeError):
+            continue
+
+
+def _measure(journal: Path, chosen: Iterable[object], asked: argparse.Namespace) -> None:
+    done = defaultdict(set)
+    for one in measured(journal):
+        done[one.task, one.table, one.drawing].add(one.contestant)
+    jobs = [
+        (table.task, table.name, drawing, asked.contestants, frozenset(done[table.task, table.name, drawing]))
+        for drawing in range(asked.drawings)
+        for table in chosen
+    ]
+    until = time.monotonic() + 60 * asked.minutes
+    with ProcessPoolExecutor(asked.jobs) as pool, Progress() as progress, journal.open("a", encoding="utf-8") as sink:
+        bar = progress.add_task("tables", total=len(jobs))
+        futures = {pool.submit(_one, *job, until): job for job in jobs}
+        for future in as_completed(futures):
+            for one in future.result():
+                sink.write(json.dumps(asdict(one)) + "\n")
+            sink.flush()
+            progress.update(bar, advance=1, description=" ".join(map(str, futures[future][1:3])))
+
+
+def _one(
+    task: str, name: str, drawing: int, wanted: list[str] | None, done: frozenset[str], until: float
+) -> list[Measurement]:
+    """Measure the contestants that are missing on one drawing of one table."""
+    from benchmarks.board.contestants import CONTESTANTS
+    from benchmarks.board.tables import tables
+    from learnkernels import KernelLearningRegressor
+
+    missing = [key for key in CONTESTANTS if key not in done and (wanted is None or key in wanted)]
+    if not missing or time.monotonic() > until:
+        return []
+    warnings.simplefilter("ignore")  # of many libraries, about convergence and names of features
+    (table,) = [table for table in tables() if (table.task, table.name) == (task, name)]
+    rows = table.drawn(drawing)
+    found = []
+    KernelLearningRegressor().fit(np.eye(20), np.arange(20.0))  # compiled once a process, and kept on disk
+    for key in missing:
+        contestant = CONTESTANTS[key]
+        if contestant.reason_to_skip(task, rows.X.shape[1]):
+            continue
+        begun = time.perf_counter()
+        model = contestant.make(task, rows.X.shape[1], drawing).fit(rows.X, rows.y)
+        seconds = time.perf_counter() - begun
+        predicted = np.asarray(model.predict(rows.X_test)).ravel()
+        if task == "classification":
+            error = float(np.mean(predicted != rows.y_test))
+        else:
+            error = float(np.sqrt(np.mean((predicted - rows.y_test) ** 2)) / rows.y.std())
+        found.append(
+            Measurement(name, task, table.apart, drawing, key, error, seconds, len(rows.y), len(rows.y_test),
+                        rows.X.shape[1])
+        )  # fmt: skip
+    return found
+
+
+if __name__ == "__main__":
+    main()
