@@ -17,8 +17,8 @@ from learnkernels.conf.errors import short
 from learnkernels.conf.schema.base import Strict
 from learnkernels.conf.schema.datasets import DatasetConfig
 from learnkernels.conf.schema.grids import GRID_FORMS, Grid, Powers
-from learnkernels.conf.schema.kernels import FamilyConfig, PrecomputedConfig
-from learnkernels.conf.schema.learners import LearnerConfig
+from learnkernels.conf.schema.kernels import FamilyConfig, LinearConfig, PrecomputedConfig
+from learnkernels.conf.schema.learners import SEARCHING, LearnerConfig
 from learnkernels.conf.schema.predictors import PredictorConfig, PredictorName, PredictorSetting
 from learnkernels.conf.schema.protocol import ProtocolConfig
 
@@ -104,9 +104,15 @@ class CompareConfig(Strict):
     )
     data_dir: str = Field(".", description="Folder that relative paths start from; relative to the working folder.")
     datasets: tuple[DatasetConfig, ...] = Field(min_length=1, description="What to learn from.")
-    kernels: tuple[FamilyConfig, ...] = Field(min_length=1, description="The families of base kernels.")
+    kernels: tuple[FamilyConfig, ...] = Field(
+        (LinearConfig(family="linear"),),
+        min_length=1,
+        description=f"The families of base kernels; {', '.join(SEARCHING)} find their own and need none.",
+    )
     learners: tuple[Annotated[LearnerConfig, BeforeValidator(_named)], ...] = Field(
-        min_length=1, description="The ways of learning the weights; a name, or {name, params, tune, tune_by, label}."
+        (LearnerConfig.model_validate({"name": "rfm"}),),
+        min_length=1,
+        description="The ways of learning the weights; a name, or {name, params, tune, tune_by, label}.",
     )
     normalise: Literal["trace", "frobenius", "none"] = Field(
         "trace", description="What each centered base kernel is scaled by before a learner sees it."
@@ -170,6 +176,16 @@ class CompareConfig(Strict):
                 "into the configuration that 'learnkernels gram' makes the matrices from"
             )
         return kernels
+
+    @model_validator(mode="after")
+    def _kernels_that_are_weighed(self) -> CompareConfig:
+        weighing = [learner.title for learner in self.learners if learner.name not in SEARCHING]
+        if weighing and "kernels" not in self.model_fields_set:
+            raise ValueError(
+                f"learner {weighing[0]} weighs base kernels, and 'kernels' gives none; give families there, or take "
+                f"learners that find their own ({', '.join(SEARCHING)})"
+            )
+        return self
 
     @model_validator(mode="after")
     def _chosen_by_error(self) -> CompareConfig:

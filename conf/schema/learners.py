@@ -35,6 +35,9 @@ LearnerName = Literal[
 ]
 PresetName = Literal["CA-1D", "CA-nD", "CR", "DA", "D1", "D2", "DU"]
 
+SEARCHING = ("ca", "cr", "rfm")
+"""Learners that find their own base kernels."""
+
 PRESETS: dict[str, dict[str, Any]] = {
     "CA-1D": {"name": "ca"},
     "CA-nD": {"name": "ca", "params": {"per_feature": True}},

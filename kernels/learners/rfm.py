@@ -1,4 +1,4 @@
-"""rfm: base kernels in metrics that the gradients of a prediction teach, weighed by alignment."""
+"""rfm: base kernels in metrics that the gradients of a prediction teach, weighed equally or by alignment."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class RFM(SearchingLearner):
 
     name = "rfm"
     takes_weights = True
-    summary = "Gaussians and Laplacians in metrics of average gradient outer products, weighed by alignment"
+    summary = "Gaussians and Laplacians in metrics of average gradient outer products, in equal parts or by alignment"
     source = "Radhakrishnan et al. 2024, with JMLR 2012"
 
     metric: Literal["both", "diagonal", "full"] = "both"

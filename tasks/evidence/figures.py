@@ -1,4 +1,4 @@
-"""Figures of a run: alignment against error, convergence, shares, and base kernels that were found."""
+"""Figures of a run: alignment against error, convergence, shares, base kernels that were found, what features count."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from matplotlib.figure import Figure
 
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.tasks.evidence.tables import (
+    SHOWN_FEATURES,
     largest_shares,
     missing,
+    relevance_of,
     sampled,
 )
 from learnkernels.tasks.measure.baseline import GRID_SEARCH
@@ -166,6 +168,25 @@ def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | Non
                 s=18, alpha=0.5, color=colors[str(learner)], label=learner,
             )  # fmt: skip
         axis.set(xlabel="sigma (bandwidth or frequency)", ylabel="share of the weight", xscale="log")
+    add_legend(figure, axes)
+    return figure
+
+
+def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
+    """Return the figure of the features that count most, a colour a learner; None where no learner tells."""
+    told = list(relevance_of(folds, SHOWN_FEATURES))
+    if not told:
+        return None
+    figure, axes = panels([dataset for dataset, _ in told])
+    for axis, (_, shares) in zip(axes, told, strict=True):
+        features = list(dict.fromkeys(shares["feature"]))
+        for learner, of in shares.groupby("learner", sort=False):
+            at = [features.index(name) for name in of["feature"]]
+            axis.errorbar(of["mean"], at, xerr=of["sd"], color=colors[str(learner)], **BARS)
+            axis.plot(of["mean"], at, "o", color=colors[str(learner)], label=learner)
+        axis.set(xlabel="share of what all features count")
+        axis.set_yticks(range(len(features)), features, parse_math=False)
+        axis.invert_yaxis()
     add_legend(figure, axes)
     return figure
 

@@ -22,6 +22,7 @@ from learnkernels.tasks.evidence.figures import (
     convergence_figure,
     found_figure,
     inline,
+    relevance_figure,
     shares_figure,
 )
 from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
@@ -34,6 +35,7 @@ from learnkernels.tasks.evidence.tables import (
     mean_and_sd,
     missing,
     read_folds,
+    relevance_table,
     sampled,
     sampling_table,
     share_table,
@@ -53,6 +55,11 @@ CERTIFICATES = (
 MLFLOW_HINT = (
     "A result a (data set, learner): tick some and press *Compare* to see parameters and metrics side by side. The "
     "links lead to `learnkernels ui`, or to the server of MLFLOW_TRACKING_URI."
+)
+
+RELEVANCE = (
+    "Shares of what all features count, means ± deviations over {trials}: how fast the learned kernel falls where rows "
+    "differ in a feature as they commonly do. Features that tell the same share what they count."
 )
 
 SAMPLED = (
@@ -169,6 +176,8 @@ def markdown_report(
         ]
     if found := found_table(folds):
         lines += ["## Base kernels found", "", *markdown_table(found), ""]
+    if counted := relevance_table(folds):
+        lines += ["## How much features count", "", *markdown_table(counted), "", RELEVANCE.format(trials=trials), ""]
     lines += [*_share_lines(summary, folds), *_computed_before(earlier)]
     return "\n".join([*lines, "## Where the evidence lies", "", *link_list(links), ""])
 
@@ -277,6 +286,7 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
             "convergence": convergence_figure(folds, colors_of(summary)),
             "kernel_shares": shares_figure(folds, summary),
             "found_kernels": found_figure(folds, colors_of(summary)),
+            "relevance": relevance_figure(folds, colors_of(summary)),
         }
         for name, figure in figures.items():
             if figure is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,9 @@ OF_A_SAMPLE = ("n_sampled", "confidence", "alignment_error", "alignment_bound")
 
 SHOWN_FOUND = 6
 """Base kernels listed of those that a continuous learner found."""
+
+SHOWN_FEATURES = 12
+"""Features listed of those that count most."""
 
 ROUNDING = 1e-9
 """Half width that is none."""
@@ -256,6 +259,39 @@ def found_table(folds: pd.DataFrame) -> list[dict[str, str]]:
                 ),
             }
         )
+    return rows
+
+
+def relevance_of(folds: pd.DataFrame, most: int) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Give for each data set how much its features count, over the trials of learners that tell.
+
+    Yields
+    ------
+    dataset : str
+    shares : DataFrame
+        Columns `learner`, `feature`, `mean` and `sd`; of each learner the same features, at most `most`, the one that
+        counts most on average first.
+    """
+    if "relevance" not in folds:
+        return
+    told = folds[[isinstance(values, Sequence | np.ndarray) for values in folds["relevance"]]]
+    for dataset, group in told.groupby("dataset", sort=False):
+        long = group[["learner", "relevance", "features"]].explode(["relevance", "features"])
+        long["relevance"] = long["relevance"].astype(float)
+        first = long.groupby("features", sort=False)["relevance"].mean().nlargest(most).index
+        shares = long.groupby(["learner", "features"], sort=False)["relevance"].agg(["mean", "std"]).fillna(0.0)
+        shares = shares.reset_index().rename(columns={"features": "feature", "std": "sd"})
+        shares = shares[shares["feature"].isin(first)]
+        yield str(dataset), shares.sort_values("feature", key=lambda names: names.map(first.get_loc), kind="stable")
+
+
+def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
+    """Return one row a feature that counts, one column a learner that tells how much."""
+    rows = []
+    for dataset, shares in relevance_of(folds, SHOWN_FEATURES):
+        for feature, of in shares.groupby("feature", sort=False):
+            told = {str(one.learner): mean_and_sd(one.mean, one.sd) for one in of.itertuples()}
+            rows.append({"dataset": dataset, "feature": str(feature), **told})
     return rows
 
 

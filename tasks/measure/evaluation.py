@@ -93,6 +93,8 @@ COLUMNS = pa.schema(
         ("alignment_bound", pa.float64()),
         ("predictor_reason", pa.string()),
         ("notes", pa.list_(pa.string())),
+        ("relevance", pa.list_(pa.float64())),
+        ("features", pa.list_(pa.string())),
     ]
 )
 """One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
@@ -106,9 +108,13 @@ solved for each Lambda all belong to the chosen one. Where base kernels were mea
 rows among those that train, `alignment_error` and `weights_error` half widths of intervals at `confidence`, and
 `alignment_bound` what Theorem 12 of JMLR 2012 gives in place of the former; all null where every row counts.
 `predictor_reason` says why ``auto`` took that predictor, and `notes` what the predictor has to say of its solution.
+`relevance` is how much each of the `features` counts, null where base kernels have no sigma a feature.
 """
 
-LATER = ("n_sampled", "confidence", "alignment_error", "weights_error", "alignment_bound", "predictor_reason", "notes")
+LATER = (
+    "n_sampled", "confidence", "alignment_error", "weights_error", "alignment_bound", "predictor_reason", "notes",
+    "relevance", "features",
+)  # fmt: skip
 """Columns that tables in the store may lack: they are null there, and no part of the store's keys."""
 
 

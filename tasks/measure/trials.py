@@ -168,7 +168,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         "params": json.dumps(settings[result.candidate]),
         "seconds_weights": clock.weights,
         "seconds_fit": clock.others,
-        **_learned_columns(learned, family, position),
+        **_learned_columns(learned, family, position, dataset.features),
         "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
         "test_alignment": _test_alignment(learned, position, X, target, np.flatnonzero(folds == trial.test)),
     }
@@ -235,7 +235,10 @@ def learn(
 
 
 def _learned_columns(
-    learned: tuple[LearnedKernel, ...] | KernelEnsemble, family: KernelFamily, position: int
+    learned: tuple[LearnedKernel, ...] | KernelEnsemble,
+    family: KernelFamily,
+    position: int,
+    features: Sequence[str],
 ) -> dict[str, Any]:
     """Return what a row says of the weights that were chosen."""
     if isinstance(learned, KernelEnsemble):
@@ -250,6 +253,8 @@ def _learned_columns(
     }
     if kernel.parameters is not None:
         columns["parameters"] = kernel.parameters.tolist()
+    if (relevance := kernel.relevance) is not None:
+        columns |= {"relevance": relevance.tolist(), "features": list(features)}
     if kernel.certificate is not None:
         columns |= {
             "certificate": kernel.certificate.residual,
