@@ -214,7 +214,7 @@ def _made_experiment(client: MlflowClient, name: str, artifacts: str | None) -> 
 
 def _close_abandoned(client: MlflowClient, experiment_id: str) -> None:
     """Close the open runs, here and in Prefect, whose process no longer lives; only this machine's can be told."""
-    for run in client.search_runs([experiment_id], f"attributes.status = 'RUNNING' and tags.`{LEVEL}` != 'result'"):
+    for run in client.search_runs([experiment_id], "attributes.status = 'RUNNING'"):
         owner = Owner.read(run.data.tags.get(OWNER, ""))
         if owner is not None and owner.gone:
             client.set_tag(run.info.run_id, NOTE, ABANDONED)
@@ -245,6 +245,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
         run_name=f"{ref.name} {folds.learner}",
         tags={
             LEVEL: "result",
+            OWNER: str(Owner.this()),
             RUN: run_id,
             "learnkernels.sweep": sweep.run_id,
             "prefect.flow_run_id": sweep.flow_run_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import os
 import signal
@@ -238,6 +239,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
                 security=Security.temporary(),  # a pair of keys that goes with the run and is in no file
                 dashboard_address=f"{LOOPBACK}:0",
                 scheduler_kwargs={"dashboard": False},
+                silence_logs=logging.CRITICAL,  # what ends a worker is a sentence; a heartbeat at the end is no error
             )
         return Client(self._cluster, set_as_default=False)
 

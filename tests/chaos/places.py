@@ -48,7 +48,10 @@ SIZES = {"Prefect's database, MiB": ".learnkernels/prefect/prefect.db", "MLflow'
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
 GROWTH = 1.3
-"""By which a database may be larger at the end than half-way: SQLite uses again what was freed, and gives none back."""
+"""By which a database may be larger at the end than half-way: SQLite uses again what was freed, and gives none back.
+
+Its write-ahead log beside is as large as the largest change was, and is none of it.
+"""
 
 CLEANED = 600.0
 """Seconds between two starts of `clean` beside it."""
@@ -243,10 +246,7 @@ def _measured(lane: Lane, marker: str) -> dict[str, float]:
             if "PREFECT__FLOW_RUN_ID" not in process.environ():  # runs come and go
                 memory += process.memory_info().rss
                 descriptors += process.num_fds()
-    sizes = {
-        name: sum(path.stat().st_size for path in lane.work.glob(f"{pattern}*")) / 2**20
-        for name, pattern in SIZES.items()
-    }
+    sizes = {name: (lane.work / path).stat().st_size / 2**20 for name, path in SIZES.items()}
     return {"memory, MiB": memory / 2**20, "descriptors": float(descriptors), **sizes}
 
 

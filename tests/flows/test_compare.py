@@ -404,9 +404,10 @@ def test_runs_that_a_kill_left_open_are_closed(finished: dict[str, str]):
         orphan = prefect.create_flow_run(compare, parameters={"config": {}}, state=Running())
     gone = {LEVEL: "sweep", OWNER: str(replace(Owner.this(), pid=2**22 + 1)), "prefect.flow_run_id": str(orphan.id)}
     alive = {LEVEL: "sweep", OWNER: str(replace(Owner.this(), host="elsewhere", started=0))}
-    dead, other = (client.create_run(experiment, tags=tags).info.run_id for tags in (gone, alive))
+    of_it = gone | {LEVEL: "result"}
+    dead, part, other = (client.create_run(experiment, tags=tags).info.run_id for tags in (gone, of_it, alive))
     compare(small(datasets=WINE, learners=["unif"]))
-    assert client.get_run(dead).info.status == "KILLED"
+    assert [client.get_run(run).info.status for run in (dead, part)] == ["KILLED"] * 2
     assert client.get_run(other).info.status == "RUNNING"  # another machine's: nobody here can tell
     with get_client(sync_client=True) as prefect:
         assert prefect.read_flow_run(orphan.id).state.type.value == "CRASHED"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import subprocess
@@ -114,6 +115,14 @@ def test_no_page_tells_others_of_a_run(pool: DaskPool, listening_before: set[int
 def test_warnings_of_a_worker_are_heard_here(pool: DaskPool):
     with pytest.warns(RuntimeWarning, match="two is odd here"):
         assert pool.map(grumble, [1, 2, 3], lambda share: None) == [1, 2, 3]
+
+
+def level_of_logs(number: int) -> int:
+    return min(handler.level for handler in logging.getLogger("distributed").handlers)
+
+
+def test_workers_print_nothing_of_their_own(pool: DaskPool):
+    assert pool.map(level_of_logs, [1], lambda share: None) == [logging.CRITICAL]
 
 
 def test_an_error_of_a_worker_is_raised_here_as_it_was(pool: DaskPool):
