@@ -26,7 +26,7 @@ INLINE = re.findall(r"`(learnkernels (?:compare|gram) \w+\.yaml[^`]*)`", README.
 
 SERVERS = ["learnkernels up"]
 INSTALL = ["pip install .", "pip install -c constraints.txt '.[pipeline]'"]  # tests/test_packaging.py installs a wheel
-MAKE = ["make run", "make ui", "make test", "make bench", "make docs"]
+MAKE = ["make run", "make ui", "make test", "make bench", "make board", "make docs"]
 MANY_ROWS = ["learnkernels compare conf/many_rows.yaml"]  # minutes; tests/flows/test_samples.py runs such a comparison
 PAPERS = [  # up to an hour; tests/test_reproduction.py runs the reduced forms
     "learnkernels papers jmlr2012-table2",
@@ -112,6 +112,7 @@ def test_what_make_runs_is_there(target: str):
         "make check": "tests/kernels tests/conf",
         "make test": "-m pytest",
         "make bench": "-m benchmarks.moments",
+        "make board": "-m benchmarks.board",
         "make chaos": "-m tests.chaos",
         "make docs": "build_reference.py",
     }
