@@ -230,6 +230,8 @@ def gram(
     """
     with _user_errors(f"finished shards are kept, {GOES_ON}"):
         config = _prepare(conf, changes, verbose)
+        if "kernels" not in config.model_fields_set:
+            raise InputError(f"{conf}: 'kernels' gives none whose matrices could be written; give families.")
         err.print(f"{conf}: matrices of {', '.join(data.label for data in config.datasets)}", markup=False)
         from learnkernels.flows.gram import gram as flow
 

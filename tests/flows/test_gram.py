@@ -186,5 +186,11 @@ def test_the_command_writes_matrices_and_names_folder_and_size(home: Path, prefe
         ("breast_cancer", "float32"),
         ("diabetes", "float32"),
     ]
+    (home / "work" / "few.yaml").write_text("name: few\ndatasets: [{source: sklearn, name: wine}]\n")
+    none = learnkernels(home, "gram", "few.yaml", "--output", "grams")
+    assert none.returncode == 2
+    assert none.stderr.strip() == (
+        "error: few.yaml: 'kernels' gives none whose matrices could be written; give families."
+    )
     wrong = learnkernels(home, "gram", "nothing.yaml", "--output", "grams")
     assert (wrong.returncode, len(wrong.stderr.strip().splitlines())) == (2, 1)
