@@ -28,6 +28,9 @@ EXACT_MATRICES = 4
 CONJUGATE_FLOPS = 1e13
 """Most work of conjugate gradients over pairs of rows: some minutes on two cores."""
 
+EXPONENTIAL = 30.0
+"""Flops whose time an exponential takes; base kernels of a grid of powers of two share one."""
+
 STEPS = 30
 """Steps of conjugate gradients that are reckoned with."""
 
@@ -60,6 +63,8 @@ class Problem:
         m training rows, p and d.
     n_columns : int
         Columns that are solved for at once: outputs times regularisations.
+    n_seeds : int, default 1
+        Base kernels that take an exponential of their own, as those of different metrics do.
     power, indefinite : bool, default False
         Whether the kernel is a power of a sum, which exact predictors alone serve, or has negative weights, which
         conjugate gradients do not.
@@ -71,6 +76,7 @@ class Problem:
     n_kernels: int
     n_features: int
     n_columns: int
+    n_seeds: int = 1
     power: bool = False
     indefinite: bool = False
 
@@ -84,6 +90,7 @@ class Problem:
             n_kernels=on.kernel.family.n_kernels,
             n_features=on.n_features,
             n_columns=target.Y.shape[1] * n_regularisations,
+            n_seeds=on.kernel.family.n_seeds,
             power=on.kernel.degree != 1,
             indefinite=on.kernel.indefinite,
         )
@@ -164,6 +171,7 @@ class Auto(Predictor):
             else f"{rows} are more than the {most:,} up to which their matrix is factorised"
         )
         flops = 2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
+        flops += EXPONENTIAL * (problem.n_seeds - 1)
         if conjugate and STEPS * m**2 * flops <= CONJUGATE_FLOPS:
             reason = f"krr-cg, conjugate gradients on all pairs of rows: {too_large}"
             return PredictorChoice(ConjugateGradients(self.tolerance, self.seed), reason)

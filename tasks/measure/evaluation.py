@@ -118,6 +118,10 @@ LATER = (
 """Columns that tables in the store may lack: they are null there, and no part of the store's keys."""
 
 
+FOUND = 27
+"""Base kernels that a learner is reckoned to find where it finds its own: most of those of rfm, in three metrics."""
+
+
 @dataclass(frozen=True)
 class FoldsRef:
     """Where the fold results of one (data set, learner) lie."""
@@ -204,7 +208,8 @@ def predictor_for(
         ref.task,
         row.predictor,
         n_rows=n_rows or training_rows(config.protocol, ref.n_rows),
-        n_kernels=_n_kernels(config.kernels, ref.n_features),
+        n_kernels=_n_kernels(config.kernels, ref.n_features) if row.takes_family else FOUND,
+        n_seeds=1 if row.takes_family else FOUND,
         n_features=ref.n_features,
         n_columns=outputs * (len(grid_values(config.protocol.grid)) if n_rows is None else 1),
         power=any(getattr(as_learner(learner.name, **setting), "degree", 1) != 1 for setting in learner.settings()),

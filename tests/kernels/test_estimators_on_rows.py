@@ -30,6 +30,7 @@ from learnkernels.kernels.centering import center_cross_gram
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid
 from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.predictors import Auto, ConjugateGradients, Nystrom
+from learnkernels.kernels.predictors.choice import Problem
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 
@@ -239,6 +240,14 @@ def test_auto_goes_by_rows_memory_and_kernel_and_says_why(model, m, memory, pred
     assert model.predictor_reason_.startswith(reason.split(" .*")[0])
     assert reason.split(".* ")[-1] in model.predictor_reason_
     assert model.get_params()["predictor"] == Auto(memory=memory, seed=3)
+
+
+def test_exponentials_of_many_base_kernels_leave_no_time_for_all_pairs():
+    shared = Problem("regression", None, n_rows=36_000, n_kernels=27, n_features=9, n_columns=1)
+    assert Auto(memory=10**10).choose(shared).predictor.name == "krr-cg"
+    choice = Auto(memory=10**10).choose(replace(shared, n_seeds=27))
+    assert choice.predictor.name == "nystrom"
+    assert "30 passes over all pairs of rows too long" in choice.reason
 
 
 # Kernels that were learned on some rows ------------------------------------------------------------------------------

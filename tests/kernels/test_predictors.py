@@ -207,7 +207,7 @@ def test_the_problem_of_a_kernel_on_rows_says_what_a_choice_depends_on():
     y = np.column_stack([X[:, 0], X[:, 1] ** 2])
     kernel = learn_kernel("nkrr", GaussianFamily([0.1, 0.5]), X, y[:, 0])
     problem = Problem.of(KernelOnRows.of(kernel, None, kernel.rows), Target.of(y), 5, "krr")
-    assert problem == Problem("regression", "krr", 30, 2, 4, 10, power=True, indefinite=False)
+    assert problem == Problem("regression", "krr", 30, 2, 4, 10, n_seeds=2, power=True, indefinite=False)
 
 
 @pytest.mark.parametrize(
