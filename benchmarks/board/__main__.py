@@ -15,9 +15,13 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.progress import Progress
+
+if TYPE_CHECKING:
+    from benchmarks.board.tables import Table
 
 ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
@@ -82,12 +86,12 @@ def measured(journal: Path) -> Iterator[Measurement]:
             continue
 
 
-def _measure(journal: Path, chosen: Iterable[object], asked: argparse.Namespace) -> None:
+def _measure(journal: Path, chosen: Iterable[Table], asked: argparse.Namespace) -> None:
     done = defaultdict(set)
     for one in measured(journal):
         done[one.task, one.table, one.drawing].add(one.contestant)
     jobs = [
-        (table.task, table.name, drawing, asked.contestants, frozenset(done[table.task, table.name, drawing]))
+        (table, drawing, asked.contestants, frozenset(done[table.task, table.name, drawing]))
         for drawing in range(asked.drawings)
         for table in chosen
     ]
@@ -99,23 +103,20 @@ def _measure(journal: Path, chosen: Iterable[object], asked: argparse.Namespace)
             for one in future.result():
                 sink.write(json.dumps(asdict(one)) + "\n")
             sink.flush()
-            progress.update(bar, advance=1, description=" ".join(map(str, futures[future][1:3])))
+            table, drawing, *_ = futures[future]
+            progress.update(bar, advance=1, description=f"{table.name} {drawing}")
 
 
-def _one(
-    task: str, name: str, drawing: int, wanted: list[str] | None, done: frozenset[str], until: float
-) -> list[Measurement]:
+def _one(table: Table, drawing: int, wanted: list[str] | None, done: frozenset[str], until: float) -> list[Measurement]:
     """Measure the contestants that are missing on one drawing of one table."""
     from benchmarks.board.contestants import CONTESTANTS
-    from benchmarks.board.tables import tables
     from learnkernels import KernelLearningRegressor
 
     missing = [key for key in CONTESTANTS if key not in done and (wanted is None or key in wanted)]
     if not missing or time.monotonic() > until:
         return []
     warnings.simplefilter("ignore")  # of many libraries, about convergence and names of features
-    (table,) = [table for table in tables() if (table.task, table.name) == (task, name)]
-    rows = table.drawn(drawing)
+    rows, task = table.drawn(drawing), table.task
     found = []
     KernelLearningRegressor().fit(np.eye(20), np.arange(20.0))  # compiled once a process, and kept on disk
     for key in missing:
@@ -131,7 +132,7 @@ def _one(
         else:
             error = float(np.sqrt(np.mean((predicted - rows.y_test) ** 2)) / rows.y.std())
         found.append(
-            Measurement(name, task, table.apart, drawing, key, error, seconds, len(rows.y), len(rows.y_test),
+            Measurement(table.name, task, table.apart, drawing, key, error, seconds, len(rows.y), len(rows.y_test),
                         rows.X.shape[1])
         )  # fmt: skip
     return found

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from learnkernels.kernels.centering import center_gram, mean_over, subtract_means
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds
-from learnkernels.kernels.families.base import distinct_examples
+from learnkernels.kernels.families.base import distinct_examples, drawn_rows
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
-from learnkernels.kernels.predictors.base import ExactPredictor
 from learnkernels.kernels.predictors.rows import usable_gram
 from learnkernels.kernels.predictors.svm import SVM
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
@@ -69,7 +67,7 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
     Copies of a row are left out together.
     """
     if on.n_rows > MOST_ROWS:
-        some = np.sort(np.random.default_rng(seed).choice(on.n_rows, MOST_ROWS, replace=False))
+        some = drawn_rows(on.n_rows, MOST_ROWS, seed)
         on, target = on.only(some), target.take(some)
     kernel = on.whole_kernel()
     K, _ = usable_gram(kernel)
@@ -80,24 +78,17 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
         centered = center_gram(K[np.ix_(first, first)], weights)
         ridges = [ridge for ridge in RIDGES[::-1] if predictor.name == "krr" or ridge >= LEAST]
         return 1.0 / LeaveOneOut(centered, target.Y[first], weights).best(ridges).ridge
-    errors = _errors(SVM(), K, target, GRID, weights, assign_calibration_folds(X, target.values))
-    return float(GRID[int(np.argmin(errors))])
+    errors = _errors(K, target, weights, assign_calibration_folds(X, target.values))
+    return GRID[int(np.argmin(errors))]
 
 
-def _errors(
-    predictor: ExactPredictor,
-    K: np.ndarray,
-    target: Target,
-    grid: Sequence[float],
-    weights: np.ndarray | None,
-    folds: np.ndarray,
-) -> np.ndarray:
-    """Return the weights of the rows that were left out and given a wrong class, one sum a Lambda."""
-    w, errors = np.ones(len(K)) if weights is None else weights, np.zeros(len(grid))
+def _errors(K: np.ndarray, target: Target, weights: np.ndarray | None, folds: np.ndarray) -> np.ndarray:
+    """Return the weights of the rows that machines without them give a wrong class, one sum a value of C."""
+    w, errors = np.ones(len(K)) if weights is None else weights, np.zeros(len(GRID))
     for fold in np.unique(folds[folds >= 0]):
         rows, others = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
         training, part = K[np.ix_(others, others)], None if weights is None else weights[others]
-        path = predictor.fit(center_gram(training, part), target.take(others), grid, part)
+        path = SVM().fit(center_gram(training, part), target.take(others), GRID, part)
         means = training @ w[others] / w[others].sum()
         cross = K[np.ix_(rows, others)]
         cross = subtract_means(cross, mean_over(cross, part, axis=1), means, float(mean_over(means, part)))

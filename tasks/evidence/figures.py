@@ -16,7 +16,6 @@ from matplotlib.figure import Figure
 
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.tasks.evidence.tables import (
-    SHOWN_FEATURES,
     largest_shares,
     missing,
     relevance_of,
@@ -174,7 +173,7 @@ def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | Non
 
 def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
     """Return the figure of the features that count most, a colour a learner; None where no learner tells."""
-    told = list(relevance_of(folds, SHOWN_FEATURES))
+    told = list(relevance_of(folds))
     if not told:
         return None
     figure, axes = panels([dataset for dataset, _ in told])

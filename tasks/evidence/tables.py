@@ -262,15 +262,15 @@ def found_table(folds: pd.DataFrame) -> list[dict[str, str]]:
     return rows
 
 
-def relevance_of(folds: pd.DataFrame, most: int) -> Iterator[tuple[str, pd.DataFrame]]:
+def relevance_of(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Give for each data set how much its features count, over the trials of learners that tell.
 
     Yields
     ------
     dataset : str
     shares : DataFrame
-        Columns `learner`, `feature`, `mean` and `sd`; of each learner the same features, at most `most`, the one that
-        counts most on average first.
+        Columns `learner`, `feature`, `mean` and `sd`; of each learner the same features, at most
+        `SHOWN_FEATURES`, the one that counts most on average first.
     """
     if "relevance" not in folds:
         return
@@ -278,7 +278,7 @@ def relevance_of(folds: pd.DataFrame, most: int) -> Iterator[tuple[str, pd.DataF
     for dataset, group in told.groupby("dataset", sort=False):
         long = group[["learner", "relevance", "features"]].explode(["relevance", "features"])
         long["relevance"] = long["relevance"].astype(float)
-        first = long.groupby("features", sort=False)["relevance"].mean().nlargest(most).index
+        first = long.groupby("features", sort=False)["relevance"].mean().nlargest(SHOWN_FEATURES).index
         shares = long.groupby(["learner", "features"], sort=False)["relevance"].agg(["mean", "std"]).fillna(0.0)
         shares = shares.reset_index().rename(columns={"features": "feature", "std": "sd"})
         shares = shares[shares["feature"].isin(first)]
@@ -288,7 +288,7 @@ def relevance_of(folds: pd.DataFrame, most: int) -> Iterator[tuple[str, pd.DataF
 def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
     """Return one row a feature that counts, one column a learner that tells how much."""
     rows = []
-    for dataset, shares in relevance_of(folds, SHOWN_FEATURES):
+    for dataset, shares in relevance_of(folds):
         for feature, of in shares.groupby("feature", sort=False):
             told = {str(one.learner): mean_and_sd(one.mean, one.sd) for one in of.itertuples()}
             rows.append({"dataset": dataset, "feature": str(feature), **told})
