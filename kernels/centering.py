@@ -41,7 +41,7 @@ def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.nd
     """
     _require_square("K", K)
     w = as_sample_weight(sample_weight, K.shape[0])
-    return subtract_means(K, mean_over(K, w, axis=1), mean_over(K, w), _grand_mean(K, w))
+    return subtract_means(K, mean_over(K, w, axis=1), mean_over(K, w), grand_mean(K, w))
 
 
 def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.ndarray:
@@ -86,7 +86,7 @@ def center_cross_gram(K_cross: np.ndarray, K: np.ndarray, sample_weight: np.ndar
             "rows; its rows are the new samples."
         )
     w = as_sample_weight(sample_weight, K.shape[0])
-    return subtract_means(K_cross, mean_over(K_cross, w, axis=1), mean_over(K, w), _grand_mean(K, w))
+    return subtract_means(K_cross, mean_over(K_cross, w, axis=1), mean_over(K, w), grand_mean(K, w))
 
 
 def center_in_place(K: np.ndarray) -> np.ndarray:
@@ -208,7 +208,8 @@ def weighted_by_roots(K: np.ndarray, w: np.ndarray | None) -> np.ndarray:
     return K
 
 
-def _grand_mean(K: np.ndarray, w: np.ndarray | None) -> float:
+def grand_mean(K: np.ndarray, w: np.ndarray | None) -> float:
+    """Return the mean of all entries of a matrix over pairs of samples of weights w; the plain one without weights."""
     return float(K.mean() if w is None else mean_over(mean_over(K, w), w))
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from learnkernels.kernels.centering import center_gram, mean_over
+from learnkernels.kernels.centering import center_gram, grand_mean, mean_over
 from learnkernels.kernels.families.base import squared_distances
 from learnkernels.kernels.families.gaussian import GaussianFamily
 from learnkernels.kernels.families.laplacian import LaplacianFamily
@@ -220,8 +220,7 @@ def radial_kernel(Z: np.ndarray, w: np.ndarray | None = None) -> tuple[np.ndarra
     bandwidths += [(distances, factor / np.sqrt(median), inverse) for factor in LAPLACIANS]
     for distance, gamma, slope in bandwidths:
         values = np.exp(-gamma * distance)
-        mean = mean_over(mean_over(values, w), w)
-        values /= (1.0 - mean) * len(bandwidths)  # of equal mean diagonals, once centered
+        values /= (1.0 - grand_mean(values, w)) * len(bandwidths)  # of equal mean diagonals, once centered
         K += values
         slopes -= gamma * slope * values
     return center_gram(K, w), slopes
