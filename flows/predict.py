@@ -25,6 +25,8 @@ class Scored(TypedDict):
     digest: str
     columns: list[str]
     distribution: dict[str, dict[str, float]]
+    gaps: dict[str, int]
+    new_levels: dict[str, int]
 
 
 @flow(name="score-rows", flow_run_name=run_name("predict-{model}"), persist_result=True, result_serializer="json")
@@ -64,4 +66,6 @@ def predict(
         "digest": version.digest,
         "columns": list(scores.columns),
         "distribution": scores.distribution,
+        "gaps": scores.gaps,
+        "new_levels": scores.new_levels,
     }

@@ -12,6 +12,9 @@ import numpy as np
 
 ADVICE = "what was saved is damaged or not of this program; save it again"
 
+NAMED = 5
+"""How many names a sentence lists before it only counts."""
+
 NOT_FINITE = ("inf", "-inf", "nan")
 """Numbers that JSON does not have, written as texts."""
 
@@ -182,6 +185,12 @@ def shown(value: object) -> str:
         return "nothing"
     said = repr(value)
     return said if len(said) <= 60 else f"{said[:57]}..."
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return some names for a sentence, counted where they are many."""
+    shown = ", ".join(repr(str(name)) for name in names[:NAMED])
+    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"
 
 
 def refuse(reason: str) -> NoReturn:

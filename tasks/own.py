@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from learnkernels.kernels import learners
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.parameters import imported
+from learnkernels.kernels.tables import TableFeatures
 from learnkernels.tasks.store import digest
 
 
@@ -30,6 +31,12 @@ def learner_class(name: str) -> type[Learner]:
         return learners.learner_class(name)
     except ValueError as error:
         raise InputError(str(error)) from None
+
+
+def on_features(name: str, params: dict[str, Any], features: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters of a learner for some features: rfm is told which of a table's hold codes of levels."""
+    codes = features.codes if isinstance(features, TableFeatures) else ()
+    return {**params, "codes": codes} if codes and name == "rfm" else params
 
 
 def as_learner(name: str, **params: Any) -> Learner:

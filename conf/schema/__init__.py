@@ -11,6 +11,7 @@ from learnkernels.conf.schema.compare import (
 from learnkernels.conf.schema.datasets import DatasetConfig, NgramsConfig, SyntheticName
 from learnkernels.conf.schema.grids import grid_values
 from learnkernels.conf.schema.kernels import (
+    CategoricalConfig,
     CosineConfig,
     DirichletConfig,
     FamilyConfig,
@@ -30,6 +31,7 @@ __all__ = [
     "PREDICTOR_OPTIONS",
     "PRESETS",
     "BaselineConfig",
+    "CategoricalConfig",
     "CompareConfig",
     "CosineConfig",
     "DaskConfig",

@@ -76,6 +76,10 @@ class NgramsConfig(Strict):
         return self.column if self.counts is None else (*self.column, self.counts)
 
 
+ColumnKind = Literal["number", "categorical", "code", "date", "drop"]
+"""What a column of a table can be said to be."""
+
+
 class DatasetConfig(Strict):
     """One data set: where it lies and how it is read."""
 
@@ -118,6 +122,13 @@ class DatasetConfig(Strict):
         "labels used as numbers in a regression.",
     )
     drop: tuple[str, ...] = Field((), description="Columns that are not features.")
+    features: tuple[str, ...] = Field((), description="The only columns that are features; all others by default.")
+    columns: dict[str, ColumnKind | tuple[str, ...]] | None = Field(
+        None,
+        description="For tables. What a column is, where its values do not tell: number, categorical, code (a category "
+        "of which only a code becomes a feature, for kernels of family categorical), date, drop, or a list of ordered "
+        "levels, the lowest first.",
+    )
     where: dict[str, Values] = Field(
         default_factory=dict,
         description="Column to its value, or to a list of values: rows with another value are left out. Compared as "
@@ -142,13 +153,15 @@ class DatasetConfig(Strict):
     task: Literal["classification", "regression"] | None = Field(
         None, description="By default a target of text or whole numbers with few values is a classification."
     )
-    missing: Literal["refuse", "drop"] = Field(
-        "refuse", description="drop leaves rows with a missing or infinite value out; refuse says how many there are."
+    missing: Literal["impute", "refuse", "drop"] = Field(
+        "impute",
+        description="impute fills a gap with the column's median, of a category with a level of its own, and adds a "
+        "feature that says where; drop leaves such rows out; refuse says how many there are.",
     )
-    scale: Literal["none", "unit", "standard"] = Field(
+    scale: Literal["none", "unit", "standard", "quantile"] = Field(
         "none",
         description="none: raw features. unit: each feature to [0, 1]. standard: each to mean 0 and deviation 1. "
-        "Uses the features of all rows, never the target.",
+        "quantile: each to a normal distribution by rank. Uses the features of all rows, never the target.",
     )
     subsample: int | None = Field(None, ge=10, description="Use that many rows, drawn at random with the seed.")
 
@@ -180,6 +193,8 @@ class DatasetConfig(Strict):
             "version": ("openml",),
             "where": ("file", "openml"),
             "test": ("file",),
+            "features": ("file", "openml"),
+            "columns": ("file", "openml"),
             "ngrams": ("file", "openml"),
             "bytes": ("file", "openml"),
         }
@@ -208,8 +223,11 @@ class DatasetConfig(Strict):
     def _without_empty_test(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave `test` out where it is empty: what depends on a configuration is stored under its dump."""
         data: dict[str, Any] = dump(self)
-        if not self.test:
-            data.pop("test", None)
+        for name in ("test", "features"):
+            if not getattr(self, name):
+                data.pop(name, None)
+        if self.columns is None:
+            data.pop("columns", None)
         return data
 
     @property

@@ -60,6 +60,13 @@ class LaplacianConfig(RadialConfig):
     _power = 1
 
 
+class CategoricalConfig(RadialConfig):
+    """exp(-gamma times the number of columns whose levels differ), one kernel a bandwidth; for columns of kind code."""
+
+    family: Literal["categorical"]
+    _power = 1
+
+
 class PolynomialConfig(Strict):
     """(gamma x.x' + coef0)^degree, one kernel a degree."""
 
@@ -135,6 +142,7 @@ def _kind_of_family(config: Any) -> str:
 FamilyConfig = Annotated[
     Annotated[GaussianConfig, Tag("gaussian")]
     | Annotated[LaplacianConfig, Tag("laplacian")]
+    | Annotated[CategoricalConfig, Tag("categorical")]
     | Annotated[PolynomialConfig, Tag("polynomial")]
     | Annotated[LinearConfig, Tag("linear")]
     | Annotated[CosineConfig, Tag("cosine")]

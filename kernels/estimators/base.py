@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import wraps
 from numbers import Integral
@@ -22,12 +22,16 @@ from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_fam
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.families.cosine import require_directions
+from learnkernels.kernels.fields import listed
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import LEARNERS, Learner, SearchingLearner, as_learner
+from learnkernels.kernels.learners import LEARNERS, RFM, Learner, SearchingLearner, as_learner
 from learnkernels.kernels.learning import learn_from_moments, learn_kernel
 from learnkernels.kernels.moments.normalisation import Normalisation, require_normalisation
 from learnkernels.kernels.moments.sampling import require_sample, sample_moments
 from learnkernels.kernels.predictors import as_predictor
+from learnkernels.kernels.tables import TableEncoding, is_table
+from learnkernels.kernels.tables.encoding import Said
+from learnkernels.kernels.tables.reading import numbers_alone
 from learnkernels.kernels.targets import Target, Task
 
 MOST_ROWS = 20_000
@@ -63,10 +67,11 @@ def within_n_jobs(method: Method) -> Method:
 class KernelLearner(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: learns a kernel, and applies it to new rows by chunks.
 
-    A subclass has the parameters `family`, `learner`, `normalise`, `sample`, `random_state` and `n_jobs`.
+    A subclass has the parameters `family`, `learner`, `columns`, `normalise`, `sample`, `random_state` and `n_jobs`.
     """
 
     family: KernelFamily | None
+    columns: Said | None
     learner: str | Learner
     normalise: Normalisation
     sample: Literal["auto", "all"] | int | None
@@ -78,6 +83,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     alignment_: float
     family_: KernelFamily
     n_features_in_: int
+    table_: TableEncoding | None
 
     @property
     def learner_(self) -> str:
@@ -89,6 +95,23 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         """Why `auto` stood for it; empty where the learner was named."""
         learner, why = default_learner(self.family, self.kernel_.X)
         return why if self.learner == AUTO and learner == self.learner_ else ""
+
+    @property
+    def relevance_(self) -> dict[str, float]:
+        """How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone."""
+        counts = self.kernel_.relevance
+        if counts is None:
+            raise AttributeError(
+                f"{type(self).__name__} has relevance_ where its learner weighs features, as rfm does."
+            )
+        if self.table_ is not None:
+            names: Sequence[str] = self.table_.features.owners
+        else:
+            names = getattr(self, "feature_names_in_", [str(j) for j in range(len(counts))])
+        shares = dict.fromkeys(names, 0.0)
+        for name, count in zip(names, counts, strict=True):
+            shares[name] += float(count)
+        return dict(sorted(shares.items(), key=lambda one: -one[1]))
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, also ``learner__norm`` or ``predictor__landmarks`` where learner or predictor is a name.
@@ -123,8 +146,32 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     def _validated(self, X: Any, y: Any, **checks: Any) -> tuple[Rows, np.ndarray]:
         """Return training rows as float64 and their targets, and take note of the features."""
         formats = self._sparse_formats()
-        X, y = validate_data(self, X, y, accept_sparse=formats, dtype=np.float64, ensure_min_samples=2, **checks)
-        return X, y
+        rows = self._read(X)
+        rows, y = validate_data(self, rows, y, accept_sparse=formats, dtype=np.float64, ensure_min_samples=2, **checks)
+        self.take_table(self.table_)
+        return rows, y
+
+    def _read(self, X: Any) -> Any:
+        """Return training rows as they are, or the features of a table, of which note is taken."""
+        self.table_ = None
+        if not is_table(X):
+            if self.columns is not None:
+                raise ValueError(
+                    f"columns says what columns of a table are, got rows as {type(X).__name__}; give a DataFrame, or "
+                    "leave it out."
+                )
+            return X
+        if self.columns is None and numbers_alone(X):
+            return X
+        self.table_ = TableEncoding.of(X, self.columns)
+        return self.table_.encode(X)
+
+    def take_table(self, table: TableEncoding | None) -> None:
+        """Read new rows as this table from now on, whose columns became the features; None for rows of numbers."""
+        self.table_ = table
+        if table is not None:
+            self.feature_names_in_ = np.array(table.names, dtype=object)
+            self.n_features_in_ = len(table.names)
 
     def _sparse_formats(self) -> str | Literal[False]:
         """Return the formats of sparse rows that are taken; nothing is imported for a learner's name."""
@@ -202,6 +249,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 "GaussianFamily([0.1, 1.0])."
             )
         learner = as_learner(default_learner(self.family, X)[0] if self.learner == AUTO else self.learner)
+        if self.table_ is not None and isinstance(learner, RFM):
+            learner = as_learner(learner.name, **{**learner.get_params(), "codes": self.table_.features.codes})
         fitting = sorted(name for name, one in LEARNERS.items() if one.learns_kernel and task in one.tasks)
         if not learner.learns_kernel:
             raise ValueError(
@@ -223,8 +272,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     def _by_chunks(self, X: Any, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         """Return what a function makes of the kernel between new rows and training rows, chunk by chunk, in order."""
         check_is_fitted(self)
-        formats = "csr" if self.kernel_.family.takes_sparse else False
-        X = validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)
+        X = self._read_new(X)
         step = chunk_rows_for(self.kernel_.X.shape[0])
         starts = range(0, X.shape[0], step)
 
@@ -240,6 +288,19 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 return made(0)
             pieces: Pieces = Threads().total(lambda _, __, start: Pieces({start: made(start)}), None, None, starts)
             return pieces.joined()
+
+    def _read_new(self, X: Any) -> Rows:
+        """Return new rows, checked, or the features of those of a table."""
+        table = getattr(self, "table_", None)
+        if table is None:
+            formats = "csr" if self.kernel_.family.takes_sparse else False
+            return validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)
+        if not is_table(X):
+            raise ValueError(
+                f"X must be a table with the columns that the model was fitted on, {listed(table.names)}, got "
+                f"{type(X).__name__}; give a DataFrame."
+            )
+        return table.encode(X)
 
 
 def with_params(family: Any, **params: Any) -> Any:

@@ -28,6 +28,7 @@ from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
 from learnkernels.kernels.predictors.base import ExactPredictor, RowsPredictor
+from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.targets import Target
 
 
@@ -55,6 +56,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         such as ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" is, up to 10,000 rows (krr:
         5,000), the predictor whose problem the learner solves, or a support vector machine, and for more what suits
         the memory.
+    columns : mapping of str to str or sequence of str, or None, default None
+        What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
+        category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
+        highest. For tables alone.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
@@ -105,6 +110,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Their constant part.
     calibration_ : ndarray of shape (2,)
         Slope and offset of the sigmoid, with ``probability=True``; of more than two classes all share it.
+    table_ : TableEncoding or None
+        What the columns of a table were taken for, with the features that they became; None for rows of numbers.
+    relevance_ : dict of str to float
+        How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (d,)
@@ -154,6 +163,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         C: float | Literal["auto"] = "auto",
         *,
         predictor: str | Predictor = "auto",
+        columns: Said | None = None,
         normalise: Normalisation = "trace",
         sample: Literal["auto", "all"] | int | None = None,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
@@ -165,6 +175,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         self.learner = learner
         self.C = C
         self.predictor = predictor
+        self.columns = columns
         self.normalise = normalise
         self.sample = sample
         self.class_weight = class_weight
@@ -178,8 +189,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (m, d)
-            Training rows, finite. Sparse where the base kernels allow it.
+        X : array-like, sparse matrix or table of shape (m, d)
+            Training rows, finite; sparse where the base kernels allow it. A DataFrame of pandas or polars, or an Arrow
+            table, may hold categories, dates and gaps: `TableEncoding` has the rules.
         y : array-like of shape (m,)
             Labels: text, integers or booleans, at least two different ones.
         sample_weight : array-like of shape (m,), optional
@@ -252,7 +264,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, d)
+        X : array-like, sparse matrix or table of shape (n, d)
             New rows.
 
         Returns
@@ -270,7 +282,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, d)
+        X : array-like, sparse matrix or table of shape (n, d)
             New rows.
 
         Returns
@@ -286,7 +298,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, d)
+        X : array-like, sparse matrix or table of shape (n, d)
             New rows.
 
         Returns

@@ -16,6 +16,7 @@ from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
+from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.targets import Target
 
 
@@ -41,6 +42,10 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         landmarks, a few of the training rows; or one with its options, such as ``Nystrom(landmarks=2000)`` of
         `learnkernels.kernels.predictors`. "auto" is the first up to 5,000 rows, and for more what suits
         them and the memory.
+    columns : mapping of str to str or sequence of str, or None, default None
+        What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
+        category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
+        highest. For tables alone.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
@@ -82,6 +87,10 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         ``kernel_.X``.
     intercept_ : ndarray of shape (q,)
         Their constant part: the mean of the training targets, but for landmarks, around which the kernel is centered.
+    table_ : TableEncoding or None
+        What the columns of a table were taken for, with the features that they became; None for rows of numbers.
+    relevance_ : dict of str to float
+        How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (d,)
@@ -121,6 +130,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         alpha: float | Literal["auto"] = "auto",
         *,
         predictor: str | Predictor = "auto",
+        columns: Said | None = None,
         normalise: Normalisation = "trace",
         sample: Literal["auto", "all"] | int | None = None,
         random_state: Any = 0,
@@ -130,6 +140,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         self.learner = learner
         self.alpha = alpha
         self.predictor = predictor
+        self.columns = columns
         self.normalise = normalise
         self.sample = sample
         self.random_state = random_state
@@ -146,8 +157,9 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (m, d)
-            Training rows, finite. Sparse where the base kernels allow it.
+        X : array-like, sparse matrix or table of shape (m, d)
+            Training rows, finite; sparse where the base kernels allow it. A DataFrame of pandas or polars, or an Arrow
+            table, may hold categories, dates and gaps: `TableEncoding` has the rules.
         y : array-like of shape (m,) or (m, q)
             Numbers.
         sample_weight : array-like of shape (m,), optional
@@ -188,7 +200,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, d)
+        X : array-like, sparse matrix or table of shape (n, d)
             New rows.
 
         Returns

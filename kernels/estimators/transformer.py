@@ -19,6 +19,7 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.parameters import positive
+from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.targets import Task, task_of
 
 Method = Literal["nystroem", "eigen"]
@@ -49,6 +50,10 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     regularisation : float, default 1.0
         C, or one over the ridge, of the predictor that a one-stage learner learns its weights with; positive. Two-stage
         learners use none.
+    columns : mapping of str to str or sequence of str, or None, default None
+        What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
+        category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
+        highest. For tables alone.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
@@ -77,6 +82,8 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         Positions among ``kernel_.X`` of the training rows that features are made from; all of these for ``eigen``.
     components_ : ndarray of shape (l, q)
         ``kernel_.cross_gram(X)[:, landmarks_] @ components_`` are the features.
+    table_ : TableEncoding or None
+        What the columns of a table were taken for, with the features that they became; None for rows of numbers.
     n_features_in_ : int
         Number of features of the rows.
     feature_names_in_ : ndarray of shape (d,)
@@ -123,6 +130,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         method: Method = "nystroem",
         task: Task | None = None,
         regularisation: float = 1.0,
+        columns: Said | None = None,
         normalise: Normalisation = "trace",
         sample: Literal["auto", "all"] | int | None = None,
         random_state: Any = 0,
@@ -134,6 +142,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.method = method
         self.task = task
         self.regularisation = regularisation
+        self.columns = columns
         self.normalise = normalise
         self.sample = sample
         self.random_state = random_state
@@ -145,8 +154,9 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (m, d)
-            Training rows, finite. Sparse where the base kernels allow it.
+        X : array-like, sparse matrix or table of shape (m, d)
+            Training rows, finite; sparse where the base kernels allow it. A DataFrame of pandas or polars, or an Arrow
+            table, may hold categories, dates and gaps: `TableEncoding` has the rules.
         y : array-like of shape (m,) or (m, q)
             Labels or numbers; the kernel is learned for them.
 
@@ -211,7 +221,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
         Parameters
         ----------
-        X : array-like or sparse matrix of shape (n, d)
+        X : array-like, sparse matrix or table of shape (n, d)
             New rows.
 
         Returns

@@ -4,6 +4,7 @@ Imports: fields, parameters.
 """
 
 from learnkernels.kernels.families.base import KernelFamily, family_from_dict
+from learnkernels.kernels.families.categorical import CategoricalFamily
 from learnkernels.kernels.families.cosine import CosineFamily
 from learnkernels.kernels.families.dirichlet import DirichletFamily
 from learnkernels.kernels.families.feature import FeatureFamily
@@ -17,6 +18,7 @@ from learnkernels.kernels.families.scaled import ScaledFamily
 from learnkernels.kernels.families.union import FamilyUnion
 
 __all__ = [
+    "CategoricalFamily",
     "CosineFamily",
     "DirichletFamily",
     "FamilyUnion",

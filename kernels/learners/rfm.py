@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, distinct_examples, drawn_rows
+from learnkernels.kernels.families.categorical import CategoricalFamily
 from learnkernels.kernels.families.union import FamilyUnion
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import SearchingLearner, Solution, TrainingRows, TwoStageLearner
@@ -29,6 +30,12 @@ KINDS = {"both": "", "gaussian": "gaussian", "laplacian": "laplacian"}
 
 LAST = 3
 """Rounds of "auto"."""
+
+EQUAL = 64.0
+"""Bandwidth of a categorical kernel that is one where levels are equal and zero, to rounding, elsewhere."""
+
+TINY = np.finfo(np.float64).tiny
+"""Smallest sigma."""
 
 SEARCH_ROWS = 1000
 """Rows that metrics are learned on where there are more; weights and alignments always use all."""
@@ -61,6 +68,9 @@ class RFM(SearchingLearner):
         Most rows that metrics are learned and choices made on; a random subset beyond. The weights use all rows.
     seed : int, default 0
         Of that subset.
+    codes : tuple of int, default ()
+        Columns of X that hold codes of levels, as tables have for categories of many levels. They have no part in the
+        metrics: beside the other base kernels stands one for each, which tells whether two rows have the same level.
 
     Notes
     -----
@@ -88,6 +98,7 @@ class RFM(SearchingLearner):
     rank: int = 100
     search_rows: int = SEARCH_ROWS
     seed: int = 0
+    codes: tuple[int, ...] = ()
 
     def find(
         self, X: Rows, target: Target, regularisation: float = 1.0, sample_weight: np.ndarray | None = None
@@ -100,9 +111,19 @@ class RFM(SearchingLearner):
         rows = drawn_rows(m, self.search_rows, self.seed)
         some, w = distinct_examples(X[rows], target.Y[rows], None if sample_weight is None else sample_weight[rows])
         searched, Y = X[rows[some]], target.Y[rows[some]]
-        metrics = [spread_of(searched, w), *self._learned(searched, Y, w)]
-        found = [metric.base_kernels(searched, w) for metric in metrics]
-        choices = _Choices(FamilyUnion([family for family, _ in found]), searched, Y, w)
+        codes, others = self._columns(X.shape[1])
+        metrics = [spread_of(searched[:, others], w), *self._learned(searched[:, others], Y, w)]
+        found = [metric.base_kernels(searched[:, others], w) for metric in metrics]
+        sigmas = np.vstack([sigma for _, sigma in found])
+        families: list[KernelFamily] = [family for family, _ in found]
+        if len(codes):
+            columns = [others] * len(metrics) + [[code] for code in codes]
+            views = [None] * len(metrics) + [f"column {code}" for code in codes]
+            union = FamilyUnion([*families, *[CategoricalFamily([EQUAL])] * len(codes)], columns, views)
+            sigmas = _beside_codes(sigmas, searched, codes, others)
+        else:
+            union = FamilyUnion(families)
+        choices = _Choices(union, searched, Y, w)
         sets = self._sets(metrics, choices.family)
         rules = list(WEIGHTS) if self.weights == "auto" else [self.weights]
         kernels, rule = choices.best(list(product(sets, rules)))
@@ -114,7 +135,7 @@ class RFM(SearchingLearner):
         return FoundKernels(
             family.subset(np.flatnonzero(carried).tolist()),
             weights[carried],
-            np.vstack([sigma for _, sigma in found])[kernels][carried],
+            sigmas[kernels][carried],
             tuple(choices.alignment(some, rule) for some in sets),
         )
 
@@ -134,12 +155,23 @@ class RFM(SearchingLearner):
         of_rounds = [every[:1], every[: 1 + half], (0, *every[1 + half :]), every]
         kinds = [*KINDS.values()] if self.kernels == "auto" else [KINDS[self.kernels]]
         is_kind = [np.array([name.startswith(kind) for name in family.names]) for kind in kinds]
-        owner = np.repeat(every, family.n_kernels // len(metrics))
-        return [
-            np.flatnonzero(np.isin(owner, taken) & kind)
+        n_codes = len(self.codes)
+        owner = np.repeat(every, (family.n_kernels - n_codes) // len(metrics))
+        coded = np.arange(len(owner), len(owner) + n_codes)
+        sets = [
+            np.flatnonzero(np.isin(owner, taken) & kind[: len(owner)])
             for taken in (of_rounds if self.rounds == "auto" else [every])
             for kind in is_kind
         ]
+        return [np.append(some, coded) for some in sets] if n_codes else sets
+
+    def _columns(self, d: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the columns that hold codes, and the others."""
+        codes = np.asarray(self.codes, dtype=np.intp)
+        others = np.setdiff1d(np.arange(d), codes)
+        if len(codes) and not (codes.min() >= 0 and codes.max() < d and len(others)):
+            raise ValueError(f"codes must be some of the {d} columns of X and not all of them, got {self.codes!r:.60}.")
+        return codes, others
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do: gradients are dense."""
@@ -158,6 +190,14 @@ class RFM(SearchingLearner):
         for name, known in known_values.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")
+
+
+def _beside_codes(sigmas: np.ndarray, X: np.ndarray, codes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return sigma of base kernels of the other columns, then of one a code, for all columns."""
+    found = np.full((len(sigmas) + len(codes), X.shape[1]), np.inf)
+    found[: len(sigmas), others] = sigmas
+    found[np.arange(len(sigmas), len(found)), codes] = np.maximum(X[:, codes].std(axis=0), TINY)  # any difference
+    return found
 
 
 class _Choices:

@@ -25,13 +25,14 @@ from learnkernels.kernels.learners import LEARNERS, Learner, as_learner
 from learnkernels.kernels.persistence.archive import take
 from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays
 from learnkernels.kernels.predictors import PREDICTORS, Predictor, as_predictor
+from learnkernels.kernels.tables import TableEncoding
 
 if TYPE_CHECKING:
     from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 
     Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
 
-ADDED = {"predictor", "sample", "class_weight", "random_state", "n_jobs"}
+ADDED = {"predictor", "columns", "sample", "class_weight", "random_state", "n_jobs"}
 """Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
 
 KERNEL = "kernel."
@@ -56,6 +57,7 @@ def estimator_to_data(estimator: Estimator) -> dict[str, Any]:
         "predictor_reason": estimator.predictor_reason_,
         **({"regularisation": value} if (value := getattr(estimator, "regularisation_", None)) is not None else {}),
         "names": None if names is None else names.tolist(),
+        **({"table": table.to_dict()} if (table := getattr(estimator, "table_", None)) is not None else {}),
     }
 
 
@@ -104,6 +106,11 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
     kernel = {name.removeprefix(KERNEL): array for name, array in arrays.items() if name.startswith(KERNEL)}
     estimator._take_kernel(kernel_from_arrays(kernel))
     estimator.n_features_in_ = int(estimator.kernel_.X.shape[1])
+    if (table := fields.get("table", optional(TableEncoding.from_dict))) is not None and (
+        len(table.features) != estimator.n_features_in_
+    ):
+        fields.refuse("table", f"columns that become {estimator.n_features_in_} features", len(table.features))
+    estimator.take_table(table)
     estimator.dual_coef_, estimator.intercept_ = take(arrays, "dual_coef"), take(arrays, "intercept")
     if "calibration" in arrays:
         estimator.calibration_ = take(arrays, "calibration")

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.fields import ADVICE, Fields, list_of, refuse, text, to_text
+from learnkernels.kernels.fields import ADVICE, NAMED, Fields, list_of, listed, refuse, text, to_text
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.persistence.archive import File, pack, read_content, take, unpack, write_content
 from learnkernels.kernels.persistence.estimator import (
@@ -24,6 +24,7 @@ from learnkernels.kernels.persistence.estimator import (
     target_to_data,
     task_of,
 )
+from learnkernels.kernels.tables import Met, TableEncoding
 
 if TYPE_CHECKING:
     from learnkernels.kernels.persistence.estimator import Estimator
@@ -39,9 +40,6 @@ TEXT = "model"
 
 BATCH = 4096
 """Rows that a batch holds at least."""
-
-NAMED = 5
-"""How many columns a sentence names before it only counts."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -73,6 +71,13 @@ class Model(Value):
 
     def __post_init__(self) -> None:
         _require_sound(self)
+
+    @classmethod
+    def of_table(cls, estimator: Estimator, about: Mapping[str, Any]) -> Self:
+        """Return the model of an estimator that was fitted on a table, which it reads as the table is."""
+        assert estimator.table_ is not None
+        names = estimator.table_.names
+        return cls(estimator, names, np.zeros(len(names)), np.ones(len(names)), about)
 
     @property
     def task(self) -> str:
@@ -106,11 +111,17 @@ class Model(Value):
 
     @cached_property
     def _reader(self) -> Estimator:
-        """Return the estimator less the names of its features, which it would miss in arrays."""
+        """Return the estimator of rows of numbers: without the names of its features, which it would miss in arrays."""
         reader = copy(self.estimator)
         if hasattr(reader, "feature_names_in_"):
             del reader.feature_names_in_
+        reader.table_, reader.n_features_in_ = None, int(reader.kernel_.X.shape[1])
         return reader
+
+    @property
+    def table(self) -> TableEncoding | None:
+        """What the columns of a table are taken for; None for a model of rows of numbers."""
+        return getattr(self.estimator, "table_", None)
 
     def scaled(self, X_raw: Rows) -> Rows:
         """Return the features of raw rows.
@@ -149,13 +160,16 @@ class Model(Value):
         X.data /= self.spread[X.indices]
         return X
 
-    def columns(self, X_raw: Rows) -> dict[str, np.ndarray]:
+    def columns(self, X_raw: Any, met: Met | None = None) -> dict[str, np.ndarray]:
         """Return what the model says about raw rows.
 
         Parameters
         ----------
-        X_raw : ndarray or CSR matrix of shape (n, d)
-            In the order of `features`. Not modified.
+        X_raw : ndarray or CSR matrix of shape (n, d), or table of n rows
+            In the order of `features`; a table, with columns of these names in any order, where the model has a
+            `table`. Not modified.
+        met : Met, optional
+            Counts the gaps and new levels of a table.
 
         Returns
         -------
@@ -176,10 +190,11 @@ class Model(Value):
         from learnkernels.kernels.estimators.calibration import probabilities
 
         types = self.column_types
-        X = self.scaled(X_raw)
+        X = self.scaled(X_raw) if self.table is None else self.table.encode(X_raw, met)
         if not X.shape[0]:
             return {name: np.empty(0, dtype) for name, dtype in types.items()}
-        _require_finite(X, self.features)
+        if self.table is None:
+            _require_finite(X, self.features)
         if self.task == "regression":
             values = [np.asarray(self._reader.predict(X)).reshape(X.shape[0], -1)]
         else:
@@ -340,7 +355,7 @@ def _require_finite(X: Rows, features: Sequence[str]) -> None:
 def _shapes(model: Model) -> dict[str, tuple[int, ...]]:
     """Return the shape that each array of numbers of a model must have."""
     estimator = model.estimator
-    m, d = estimator.kernel_.X.shape
+    m, d = estimator.kernel_.X.shape[0], estimator.n_features_in_
     shapes: dict[str, tuple[int, ...]] = {"low": (d,), "spread": (d,)}
     if model.task == "classification":
         n = len(estimator.classes_)
@@ -349,9 +364,3 @@ def _shapes(model: Model) -> dict[str, tuple[int, ...]]:
     else:
         q = 1 if estimator._vector else max(estimator.intercept_.size, 1)
     return {**shapes, "dual_coef": (m, q), "intercept": (q,)}
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return some names for a sentence, counted where they are many."""
-    shown = ", ".join(repr(str(name)) for name in names[:NAMED])
-    return shown if len(names) <= NAMED else f"{shown} and {len(names) - NAMED} more"

@@ -20,10 +20,19 @@ from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.loading import existing_file
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.targets import Target, task_of
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, locate
 from learnkernels.tasks.data.openml import read_openml
-from learnkernels.tasks.data.readers import READERS, names_from_data, names_to_data, read_bundled, read_held_out
+from learnkernels.tasks.data.readers import (
+    READERS,
+    Columns,
+    names_from_data,
+    names_to_data,
+    numbers_encoded,
+    read_bundled,
+    read_held_out,
+)
 from learnkernels.tasks.data.synthetic import read_synthetic
 from learnkernels.tasks.data.text import select_ngrams
 from learnkernels.tasks.naming import step
@@ -61,6 +70,8 @@ class Dataset:
         How the features were scaled; None where they are raw.
     held_out : ndarray of bool of shape (n,) or None
         Rows that test and do nothing else; None where the data set does not say.
+    table : TableEncoding or None
+        How columns that are not all numbers became the features, scaled where that is asked for.
     """
 
     X: Rows
@@ -69,6 +80,7 @@ class Dataset:
     low: np.ndarray | None = None
     spread: np.ndarray | None = None
     held_out: np.ndarray | None = None
+    table: TableEncoding | None = None
 
     @property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
@@ -148,25 +160,19 @@ def load_source(
     checks, rows drawn by `subsample`, scaling.
     """
     where = f"data set {config.label}"
-    if config.source == "sklearn":
-        X, y, features = read_bundled(str(config.name))
-    elif config.source == "synthetic":
-        X, y, features = read_synthetic(str(config.name), config.params, config.seed, config.drop, where)
-    elif config.source == "openml":
-        X, y, features = read_openml(config, where, tell)
-    else:
-        location = source_location(config, data_dir)
-        X, y, features = READERS[location.suffix](location, config, where)
-    held_out = read_held_out(location, config, where) if config.test else None
-    if config.missing == "drop":
+    (X, y, features, table), held_out = _read(config, data_dir, where, tell)
+    if config.missing != "refuse":
         y = _column_values(y)
-        complete = _complete_rows(X) & _present(y)
-        if not complete.any():
+        usable = _present(y) & (_complete_rows(X) if config.missing == "drop" else True)
+        if not usable.any():
             raise InputError(
-                f"{where}: no row is complete, so 'missing: drop' leaves none; leave columns out with 'drop'."
+                f"{where}: no row is complete, so 'missing: {config.missing}' leaves none; leave columns out with "
+                "'drop'."
             )
-        X, y = (X, y) if complete.all() else (X[np.flatnonzero(complete)], y[complete])
-        held_out = None if held_out is None else held_out[complete]
+        if config.missing == "impute" and not usable.all():
+            tell(f"{where}: {(~usable).sum():,} of {len(usable):,} rows have no target, and are left out.")
+        X, y = (X, y) if usable.all() else (X[np.flatnonzero(usable)], y[usable])
+        held_out = None if held_out is None else held_out[usable]
     if config.distinct:
         y = _column_values(y)
         first = _first_of_equals(X, y)
@@ -178,8 +184,41 @@ def load_source(
     if config.subsample is not None and config.subsample < len(target):
         rows = np.sort(np.random.default_rng(seed).choice(len(target), config.subsample, replace=False))
         X, target, held_out = X[rows], target.take(rows), None if held_out is None else held_out[rows]
+    if table is not None:
+        return Dataset(X, target, features, held_out=held_out, table=table)
     low, spread = _scaling(X, config.scale, where)
     return Dataset(_scaled(X, low, spread), target, features, low, spread, held_out)
+
+
+def _read(
+    config: DatasetConfig, data_dir: str, where: str, tell: Callable[[str], None]
+) -> tuple[Columns, np.ndarray | None]:
+    """Return what a source holds, gaps filled where that is asked for, and which of its rows are held out."""
+    held_out = None
+    if config.source == "sklearn":
+        read = read_bundled(str(config.name))
+    elif config.source == "synthetic":
+        read = Columns(*read_synthetic(str(config.name), config.params, config.seed, config.drop, where))
+    elif config.source == "openml":
+        read = read_openml(config, where, tell)
+    else:
+        location = source_location(config, data_dir)
+        read = READERS[location.suffix](location, config, where)
+        held_out = read_held_out(location, config, where) if config.test else None
+    if read.table is None and not sparse.issparse(read.X) and _needs_encoding(read.X, config):
+        read = numbers_encoded(read, config, where)
+    for name, why in read.table.left_out.items() if read.table is not None else ():
+        tell(f"{where}: column {name!r} is left out, as {why}; say what it is with 'columns' to keep it.")
+    return read, held_out
+
+
+def _needs_encoding(X: np.ndarray, config: DatasetConfig) -> bool:
+    """Return whether rows of numbers have gaps to fill, or go by ranks."""
+    if config.scale == "quantile":
+        return True
+    return (
+        config.missing == "impute" and config.bytes is None and any(np.isnan(X[run]).any() for run in _runs(*X.shape))
+    )
 
 
 def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn) -> DatasetRef:
@@ -211,6 +250,8 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
             if dataset.spread is not None:
                 np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
             about = {**asdict(ref), "features": names_to_data(dataset.features), "labels": dataset.target.labels}
+            if dataset.table is not None:
+                about["table"] = dataset.table.to_dict()
             (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
     return ref
 
@@ -235,7 +276,9 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
     testing = folder / "held_out.npy"
     held_out = np.load(testing, allow_pickle=False) if testing.exists() else None
-    return Dataset(X, target, names_from_data(about["features"]), low, spread, held_out)
+    table = TableEncoding.from_dict(about["table"]) if "table" in about else None
+    features = names_from_data(about["features"]) if table is None else table.features
+    return Dataset(X, target, features, low, spread, held_out, table)
 
 
 def stored_bytes(ref: DatasetRef) -> int:
@@ -260,6 +303,8 @@ def dataset_digest(dataset: Dataset) -> str:
         X.shape,
         bool(sparse.issparse(X)),
     ]
+    if dataset.table is not None:
+        about.append(dataset.table.to_dict())
     sha = hashlib.sha256(json.dumps(about).encode())
     testing = [] if dataset.held_out is None else [dataset.held_out]
     for array in (*arrays, *dataset.scaling, target.values, *testing):
@@ -362,8 +407,8 @@ def _require_finite(X: Any, features: Sequence[str], where: str) -> None:
     if len(columns):
         named = listed([f"{features[int(c)]} ({bad[c]})" for c in columns], show=str)
         raise InputError(
-            f"{where}: NaN, infinity or missing values in column {named} of {X.shape[0]} rows; "
-            "impute them, set 'missing: drop', or leave columns out with 'drop'."
+            f"{where}: NaN, infinity or missing values in column {named} of {X.shape[0]} rows; set 'missing: impute' "
+            "for what is missing, or 'missing: drop', correct infinities, or leave columns out with 'drop'."
         )
 
 
@@ -372,7 +417,7 @@ def _scaling(X: Any, scale: str, where: str) -> tuple[np.ndarray | None, np.ndar
     if scale == "none":
         return None, None
     if sparse.issparse(X):
-        if scale == "standard" or X.data.min(initial=0.0) < 0:
+        if scale != "unit" or X.data.min(initial=0.0) < 0:
             raise InputError(
                 f"{where}: scale {scale!r} would fill this sparse data set's zeros; use 'scale: none', or 'unit' with "
                 "features that are not negative."

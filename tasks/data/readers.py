@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -21,12 +21,30 @@ from sklearn import datasets as bundled
 
 from learnkernels.conf.errors import InputError, cut, listed, one_line
 from learnkernels.conf.schema import DatasetConfig
+from learnkernels.kernels.tables import Met, TableEncoding
 from learnkernels.tasks.data.locations import LIBSVM, Location, sound, transferring
 from learnkernels.tasks.data.streams import arrow_batches, arrow_source
 from learnkernels.tasks.data.text import count_ngrams
 
-Columns = tuple[Any, Any, Sequence[str]]
-"""X (n, d) dense or CSR float64, y (an Arrow column or an array), feature names."""
+
+class Columns(NamedTuple):
+    """What a source holds.
+
+    Attributes
+    ----------
+    X : ndarray or CSR matrix of float64 of shape (n, d)
+        NaN where a number is missing.
+    y : Arrow column or ndarray of n entries
+    features : sequence of str
+    table : TableEncoding, optional
+        How columns that are not all numbers became features.
+    """
+
+    X: Any
+    y: Any
+    features: Sequence[str]
+    table: TableEncoding | None = None
+
 
 BATCH_BYTES = 16 << 20
 """What is taken from a table at a time, as numbers of eight bytes."""
@@ -46,7 +64,7 @@ def read_bundled(name: str) -> Columns:
     y = raw.target
     if labels is not None and y.ndim == 1 and y.dtype.kind in "iu" and len(labels) == len(np.unique(y)):
         y = np.asarray([str(label) for label in labels])[y]
-    return np.asarray(raw.data, dtype=np.float64), y, tuple(str(feature) for feature in raw.feature_names)
+    return Columns(np.asarray(raw.data, dtype=np.float64), y, tuple(str(feature) for feature in raw.feature_names))
 
 
 def read_table(location: Location, config: DatasetConfig, where: str) -> Columns:
@@ -158,6 +176,8 @@ def _columns_of(table: _Table, config: DatasetConfig, target: str, name: str, wh
     named = {
         "target": [target],
         "drop": config.drop,
+        "features": config.features,
+        "columns": config.columns or (),
         "where": config.where,
         "test": config.test,
         "ngrams": config.ngrams.columns if config.ngrams else (),
@@ -168,7 +188,8 @@ def _columns_of(table: _Table, config: DatasetConfig, target: str, name: str, wh
             if column not in names:
                 shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
                 raise InputError(f"{where}: {key} {column!r} is not a column of {name}; it has {shown}.")
-    features = [column for column in names if column not in {target, *config.drop, *config.where, *config.test}]
+    others = {target, *config.drop, *config.where, *config.test}
+    features = [column for column in config.features or names if column not in others]
     if config.ngrams is not None:
         features = list(config.ngrams.columns)
     _require_room(table.num_rows, len(features), name, where)
@@ -179,14 +200,52 @@ def _columns_of(table: _Table, config: DatasetConfig, target: str, name: str, wh
         raise InputError(f"{where}: target {target!r} is {kind}; name a column of text or numbers.")
     if config.ngrams is not None and len(y):
         X, ngrams = count_ngrams(_only(table.select(features), kept), config.ngrams, where)
-        return X, y, ngrams
+        return Columns(X, y, ngrams)
     if not features or not len(y):
         raise InputError(
             f"{where}: {name} leaves {len(y)} rows and {len(features)} feature columns; "
             "at least two rows and one column are needed."
         )
+    kinds = [table.schema.field(column).type for column in features]
+    if config.columns is not None or not (config.bytes or all(map(is_number, kinds))):
+        return encoded(_only(table.select(features), kept), y, config, where)
     X, expanded = _numeric(table, features, kept, config, where)
-    return X, y, expanded
+    return Columns(X, y, expanded)
+
+
+def numbers_encoded(read: Columns, config: DatasetConfig, where: str) -> Columns:
+    """Return rows of numbers with their gaps filled, or in units of ranks; see `encoded`."""
+    numbers = pa.table(dict(zip(read.features, read.X.T, strict=True)))
+    said = config.model_copy(update={"columns": dict.fromkeys(read.features, "number")})
+    return encoded(numbers, read.y, said, where)
+
+
+def encoded(table: pa.Table, y: Any, config: DatasetConfig, where: str) -> Columns:
+    """Return a table of any columns as features; NaN in rows with a gap that are not to be used.
+
+    Raises
+    ------
+    InputError
+        A column is not what it is said to be, a number is infinite, a gap is refused, or nothing is left.
+    """
+    met = Met()
+    try:
+        encoding = TableEncoding.of(table, config.columns, config.scale)
+        X = encoding.encode(table, met)
+        if met.gaps and config.missing == "refuse":
+            named = listed([f"{name} ({count})" for name, count in met.gaps.items()], show=str)
+            raise InputError(
+                f"{where}: missing values in column {named} of {table.num_rows} rows; set 'missing: impute' or "
+                "'missing: drop', or leave columns out with 'drop'."
+            )
+        if met.gaps and config.missing == "drop":
+            complete = ~encoding.gaps(table)
+            encoding = TableEncoding.of(table.filter(pa.array(complete)), config.columns, config.scale)
+            X = encoding.encode(table)
+            X[~complete] = np.nan
+    except ValueError as error:
+        raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
+    return Columns(X, y, encoding.features, encoding)
 
 
 def _require_room(rows: int, columns: int, name: str, where: str) -> None:
@@ -339,7 +398,7 @@ def read_libsvm(location: Location, config: DatasetConfig, where: str) -> Column
             f"{where}: {location.name} has a feature of index {X.shape[1]:,}, where {MOST_FEATURES:,} is the largest; "
             "correct it, or hash features into fewer."
         )
-    return X, y, NumberedNames(X.shape[1])
+    return Columns(X, y, NumberedNames(X.shape[1]))
 
 
 class NumberedNames(Sequence[str]):

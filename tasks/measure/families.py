@@ -9,6 +9,7 @@ from scipy import sparse
 
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.schema import (
+    CategoricalConfig,
     CosineConfig,
     DirichletConfig,
     FamilyConfig,
@@ -21,6 +22,7 @@ from learnkernels.conf.schema import (
     grid_values,
 )
 from learnkernels.kernels.families import (
+    CategoricalFamily,
     CosineFamily,
     DirichletFamily,
     FamilyUnion,
@@ -33,6 +35,7 @@ from learnkernels.kernels.families import (
 )
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.families.cosine import require_directions
+from learnkernels.kernels.tables import TableFeatures
 from learnkernels.tasks.matrices.store import open_store
 from learnkernels.tasks.own import own_family
 
@@ -48,7 +51,7 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
     InputError
         A family names a column that is not a feature, or too many features are kernels beside other families.
     """
-    position = {name: c for c, name in enumerate(features)}
+    position = positions_of(features)
     for config in configs:
         unknown = [name for name in config.columns or () if name not in position]
         if unknown or config.columns == ():
@@ -57,17 +60,36 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
                 f"{', '.join(map(repr, unknown)) or 'none'}; the features are {listed(features, show=str)}."
             )
     if len(configs) == 1 and isinstance(configs[0], FeatureConfig):
-        seen = features if configs[0].columns is None else configs[0].columns
-        return FeatureFamily(seen, [position[name] for name in seen])
+        seen = list(features) if configs[0].columns is None else [features[c] for c in _seen(configs[0], features)]
+        return FeatureFamily(seen, [position[name][0] for name in seen])
     families = [_build(config, features, where) for config in configs]
     if len(configs) == 1 and configs[0].columns is None:
         return families[0]
-    columns = [None if config.columns is None else [position[name] for name in config.columns] for config in configs]
+    columns = [None if config.columns is None else _seen(config, features) for config in configs]
     views = [
         None if config.columns is None or isinstance(config, FeatureConfig) else _view(config.columns)
         for config in configs
     ]
     return FamilyUnion(families, columns, views)
+
+
+def positions_of(features: Sequence[str]) -> dict[str, list[int]]:
+    """Return the positions of each feature by name, and by the name of a table's column those that it became."""
+    position = {name: [c] for c, name in enumerate(features)}
+    if isinstance(features, TableFeatures):
+        of_columns: dict[str, list[int]] = {}
+        for c, owner in enumerate(features.owners):
+            of_columns.setdefault(owner, []).append(c)
+        position |= of_columns
+    return position
+
+
+def _seen(config: FamilyConfig, features: Sequence[str]) -> list[int]:
+    """Return the positions of the features that a family sees."""
+    if config.columns is None:
+        return list(range(len(features)))
+    position = positions_of(features)
+    return [c for name in dict.fromkeys(config.columns) for c in position[name]]
 
 
 def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence[str], where: str) -> None:
@@ -76,15 +98,16 @@ def require_varying(configs: Sequence[FamilyConfig], X: Rows, features: Sequence
     high, low = (e.todense() if sparse.issparse(e) else e for e in extremes)
     varies = np.asarray(high != low).ravel()
     for config in configs:
-        seen = list(features) if config.columns is None else list(config.columns)
-        if not any(varies[list(features).index(name)] for name in seen):
+        seen = _seen(config, features)
+        if not varies[seen].any():
+            named = listed([features[c] for c in seen], show=str)
             raise InputError(
-                f"{where}: family {config.family} sees only constant features ({listed(seen, show=str)}), so its "
+                f"{where}: family {config.family} sees only constant features ({named}), so its "
                 "kernels are constant; give it features that vary."
             )
         if isinstance(config, CosineConfig):
             try:
-                require_directions(CosineFamily(), X[:, [list(features).index(name) for name in seen]])
+                require_directions(CosineFamily(), X[:, seen])
             except ValueError as error:
                 raise InputError(f"{where}: {error}") from None
 
@@ -101,10 +124,12 @@ def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelF
         return LaplacianFamily(config.bandwidths(), config.norm)
     if isinstance(config, CosineConfig):
         return CosineFamily()
+    if isinstance(config, CategoricalConfig):
+        return CategoricalFamily(config.bandwidths())
     if isinstance(config, DirichletConfig):
         return DirichletFamily(grid_values(config.frequencies), config.degree)
     if isinstance(config, FeatureConfig):
-        seen = features if config.columns is None else config.columns
+        seen = [features[c] for c in _seen(config, features)]
         if len(seen) > MOST_FEATURES_BY_TILES:
             raise InputError(
                 f"{where}: family feature beside other families takes at most {MOST_FEATURES_BY_TILES} columns, got "

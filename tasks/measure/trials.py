@@ -32,11 +32,12 @@ from learnkernels.kernels.protocol.evaluation import (
 from learnkernels.kernels.protocol.folds import Trial, inner_trials
 from learnkernels.kernels.protocol.hypotheses import Hypotheses, KernelPredictors
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
+from learnkernels.kernels.tables import TableFeatures
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import MomentsRef, load_moments
-from learnkernels.tasks.own import as_learner
+from learnkernels.tasks.own import as_learner, on_features
 
 HELD_OUT = 1000
 """Most test rows that an alignment is measured on; their matrix is formed."""
@@ -138,7 +139,8 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         of: Moments, rows: np.ndarray, settings: Sequence[dict[str, Any]], grid: Sequence[float]
     ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, Hypotheses]]:
         started = time.perf_counter()
-        learned = [learn(job.learner.name, family, X, of, target, grid, job.normalise, setting) for setting in settings]
+        params = [on_features(job.learner.name, setting, dataset.features) for setting in settings]
+        learned = [learn(job.learner.name, family, X, of, target, grid, job.normalise, one) for one in params]
         clock.weights += time.perf_counter() - started
         return [(one, one if isinstance(one, KernelEnsemble) else predictors(one, rows, grid)) for one in learned]
 
@@ -254,7 +256,11 @@ def _learned_columns(
     if kernel.parameters is not None:
         columns["parameters"] = kernel.parameters.tolist()
     if (relevance := kernel.relevance) is not None:
-        columns |= {"relevance": relevance.tolist(), "features": list(features)}
+        names = features.owners if isinstance(features, TableFeatures) else features
+        shares = dict.fromkeys(names, 0.0)
+        for name, share in zip(names, relevance.tolist(), strict=True):
+            shares[name] += share
+        columns |= {"relevance": list(shares.values()), "features": list(shares)}
     if kernel.certificate is not None:
         columns |= {
             "certificate": kernel.certificate.residual,

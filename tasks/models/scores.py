@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -78,6 +79,8 @@ class Scores:
     distribution : dict
         Of each column of predictions: counts by label, or mean, sd, min and max.
     seconds : float
+    gaps, new_levels : dict of str to int
+        Of each column of a table, rows with a gap that was filled, and with a level that no training row had.
     """
 
     rows: int
@@ -85,6 +88,8 @@ class Scores:
     columns: tuple[str, ...]
     distribution: dict[str, dict[str, float]]
     seconds: float
+    gaps: dict[str, int] = field(default_factory=dict)
+    new_levels: dict[str, int] = field(default_factory=dict)
 
 
 class ProgressLines:
@@ -113,11 +118,13 @@ class ProgressLines:
 def publish_scores(version: ModelVersion, source: str, output: str, scores: Scores) -> None:
     """Show in Prefect what was scored, with which version, and what the predictions look like."""
     page = f"{mlflow_ui()}/#/models/{quote(version.name, safe='')}/versions/{version.version}"
-    facts = {
+    facts: dict[str, Any] = {
         "input": code(source),
         "output": code(output),
         "columns": Markdown(", ".join(map(code, scores.columns))),
         "rows without a prediction, because a value is missing": f"{scores.missing:,}",
+        **_counted("gaps that were filled", scores.gaps),
+        **_counted("levels that no training row had", scores.new_levels),
         "rows a second": f"{scores.rows / max(scores.seconds, 1e-9):,.0f}",
         "digest of the model": code(version.digest),
     }
@@ -130,6 +137,12 @@ def publish_scores(version: ModelVersion, source: str, output: str, scores: Scor
         table = markdown_table(_rows(values, scores.rows - scores.missing)) if values else ["There is none."]
         lines += ["", f"### {plain(name)}", "", *table]
     create_markdown_artifact("\n".join(lines), key="scoring", description=f"Scores of {code(source)}")
+
+
+def _counted(what: str, columns: dict[str, int]) -> dict[str, Markdown]:
+    """Return the rows of each column of which there are some, as a fact; nothing where there are none."""
+    named = ", ".join(f"{code(name)} {count:,}" for name, count in columns.items())
+    return {f"rows with {what}": Markdown(named)} if columns else {}
 
 
 def _rows(values: dict[str, float], scored: int) -> list[dict[str, str]]:

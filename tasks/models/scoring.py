@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.kernels.persistence.model import Model, load_model
+from learnkernels.kernels.tables import Met
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, locate, written
 from learnkernels.tasks.data.readers import is_number, refuse_repeated, to_numbers
 from learnkernels.tasks.data.streams import INPUTS, TableInput, TableOutput
@@ -90,7 +91,8 @@ def score_with(
     with closing(INPUTS[before.suffix](before)) as table:
         plan = ScoringPlan.of(model, about, table, ids, source)
         with written(after) as path, TableOutput(path, after, plan.schema) as out:
-            for piece in table.tables(model.features, plan.ids, model.batch_rows):
+            numbers, others = (model.features, ()) if model.table is None else ((), model.features)
+            for piece in table.tables(numbers, tuple(dict.fromkeys([*others, *plan.ids])), model.batch_rows):
                 out.write(plan.score(piece, missing))
                 tell(table.share_read, plan.rows)
     return Scores(
@@ -98,6 +100,8 @@ def score_with(
         missing=plan.missing,
         columns=tuple(plan.schema.names),
         distribution={name: one.summary() for name, one in plan.distributions.items()},
+        gaps=plan.met.gaps,
+        new_levels=plan.met.levels,
         seconds=time.monotonic() - started,
     )
 
@@ -146,6 +150,8 @@ class ScoringPlan:
         Of the output.
     distributions : dict of str to Distribution
     rows, missing : int
+    met : Met
+        Gaps and new levels of a table.
     """
 
     model: Model
@@ -155,6 +161,7 @@ class ScoringPlan:
     distributions: dict[str, Distribution]
     rows: int = 0
     missing: int = 0
+    met: Met = field(default_factory=Met)
 
     @classmethod
     def of(
@@ -190,6 +197,8 @@ class ScoringPlan:
             A value is missing and that is refused, or the model refuses a row.
         """
         n = piece.num_rows
+        if self.model.table is not None:
+            return self._output(piece, self._columns(piece.select(self.model.features), np.zeros(n, dtype=bool)))
         X = np.empty((n, len(self.model.features)))
         for c, name in enumerate(self.model.features):
             X[:, c] = to_numbers(piece.column(name))
@@ -206,18 +215,23 @@ class ScoringPlan:
             if not bad.all():
                 X[bad] = X[bad.argmin()]  # any complete row: the others keep their places, and so their bits
         columns = self._columns(X, bad)
+        self.missing += int(bad.sum())
+        return self._output(piece, columns)
+
+    def _output(self, piece: Any, columns: list[Any]) -> Any:
+        """Return the output of a piece, of ids and columns, and count its rows."""
+        n = piece.num_rows
         ids = [piece.column(name) for name in self.ids] or [pa.array(np.arange(self.rows, self.rows + n))]
         self.rows += n
-        self.missing += int(bad.sum())
         return pa.table([*ids, *columns], schema=self.schema)
 
-    def _columns(self, X: np.ndarray, bad: np.ndarray) -> list[Any]:
+    def _columns(self, X: Any, bad: np.ndarray) -> list[Any]:
         """Return the columns of the model, with nulls in bad rows, which are not asked about if all are."""
         types = {name: _arrow_type(dtype) for name, dtype in self.model.column_types.items()}
         if bad.all():
             return [pa.nulls(len(X), kind) for kind in types.values()]
         try:
-            columns = self.model.columns(X)
+            columns = self.model.columns(X, self.met)
         except ValueError as error:
             raise InputError(f"{self.where}: rows {self.rows:,} to {self.rows + len(X) - 1:,}: {error}") from None
         for name, distribution in self.distributions.items():
@@ -234,6 +248,8 @@ def _require_columns(model: Model, schema: Any, ids: Sequence[str], where: str) 
     refuse_repeated(names, f"{where}: column {{}} appears more than once; rename one.")
     refuse_repeated(ids, "id {} is given more than once; name it once.")
     ignored = {model.about.get("target"), *(model.about.get("drop") or ())}
+    if model.table is not None:
+        ignored |= set(model.table.left_out)
     absent = [name for name in dict.fromkeys([*model.features, *ids]) if name not in names]
     extra = [name for name in names if name not in wanted and name not in ignored]
     if absent or extra:
@@ -245,7 +261,7 @@ def _require_columns(model: Model, schema: Any, ids: Sequence[str], where: str) 
     text = [
         f"{name!r} ({schema.field(name).type})"
         for name in model.features
-        if not (is_number(schema.field(name).type) or pa.types.is_null(schema.field(name).type))
+        if model.table is None and not (is_number(schema.field(name).type) or pa.types.is_null(schema.field(name).type))
     ]
     if text:
         raise InputError(f"{where}: not numeric: column {listed(text, show=str)}; encode as in training.")

@@ -15,7 +15,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
 from mlflow.pyfunc.model import PythonModel
 
-from learnkernels.kernels.persistence.model import listed, load_model
+from learnkernels.kernels.fields import listed
+from learnkernels.kernels.persistence.model import load_model
 
 
 class ServedModel(PythonModel):
@@ -35,13 +36,13 @@ class ServedModel(PythonModel):
             nulls.
         """
         try:
-            rows = frame_rows(model_input, self.model.features)
+            rows = frame_rows(model_input, self.model.features, numbers=self.model.table is None)
             return pd.DataFrame(self.model.columns(rows), index=model_input.index)
         except ValueError as error:
             raise MlflowException.invalid_parameter_value(str(error)) from None
 
 
-def frame_rows(frame: pd.DataFrame, features: tuple[str, ...]) -> np.ndarray:
+def frame_rows(frame: pd.DataFrame, features: tuple[str, ...], numbers: bool = True) -> np.ndarray | pd.DataFrame:
     """Return the columns of a frame, in any order, as raw rows of a model.
 
     Parameters
@@ -50,10 +51,12 @@ def frame_rows(frame: pd.DataFrame, features: tuple[str, ...]) -> np.ndarray:
         Columns of integers, numbers or truth values. Not modified.
     features : tuple of str
         Names of the d columns.
+    numbers : bool, default True
+        Whether all must be numbers; else the frame is returned as it is.
 
     Returns
     -------
-    X_raw : ndarray of shape (n, d)
+    X_raw : ndarray of shape (n, d), or the frame
 
     Raises
     ------
@@ -79,6 +82,8 @@ def frame_rows(frame: pd.DataFrame, features: tuple[str, ...]) -> np.ndarray:
     if len(names) > len(features):
         twice = [name for name, times in Counter(names).items() if times > 1]
         raise ValueError(f"the input must have each column once, got {listed(twice)} more than once; drop the others.")
+    if not numbers:
+        return frame
     X = np.empty((len(frame), len(features)))
     for j, name in enumerate(features):
         X[:, j] = _numbers(frame.iloc[:, position[name]], name)

@@ -18,6 +18,7 @@ from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.error_bars import Sampling
@@ -38,7 +39,7 @@ from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, fold_seed, load_moments, measure_moments
 from learnkernels.tasks.models.registry import ModelVersion
 from learnkernels.tasks.naming import step
-from learnkernels.tasks.own import as_learner, learner_class, sources
+from learnkernels.tasks.own import as_learner, learner_class, on_features, sources
 from learnkernels.tasks.store import digest, earlier_versions, keep, kept, store_path, versions
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -247,7 +248,10 @@ def fit_on_all_rows(
         about["sampling"] = _sampling_numbers(sampling)
     workers = pool.workers if predictor.by_rows and ref.n_rows > PARALLEL_ROWS else None
     estimator = _fitted(kernel, dataset, choice, config, predictor, workers)
-    model = Model(estimator, tuple(dataset.features), low, spread, about)
+    if dataset.table is None:
+        model = Model(estimator, tuple(dataset.features), low, spread, about)
+    else:
+        model = Model.of_table(estimator, about)
     with keep(entry, [Path(moments.path)]) as folder, (folder / MODEL).open("wb") as file:
         save_model(model, file)
     advance(1.0)
@@ -261,7 +265,9 @@ def _kernel_of_all_rows(
     try:
         statistics = _moments_of_all_rows(dataset, moments, config, pool, lambda said: log.info("%s: %s", name, said))
         (kernel,) = learn_path(
-            as_learner(choice.learner.name, **choice.learner.params),
+            as_learner(
+                choice.learner.name, **on_features(choice.learner.name, choice.learner.params, dataset.features)
+            ),
             build_family(config.kernels, dataset.features),
             dataset.X,
             statistics,
@@ -274,6 +280,12 @@ def _kernel_of_all_rows(
     except ValueError as error:
         raise InputError(f"data set {name}: learner {choice.learner.title}: {error}") from None
     return kernel
+
+
+def _learner(choice: Choice, dataset: Dataset) -> Learner:
+    """Return the learner that was chosen, for the features of a data set."""
+    name = choice.learner.name
+    return as_learner(name, **on_features(name, choice.learner.params, dataset.features))
 
 
 def _moments_of_all_rows(
@@ -316,7 +328,7 @@ def _fitted(
     workers: Workers | None,
 ) -> KernelLearningClassifier | KernelLearningRegressor:
     """Return the estimator of a learned kernel, with its predictor on all rows."""
-    learner, Lambda = as_learner(choice.learner.name, **choice.learner.params), choice.regularisation
+    learner, Lambda = _learner(choice, dataset), choice.regularisation
     family = kernel.family if learner.takes_family else None
     estimator: KernelLearningClassifier | KernelLearningRegressor
     shared: dict[str, Any] = {"normalise": config.normalise, "predictor": predictor}
@@ -326,8 +338,11 @@ def _fitted(
         estimator = KernelLearningClassifier(family, learner, Lambda, **shared)
     given = dataset.target.given
     if len(kernel.rows) < len(given):
-        return estimator.fit_kernel(kernel, given, X=dataset.X, workers=workers)
-    return estimator.fit_kernel(kernel, given[kernel.rows], workers=workers)
+        estimator.fit_kernel(kernel, given, X=dataset.X, workers=workers)
+    else:
+        estimator.fit_kernel(kernel, given[kernel.rows], workers=workers)
+    estimator.take_table(dataset.table)
+    return estimator
 
 
 def place_of(config: CompareConfig) -> str:
@@ -347,6 +362,8 @@ def recipe_of(model: Model, version: ModelVersion) -> CompareConfig:
 def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
     """Return the first rows of a data set as a user has them: named columns, not scaled."""
     dataset = load_dataset(ref)
+    if dataset.table is not None:
+        return pd.DataFrame(dataset.table.decode(np.asarray(dataset.X[:rows])))
     low, spread = dataset.scaling
     X = dataset.X[:rows]
     X = np.asarray(X.todense()) if hasattr(X, "todense") else X

@@ -1,0 +1,9 @@
+"""Tables as people have them, with categories, dates and gaps, as rows of numbers.
+
+Imports: families, fields, parameters.
+"""
+
+from learnkernels.kernels.tables.encoding import Met, TableEncoding, TableFeatures
+from learnkernels.kernels.tables.reading import is_table
+
+__all__ = ["Met", "TableEncoding", "TableFeatures", "is_table"]

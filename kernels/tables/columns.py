@@ -1,0 +1,383 @@
+"""How one column of a table becomes features: a number, an indicator a level, or the parts of a date."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, ClassVar, Literal, Self, TypeAlias
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from learnkernels.kernels.fields import Fields, list_of, number, optional, text, truth
+from learnkernels.kernels.parameters import Value
+from learnkernels.kernels.tables.reading import Column, as_texts
+
+MOST_LEVELS = 32
+"""Levels of a category that have a feature each, the most frequent ones; all levels of one with more share a code."""
+
+DAY = 86_400.0
+"""Seconds."""
+
+KNOTS = 101
+"""Quantiles that a scale of quantiles is made of."""
+
+Scale: TypeAlias = Literal["none", "unit", "standard", "quantile"]
+"""Units of numbers: their own; from 0 to 1; mean zero and deviation one; or those of a normal distribution's ranks."""
+
+View: TypeAlias = Literal["numbers", "categories", "dates", "codes"]
+"""What features tell of: magnitudes, which level, when, or which of many levels."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ColumnEncoding(Value):
+    """What was found out about a column on the training rows, and how its values become features.
+
+    Attributes
+    ----------
+    name : str
+        Of the column.
+    """
+
+    name: str
+
+    kind: ClassVar[str]
+    """What is written for the class, and said to people."""
+
+    @property
+    @abstractmethod
+    def features(self) -> tuple[tuple[str, View], ...]:
+        """Name and view of each feature."""
+
+    @abstractmethod
+    def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
+        """Write the features of a column into `out`, shape (n, features); return how many gaps and new levels it has.
+
+        Raises
+        ------
+        ValueError
+            A value is none of this kind.
+        """
+
+    @abstractmethod
+    def decode(self, Z: np.ndarray) -> list[Any]:
+        """Return values that become some features, shape (n, features); a gap is what stands for it."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """Return in a few words what the column is taken for."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that `column_from_dict` reads back."""
+        data = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+        return {"kind": self.kind, **data}
+
+    def _refuse(self, column: Column, expected: str) -> None:
+        values = column.values[~column.gaps] if column.kind != "other" else column.values
+        example = f", such as {str(values[0])[:40]!r}" if len(values) else ""
+        raise ValueError(
+            f"column {self.name!r} must hold {expected}, as the training rows did, got {column.kind}{example}; convert "
+            "it."
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NumberColumn(ColumnEncoding):
+    """A number, or the place of an ordered level, and whether it is missing.
+
+    Attributes
+    ----------
+    fill : float
+        What stands for a gap: the median of the training rows.
+    gaps : bool
+        Whether training rows had gaps, so that a feature says where.
+    low, spread : float
+        A feature is (number - low) / spread.
+    levels : tuple of str
+        Of an ordered category, from the lowest to the highest.
+    knots : tuple of float
+        Quantiles of the training rows, at even steps, where the scale is one of quantiles.
+    """
+
+    fill: float
+    gaps: bool
+    low: float = 0.0
+    spread: float = 1.0
+    levels: tuple[str, ...] = ()
+    knots: tuple[float, ...] = ()
+
+    kind = "number"
+
+    @classmethod
+    def of(cls, name: str, numbers: np.ndarray, scale: Scale, levels: tuple[str, ...] = ()) -> Self:
+        """Return the encoding of numbers, NaN for gaps, of which some are there."""
+        gaps = np.isnan(numbers)
+        fill = float(np.median(numbers[~gaps]))
+        if scale == "quantile" and np.ptp(numbers[~gaps]) > 0:
+            knots = np.quantile(numbers[~gaps], np.linspace(0.0, 1.0, KNOTS)).tolist()
+            return cls(name, fill, bool(gaps.any()), 0.0, 1.0, levels, tuple(knots))
+        return cls(name, fill, bool(gaps.any()), *_scaling(np.where(gaps, fill, numbers), scale), levels)
+
+    @property
+    def features(self) -> tuple[tuple[str, View], ...]:
+        names = [self.name, f"{self.name} missing"] if self.gaps else [self.name]
+        return tuple((name, "numbers") for name in names)
+
+    def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
+        new = 0
+        if self.levels:
+            texts = column.as_texts()
+            numbers: np.ndarray | None = places_of(texts, self.levels)
+            new = sum(one is not None and one not in self.levels for one in texts)
+        else:
+            numbers = column.as_numbers() if column.kind in ("number", "text") else None
+        if numbers is None:
+            self._refuse(column, "numbers")
+        assert numbers is not None
+        require_no_infinity(self.name, numbers)
+        gaps = np.isnan(numbers)
+        filled = np.where(gaps, self.fill, numbers)
+        out[:, 0] = _normal_ranks(filled, self.knots) if self.knots else (filled - self.low) / self.spread
+        if self.gaps:
+            out[:, 1] = gaps
+        return int(gaps.sum()) - new, new
+
+    def decode(self, Z: np.ndarray) -> list[Any]:
+        if self.knots:
+            numbers = np.interp(ndtr(Z[:, 0]), np.linspace(0.0, 1.0, len(self.knots)), self.knots)
+        else:
+            numbers = Z[:, 0] * self.spread + self.low
+        if not self.levels:
+            return list(numbers.tolist())
+        return [self.levels[place] for place in np.clip(np.round(numbers), 0, len(self.levels) - 1).astype(int)]
+
+    def describe(self) -> str:
+        return f"order of {len(self.levels)} levels" if self.levels else "number"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CategoryColumn(ColumnEncoding):
+    """An indicator for each of the frequent levels, and a code that tells all levels apart where there are many.
+
+    A gap is a level of its own; a level that the training rows did not have is different from all.
+
+    Attributes
+    ----------
+    levels : tuple of (str or None)
+        That have an indicator, the most frequent first; None for a gap.
+    many : bool
+        Whether there are more, so that a code tells all levels apart.
+    scale : float
+        What an indicator is where it holds.
+    numeric : bool
+        Whether levels are numbers, so that texts of new rows are read as such.
+    """
+
+    levels: tuple[str | None, ...]
+    many: bool
+    scale: float = 1.0
+    numeric: bool = False
+
+    kind = "category"
+
+    @classmethod
+    def of(cls, column: Column, scale: Scale, most: int = MOST_LEVELS) -> Self:
+        """Return the encoding of a column; of standard scale the variances of its indicators add up to one."""
+        texts = column.as_texts()
+        counts = Counter(texts.tolist())
+        frequent = sorted(counts, key=lambda level: (-counts[level], level is None, level or ""))
+        many = len(frequent) > most
+        levels = tuple(frequent[: max(0, most - 1)] if many else frequent)
+        shares = np.array([counts[level] for level in levels]) / len(texts)
+        variance = float(shares @ (1.0 - shares))
+        unit = 1.0 / float(np.sqrt(variance)) if scale in ("standard", "quantile") and variance > 0 else 1.0
+        return cls(column.name, levels, many, unit, column.kind == "number")
+
+    @property
+    def features(self) -> tuple[tuple[str, View], ...]:
+        found: list[tuple[str, View]] = []
+        for level in self.levels:
+            found.append((f"{self.name}={'missing' if level is None else level}", "categories"))
+        if self.many:
+            found.append((f"{self.name} code", "codes"))
+        return tuple(found)
+
+    def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
+        texts = self._texts(column)
+        place = {level: j for j, level in enumerate(self.levels)}
+        places = np.array([place.get(level, -1) for level in texts], dtype=np.intp)
+        out[:] = 0.0
+        held = np.flatnonzero(places >= 0)
+        out[held, places[held]] = self.scale
+        if self.many:
+            out[:, -1] = codes_of(texts)
+        gaps = sum(level is None for level in texts)
+        new = 0 if self.many else int((places < 0).sum()) - (0 if None in place else gaps)
+        return gaps, new
+
+    def decode(self, Z: np.ndarray) -> list[Any]:
+        levels = [level for level in self.levels if level is not None] or ["other"]
+        held = [level for level in self.levels if level is not None]
+        places = Z[:, [self.levels.index(level) for level in held]].argmax(axis=1) if held else np.zeros(len(Z), int)
+        return [float(levels[place]) if self.numeric and held else levels[place] for place in places]
+
+    def _texts(self, column: Column) -> np.ndarray:
+        numbers = column.as_numbers() if self.numeric and column.kind == "text" else None
+        return column.as_texts() if numbers is None else as_texts(numbers.tolist())
+
+    def describe(self) -> str:
+        if not self.levels:
+            return "code of a category"
+        return f"category of {len(self.levels)}{' and more' if self.many else ''} levels"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DateColumn(ColumnEncoding):
+    """A moment in time: how long ago, and where in the year, the week and the day, as far as these differ.
+
+    Attributes
+    ----------
+    fill : float
+        What stands for a gap, the median of the training rows; in days since 1970.
+    gaps : bool
+        Whether training rows had gaps, so that a feature says where.
+    low, spread : float
+        The first feature is (days - low) / spread.
+    cycles : tuple of {"year", "week", "day"}
+        Of which sine and cosine are features.
+    """
+
+    fill: float
+    gaps: bool
+    low: float
+    spread: float
+    cycles: tuple[str, ...]
+
+    kind = "date"
+
+    @classmethod
+    def of(cls, name: str, dates: np.ndarray, scale: Scale) -> Self:
+        """Return the encoding of moments in time, NaT for gaps, of which some are there."""
+        days = _days(dates)
+        gaps = np.isnan(days)
+        held = days[~gaps]
+        cycles = [name for name in CYCLES if np.ptp(CYCLES[name](held)) > (0.25 if name == "year" else 1e-6)]
+        fill = float(np.median(held))
+        scaling = _scaling(np.where(gaps, fill, days), "standard" if scale == "quantile" else scale)
+        return cls(name, fill, bool(gaps.any()), *scaling, tuple(cycles))
+
+    @property
+    def features(self) -> tuple[tuple[str, View], ...]:
+        parts = [self.name, *(f"{self.name} {wave} of {cycle}" for cycle in self.cycles for wave in ("sine", "cosine"))]
+        return tuple((part, "dates") for part in [*parts, *([f"{self.name} missing"] if self.gaps else [])])
+
+    def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
+        dates = column.as_dates() if column.kind in ("date", "text") else None
+        if dates is None:
+            self._refuse(column, "dates")
+        assert dates is not None
+        days = _days(dates)
+        gaps = np.isnan(days)
+        days = np.where(gaps, self.fill, days)
+        out[:, 0] = (days - self.low) / self.spread
+        for j, cycle in enumerate(self.cycles):
+            angle = 2.0 * np.pi * CYCLES[cycle](days)
+            out[:, 2 * j + 1], out[:, 2 * j + 2] = np.sin(angle), np.cos(angle)
+        if self.gaps:
+            out[:, -1] = gaps
+        return int(gaps.sum()), 0
+
+    def decode(self, Z: np.ndarray) -> list[Any]:
+        seconds = np.round((Z[:, 0] * self.spread + self.low) * DAY)
+        return [str(moment) for moment in seconds.astype("datetime64[s]")]
+
+    def describe(self) -> str:
+        return f"date ({', '.join(('time', *self.cycles))})"
+
+
+CYCLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "year": lambda days: days / 365.2425 % 1.0,
+    "week": lambda days: np.floor(days) % 7.0 / 7.0,
+    "day": lambda days: days % 1.0,
+}
+"""Where in a cycle, from 0 to 1, some days since 1970 are."""
+
+
+def column_from_dict(data: object) -> ColumnEncoding:
+    """Return the encoding that `ColumnEncoding.to_dict` was called on; raise ValueError for data of none."""
+    fields = Fields(data, "a column")
+    kind = fields.data.get("kind")
+    if kind == "number":
+        made: ColumnEncoding = NumberColumn(
+            *_place(fields), tuple(fields.get("levels", list_of(text))), tuple(fields.get("knots", list_of(number)))
+        )
+    elif kind == "category":
+        held = tuple(fields.get("levels", list_of(optional(text))))
+        rest = fields.get("many", truth), fields.get("scale", number), fields.get("numeric", truth)
+        made = CategoryColumn(fields.get("name", text), held, *rest)
+    elif kind == "date":
+        cycles = tuple(fields.get("cycles", list_of(text)))
+        if not set(cycles) <= set(CYCLES):
+            fields.refuse("cycles", f"some of {', '.join(CYCLES)}", list(cycles))
+        made = DateColumn(*_place(fields), cycles)
+    else:
+        fields.refuse("kind", "number, category or date", kind)
+    if not getattr(made, "spread", 1.0) > 0 or not getattr(made, "scale", 1.0) > 0:
+        fields.refuse("spread" if hasattr(made, "spread") else "scale", "positive", 0.0)
+    return made
+
+
+def _place(fields: Fields) -> tuple[str, float, bool, float, float]:
+    """Return the name, what stands for gaps and whether there were some, and the scaling of a column."""
+    low, spread = fields.get("low", number), fields.get("spread", number)
+    return fields.get("name", text), fields.get("fill", number), fields.get("gaps", truth), low, spread
+
+
+def places_of(texts: Sequence[str | None] | np.ndarray, levels: Sequence[str]) -> np.ndarray:
+    """Return where each text stands among some levels, NaN for gaps and for others."""
+    place = {level: float(i) for i, level in enumerate(levels)}
+    return np.array([np.nan if one is None else place.get(one, np.nan) for one in texts], dtype=np.float64)
+
+
+def codes_of(texts: Sequence[str | None] | np.ndarray) -> np.ndarray:
+    """Return for each text a number in [0, 1) that no other text has, but by an accident of one in 2^53 a pair."""
+    codes: dict[str | None, float] = {}
+    for level in set(texts):
+        held = b"\0" if level is None else b"\1" + level.encode("utf-8", "surrogatepass")
+        codes[level] = (int.from_bytes(blake2b(held, digest_size=8).digest()) >> 11) / 2.0**53
+    return np.array([codes[level] for level in texts], dtype=np.float64)
+
+
+def require_no_infinity(name: str, numbers: np.ndarray) -> None:
+    """Raise ValueError if a number is infinite."""
+    if infinite := int(np.isinf(numbers).sum()):
+        raise ValueError(
+            f"column {name!r} must hold finite numbers or gaps, got infinity in {infinite} of {len(numbers)} rows; "
+            "correct these, or leave them empty."
+        )
+
+
+def _days(dates: np.ndarray) -> np.ndarray:
+    """Return moments in time as days since 1970, NaN for gaps."""
+    days = dates.astype("datetime64[us]").astype(np.int64) / (1e6 * DAY)
+    return np.asarray(np.where(np.isnat(dates), np.nan, days))
+
+
+def _scaling(values: np.ndarray, scale: Scale) -> tuple[float, float]:
+    """Return what to subtract from values, and then to divide them by; by one where all are equal."""
+    if scale == "none":
+        return 0.0, 1.0
+    low, spread = (values.mean(), values.std()) if scale == "standard" else (values.min(), np.ptp(values))
+    varies = spread > 1e-12 * np.abs(values).max(initial=0.0)
+    return float(low), float(spread) if varies else 1.0
+
+
+def _normal_ranks(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:
+    """Return the quantiles of a normal distribution at the ranks of values among the knots, ties in the middle."""
+    shares, held = np.linspace(0.0, 1.0, len(knots)), np.asarray(knots)
+    rank = 0.5 * (np.interp(values, held, shares) + 1.0 - np.interp(-values, -held[::-1], shares))
+    edge = 0.5 / len(knots)
+    return np.asarray(ndtri(np.clip(rank, edge, 1.0 - edge)))

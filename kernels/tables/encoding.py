@@ -1,0 +1,312 @@
+"""What each column of a table is taken for, found out on the training rows, and the features it becomes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
+
+from learnkernels.kernels.fields import Fields, list_of, text
+from learnkernels.kernels.parameters import Value
+from learnkernels.kernels.tables.columns import (
+    MOST_LEVELS,
+    CategoryColumn,
+    ColumnEncoding,
+    DateColumn,
+    NumberColumn,
+    Scale,
+    View,
+    column_from_dict,
+    places_of,
+    require_no_infinity,
+)
+from learnkernels.kernels.tables.reading import Column, read_columns
+
+Said: TypeAlias = Mapping[str, Literal["number", "categorical", "code", "date", "drop"] | Sequence[str]]
+"""What columns are: by name, the kind, or the levels of an ordered category from the lowest to the highest."""
+
+KINDS = ("number", "categorical", "code", "date", "drop")
+"""What a column can be said to be, besides a list of ordered levels."""
+
+FEW_ROWS = 20
+"""Rows from which on values that are all different are taken for identifiers."""
+
+DIFFERENT = 0.9
+"""Share of the texts that must be different for them to be taken for identifiers or free text."""
+
+IDENTIFIER = re.compile(r"(^|[_\W])(id|uuid|guid|index|key|rowid|unnamed)([_\W]|$)|(?<=[a-z])(Id|ID)$", re.IGNORECASE)
+"""Names of columns of whole numbers that identify rows where they are all different."""
+
+
+@dataclass
+class Met:
+    """What was met in the columns of new rows.
+
+    Attributes
+    ----------
+    gaps, levels : dict of str to int
+        Rows with a gap, and with a level that no training row had, by column; only columns with some.
+    """
+
+    gaps: dict[str, int] = field(default_factory=dict)
+    levels: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str, gaps: int, levels: int) -> None:
+        """Count what one column of some rows holds."""
+        for counts, count in ((self.gaps, gaps), (self.levels, levels)):
+            if count:
+                counts[name] = counts.get(name, 0) + count
+
+
+class TableFeatures(tuple[str, ...]):
+    """Names of the features of a table, which know the columns that they come from.
+
+    Attributes
+    ----------
+    owners : tuple of str
+        Name of the column of each.
+    codes : tuple of int
+        Positions of those that are codes of levels.
+    """
+
+    owners: tuple[str, ...]
+    codes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, columns: Sequence[ColumnEncoding]) -> Self:
+        """Return the names of the features of some columns."""
+        told = [(name, view, column.name) for column in columns for name, view in column.features]
+        found = cls(name for name, _, _ in told)
+        found.owners = tuple(owner for _, _, owner in told)
+        found.codes = tuple(place for place, (_, view, _) in enumerate(told) if view == "codes")
+        return found
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TableEncoding(Value):
+    """The columns of a table, what each was taken for, and what was left out.
+
+    Attributes
+    ----------
+    columns : tuple of ColumnEncoding
+        Those that become features, in the table's order.
+    left_out : mapping of str to str
+        Columns that do not, and why.
+
+    Notes
+    -----
+    Rules, in this order; what is said goes before all. A column without values or with a single one is left out.
+    Truth values and numbers are numbers, and so are texts that all are numbers; whole numbers that are all different
+    are left out as identifiers where the name says so or they count the rows. Texts that all are dates of ISO 8601 are
+    dates. Other texts are a category, but are left out where more than 90 % of them are different. Texts such as
+    ``?``, ``NA`` and the empty one are gaps.
+    """
+
+    columns: tuple[ColumnEncoding, ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: Any, said: Said | None = None, scale: Scale = "standard") -> Self:
+        """Find out what the columns of a table of training rows are.
+
+        Parameters
+        ----------
+        table : DataFrame or Arrow table of m rows
+            Of pandas, polars, pyarrow or another library that narwhals knows. Not modified.
+        said : mapping of str to str or sequence of str, optional
+            What some columns are: "number", "categorical", "date", "drop"; "code" for a category of many levels, of
+            which only a code becomes a feature; or the levels of an ordered category from the lowest to the highest.
+        scale : {"none", "unit", "standard", "quantile"}, default "standard"
+            Units of numbers: their own; from 0 to 1; a mean of zero and a standard deviation of one; or those of a
+            normal distribution, by rank. With the last two the variances of a category's indicators add up to one.
+
+        Raises
+        ------
+        ValueError
+            A column that is said something of is not there or is none of that kind, a number is infinite, or no column
+            is left.
+        """
+        said = dict(said or {})
+        held = read_columns(table)
+        if unknown := [name for name in said if name not in held]:
+            shown = ", ".join(list(held)[:12]) + (", ..." if len(held) > 12 else "")
+            raise ValueError(f"columns: {unknown[0]!r} is not a column of the table, which has {shown}; correct it.")
+        columns, left_out = list[ColumnEncoding](), {}
+        for name, column in held.items():
+            taken = _as_said(column, said[name], scale) if name in said else _inferred(column, scale)
+            if isinstance(taken, str):
+                left_out[name] = taken
+            else:
+                columns.append(taken)
+        if not columns:
+            reasons = "; ".join(f"{name!r}: {why}" for name, why in list(left_out.items())[:5])
+            raise ValueError(f"the table leaves no column to learn from ({reasons}); add one, or say what they are.")
+        return cls(tuple(columns), left_out)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns that are read."""
+        return tuple(column.name for column in self.columns)
+
+    @cached_property
+    def features(self) -> TableFeatures:
+        """Names of the features."""
+        return TableFeatures.of(self.columns)
+
+    @cached_property
+    def views(self) -> dict[View, list[int]]:
+        """Positions of the features of each view that has some."""
+        found: dict[View, list[int]] = {}
+        for place, view in enumerate(view for column in self.columns for _, view in column.features):
+            found.setdefault(view, []).append(place)
+        return found
+
+    def encode(self, table: Any, met: Met | None = None) -> np.ndarray:
+        """Return the features of the rows of a table, shape (n, features), as float64.
+
+        Parameters
+        ----------
+        table : DataFrame or Arrow table of n rows
+            With the columns of the training rows in any order; others are not looked at. Not modified.
+        met : Met, optional
+            Counts gaps and levels that are new.
+
+        Raises
+        ------
+        ValueError
+            A column is missing, or holds something of another kind.
+        """
+        held = read_columns(table, self.names)
+        n = len(next(iter(held.values())).values)
+        X = np.empty((n, len(self.features)))
+        start = 0
+        for column in self.columns:
+            stop = start + len(column.features)
+            gaps, levels = column.encode(held[column.name], X[:, start:stop])
+            start = stop
+            if met is not None:
+                met.add(column.name, gaps, levels)
+        return X
+
+    def decode(self, X: np.ndarray) -> dict[str, list[Any]]:
+        """Return columns of a table that becomes some features, but for gaps and rare levels, which leave less."""
+        columns, start = {}, 0
+        for column in self.columns:
+            stop = start + len(column.features)
+            columns[column.name] = column.decode(X[:, start:stop])
+            start = stop
+        return columns
+
+    def gaps(self, table: Any) -> np.ndarray:
+        """Return whether each row of a table lacks a value in one of the columns, shape (n,)."""
+        held = read_columns(table, self.names)
+        return np.asarray(np.any([column.gaps for column in held.values()], axis=0))
+
+    def describe(self) -> list[str]:
+        """Return one line a kind of columns, with their names, and one about what was left out."""
+        kinds: dict[str, list[str]] = {}
+        for column in self.columns:
+            kinds.setdefault(column.describe(), []).append(column.name)
+        lines = [f"{what}: {', '.join(names)}" for what, names in kinds.items()]
+        return [*lines, *(f"left out: {name} ({why})" for name, why in self.left_out.items())]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that `from_dict` reads back."""
+        return {"columns": [column.to_dict() for column in self.columns], "left_out": dict(self.left_out)}
+
+    @classmethod
+    def from_dict(cls, data: object) -> Self:
+        """Return the encoding that `to_dict` was called on; raise ValueError for data of none."""
+        fields = Fields(data, "a table")
+        columns = tuple(fields.get("columns", list_of(column_from_dict)))
+        left_out = {name: text(why) for name, why in Fields(fields.data.get("left_out"), "'left_out'").data.items()}
+        if not columns:
+            fields.refuse("columns", "at least one column", [])
+        return cls(columns, left_out)
+
+
+def _as_said(column: Column, said: str | Sequence[str], scale: Scale) -> ColumnEncoding | str:
+    """Return the encoding of a column whose kind is said, or why it is left out."""
+    if said == "drop":
+        return "as said"
+    if column.kind == "other" or column.gaps.all():
+        return "it holds no values that could be used"
+    if said in ("categorical", "code"):
+        return CategoryColumn.of(column, scale, MOST_LEVELS if said == "categorical" else 0)
+    if said == "date":
+        dates = column.as_dates() if column.kind in ("date", "text") else None
+        if dates is None:
+            raise ValueError(
+                f"columns: {column.name!r} is said to be a date, but holds {_example(column)}; correct it."
+            )
+        return DateColumn.of(column.name, dates, scale)
+    if said == "number":
+        numbers = column.as_numbers() if column.kind in ("number", "text") else None
+        if numbers is None:
+            raise ValueError(
+                f"columns: {column.name!r} is said to be a number, but holds {_example(column)}; correct it."
+            )
+        require_no_infinity(column.name, numbers)
+        return NumberColumn.of(column.name, numbers, scale)
+    if isinstance(said, str) or len(set(said)) < 2:
+        raise ValueError(
+            f"columns: {column.name!r} must be one of {', '.join(KINDS)} or a list of at least two ordered levels, got "
+            f"{said!r:.60}."
+        )
+    return _ordered(column, tuple(map(str, said)), scale)
+
+
+def _ordered(column: Column, levels: tuple[str, ...], scale: Scale) -> ColumnEncoding:
+    texts = column.as_texts()
+    if others := sorted({one for one in texts if one is not None} - set(levels)):
+        raise ValueError(f"columns: {column.name!r} holds {others[0]!r:.40}, which is none of its levels; add it.")
+    return NumberColumn.of(column.name, places_of(texts, levels), scale, levels)
+
+
+def _inferred(column: Column, scale: Scale) -> ColumnEncoding | str:
+    """Return the encoding that the values of a column suggest, or why it is left out."""
+    if column.kind == "other":
+        return "it holds lists, records or bytes"
+    gaps = column.gaps
+    if gaps.all():
+        return "it is empty"
+    if column.kind == "date":
+        constant = bool((column.values[~gaps] == column.values[~gaps][0]).all())
+        return "it is constant" if constant and not gaps.any() else DateColumn.of(column.name, column.values, scale)
+    if column.levels:
+        return _ordered(column, column.levels, scale)
+    numbers = column.as_numbers()
+    if numbers is not None:
+        return _number(column.name, numbers, scale)
+    held = column.values[~gaps].tolist()
+    different = len(set(held))
+    if different == 1 and not gaps.any():
+        return "it is constant"
+    if (dates := column.as_dates()) is not None:
+        return DateColumn.of(column.name, dates, scale)
+    if len(held) >= FEW_ROWS and different > DIFFERENT * len(held):
+        spaces = np.mean([value.count(" ") for value in held])
+        return "it is free text" if spaces >= 3 else "nearly all of its texts differ, as those of identifiers do"
+    return CategoryColumn.of(column, scale)
+
+
+def _number(name: str, numbers: np.ndarray, scale: Scale) -> ColumnEncoding | str:
+    require_no_infinity(name, numbers)
+    held = np.sort(numbers[~np.isnan(numbers)])
+    if held[0] == held[-1] and len(held) == len(numbers):
+        return "it is constant"
+    whole = len(held) == len(numbers) >= FEW_ROWS and bool((held == np.round(held)).all())
+    if whole and bool((np.diff(held) > 0).all()):
+        counts = held[0] in (0, 1) and held[-1] - held[0] == len(held) - 1
+        if counts or IDENTIFIER.search(name):
+            return "it numbers the rows"
+    return NumberColumn.of(name, numbers, scale)
+
+
+def _example(column: Column) -> str:
+    held = column.values[~column.gaps]
+    return f"{str(held[0])[:40]!r}"
