@@ -19,7 +19,7 @@ from learnkernels.conf.schema.datasets import DatasetConfig
 from learnkernels.conf.schema.grids import GRID_FORMS, Grid, Powers
 from learnkernels.conf.schema.kernels import FamilyConfig, LinearConfig, PrecomputedConfig
 from learnkernels.conf.schema.learners import SEARCHING, LearnerConfig
-from learnkernels.conf.schema.predictors import PredictorConfig, PredictorName, PredictorSetting
+from learnkernels.conf.schema.predictors import PredictorConfig, PredictorName, PredictorSetting, as_size
 from learnkernels.conf.schema.protocol import ProtocolConfig
 
 GRID_SEARCH_TITLE = "GridSearchCV"
@@ -82,6 +82,11 @@ class DaskConfig(Strict):
         4096, ge=64, description="Most rows of the square of pairs of one distributed task; a second of work, or so."
     )
     timeout: float = Field(10.0, gt=0, description="Seconds to wait for a scheduler.")
+
+    @field_validator("memory", mode="before")
+    @classmethod
+    def _size_or_auto(cls, value: Any) -> Any:
+        return value if value == "auto" else as_size(value, "auto, or a size such as 4GiB")
 
 
 class TrackingConfig(Strict):

@@ -428,6 +428,7 @@ def test_every_key_is_described():
         ("name.x.y=1", "name is a single value"),
         ("folds", "expected key=value"),
         ("name=[", "the value is not valid YAML"),
+        ("dask.memory=lots", "dask.memory: must be auto, or a size such as 4GiB, got 'lots'"),
         ("name=a/b", "name: String should match pattern"),
     ],
 )
@@ -435,6 +436,11 @@ def test_a_wrong_change_gets_one_sentence(conf: Path, change: str, sentence: str
     with pytest.raises(InputError, match=sentence) as caught:
         load_config(conf, [change])
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("memory", ["auto", "4GiB", "4 gb", "1e9", ".5TB", "512MiB", "100B"])
+def test_sizes_are_those_that_dask_reads(conf: Path, memory: str):
+    assert load_config(conf, [f"dask.memory='{memory}'"]).dask.memory == memory
 
 
 @pytest.mark.parametrize(
