@@ -38,17 +38,22 @@ def as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-def _as_number(value: Any) -> Any:
+def several(value: Any) -> Any:
+    """Return one value, or one mapping, as a list of one; several as they are."""
+    return [value] if isinstance(value, str | int | float | dict) else value
+
+
+def as_number(value: Any) -> Any:
     """Return the number that YAML takes for text, such as 1e-6, also in lists, and anything else as it is."""
     if isinstance(value, list):
-        return [_as_number(one) for one in value]
+        return [as_number(one) for one in value]
     if isinstance(value, str):
         with suppress(ValueError):
             return float(value)
     return value
 
 
-Parameter = Annotated[Any, BeforeValidator(_as_number)]
+Parameter = Annotated[Any, BeforeValidator(as_number)]
 """Value of a parameter of a learner, a family of one's own or a synthetic data set."""
 
 OWN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"

@@ -14,7 +14,7 @@ from pydantic import (
 )
 
 from learnkernels.conf.errors import short
-from learnkernels.conf.schema.base import Strict
+from learnkernels.conf.schema.base import Strict, several
 from learnkernels.conf.schema.datasets import DatasetConfig
 from learnkernels.conf.schema.grids import GRID_FORMS, Grid, Powers
 from learnkernels.conf.schema.kernels import FamilyConfig, LinearConfig, PrecomputedConfig
@@ -171,6 +171,11 @@ class CompareConfig(Strict):
     @classmethod
     def _plain_where_it_can_be(cls, predictor: PredictorName | PredictorConfig) -> PredictorName | PredictorConfig:
         return predictor.name if isinstance(predictor, PredictorConfig) and not predictor.options() else predictor
+
+    @field_validator("datasets", "kernels", "learners", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return several(value)
 
     @field_validator("kernels")
     @classmethod

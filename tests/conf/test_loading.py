@@ -388,7 +388,7 @@ def test_every_key_is_described():
             "kernels.0: needs 'family', one of 'gaussian', 'laplacian', 'polynomial', 'linear', 'cosine', 'dirichlet', "
             "'feature', 'precomputed', 'module:Class'",
         ),
-        ("kernels.0=gaussian", "kernels.0: needs 'family', one of 'gaussian'"),
+        ("kernels.0=gaussian", "kernels.0: family gaussian needs either 'gammas' or 'sigmas', got neither"),
         ("kernels.0={family: 'my file:Mine'}", "kernels.0.family: must be module:Class .*, got 'my file:Mine'"),
         ("kernels.0={family: 'mine:Mine', gammas: [1]}", "kernels.0: unknown key 'gammas'; valid keys: family, params"),
         ("learners=['mine:']", "learners.0: must be module:Class for one of your own, such as .*, got 'mine:'"),
@@ -441,6 +441,41 @@ def test_a_wrong_change_gets_one_sentence(conf: Path, change: str, sentence: str
 @pytest.mark.parametrize("memory", ["auto", "4GiB", "4 gb", "1e9", ".5TB", "512MiB", "100B"])
 def test_sizes_are_those_that_dask_reads(conf: Path, memory: str):
     assert load_config(conf, [f"dask.memory='{memory}'"]).dask.memory == memory
+
+
+@pytest.mark.parametrize(
+    ("short", "long"),
+    [
+        ("learners=alignf", "learners=[{name: alignf}]"),
+        ("learners={name: lq, params: {q: 2}}", "learners=[{name: lq, params: {q: 2}}]"),
+        ("learners={name: lq, tune: {q: 1e3}}", "learners=[{name: lq, tune: {q: [1000.0]}}]"),
+        ("datasets=diabetes", "datasets=[{source: sklearn, name: diabetes}]"),
+        (
+            "datasets=[wine, relevance]",
+            "datasets=[{source: sklearn, name: wine}, {source: synthetic, name: relevance}]",
+        ),
+        ("datasets=a/x.csv", "datasets=[{source: file, path: a/x.csv}]"),
+        ("datasets=['s3://b/x.PARQUET']", "datasets=[{source: file, path: 's3://b/x.PARQUET'}]"),
+        ("datasets={source: sklearn, name: wine}", "datasets=[{source: sklearn, name: wine}]"),
+        ("datasets.0.drop=id", "datasets.0.drop=[id]"),
+        ("kernels={family: gaussian, gammas: [1]}", "kernels=[{family: gaussian, gammas: [1]}]"),
+        ("kernels=linear", "kernels=[{family: linear}]"),
+        ("kernels=[cosine, feature]", "kernels=[{family: cosine}, {family: feature}]"),
+        ("kernels.0.gammas=0.5", "kernels.0.gammas=[0.5]"),
+        ("kernels.0.gammas=1e-3", "kernels.0.gammas=[0.001]"),
+        ("kernels.0.columns=age", "kernels.0.columns=[age]"),
+        ("kernels.0={family: feature, columns: age}", "kernels.0={family: feature, columns: [age]}"),
+        ("kernels.0={family: polynomial, degrees: 2}", "kernels.0={family: polynomial, degrees: [2]}"),
+        ("kernels.0={family: dirichlet, frequencies: 2}", "kernels.0={family: dirichlet, frequencies: [2]}"),
+        ("protocol.grid=1", "protocol.grid=[1]"),
+        ("baseline={gammas: 1}", "baseline={gammas: [1]}"),
+        ("dask.memory=4000000000", "dask.memory='4000000000'"),
+    ],
+)
+def test_one_value_stands_for_a_list_of_it_and_is_dumped_as_that(conf: Path, short: str, long: str):
+    one, several = load_config(conf, [short]), load_config(conf, [long])
+    assert one == several
+    assert one.model_dump_json(by_alias=True) == several.model_dump_json(by_alias=True)
 
 
 @pytest.mark.parametrize(
