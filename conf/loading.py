@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
 from learnkernels.conf.errors import InputError, did_you_mean, one_line, short
-from learnkernels.conf.schema import CompareConfig, DatasetConfig
+from learnkernels.conf.schema import ENDINGS, CompareConfig, DatasetConfig
 
 DEEPEST = 50
 """How many levels of lists and mappings a configuration may have."""
@@ -109,17 +110,39 @@ def require_no_credentials(path: str) -> None:
         )
 
 
+def require_place(path: str) -> None:
+    """Refuse the address of a file that lies neither on this machine nor on an S3 server.
+
+    Raises
+    ------
+    InputError
+        The address is of another kind, such as ``https://``. It is not repeated in the sentence.
+    """
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", path)
+    if scheme is not None and not is_remote(path):
+        raise InputError(
+            f"{scheme[1]}://...: files are those of local paths and of s3://bucket/key; download what lies elsewhere "
+            "first, and give its path."
+        )
+
+
 def existing_file(dataset: DatasetConfig, data_dir: str) -> str:
     """Return where the file of a data set lies: a path, or ``s3://bucket/key``, for which no server is asked yet.
 
     Raises
     ------
     InputError
-        There is no such file on this machine, or an address of an object holds credentials.
+        There is no such file on this machine, its ending is none that can be read, or an address is of another kind or
+        holds credentials.
     """
     path = str(dataset.path)
     for address in (path, data_dir):
         require_no_credentials(address)
+        require_place(address)
+    if Path(path).suffix.lower() not in ENDINGS:
+        raise InputError(
+            f"data set {dataset.label}: cannot read {Path(path).name}; supported endings: {', '.join(ENDINGS)}."
+        )
     if is_remote(path):
         return path
     if is_remote(data_dir):

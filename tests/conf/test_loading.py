@@ -12,7 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.loading import load_config
+from learnkernels.conf.loading import existing_file, load_config
 from learnkernels.conf.schema import (
     PRESETS,
     CompareConfig,
@@ -476,6 +476,25 @@ def test_one_value_stands_for_a_list_of_it_and_is_dumped_as_that(conf: Path, sho
     one, several = load_config(conf, [short]), load_config(conf, [long])
     assert one == several
     assert one.model_dump_json(by_alias=True) == several.model_dump_json(by_alias=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "data_dir", "sentence"),
+    [
+        (
+            "https://x.org/a.csv",
+            ".",
+            r"https://\.\.\.: files are those of local paths and of s3://bucket/key; download",
+        ),
+        ("a.csv", "gs://rows", r"gs://\.\.\.: files are those of local paths and of s3://bucket/key; download"),
+        ("a.xlsx", ".", r"data set a: cannot read a\.xlsx; supported endings: \.parquet, \.csv"),
+        (".csv", ".", r"data set : cannot read \.csv; supported endings"),
+        ("a.csv", ".", r"data set a: there is no file a\.csv \(seen from"),
+    ],
+)
+def test_a_file_that_cannot_be_read_from_there_is_refused(path: str, data_dir: str, sentence: str):
+    with pytest.raises(InputError, match=f"^{sentence}"):
+        existing_file(DatasetConfig(source="file", path=path), data_dir)
 
 
 @pytest.mark.parametrize(
