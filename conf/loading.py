@@ -24,6 +24,35 @@ MOST_NODES = 100_000
 MOST_BYTES = 4 << 20
 """How long the file of a configuration may be."""
 
+ALSO_CALLED = {
+    "average": "unif",
+    "dot": "linear",
+    "kernel-ridge": "krr",
+    "poly": "polynomial",
+    "rbf": "gaussian",
+    "ridge": "krr",
+    "squared-exponential": "gaussian",
+    "svc": "svm",
+    "svr": "svm",
+}
+"""What others call what a configuration has another name for."""
+
+WORDS = {
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping of keys to values",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "list_type": "must be a list",
+    "string_type": "must be text, in quotes where YAML takes it for something else",
+    "too_short": "must be a list of {min_length} or more",
+    "tuple_type": "must be a list",
+}
+"""A user's words for what pydantic complains about in those of Python."""
+
 
 class Loader(yaml.SafeLoader):
     """Plain YAML that is refused, with the place, where it is deep, or where aliases make it large or endless."""
@@ -171,10 +200,13 @@ def describe(error: ValidationError, data: Any) -> str:
     elif first["type"] in ("literal_error", "union_tag_invalid"):
         valid = str(context.get("expected") or context.get("expected_tags"))
         given = context.get("tag") or first["input"]
-        close = did_you_mean(given, valid.replace("'", "").replace(" or ", ", ").split(", "))
+        meant = ALSO_CALLED.get(short(given, str).lower().replace("_", "-"), given)
+        close = did_you_mean(meant, valid.replace("'", "").replace(" or ", ", ").split(", "))
         what = f"{short(given)} is not valid{f', {close}' if close else '; '}expected {valid}"
     elif first["type"] == "missing":
         what = "is required and missing"
+    elif first["type"] in WORDS:
+        what = f"{WORDS[first['type']].format_map(context)}, got {short(first['input'])}"
     elif "input" in first and isinstance(first["input"], str | int | float):
         what = f"{what}, got {short(first['input'])}" if "got" not in what else what
     more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""

@@ -12,7 +12,7 @@ from learnkernels.conf.errors import did_you_mean, short
 
 
 class Strict(BaseModel):
-    """A frozen model that refuses unknown keys and names the valid ones."""
+    """A frozen model that refuses unknown keys, and says which are valid or where a key belongs."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="strings"
@@ -21,14 +21,25 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            valid = [item.alias or name for name, item in cls.model_fields.items()]
-            for key in data:
-                if key not in valid and key not in cls.model_fields:
-                    raise ValueError(
-                        f"unknown key {short(key)}; {did_you_mean(key, valid)}valid keys: {', '.join(valid)}"
-                    )
+        if isinstance(data, cls):
+            return data
+        valid = [item.alias or name for name, item in cls.model_fields.items()]
+        if not isinstance(data, dict):
+            raise ValueError(f"must be a mapping, with keys of {', '.join(valid)}; got {short(data)}")
+        for key in data:
+            if key not in valid and key not in cls.model_fields:
+                hint = cls._place_of(key) or did_you_mean(key, valid)
+                raise ValueError(f"unknown key {short(key)}; {hint}valid keys: {', '.join(valid)}")
         return data
+
+    @classmethod
+    def _place_of(cls, key: Any) -> str:
+        """Return words that say which part of this one has a key, and a space; nothing where none has."""
+        for name, item in cls.model_fields.items():
+            part = item.annotation
+            if isinstance(part, type) and issubclass(part, Strict) and key in part.model_fields:
+                return f"it belongs under {name!r}; "
+        return ""
 
 
 Positive = Annotated[float, Field(gt=0)]

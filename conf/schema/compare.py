@@ -230,7 +230,7 @@ class CompareConfig(Strict):
     @field_validator("datasets")
     @classmethod
     def _distinct_datasets(cls, datasets: tuple[DatasetConfig, ...]) -> tuple[DatasetConfig, ...]:
-        _require_distinct("data set", [dataset.label for dataset in datasets], "give each its own 'name'")
+        _require_distinct("data set", [dataset.label for dataset in datasets], "give each its own 'label'")
         return datasets
 
     @field_validator("learners")
