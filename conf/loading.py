@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
 from learnkernels.conf.errors import InputError, did_you_mean, one_line, short
-from learnkernels.conf.schema import CompareConfig, DatasetConfig
+from learnkernels.conf.schema import ENDINGS, CompareConfig, DatasetConfig
 
 DEEPEST = 50
 """How many levels of lists and mappings a configuration may have."""
@@ -22,6 +23,35 @@ MOST_NODES = 100_000
 
 MOST_BYTES = 4 << 20
 """How long the file of a configuration may be."""
+
+ALSO_CALLED = {
+    "average": "unif",
+    "dot": "linear",
+    "kernel-ridge": "krr",
+    "poly": "polynomial",
+    "rbf": "gaussian",
+    "ridge": "krr",
+    "squared-exponential": "gaussian",
+    "svc": "svm",
+    "svr": "svm",
+}
+"""What others call what a configuration has another name for."""
+
+WORDS = {
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping of keys to values",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "int_from_float": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "list_type": "must be a list",
+    "string_type": "must be text, in quotes where YAML takes it for something else",
+    "too_short": "must be a list of {min_length} or more",
+    "tuple_type": "must be a list",
+}
+"""A user's words for what pydantic complains about in those of Python."""
 
 
 class Loader(yaml.SafeLoader):
@@ -109,17 +139,39 @@ def require_no_credentials(path: str) -> None:
         )
 
 
+def require_place(path: str) -> None:
+    """Refuse the address of a file that lies neither on this machine nor on an S3 server.
+
+    Raises
+    ------
+    InputError
+        The address is of another kind, such as ``https://``. It is not repeated in the sentence.
+    """
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", path)
+    if scheme is not None and not is_remote(path):
+        raise InputError(
+            f"{scheme[1]}://...: files are those of local paths and of s3://bucket/key; download what lies elsewhere "
+            "first, and give its path."
+        )
+
+
 def existing_file(dataset: DatasetConfig, data_dir: str) -> str:
     """Return where the file of a data set lies: a path, or ``s3://bucket/key``, for which no server is asked yet.
 
     Raises
     ------
     InputError
-        There is no such file on this machine, or an address of an object holds credentials.
+        There is no such file on this machine, its ending is none that can be read, or an address is of another kind or
+        holds credentials.
     """
     path = str(dataset.path)
     for address in (path, data_dir):
         require_no_credentials(address)
+        require_place(address)
+    if Path(path).suffix.lower() not in ENDINGS:
+        raise InputError(
+            f"data set {dataset.label}: cannot read {Path(path).name}; supported endings: {', '.join(ENDINGS)}."
+        )
     if is_remote(path):
         return path
     if is_remote(data_dir):
@@ -148,10 +200,13 @@ def describe(error: ValidationError, data: Any) -> str:
     elif first["type"] in ("literal_error", "union_tag_invalid"):
         valid = str(context.get("expected") or context.get("expected_tags"))
         given = context.get("tag") or first["input"]
-        close = did_you_mean(given, valid.replace("'", "").replace(" or ", ", ").split(", "))
+        meant = ALSO_CALLED.get(short(given, str).lower().replace("_", "-"), given)
+        close = did_you_mean(meant, valid.replace("'", "").replace(" or ", ", ").split(", "))
         what = f"{short(given)} is not valid{f', {close}' if close else '; '}expected {valid}"
     elif first["type"] == "missing":
         what = "is required and missing"
+    elif first["type"] in WORDS:
+        what = f"{WORDS[first['type']].format_map(context)}, got {short(first['input'])}"
     elif "input" in first and isinstance(first["input"], str | int | float):
         what = f"{what}, got {short(first['input'])}" if "got" not in what else what
     more = f" (and {len(complaints) - 1} more)" if len(complaints) > 1 else ""

@@ -120,6 +120,7 @@ def _prepare(conf: Path, changes: list[str] | None, verbose: bool, deploy: bool 
     config = load_config(conf, changes or [])
     _require_files(config)
     _set_up(verbose, deploy)
+    _require_params(config)
     return config
 
 
@@ -176,6 +177,22 @@ def _require_files(config: CompareConfig) -> None:
                     f"data set {dataset.label}: there are no matrices in {matrices} (seen from "
                     f"{Path.cwd()}); make them with 'learnkernels gram', or correct 'path'."
                 )
+
+
+def _require_params(config: CompareConfig) -> None:
+    """Refuse parameters of learners, synthetic sets and families of one's own, while a server starts."""
+    from learnkernels.conf.schema import OwnConfig
+    from learnkernels.tasks.data.synthetic import require_params as require_params_of_set
+    from learnkernels.tasks.own import own_family, require_params
+
+    for dataset in config.datasets:
+        if dataset.source == "synthetic":
+            require_params_of_set(str(dataset.name), dataset.params, f"data set {dataset.label}")
+    for learner in config.learners:
+        require_params(learner)
+    for family in config.kernels:
+        if isinstance(family, OwnConfig):
+            own_family(family)
 
 
 def _require_no_credentials(*places: str | None) -> None:

@@ -1,7 +1,7 @@
-"""Learners and families of a user's own, which configurations call ``module:Class``.
+"""Learners by name, their parameters, and learners and families of a user's own, called ``module:Class``.
 
-Their modules are looked for where Python looks, and then in the working folder: last, so that no file there takes the
-place of an installed module.
+Modules of the latter are looked for where Python looks, and then in the working folder: last, so that no file there
+takes the place of an installed module.
 """
 
 from __future__ import annotations
@@ -43,6 +43,40 @@ def as_learner(name: str, **params: Any) -> Learner:
     """Return a learner by its name and parameters; see `kernels.learners.as_learner`."""
     _look_here(name)
     return learners.as_learner(name, **params)
+
+
+def require_params(learner: LearnerConfig) -> None:
+    """Raise InputError if a learner does not take a parameter, or one of that type, or cannot be tuned as asked."""
+    try:
+        found = as_learner(learner.name)
+        taken = found.get_params(deep=False)
+    except ValueError as error:
+        raise InputError(f"learners: {str(error).rstrip('.')}.") from None
+    if learner.tune_by == "alignment" and not found.learns_kernel:
+        raise InputError(
+            f"learners: {learner.title} learns no kernel that 'tune_by: alignment' could compare; set 'tune_by: error'."
+        )
+    for name, values in [*((name, [value]) for name, value in learner.params.items()), *learner.tune.items()]:
+        if name not in taken:
+            valid = f"it takes {', '.join(taken)}" if taken else "it takes none"
+            raise InputError(f"learners: {learner.title} has no parameter {name!r}; {valid}.")
+        default = taken[name]
+        kinds, expected = _AUTO if default == "auto" else _KINDS.get(type(default), ((object,), ""))
+        for value in values:
+            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+                raise InputError(f"learners: {learner.title}: {name} must be {expected}, got {value!r}.")
+
+
+_KINDS: dict[type, tuple[tuple[type, ...], str]] = {
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a number"),
+    bool: ((bool,), "true or false"),
+    str: ((str,), "text"),
+}
+"""Types that a parameter may have for that of its default, and what a user calls them."""
+
+_AUTO = (str, int, float), "auto or a number"
+"""The same for a parameter that is chosen where it is not given."""
 
 
 def own_family(config: OwnConfig, where: str = "kernels") -> KernelFamily:

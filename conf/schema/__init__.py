@@ -8,7 +8,7 @@ from learnkernels.conf.schema.compare import (
     DaskConfig,
     TrackingConfig,
 )
-from learnkernels.conf.schema.datasets import DatasetConfig, NgramsConfig, SyntheticName
+from learnkernels.conf.schema.datasets import ENDINGS, DatasetConfig, NgramsConfig, SyntheticName
 from learnkernels.conf.schema.grids import grid_values
 from learnkernels.conf.schema.kernels import (
     CategoricalConfig,
@@ -27,6 +27,7 @@ from learnkernels.conf.schema.predictors import PREDICTOR_OPTIONS, PredictorName
 from learnkernels.conf.schema.protocol import ProtocolConfig
 
 __all__ = [
+    "ENDINGS",
     "GRID_SEARCH_TITLE",
     "PREDICTOR_OPTIONS",
     "PRESETS",

@@ -12,7 +12,7 @@ from learnkernels.conf.errors import did_you_mean, short
 
 
 class Strict(BaseModel):
-    """A frozen model that refuses unknown keys and names the valid ones."""
+    """A frozen model that refuses unknown keys, and says which are valid or where a key belongs."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="strings"
@@ -21,14 +21,25 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: Any) -> Any:
-        if isinstance(data, dict):
-            valid = [item.alias or name for name, item in cls.model_fields.items()]
-            for key in data:
-                if key not in valid and key not in cls.model_fields:
-                    raise ValueError(
-                        f"unknown key {short(key)}; {did_you_mean(key, valid)}valid keys: {', '.join(valid)}"
-                    )
+        if isinstance(data, cls):
+            return data
+        valid = [item.alias or name for name, item in cls.model_fields.items()]
+        if not isinstance(data, dict):
+            raise ValueError(f"must be a mapping, with keys of {', '.join(valid)}; got {short(data)}")
+        for key in data:
+            if key not in valid and key not in cls.model_fields:
+                hint = cls._place_of(key) or did_you_mean(key, valid)
+                raise ValueError(f"unknown key {short(key)}; {hint}valid keys: {', '.join(valid)}")
         return data
+
+    @classmethod
+    def _place_of(cls, key: Any) -> str:
+        """Return words that say which part of this one has a key, and a space; nothing where none has."""
+        for name, item in cls.model_fields.items():
+            part = item.annotation
+            if isinstance(part, type) and issubclass(part, Strict) and key in part.model_fields:
+                return f"it belongs under {name!r}; "
+        return ""
 
 
 Positive = Annotated[float, Field(gt=0)]
@@ -38,17 +49,22 @@ def as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-def _as_number(value: Any) -> Any:
+def several(value: Any) -> Any:
+    """Return one value, or one mapping, as a list of one; several as they are."""
+    return [value] if isinstance(value, str | int | float | dict) else value
+
+
+def as_number(value: Any) -> Any:
     """Return the number that YAML takes for text, such as 1e-6, also in lists, and anything else as it is."""
     if isinstance(value, list):
-        return [_as_number(one) for one in value]
+        return [as_number(one) for one in value]
     if isinstance(value, str):
         with suppress(ValueError):
             return float(value)
     return value
 
 
-Parameter = Annotated[Any, BeforeValidator(_as_number)]
+Parameter = Annotated[Any, BeforeValidator(as_number)]
 """Value of a parameter of a learner, a family of one's own or a synthetic data set."""
 
 OWN = r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$"

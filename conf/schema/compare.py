@@ -14,12 +14,12 @@ from pydantic import (
 )
 
 from learnkernels.conf.errors import short
-from learnkernels.conf.schema.base import Strict
+from learnkernels.conf.schema.base import Strict, several
 from learnkernels.conf.schema.datasets import DatasetConfig
 from learnkernels.conf.schema.grids import GRID_FORMS, Grid, Powers
 from learnkernels.conf.schema.kernels import FamilyConfig, LinearConfig, PrecomputedConfig
 from learnkernels.conf.schema.learners import SEARCHING, LearnerConfig
-from learnkernels.conf.schema.predictors import PredictorConfig, PredictorName, PredictorSetting
+from learnkernels.conf.schema.predictors import PredictorConfig, PredictorName, PredictorSetting, as_size
 from learnkernels.conf.schema.protocol import ProtocolConfig
 
 GRID_SEARCH_TITLE = "GridSearchCV"
@@ -82,6 +82,11 @@ class DaskConfig(Strict):
         4096, ge=64, description="Most rows of the square of pairs of one distributed task; a second of work, or so."
     )
     timeout: float = Field(10.0, gt=0, description="Seconds to wait for a scheduler.")
+
+    @field_validator("memory", mode="before")
+    @classmethod
+    def _size_or_auto(cls, value: Any) -> Any:
+        return value if value == "auto" else as_size(value, "auto, or a size such as 4GiB")
 
 
 class TrackingConfig(Strict):
@@ -167,6 +172,11 @@ class CompareConfig(Strict):
     def _plain_where_it_can_be(cls, predictor: PredictorName | PredictorConfig) -> PredictorName | PredictorConfig:
         return predictor.name if isinstance(predictor, PredictorConfig) and not predictor.options() else predictor
 
+    @field_validator("datasets", "kernels", "learners", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return several(value)
+
     @field_validator("kernels")
     @classmethod
     def _matrices_alone(cls, kernels: tuple[FamilyConfig, ...]) -> tuple[FamilyConfig, ...]:
@@ -220,7 +230,7 @@ class CompareConfig(Strict):
     @field_validator("datasets")
     @classmethod
     def _distinct_datasets(cls, datasets: tuple[DatasetConfig, ...]) -> tuple[DatasetConfig, ...]:
-        _require_distinct("data set", [dataset.label for dataset in datasets], "give each its own 'name'")
+        _require_distinct("data set", [dataset.label for dataset in datasets], "give each its own 'label'")
         return datasets
 
     @field_validator("learners")

@@ -7,16 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from learnkernels.conf.errors import short
-from learnkernels.conf.schema.base import Parameter, Strict, as_text
+from learnkernels.conf.errors import did_you_mean, short
+from learnkernels.conf.schema.base import Parameter, Strict, as_text, several
 
 SklearnName = Literal["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"]
 SyntheticName = Literal["three_sines", "relevance", "friedman"]
 
-
-def _several(value: Any) -> Any:
-    """Return one value as a list of one; several as they are."""
-    return [value] if isinstance(value, str | int | float) else value
+ENDINGS = (".parquet", ".csv", ".arrow", ".feather", ".libsvm", ".svm", ".svmlight")
+"""Of the files that can be read, in lower case."""
 
 
 def _as_plain_text(value: Any) -> Any:
@@ -31,9 +29,9 @@ def _from_to(value: Any) -> Any:
 
 
 Name = Annotated[str, Field(min_length=1)]
-Names = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(_several)]
+Names = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(several)]
 Values = Annotated[
-    tuple[Annotated[str, BeforeValidator(_as_plain_text)], ...], Field(min_length=1), BeforeValidator(_several)
+    tuple[Annotated[str, BeforeValidator(_as_plain_text)], ...], Field(min_length=1), BeforeValidator(several)
 ]
 Words = Annotated[int, Field(ge=1, le=10)]
 
@@ -121,8 +119,10 @@ class DatasetConfig(Strict):
         description="Value of the target that becomes +1 while all others become -1: one class against the rest, or "
         "labels used as numbers in a regression.",
     )
-    drop: tuple[str, ...] = Field((), description="Columns that are not features.")
-    features: tuple[str, ...] = Field((), description="The only columns that are features; all others by default.")
+    drop: Annotated[tuple[str, ...], BeforeValidator(several)] = Field((), description="Columns that are not features.")
+    features: Annotated[tuple[str, ...], BeforeValidator(several)] = Field(
+        (), description="The only columns that are features; all others by default."
+    )
     columns: dict[str, ColumnKind | tuple[str, ...]] | None = Field(
         None,
         description="For tables. What a column is, where its values do not tell: number, categorical, code (a category "
@@ -164,6 +164,26 @@ class DatasetConfig(Strict):
         "quantile: each to a normal distribution by rank. Uses the features of all rows, never the target.",
     )
     subsample: int | None = Field(None, ge=10, description="Use that many rows, drawn at random with the seed.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, data: Any) -> Any:
+        """Return the keys that a name, or a path, alone stands for."""
+        if isinstance(data, dict) and data.get("source") is None:
+            raise ValueError("needs 'source': sklearn, file, synthetic or openml")
+        if not isinstance(data, str):
+            return data
+        sets = {"sklearn": SklearnName.__args__, "synthetic": SyntheticName.__args__}  # type: ignore[attr-defined]
+        for source, names in sets.items():
+            if data in names:
+                return {"source": source, "name": data}
+        if data.lower().endswith(ENDINGS):
+            return {"source": "file", "path": data}
+        names = [name for of in sets.values() for name in of]
+        raise ValueError(
+            f"got {short(data)}; {did_you_mean(data, names)}give the name of a set ({', '.join(names)}), a file "
+            f"({', '.join(ENDINGS)}), or a mapping such as {{source: openml, name: kin8nm, version: 1}}"
+        )
 
     @model_validator(mode="after")
     def _complete(self) -> DatasetConfig:

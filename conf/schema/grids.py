@@ -7,10 +7,10 @@ import math
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from learnkernels.conf.errors import short
-from learnkernels.conf.schema.base import Positive, Strict
+from learnkernels.conf.schema.base import Positive, Strict, as_number
 
 MOST_VALUES = 1000
 """Numbers that a grid stands for which is not written out."""
@@ -70,11 +70,29 @@ class Spaced(Strict):
         return [self.start * (1 - share) + self.stop * share for share in shares]
 
 
+def _meant_keys(value: dict[Any, Any]) -> set[str]:
+    known = ("base", "start", "stop", "from", "to", "count", "spacing")
+    return {name for key in value for name in difflib.get_close_matches(str(key), known, n=1)}
+
+
+def _of_some_form(value: Any) -> Any:
+    """Return one number as a list of it, and refuse what is of none of the forms."""
+    number = as_number(value)
+    if isinstance(number, int | float) and not isinstance(number, bool):
+        return [number]
+    if isinstance(value, Powers | Spaced) or (value and isinstance(value, list | tuple)):
+        return value
+    if isinstance(value, dict) and _meant_keys(value):
+        return value
+    raise ValueError(
+        "must be a list such as [0.1, 1, 10], powers such as {base: 2, from: -3, to: 3}, or spaced numbers such as "
+        f"{{from: 0.1, to: 10, count: 5, spacing: log}}, got {short(value)}"
+    )
+
+
 def _kind_of_grid(value: Any) -> str:
     if isinstance(value, dict):
-        known = ("base", "start", "stop", "from", "to", "count", "spacing")
-        meant = {name for key in value for name in difflib.get_close_matches(str(key), known, n=1)}
-        return "spaced" if meant & {"count", "spacing"} else "powers"
+        return "spaced" if _meant_keys(value) & {"count", "spacing"} else "powers"
     return "powers" if isinstance(value, Powers) else "spaced" if isinstance(value, Spaced) else "list"
 
 
@@ -83,6 +101,7 @@ Grid = Annotated[
     | Annotated[Powers, Tag("powers")]
     | Annotated[Spaced, Tag("spaced")],
     Discriminator(_kind_of_grid),
+    BeforeValidator(_of_some_form),
 ]
 """A list of positive numbers, the powers of a base, or a number of them from one to another."""
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from learnkernels.conf.schema.base import OwnName, Parameter, Positive, Strict
+from learnkernels.conf.schema.base import OwnName, Parameter, Positive, Strict, several
 from learnkernels.conf.schema.grids import GRID_FORMS, Grid, grid_values
 
 SMALLEST_SIGMA = 1e-150
 
-Columns = Annotated[tuple[str, ...] | None, Field(description="Features it sees; all by default.")]
+Names = Annotated[tuple[str, ...], BeforeValidator(several)]
+Columns = Annotated[Names | None, Field(description="Features it sees; all by default.")]
+Degrees = Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), BeforeValidator(several)]
 
 
 class RadialConfig(Strict):
@@ -71,7 +73,7 @@ class PolynomialConfig(Strict):
     """(gamma x.x' + coef0)^degree, one kernel a degree."""
 
     family: Literal["polynomial"]
-    degrees: list[Annotated[int, Field(ge=1)]] = Field(min_length=1, description="One kernel each.")
+    degrees: Degrees = Field(description="One kernel each.")
     gamma: Positive = Field(1.0, description="Scale of the inner product.")
     coef0: float = Field(1.0, ge=0, description="Constant added to it.")
     columns: Columns = None
@@ -104,7 +106,7 @@ class FeatureConfig(Strict):
     """x_k x'_k, one kernel a feature: thousands of n-grams, without tiles where it is the only family."""
 
     family: Literal["feature"]
-    columns: tuple[str, ...] | None = Field(None, description="Features that become kernels; all by default.")
+    columns: Names | None = Field(None, description="Features that become kernels; all by default.")
 
 
 class PrecomputedConfig(Strict):
@@ -134,6 +136,10 @@ class OwnConfig(Strict):
 OWN_TAG = "module:Class"
 
 
+def _of_name(value: Any) -> Any:
+    return {"family": value} if isinstance(value, str) else value
+
+
 def _kind_of_family(config: Any) -> str:
     family = str((config.get("family") if isinstance(config, dict) else getattr(config, "family", None)) or "")
     return OWN_TAG if ":" in family else family
@@ -151,4 +157,5 @@ FamilyConfig = Annotated[
     | Annotated[PrecomputedConfig, Tag("precomputed")]
     | Annotated[OwnConfig, Tag(OWN_TAG)],
     Discriminator(_kind_of_family),
+    BeforeValidator(_of_name),
 ]

@@ -6,10 +6,10 @@ import math
 from itertools import product
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from learnkernels.conf.errors import short
-from learnkernels.conf.schema.base import OwnName, Parameter, Strict
+from learnkernels.conf.schema.base import OwnName, Parameter, Strict, several
 
 LearnerName = Literal[
     "align",
@@ -76,7 +76,7 @@ class LearnerConfig(Strict):
         "several settings.",
     )
     params: dict[str, Parameter] = Field(default_factory=dict, description="Its parameters.")
-    tune: dict[str, Annotated[list[Parameter], Field(min_length=1)]] = Field(
+    tune: dict[str, Annotated[list[Parameter], Field(min_length=1), BeforeValidator(several)]] = Field(
         default_factory=dict,
         description="Lists of values of parameters; every combination is tried, and the validation fold chooses.",
     )

@@ -22,19 +22,18 @@ PREDICTOR_OPTIONS: dict[str, tuple[str, ...]] = {
 }
 """Which predictors take an option; with auto it counts where one of the others is what it takes."""
 
+SIZE = r"(?=[\d.]*[1-9])\d{0,18}(\.\d{1,18})?(e1?\d)?\s*([kmgtp]i?)?b?"
+"""A number of bytes as it is written, in either case of letters; not zero."""
 
-def _size(value: Any) -> Any:
+
+def as_size(value: Any, expected: str = "a size such as 2GB or 512MiB") -> Any:
     text = as_text(value)
-    if (
-        not isinstance(text, str)
-        or not re.fullmatch(r"\d*\.?\d+\s*([kKMGTP]i?)?B?", text)
-        or not re.search("[1-9]", text)
-    ):
-        raise ValueError(f"must be a size such as 2GB or 512MiB, got {short(value)}")
+    if not isinstance(text, str) or not re.fullmatch(SIZE, text, re.IGNORECASE):
+        raise ValueError(f"must be {expected}, got {short(value)}")
     return text
 
 
-Size = Annotated[str, BeforeValidator(_size)]
+Size = Annotated[str, BeforeValidator(as_size)]
 """A number of bytes."""
 
 

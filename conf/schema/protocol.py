@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from learnkernels.conf.errors import short
 from learnkernels.conf.schema.base import Strict
@@ -25,6 +26,17 @@ class SplitConfig(Strict):
         "then by default all of these.",
     )
 
+    @field_validator("train", "validation", "test", mode="before")
+    @classmethod
+    def _whole_rows(cls, value: Any) -> Any:
+        with suppress(TypeError, ValueError, OverflowError):
+            if value is None or float(value).is_integer():
+                return value
+        raise ValueError(
+            "must be a whole number of rows, and no share of them; write numbers as in split: {train: 600, validation: "
+            f"200, test: 200}}, got {short(value)}"
+        )
+
 
 class ChooseConfig(Strict):
     """A cross-validation within the training rows, in place of rows that are kept aside for validation."""
@@ -35,6 +47,14 @@ class ChooseConfig(Strict):
         description="Choose on the training rows of the first repeat alone and keep that for all repeats, as some "
         "papers do; rows that have chosen then test in other repeats, which favours every learner that is tuned.",
     )
+
+
+LEAST: dict[str | None, tuple[int, str]] = {
+    "folds": (3, "as one fold tests, one validates and the others train"),
+    "repeats": (1, "as one draws the folds, or the split, once"),
+    "seed": (0, "as no random numbers follow from a negative one"),
+}
+"""Least values of the protocol, and why."""
 
 
 class ProtocolConfig(Strict):
@@ -58,6 +78,14 @@ class ProtocolConfig(Strict):
         default_factory=lambda: Powers.model_validate({"base": 2, "from": -6, "to": 14}),
         description="Lambda, the scale of the learned kernel; C of the SVM, 1 / lambda of the ridge.",
     )
+
+    @field_validator("folds", "repeats", "seed", mode="before")
+    @classmethod
+    def _enough(cls, value: Any, info: ValidationInfo) -> Any:
+        least, why = LEAST[info.field_name]
+        if isinstance(value, int | float) and value < least:
+            raise ValueError(f"must be at least {least}, {why}, got {short(value)}")
+        return value
 
     @model_validator(mode="before")
     @classmethod

@@ -52,6 +52,11 @@ class ColumnEncoding(Value):
     def features(self) -> tuple[tuple[str, View], ...]:
         """Name and view of each feature."""
 
+    @property
+    def is_number(self) -> bool:
+        """Whether values are numbers, and not texts."""
+        return False
+
     @abstractmethod
     def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
         """Write the features of a column into `out`, shape (n, features); return how many gaps and new levels it has.
@@ -145,6 +150,10 @@ class NumberColumn(ColumnEncoding):
             out[:, 1] = gaps
         return int(gaps.sum()) - new, new
 
+    @property
+    def is_number(self) -> bool:
+        return not self.levels
+
     def decode(self, Z: np.ndarray) -> list[Any]:
         if self.knots:
             numbers = np.interp(ndtr(Z[:, 0]), np.linspace(0.0, 1.0, len(self.knots)), self.knots)
@@ -217,6 +226,10 @@ class CategoryColumn(ColumnEncoding):
         gaps = sum(level is None for level in texts)
         new = 0 if self.many else int((places < 0).sum()) - (0 if None in place else gaps)
         return gaps, new
+
+    @property
+    def is_number(self) -> bool:
+        return self.numeric
 
     def decode(self, Z: np.ndarray) -> list[Any]:
         levels = [level for level in self.levels if level is not None] or ["other"]

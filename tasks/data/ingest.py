@@ -103,14 +103,10 @@ def source_location(config: DatasetConfig, data_dir: str) -> Location:
     address = existing_file(config, data_dir)
     try:
         location = locate(address)
-        if location.remote and location.suffix in READERS:
+        if location.remote:
             location.size()
     except InputError as error:
         raise type(error)(f"data set {config.label}: {error}") from None
-    if location.suffix not in READERS:
-        raise InputError(
-            f"data set {config.label}: cannot read {location.name}; supported endings: {', '.join(READERS)}."
-        )
     return location
 
 

@@ -16,7 +16,7 @@ import pyarrow.fs
 from prefect.client.schemas.objects import State
 
 from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line, without_passwords
-from learnkernels.conf.loading import is_remote, require_no_credentials
+from learnkernels.conf.loading import is_remote, require_no_credentials, require_place
 from learnkernels.tasks.store import atomic_path
 
 CONNECT_SECONDS = 3
@@ -150,17 +150,13 @@ def locate(text: str) -> Location:
     InputError
         The address is of another kind, incomplete, or holds credentials.
     """
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", text)
-    if scheme is None:
-        if not text:
-            raise InputError("a path is empty; give a file, or s3://bucket/key.")
-        return Location(text, pyarrow.fs.LocalFileSystem(), str(Path(text).absolute()))
+    if not text:
+        raise InputError("a path is empty; give a file, or s3://bucket/key.")
+    require_place(text)
     if not is_remote(text):
-        raise InputError(
-            f"{scheme[1]}://...: addresses of this kind are not supported; give a path, or s3://bucket/key."
-        )
+        return Location(text, pyarrow.fs.LocalFileSystem(), str(Path(text).absolute()))
     require_no_credentials(text)
-    bucket, _, key = text[scheme.end() :].partition("/")
+    bucket, _, key = text[len("s3://") :].partition("/")
     if not bucket or not key or any(part in ("", ".", "..") for part in key.split("/")):
         raise InputError(f"{text}: expected s3://bucket/key, such as s3://data/2026/rows.parquet.")
     location = Location(text, None, f"{bucket}/{key}")

@@ -96,18 +96,8 @@ def read_synthetic(
     InputError
         The name or a parameter is unknown, a parameter is out of its range, or `drop` names no feature or all of them.
     """
-    if name not in SYNTHETIC:
-        raise InputError(f"{where}: there is no synthetic data set {name!r}; choose one of {', '.join(SYNTHETIC)}.")
-    draw = SYNTHETIC[name]
-    taken = list(inspect.signature(draw).parameters)[1:]
-    for key, value in params.items():
-        if key not in taken:
-            raise InputError(f"{where}: {name} has no parameter {key!r}; it takes {', '.join(taken)}.")
-        whole, least, expected = _LEAST[key]
-        number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
-        if not number or not least <= value < np.inf:
-            raise InputError(f"{where}: 'params.{key}' of {name} must be {expected}, got {value!r}; correct it.")
-    X, y = draw(np.random.default_rng(seed), **params)
+    require_params(name, params, where)
+    X, y = SYNTHETIC[name](np.random.default_rng(seed), **params)
     features = tuple(f"x{c}" for c in range(1, X.shape[1] + 1))
     kept = [c for c, feature in enumerate(features) if feature not in drop]
     if not kept or not set(drop) <= set(features):
@@ -116,3 +106,22 @@ def read_synthetic(
             "correct it."
         )
     return X[:, kept], y, tuple(features[c] for c in kept)
+
+
+def require_params(name: str, params: Mapping[str, Any], where: str) -> None:
+    """Refuse the name of a synthetic data set, or a parameter, that is unknown, or a parameter out of its range.
+
+    Raises
+    ------
+    InputError
+    """
+    if name not in SYNTHETIC:
+        raise InputError(f"{where}: there is no synthetic data set {name!r}; choose one of {', '.join(SYNTHETIC)}.")
+    taken = list(inspect.signature(SYNTHETIC[name]).parameters)[1:]
+    for key, value in params.items():
+        if key not in taken:
+            raise InputError(f"{where}: {name} has no parameter {key!r}; it takes {', '.join(taken)}.")
+        whole, least, expected = _LEAST[key]
+        number = isinstance(value, int if whole else int | float) and not isinstance(value, bool)
+        if not number or not least <= value < np.inf:
+            raise InputError(f"{where}: 'params.{key}' of {name} must be {expected}, got {value!r}; correct it.")

@@ -10,9 +10,10 @@ from learnkernels.tasks.data.ingest import DatasetRef, ingest
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
 from learnkernels.tasks.measure.baseline import evaluate_baseline
-from learnkernels.tasks.measure.evaluation import FoldsRef, evaluate_learner, predictor_for, require_params
+from learnkernels.tasks.measure.evaluation import FoldsRef, evaluate_learner, predictor_for
 from learnkernels.tasks.measure.moments import MomentsRef, compute_moments, require_feasible
 from learnkernels.tasks.measure.positions import rows_for
+from learnkernels.tasks.own import require_params
 from learnkernels.tasks.workers.cluster import DaskPool
 
 

@@ -133,40 +133,6 @@ class FoldsRef:
     path: str
 
 
-def require_params(learner: LearnerConfig) -> None:
-    """Raise InputError if a learner does not take a parameter, or one of that type, or cannot be tuned as asked."""
-    try:
-        found = as_learner(learner.name)
-        taken = found.get_params(deep=False)
-    except ValueError as error:
-        raise InputError(f"learners: {str(error).rstrip('.')}.") from None
-    if learner.tune_by == "alignment" and not found.learns_kernel:
-        raise InputError(
-            f"learners: {learner.title} learns no kernel that 'tune_by: alignment' could compare; set 'tune_by: error'."
-        )
-    for name, values in [*((name, [value]) for name, value in learner.params.items()), *learner.tune.items()]:
-        if name not in taken:
-            valid = f"it takes {', '.join(taken)}" if taken else "it takes none"
-            raise InputError(f"learners: {learner.title} has no parameter {name!r}; {valid}.")
-        default = taken[name]
-        kinds, expected = _AUTO if default == "auto" else _KINDS.get(type(default), ((object,), ""))
-        for value in values:
-            if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-                raise InputError(f"learners: {learner.title}: {name} must be {expected}, got {value!r}.")
-
-
-_KINDS: dict[type, tuple[tuple[type, ...], str]] = {
-    int: ((int,), "a whole number"),
-    float: ((int, float), "a number"),
-    bool: ((bool,), "true or false"),
-    str: ((str,), "text"),
-}
-"""Types that a parameter may have for that of its default, and what a user calls them."""
-
-_AUTO = (str, int, float), "auto or a number"
-"""The same for a parameter that is chosen where it is not given."""
-
-
 def predictor_for(
     config: CompareConfig, learner: LearnerConfig, ref: DatasetRef, n_rows: int | None = None
 ) -> PredictorChoice:

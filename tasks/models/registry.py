@@ -42,7 +42,7 @@ PLACE = "learnkernels.place"
 ARTIFACT = "artifacts/model.npz"
 """Where the model's file lies in what MLflow logs."""
 
-PACKAGES = ("joblib", "mlflow", "numba", "numpy", "pandas", "scikit-learn", "scipy", "threadpoolctl")
+PACKAGES = ("joblib", "mlflow", "narwhals", "numba", "numpy", "pandas", "scikit-learn", "scipy", "threadpoolctl")
 """What serving a model needs: MLflow, and all that `kernels` imports."""
 
 SCRIPT = Path(__file__).with_name("served_model.py")
@@ -172,7 +172,9 @@ def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame,
             artifacts={"model": str(folder / Path(ARTIFACT).name)},
             code_paths=[str(_copied_code(folder))],
             signature=signature_of(model),
-            input_example=example[list(model.features)].astype(np.float64),
+            input_example=example[list(model.features)].astype(
+                {name: np.float64 for name, kind in _inputs(model).items() if kind == DataType.double}
+            ),
             pip_requirements=[f"{package}=={installed(package)}" for package in PACKAGES],
             mlflow_model=about,
         )
@@ -190,9 +192,15 @@ def _copied_code(folder: Path) -> Path:
 def signature_of(model: Model) -> ModelSignature:
     """Return the columns that a model takes and gives, as MLflow names their types."""
     return ModelSignature(
-        Schema([ColSpec(DataType.double, name) for name in model.features]),
+        Schema([ColSpec(kind, name) for name, kind in _inputs(model).items()]),
         Schema([ColSpec(_type_of(dtype), name) for name, dtype in model.column_types.items()]),
     )
+
+
+def _inputs(model: Model) -> dict[str, DataType]:
+    """Return the type of each column that a model takes: numbers, and texts for a table's categories and dates."""
+    texts = () if model.table is None else [column.name for column in model.table.columns if not column.is_number]
+    return {name: DataType.string if name in texts else DataType.double for name in model.features}
 
 
 def _type_of(dtype: np.dtype) -> DataType:

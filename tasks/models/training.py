@@ -33,13 +33,12 @@ from learnkernels.tasks.measure.evaluation import (
     FoldsRef,
     predictor_for,
     predictor_options,
-    require_params,
 )
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, fold_seed, load_moments, measure_moments
 from learnkernels.tasks.models.registry import ModelVersion
 from learnkernels.tasks.naming import step
-from learnkernels.tasks.own import as_learner, learner_class, on_features, sources
+from learnkernels.tasks.own import as_learner, learner_class, on_features, require_params, sources
 from learnkernels.tasks.store import digest, earlier_versions, keep, kept, store_path, versions
 from learnkernels.tasks.workers.cluster import DaskPool
 

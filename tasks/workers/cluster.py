@@ -101,14 +101,13 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return self.config.scheduler is None and self.config.workers != 0
 
     def require_usable(self) -> None:
-        """Refuse, before any long work, a scheduler that does not answer or a memory limit that is no size.
+        """Refuse, before any long work, a scheduler that does not answer.
 
         Raises
         ------
         InputError
-            As `client` and `worker_memory`.
+            As `client`.
         """
-        worker_memory(self.config.memory, 1)
         if self.config.scheduler is not None:
             self._client = self._connect()
 
@@ -412,17 +411,5 @@ def _one_thread() -> dict[str, int]:
 
 
 def worker_memory(setting: str, workers: int) -> str:
-    """Return the memory limit of one worker: as set, or half of what is free now shared among them.
-
-    Raises
-    ------
-    InputError
-        The setting is not a size.
-    """
-    if setting == "auto":
-        return str(format_bytes(psutil.virtual_memory().available // (2 * workers)))
-    try:
-        parse_bytes(setting)
-    except ValueError:
-        raise InputError(f"dask.memory: {setting!r} is not a size; write one such as 4GiB, or auto.") from None
-    return setting
+    """Return the memory limit of one worker: as set, or half of what is free now shared among them."""
+    return str(format_bytes(psutil.virtual_memory().available // (2 * workers))) if setting == "auto" else setting

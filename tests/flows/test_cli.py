@@ -90,6 +90,26 @@ def test_bad_input_is_one_sentence_at_once_and_writes_nothing(home: Path, argume
     assert list((home / "work").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("learners=[{name: lq, params: {p: 2}}]", "learners: lq has no parameter 'p'; it takes q"),
+        ("learners='nowhere:Mine'", "learners: .*nowhere"),
+        ("kernels={family: 'nowhere:Mine'}", "kernels: .*nowhere"),
+        (
+            "datasets={source: synthetic, name: friedman, params: {rows: 5}}",
+            "'params.rows' of friedman must be a whole",
+        ),
+    ],
+)
+def test_parameters_that_are_not_taken_are_refused_before_a_run_begins(home: Path, change: str, sentence: str):
+    conf = str(ROOT / "conf/quickstart.yaml")
+    run = learnkernels(home, "compare", conf, "--set", change, PREFECT_API_URL="http://127.0.0.1:9/api")
+    assert run.returncode == 2
+    assert re.fullmatch(rf"error: .*{sentence}.*\n", run.stderr)
+    assert not (home / "work" / "mlflow.db").exists()
+
+
 def test_what_a_learner_refuses_is_one_sentence_too(home: Path, prefect_server: None):
     server = str(PREFECT_API_URL.value())
     changes = ["--set", "learners=[{name: lq, params: {q: 0.5}}]", "--set", "dask.workers=0"]

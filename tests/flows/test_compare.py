@@ -360,7 +360,6 @@ def lq(**keys: Any) -> dict[str, Any]:
             {"datasets": [{"source": "synthetic", "name": "relevance", "params": {"width": 3}}]},
             "data set relevance width=3: relevance has no parameter 'width'; it takes rows, gamma, features",
         ),
-        ({"dask": {"memory": "lots"}}, "dask.memory: 'lots' is not a size"),
     ],
 )
 def test_what_cannot_work_is_refused_with_one_sentence(working_folder: Path, keys: dict[str, Any], sentence: str):

@@ -17,8 +17,9 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import DatasetConfig
+from learnkernels.conf.schema import ENDINGS, DatasetConfig
 from learnkernels.tasks.data.ingest import _deviations, dataset_digest, load_dataset, load_source, store_dataset
+from learnkernels.tasks.data.readers import READERS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -405,6 +406,10 @@ def test_keys_that_name_columns_do_not_go_with_files_without_names(tmp_path: Pat
     (tmp_path / "data.libsvm").write_text("1 1:2\n-1 1:3\n")
     with pytest.raises(InputError, match=f"'{key}' does not go with data.libsvm, whose columns have no names"):
         load_source(config("data.libsvm", **{key: value}), str(tmp_path))
+
+
+def test_the_schema_names_the_endings_of_all_readers():
+    assert tuple(READERS) == ENDINGS
 
 
 def test_missing_unreadable_and_unknown_files_are_named(tmp_path: Path):

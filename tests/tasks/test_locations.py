@@ -133,7 +133,7 @@ def test_the_address_of_s3_alone_goes_before_the_common_one(s3: S3, monkeypatch:
     ("text", "sentence"),
     [
         ("", "a path is empty"),
-        ("gs://rows/key", r"gs://\.\.\.: addresses of this kind are not supported"),
+        ("gs://rows/key", r"gs://\.\.\.: files are those of local paths and of s3://bucket/key; download"),
         ("s3://rows", r"s3://rows: expected s3://bucket/key"),
         ("s3://rows/", "expected s3://bucket/key"),
         ("s3:///key", "expected s3://bucket/key"),
@@ -435,7 +435,7 @@ def test_a_data_set_that_is_not_on_the_server_is_named(s3: S3, tmp_path: Path, t
     cases = [
         ("s3://rows/gone.csv", "data set gone: s3://rows/gone.csv: there is no such object"),
         ("s3://nowhere/gone.csv", "data set gone: s3://nowhere/gone.csv: there is no bucket 'nowhere'"),
-        ("s3://rows", "data set rows: s3://rows: expected s3://bucket/key"),
+        ("s3://rows/../x.csv", "data set x: s3://rows/../x.csv: expected s3://bucket/key"),
         ("s3://rows/data.xlsx", "data set data: cannot read data.xlsx; supported endings"),
     ]
     for path, sentence in cases:
