@@ -110,7 +110,15 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     InputError
         The file cannot be read or is not YAML, a change does not fit, or the schema refuses it.
     """
-    data = _read(path)
+    return _config_of(_read(path), path, changes)
+
+
+def config_of_text(text: str, path: Path, changes: Sequence[str] = ()) -> CompareConfig:
+    """Return the configuration of a YAML text that was made for a file; see `load_config`."""
+    return _config_of(yaml.load(text, Loader), path, changes)
+
+
+def _config_of(data: Any, path: Path, changes: Sequence[str]) -> CompareConfig:
     for change in changes:
         _apply(data, change)
     try:

@@ -60,9 +60,18 @@ KeepRuns = Annotated[
     float,
     typer.Option(help="Days that results and MLflow runs of deployments are kept; 0: for ever.", min=0),
 ]
+Target = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column of a table to predict; a configuration names its own.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")]
 
 BAD_INPUT = 2
+
+UI_SHOWS = "learnkernels ui     shows this run in Prefect and MLflow; the chart of this comparison is then"
+
+TABLES = (".csv", ".parquet", ".arrow", ".feather")
+"""Endings of tables."""
+
 GOES_ON = "the same command goes on from there"
 
 _servers: list[Child] = []
@@ -76,24 +85,85 @@ def main() -> None:
 
 @app.command()
 def compare(
-    conf: Conf,
+    conf: Annotated[
+        Path, typer.Argument(help="YAML configuration, or a table: Parquet, CSV, Arrow or Feather.", metavar="FILE")
+    ],
+    target: Target = None,
     changes: Changes = None,
     verbose: Verbose = False,
 ) -> None:
     """Compare learners of the kernel on data sets: errors, alignments, and who wins.
 
+    Of a table only the column to predict is to be said: learnkernels compare table.csv --target churn
+
     Writes results/NAME/RUN, logs to MLflow (mlflow.db here, or MLFLOW_TRACKING_URI) and to Prefect (a temporary
     server, the one of `learnkernels ui`, or PREFECT_API_URL).
     """
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
-        config = _prepare(conf, changes, verbose)
+        if is_table := conf.suffix.lower() in TABLES:
+            config = _started(conf, target, changes, verbose)
+        else:
+            _refuse_target(conf, target)
+            config = _prepare(conf, changes, verbose)
         names = ", ".join(learner.title for learner in config.learners)
         err.print(f"{conf}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
         from learnkernels.flows.compare import compare as flow
 
         with _prefect(config.name) as own:
             result = own(flow)(config)
-    _show(config, Path(result["results"]), result["mlflow_chart"])
+    again = f"learnkernels init {shlex.quote(str(conf))} --target {shlex.quote(target or '')}" if is_table else ""
+    _show(config, Path(result["results"]), result["mlflow_chart"], again)
+
+
+@app.command()
+def init(
+    table: Annotated[Path, typer.Argument(help="Parquet, CSV, Arrow or Feather.", metavar="TABLE")],
+    target: Annotated[str, typer.Option(metavar="COLUMN", help="Column to predict.")],
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The configuration; TABLE with .yaml in place of its ending.")
+    ] = None,
+) -> None:
+    """Write the configuration that `compare TABLE --target COLUMN` runs, with comments, to be changed."""
+    with _user_errors("nothing was written"):
+        path = output or Path(f"{table.stem}.yaml")
+        if path.exists():
+            raise InputError(f"{path}: is there already; name another with --output.")
+        prepare_environment()
+        from learnkernels.tasks.data.starting import start
+        from learnkernels.tasks.store import atomic_path
+
+        found = start(str(table), target)
+        with atomic_path(path) as aside:
+            aside.write_text(found.text, encoding="utf-8")
+    _say(
+        *found.lines,
+        "",
+        f"next:    learnkernels compare {path}",
+        f"         learnkernels train {path} --register {table.stem}",
+        f"written: {path}",
+    )
+
+
+def _started(table: Path, target: str | None, changes: list[str] | None, verbose: bool) -> CompareConfig:
+    """Return the configuration of a table, after it was said what it was taken for."""
+    from learnkernels.conf.loading import config_of_text
+
+    if not table.is_file():
+        raise InputError(f"there is no table {table} (seen from {Path.cwd()}); correct the path.")
+    _set_up(verbose)
+    from learnkernels.tasks.data.starting import start
+
+    found = start(str(table), target)
+    for line in found.lines:
+        err.print(line, markup=False, soft_wrap=True)
+    return config_of_text(found.text, table, changes or [])
+
+
+def _refuse_target(conf: Path, target: str | None) -> None:
+    if target is not None:
+        raise InputError(
+            f"{conf}: --target is for tables ({', '.join(TABLES)}); a configuration names it as 'target' of a data set."
+        )
 
 
 @contextmanager
@@ -212,8 +282,11 @@ def _connect_to_ui() -> None:
             os.environ["PREFECT_API_URL"] = address
 
 
-def _show(config: CompareConfig, results: Path, chart: str) -> None:
-    """Print the table, the verdicts and where everything lies; the results folder comes last."""
+def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> None:
+    """Print the table, the verdicts and where everything lies; the results folder comes last.
+
+    `again` is the command that writes the configuration, where there is none yet.
+    """
     import pandas as pd
 
     from learnkernels.tasks.evidence.report import measures, verdicts
@@ -226,7 +299,8 @@ def _show(config: CompareConfig, results: Path, chart: str) -> None:
         f"test error: {measures(summary)}; * marks the lowest",
         *verdicts(summary),
         "",
-        "next:    learnkernels ui     shows this run in Prefect and MLflow; the chart of this comparison is then",
+        *([f"next:    {again}     writes what was run, to train from it", " " * 9 + UI_SHOWS] if again else []),
+        *([] if again else [f"next:    {UI_SHOWS}"]),
         f"         {chart}",
         f"report:  {results / 'report.md'}",
         f"results: {results}",

@@ -2,6 +2,7 @@
 
 from learnkernels.conf.schema.base import Parameter, Positive, Strict
 from learnkernels.conf.schema.compare import (
+    BOOSTING_TITLE,
     GRID_SEARCH_TITLE,
     BaselineConfig,
     CompareConfig,
@@ -27,6 +28,7 @@ from learnkernels.conf.schema.predictors import PREDICTOR_OPTIONS, PredictorName
 from learnkernels.conf.schema.protocol import ProtocolConfig
 
 __all__ = [
+    "BOOSTING_TITLE",
     "ENDINGS",
     "GRID_SEARCH_TITLE",
     "PREDICTOR_OPTIONS",

@@ -25,6 +25,9 @@ from learnkernels.conf.schema.protocol import ProtocolConfig
 GRID_SEARCH_TITLE = "GridSearchCV"
 """The baseline in reports: scikit-learn's search, which is no learner."""
 
+BOOSTING_TITLE = "HistGradientBoosting"
+"""The other baseline in reports."""
+
 SMALLEST_SAMPLE = 256
 """Rows that say anything of an alignment and of its error."""
 
@@ -66,6 +69,19 @@ class BaselineConfig(Strict):
         description=f"C of SVC, and 1 / alpha of KernelRidge, to try: {GRID_FORMS}.",
     )
     absolute: bool = Field(False, description="The bandwidths are gamma itself, and not multiples.")
+    boosting: bool = Field(
+        False,
+        description="Also scikit-learn's gradient boosting of trees, with categories and gaps as such, of which the "
+        "validation rows choose leaves and learning rate.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_boosting(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `boosting` out where it is not asked for, as results of the search are stored under this dump."""
+        data: dict[str, Any] = dump(self)
+        if not self.boosting:
+            data.pop("boosting", None)
+        return data
 
 
 class DaskConfig(Strict):
@@ -205,9 +221,10 @@ class CompareConfig(Strict):
                     f"learner {learner.title}: 'tune_by: alignment' needs validation rows, and 'protocol.choose' has "
                     "none; give the split 'validation' rows, or set 'tune_by: error'"
                 )
-        if self.baseline is not None and GRID_SEARCH_TITLE in [learner.title for learner in self.learners]:
+        taken = {GRID_SEARCH_TITLE, BOOSTING_TITLE} & {learner.title for learner in self.learners}
+        if self.baseline is not None and taken:
             raise ValueError(
-                f"a learner is labelled {GRID_SEARCH_TITLE}, the name of the baseline in reports; label it otherwise"
+                f"a learner is labelled {min(taken)}, the name of a baseline in reports; label it otherwise"
             )
         return self
 

@@ -71,6 +71,13 @@ class ColumnEncoding(Value):
     def decode(self, Z: np.ndarray) -> list[Any]:
         """Return values that become some features, shape (n, features); a gap is what stands for it."""
 
+    def for_trees(self, Z: np.ndarray) -> np.ndarray:
+        """Return features as trees take them, which need no indicators: a gap is NaN, and a level a number."""
+        values = np.array(Z[:, :-1] if self.features[-1][0] == f"{self.name} missing" else Z)
+        if values.shape[1] < Z.shape[1]:
+            values[Z[:, -1] > 0] = np.nan
+        return values
+
     @abstractmethod
     def describe(self) -> str:
         """Return in a few words what the column is taken for."""
@@ -226,6 +233,12 @@ class CategoryColumn(ColumnEncoding):
         gaps = sum(level is None for level in texts)
         new = 0 if self.many else int((places < 0).sum()) - (0 if None in place else gaps)
         return gaps, new
+
+    def for_trees(self, Z: np.ndarray) -> np.ndarray:
+        if self.many:
+            return Z
+        held = Z.max(axis=1, initial=0.0) > 0
+        return np.where(held, Z.argmax(axis=1), np.nan)[:, None]
 
     @property
     def is_number(self) -> bool:

@@ -192,6 +192,16 @@ class TableEncoding(Value):
                 met.add(column.name, gaps, levels)
         return X
 
+    def for_trees(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return a table's features as trees take them, NaN for gaps, and which of them hold levels as numbers."""
+        parts, levels, start = [], [], 0
+        for column in self.columns:
+            stop = start + len(column.features)
+            parts.append(column.for_trees(X[:, start:stop]))
+            levels += [isinstance(column, CategoryColumn) and not column.many] * parts[-1].shape[1]
+            start = stop
+        return np.hstack(parts), np.array(levels)
+
     def decode(self, X: np.ndarray) -> dict[str, list[Any]]:
         """Return columns of a table that becomes some features, but for gaps and rare levels, which leave less."""
         columns, start = {}, 0

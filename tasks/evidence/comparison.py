@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from learnkernels.conf.schema import GRID_SEARCH_TITLE, CompareConfig
+from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.ingest import DatasetRef, ingest
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
-from learnkernels.tasks.measure.baseline import evaluate_baseline
+from learnkernels.tasks.measure.baseline import TITLES, evaluate_baseline, kinds_of
 from learnkernels.tasks.measure.evaluation import FoldsRef, evaluate_learner, predictor_for
 from learnkernels.tasks.measure.moments import MomentsRef, compute_moments, require_feasible
 from learnkernels.tasks.measure.positions import rows_for
@@ -40,7 +40,7 @@ class Prepared:
 
 def steps(config: CompareConfig) -> int:
     """Return how many steps `prepare` and `measure` take."""
-    measured = len(config.learners) + (config.baseline is not None)
+    measured = len(config.learners) + len(kinds_of(config))
     return len(config.datasets) * (1 + config.protocol.repeats + measured)
 
 
@@ -81,9 +81,9 @@ def measure(
         for folds in measure_learners(rows, moments, local, pool, progress):
             results.append(folds)
             track_result(sweep, config, run_id, ref, folds)
-        if config.baseline is not None:
-            progress.start(f"{ref.name}: {GRID_SEARCH_TITLE}")
-            results.append(evaluate_baseline(ref, moments, local, pool, progress.advance))
+        for kind in kinds_of(config):
+            progress.start(f"{ref.name}: {TITLES[kind]}")
+            results.append(evaluate_baseline(ref, moments, local, pool, progress.advance, kind))
             track_result(sweep, config, run_id, ref, results[-1])
     return results
 

@@ -21,9 +21,9 @@ from learnkernels.tasks.evidence.tables import (
     relevance_of,
     sampled,
 )
-from learnkernels.tasks.measure.baseline import GRID_SEARCH
+from learnkernels.tasks.measure.baseline import BOOSTING, GRID_SEARCH
 
-GRID_SEARCH_COLOR = "#333333"
+GRID_SEARCH_COLOR, BOOSTING_COLOR = "#333333", "#999999"
 
 
 BARS: dict[str, Any] = {"fmt": "none", "elinewidth": 1.2, "zorder": 1}
@@ -208,7 +208,7 @@ def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
         where it stands in a run more than once, the later ones take the colours that no algorithm of the run has.
     """
     palette = [to_hex(color) for name in ("tab10", "Set2", "Dark2") for color in colormaps[name].colors]  # type: ignore[attr-defined]
-    own = {**dict(zip(LEARNERS, palette, strict=False)), GRID_SEARCH: GRID_SEARCH_COLOR}
+    own = {**dict(zip(LEARNERS, palette, strict=False)), GRID_SEARCH: GRID_SEARCH_COLOR, BOOSTING: BOOSTING_COLOR}
     free = [color for color in palette if color not in {own.get(algorithm) for algorithm in learners.values()}]
     colors: dict[str, str] = {}
     for title, algorithm in learners.items():

@@ -41,7 +41,7 @@ from learnkernels.tasks.evidence.tables import (
     share_table,
     summarise,
 )
-from learnkernels.tasks.measure.baseline import GRID_SEARCH
+from learnkernels.tasks.measure.baseline import BOOSTING, GRID_SEARCH
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.naming import step
@@ -83,11 +83,18 @@ LIBRARIES = ("pyarrow", "dask", "prefect", "mlflow")
 """Whose versions are told beside those that numbers depend on."""
 
 
+WHAT = {
+    GRID_SEARCH: ("One tuned Gaussian kernel", "better_than_grid_search"),
+    BOOSTING: ("Gradient boosting", "better_than_boosting"),
+}
+"""Baselines, and the test that the best learner is better."""
+
+
 def verdicts(summary: pd.DataFrame) -> list[str]:
     """Return one sentence a data set: which learner wins, against what, and whether that is significant."""
     sentences = []
     for dataset, group in summary.groupby("dataset", sort=False):
-        learned, searched = group[group["algorithm"] != GRID_SEARCH], group[group["algorithm"] == GRID_SEARCH]
+        learned, others = group[~group["algorithm"].isin(WHAT)], group[group["algorithm"].isin(WHAT)]
         best = learned.loc[learned["error_mean"].idxmin()]
         text = f"{dataset}: {best.learner} has the lowest {best.metric}, {mean_and_sd(best.error_mean, best.error_sd)}"
         baseline = group[group["algorithm"] == BASELINE]
@@ -101,10 +108,11 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
             else:
                 clear = "significantly better" if p < SIGNIFICANCE else "not significantly better"
                 text += f", {clear} than {than} ({_both(p, best.plain_p_better_than_unif)})"
-        for row in searched.itertuples():
-            text += f". One tuned Gaussian kernel ({row.learner}) has {mean_and_sd(row.error_mean, row.error_sd)}"
-            if not missing(p := best.p_better_than_grid_search):
-                text += f" (that {best.learner} is better: {_both(p, best.plain_p_better_than_grid_search)})"
+        for row in others.itertuples():
+            what, test = WHAT[row.algorithm]
+            text += f". {what} ({row.learner}) has {mean_and_sd(row.error_mean, row.error_sd)}"
+            if not missing(p := best[f"p_{test}"]):
+                text += f" (that {best.learner} is better: {_both(p, best[f'plain_p_{test}'])})"
         sentences.append(text + ".")
     return sentences
 

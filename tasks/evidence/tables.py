@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from learnkernels.tasks.measure.baseline import GRID_SEARCH
+from learnkernels.tasks.measure.baseline import BOOSTING, GRID_SEARCH
 from learnkernels.tasks.measure.evaluation import COLUMNS, TABLE, FoldsRef
 from learnkernels.tasks.measure.t_tests import corrected_p, paired_p, share_of_test
 from learnkernels.tasks.store import checked
@@ -50,11 +50,11 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     """Return one row a (data set, learner), in the order of the run.
 
     Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
-    best constant, `p_better_than_unif` and `p_better_than_grid_search` of corrected resampled t-tests over folds, which
-    decide, the same with `plain_` of the papers' paired t-tests, `best` on its data set. With a split, a repeat takes
-    the place of a fold. Where base kernels were measured on a sample, `alignment_error` and `shares_error` are mean
-    half widths of the intervals at `confidence`, `alignment_bound` is the mean of Theorem 12, and `n_sampled` and
-    `n_train` are mean numbers of rows.
+    best constant, `p_better_than_unif`, `p_better_than_grid_search` and `p_better_than_boosting` of corrected resampled
+    t-tests over folds, which decide, the same with `plain_` of the papers' paired t-tests, `best` on its data set. With
+    a split, a repeat takes the place of a fold. Where base kernels were measured on a sample, `alignment_error` and
+    `shares_error` are mean half widths of the intervals at `confidence`, `alignment_bound` is the mean of Theorem 12,
+    and `n_sampled` and `n_train` are mean numbers of rows.
 
     References
     ----------
@@ -66,6 +66,7 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
         first = group.iloc[0]
         baseline = folds[(folds["dataset"] == dataset) & (folds["algorithm"] == BASELINE)]
         searched = folds[(folds["dataset"] == dataset) & (folds["algorithm"] == GRID_SEARCH)]
+        boosted = folds[(folds["dataset"] == dataset) & (folds["algorithm"] == BOOSTING)]
         rows.append(
             {
                 "dataset": dataset,
@@ -82,6 +83,7 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
                 "test_alignment_mean": group["test_alignment"].mean(),
                 **_tests(group, baseline, "better_than_unif"),
                 **_tests(group, searched, "better_than_grid_search"),
+                **_tests(group, boosted, "better_than_boosting"),
                 "seconds_weights": group["seconds_weights"].sum(),
                 "seconds_fit": group["seconds_fit"].sum(),
                 "n_kernels": int(group["n_kernels"].median()),

@@ -30,7 +30,7 @@ from prefect.states import Crashed
 from sqlalchemy.exc import SQLAlchemyError
 
 from learnkernels.conf.errors import InputError, without_passwords
-from learnkernels.conf.schema import GRID_SEARCH_TITLE, CompareConfig, TrackingConfig, grid_values
+from learnkernels.conf.schema import CompareConfig, TrackingConfig, grid_values
 from learnkernels.tasks.data.ingest import DatasetRef
 from learnkernels.tasks.environment import running_server
 from learnkernels.tasks.evidence.databases import prepare_mlflow
@@ -40,7 +40,7 @@ from learnkernels.tasks.evidence.notes import experiment_note, result_note, run_
 from learnkernels.tasks.evidence.report import verdicts
 from learnkernels.tasks.evidence.saved_view import HISTORY, LEVEL, MODELS, NEWEST, RUN, run_path, view_path, view_tag
 from learnkernels.tasks.evidence.tables import display_table, read_folds, summarise
-from learnkernels.tasks.measure.baseline import GRID_SEARCH
+from learnkernels.tasks.measure.baseline import BOOSTING, LEAVES, RATES, TITLES, kinds_of
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
 from learnkernels.tasks.measure.moments import planned_trials
 from learnkernels.tasks.naming import file_name, step
@@ -269,8 +269,9 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
 
 def _colors(config: CompareConfig) -> dict[str, str]:
     """Return the colour of each learner of a comparison, and of the baseline."""
-    baseline = {} if config.baseline is None else {GRID_SEARCH_TITLE: GRID_SEARCH}
-    return learner_colors({of.title: of.name for of in config.learners} | baseline)
+    return learner_colors(
+        {of.title: of.name for of in config.learners} | {TITLES[kind]: kind for kind in kinds_of(config)}
+    )
 
 
 def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: FoldsRef) -> dict[str, object]:
@@ -286,10 +287,13 @@ def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: Folds
     if learner is not None:
         tuned_by = {"tune_by": learner.tune_by} if learner.tune else {}
         settings = learner.params | {name: f"one of {values}" for name, values in learner.tune.items()}
+    elif row.algorithm == BOOSTING:
+        settings = {"max_leaf_nodes": f"one of {LEAVES}", "learning_rate": f"one of {RATES}"}
     elif config.baseline is not None:
         settings = {
             "gamma": f"one of {grid_values(config.baseline.gammas)}{'' if config.baseline.absolute else ' x scale'}"
         }
+    of_predictor = {} if learner is None else predictor_options(config, row.predictor)
     return {
         "dataset": ref.name,
         "task": ref.task,
@@ -305,7 +309,7 @@ def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: Folds
         "repeats": protocol.repeats,
         "seed": protocol.seed,
         **_sample_params(config, row),
-        **{f"predictor.{key}": value for key, value in predictor_options(config, row.predictor).items()},
+        **{f"predictor.{key}": value for key, value in of_predictor.items()},
         **tuned_by,
         **{f"param.{name}": value for name, value in settings.items()},
     }

@@ -1,4 +1,6 @@
-"""What most would use instead of a learned kernel: scikit-learn's search over one Gaussian kernel, same trials."""
+"""What most would use instead of a learned kernel, of scikit-learn and on the same trials: a search over one Gaussian
+kernel, and gradient boosting.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,20 @@ import numpy as np
 from prefect import get_run_logger
 from scipy import sparse
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV, PredefinedSplit
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from learnkernels.conf.schema import GRID_SEARCH_TITLE, BaselineConfig, CompareConfig, grid_values
+from learnkernels.conf.schema import BOOSTING_TITLE, GRID_SEARCH_TITLE, BaselineConfig, CompareConfig, grid_values
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.protocol.evaluation import FoldResult
 from learnkernels.kernels.protocol.folds import Trial
 from learnkernels.kernels.targets import Target, Task
-from learnkernels.tasks.data.ingest import DatasetRef, load_dataset
+from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, write_fold_table
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, load_folds, planned_trials
 from learnkernels.tasks.measure.trials import trial_columns
@@ -32,8 +35,14 @@ from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import digest, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
 
-GRID_SEARCH = "grid-search"
+GRID_SEARCH, BOOSTING = "grid-search", "boosting"
 """What stands in the fold table in place of a learner."""
+
+TITLES = {GRID_SEARCH: GRID_SEARCH_TITLE, BOOSTING: BOOSTING_TITLE}
+"""Names in reports."""
+
+LEAVES, RATES = (8, 31), (0.3, 0.1, 0.03)
+"""Most leaves of a tree, and learning rates, that the validation rows choose among; 31 and 0.1 are the defaults."""
 
 
 @dataclass(frozen=True)
@@ -47,31 +56,48 @@ class SearchJob:
         Of the trial's repeat; it holds the fold of each row.
     trial : Trial
     baseline : BaselineConfig
+    kind : str
+        GRID_SEARCH or BOOSTING.
     """
 
     ref: DatasetRef
     moments: MomentsRef
     trial: Trial
     baseline: BaselineConfig
+    kind: str
 
 
-@step("grid search on {ref.name}")
+def kinds_of(config: CompareConfig) -> list[str]:
+    """Return which baselines a configuration asks for."""
+    if config.baseline is None:
+        return []
+    return [GRID_SEARCH, BOOSTING] if config.baseline.boosting else [GRID_SEARCH]
+
+
+def _predictor(kind: str, task: str) -> str:
+    """Return what stands in the fold table in place of a predictor."""
+    return "trees" if kind == BOOSTING else "svm" if task == "classification" else "krr"
+
+
+@step("{kind} on {ref.name}")
 def evaluate_baseline(
-    ref: DatasetRef, moments: Sequence[MomentsRef], config: CompareConfig, pool: DaskPool, advance: Advance
+    ref: DatasetRef, moments: Sequence[MomentsRef], config: CompareConfig, pool: DaskPool, advance: Advance, kind: str
 ) -> FoldsRef:
-    """Search bandwidth and regularisation of one Gaussian kernel in every trial, unless the store has the result."""
+    """Search the settings of a baseline in every trial, unless the store has the result.
+
+    Bandwidth and regularisation of one Gaussian kernel, or leaves and learning rate of gradient boosting.
+    """
     assert config.baseline is not None
-    predictor = "svm" if ref.task == "classification" else "krr"
-    key = digest(
-        NUMERICS_VERSION, GRID_SEARCH, ref.name, ref.digest, [m.key for m in moments], config.baseline.model_dump_json()
-    )
+    setting = config.baseline.model_dump_json(exclude={"boosting"}) if kind == GRID_SEARCH else repr((LEAVES, RATES))
+    key = digest(NUMERICS_VERSION, kind, ref.name, ref.digest, [m.key for m in moments], setting)
     path, log = store_path("folds", key), get_run_logger()
-    result = FoldsRef(ref.name, GRID_SEARCH_TITLE, GRID_SEARCH, predictor, str(path))
+    result = FoldsRef(ref.name, TITLES[kind], kind, _predictor(kind, ref.task), str(path))
     if kept(path, log.warning):
-        log.info("%s, %s: fold results %s are in the store", ref.name, GRID_SEARCH_TITLE, key)
+        log.info("%s, %s: fold results %s are in the store", ref.name, TITLES[kind], key)
         advance(1.0)
         return result
-    jobs = [SearchJob(ref, of, trial, config.baseline) for of in moments for trial in planned_trials(config.protocol)]
+    trials = planned_trials(config.protocol)
+    jobs = [SearchJob(ref, of, trial, config.baseline, kind) for of in moments for trial in trials]
     write_fold_table(path, run_jobs(search, jobs, ref, config, pool, advance), moments)
     return result
 
@@ -91,23 +117,30 @@ def search(job: SearchJob) -> dict[str, Any]:
     else:
         rows = np.flatnonzero(np.isin(folds, (*trial.training, trial.validation)))
         parts = np.where(folds[rows] == trial.validation, 0, -1)
-    gammas = _gammas(job.baseline, dataset.X[training])
-    grid = grid_values(job.baseline.grid)
-    estimator, names, values = _machine(target, grid)
+    X: Rows = dataset.X
+    settings: Sequence[float]
+    grid: Sequence[float]
+    values: Sequence[float]
+    if job.kind == BOOSTING:
+        X, estimator = _trees(dataset)
+        names, settings, grid, values = ("max_leaf_nodes", "learning_rate"), LEAVES, RATES, RATES
+    else:
+        settings, grid = _gammas(job.baseline, X[training]), grid_values(job.baseline.grid)
+        estimator, names, values = _machine(target, grid)
     with blas_threads_for(len(rows)):
         found = GridSearchCV(
             estimator,
-            {names[0]: gammas, names[1]: values},
+            {names[0]: list(settings), names[1]: list(values)},
             scoring="accuracy" if target.task == "classification" else "neg_root_mean_squared_error",
             cv=PredefinedSplit(parts),
             refit=False,
-        ).fit(dataset.X[rows], target.values[rows])
-        errors = _errors(found.cv_results_, names, gammas, values, target.task)
+        ).fit(X[rows], target.values[rows])
+        errors = _errors(found.cv_results_, names, settings, values, target.task)
         # Ties go to the smallest C and then the smallest gamma, as for the learners.
-        position, candidate = divmod(int(errors.T.argmin()), len(gammas))
-        best = estimator.set_params(**{names[0]: gammas[candidate], names[1]: values[position]})
+        position, candidate = divmod(int(errors.T.argmin()), len(settings))
+        best = estimator.set_params(**{names[0]: settings[candidate], names[1]: values[position]})
         test = np.flatnonzero(folds == trial.test)
-        predicted = best.fit(dataset.X[training], target.values[training]).predict(dataset.X[test])
+        predicted = best.fit(X[training], target.values[training]).predict(X[test])
     held_out = target.take(test)
     result = FoldResult(
         error=held_out.error(predicted),
@@ -123,19 +156,41 @@ def search(job: SearchJob) -> dict[str, Any]:
     )
     return {
         **trial_columns(job.ref, dataset, job.moments, trial, result),
-        "learner": GRID_SEARCH_TITLE,
-        "algorithm": GRID_SEARCH,
-        "predictor": "svm" if target.task == "classification" else "krr",
-        "params": json.dumps({"gamma": gammas[candidate]}),
+        "learner": TITLES[job.kind],
+        "algorithm": job.kind,
+        "predictor": _predictor(job.kind, target.task),
+        "params": json.dumps({names[0].rpartition("__")[2]: settings[candidate]}),
         "alignment": None,
         "test_alignment": None,
         "seconds_weights": 0.0,
         "seconds_fit": time.perf_counter() - started,
+        **_kernel_columns(job.kind, settings[candidate]),
+    }
+
+
+def _kernel_columns(kind: str, setting: float) -> dict[str, Any]:
+    """Return what a row says of the one kernel of the search; trees have none."""
+    if kind == BOOSTING:
+        return {"n_kernels": 0, "weights": [], "kernels": []}
+    return {
         "n_kernels": 1,
         "weights": [1.0],
-        "kernels": [f"gaussian gamma={gammas[candidate]:.4g}"],
-        "parameters": [[gammas[candidate] ** -0.5]],
+        "kernels": [f"gaussian gamma={setting:.4g}"],
+        "parameters": [[setting**-0.5]],
     }
+
+
+def _trees(dataset: Dataset) -> tuple[Rows, Any]:
+    """Return rows as trees take them, with categories and gaps as such, and gradient boosting."""
+    X, categories = dataset.X, None
+    if dataset.table is not None:
+        X, categories = dataset.table.for_trees(np.asarray(X))
+    elif sparse.issparse(X):
+        X = X.toarray()
+    options = {"categorical_features": categories, "random_state": 0}
+    if dataset.target.task == "classification":
+        return X, HistGradientBoostingClassifier(**options)
+    return X, HistGradientBoostingRegressor(**options)
 
 
 def _machine(target: Target, grid: Sequence[float]) -> tuple[Any, tuple[str, str], list[float]]:
@@ -159,10 +214,12 @@ def _gammas(baseline: BaselineConfig, X: Rows) -> list[float]:
 
 
 def _errors(
-    results: dict[str, Any], names: tuple[str, str], gammas: Sequence[float], values: Sequence[float], task_: Task
+    results: dict[str, Any], names: tuple[str, str], settings: Sequence[float], values: Sequence[float], task_: Task
 ) -> np.ndarray:
-    """Return the mean validation errors of a search, shape (n_gammas, n_values)."""
-    errors = np.empty((len(gammas), len(values)))
+    """Return the mean validation errors of a search, shape (n_settings, n_values)."""
+    errors = np.empty((len(settings), len(values)))
     for of, score in zip(results["params"], results["mean_test_score"], strict=True):
-        errors[gammas.index(of[names[0]]), values.index(of[names[1]])] = (1 if task_ == "classification" else 0) - score
+        errors[settings.index(of[names[0]]), values.index(of[names[1]])] = (
+            1 if task_ == "classification" else 0
+        ) - score
     return errors

@@ -1,0 +1,209 @@
+"""From a table and a column to predict to the configuration that compares learners on it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from learnkernels.conf.errors import InputError, did_you_mean, listed, one_line, short
+from learnkernels.conf.schema import DatasetConfig
+from learnkernels.kernels.estimators import default_family
+from learnkernels.kernels.tables.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
+from learnkernels.kernels.tables.encoding import TableEncoding
+from learnkernels.tasks.data.ingest import Dataset, load_source, source_location
+from learnkernels.tasks.data.streams import INPUTS
+
+MOST_ROWS = 10_000
+"""Rows up to which all of them are folds; of more, some are drawn anew in each of a few repeats."""
+
+SPLIT = {"train": 5000, "validation": 2000, "test": 3000}
+"""Rows of each repeat of a larger table, so that the search over one Gaussian kernel takes minutes."""
+
+FOLDS = 5
+"""Folds, where the rarest class has as many rows."""
+
+NAMED = 12
+"""Most columns of a kind that are named."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a table was taken for.
+
+    Attributes
+    ----------
+    lines : tuple of str
+        For people.
+    text : str
+        The configuration of the comparison, as YAML with comments.
+    """
+
+    lines: tuple[str, ...]
+    text: str
+
+
+def start(path: str, target: str | None, name: str | None = None) -> Start:
+    """Find out what a table holds, and return the configuration that compares learners on it.
+
+    Parameters
+    ----------
+    path : str
+        Parquet, CSV, Arrow or Feather.
+    target : str or None
+        The column to predict.
+    name : str, optional
+        Of the configuration; by default the file's without its ending.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, the target is not given or no column of it, or nothing is left to learn from.
+
+    Notes
+    -----
+    The table is read as a whole.
+    """
+    label = name or re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(path).name.split(".", 1)[0]).strip("-.") or "table"
+    names = columns_of(path)
+    if target is None or target not in names:
+        shown = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
+        said = "say which column to predict with --target" if target is None else f"it has no column {short(target)}"
+        raise InputError(f"{path}: {said}; {did_you_mean(target or '', names)}its columns are {shown}.")
+    asked = {"source": "file", "path": path, "label": label, "target": target, "scale": "standard", "columns": {}}
+    told: list[str] = []
+    dataset = load_source(DatasetConfig.model_validate(asked), ".", 0, told.append)
+    assert dataset.table is not None
+    lines = [_size(dataset), *_kinds(dataset.table), _task(dataset, target)]
+    lines += [sentence.removeprefix(f"data set {label}: ") for sentence in told if "no target" in sentence]
+    protocol, why = _protocol(dataset)
+    if why:
+        lines.append(why)
+    return Start(tuple(lines), _text(label, path, target, dataset, protocol))
+
+
+def columns_of(path: str) -> list[str]:
+    """Return the names of the columns of a table; InputError if it is none."""
+    location = source_location(DatasetConfig.model_validate({"source": "file", "path": path}), ".")
+    if location.suffix not in INPUTS:
+        raise InputError(f"{path}: has no names of columns; write a configuration for it, with 'source: file'.")
+    table = INPUTS[location.suffix](location)
+    table.close()
+    return table.names
+
+
+def _size(dataset: Dataset) -> str:
+    assert dataset.table is not None
+    return (
+        f"{len(dataset.target):,} rows, {len(dataset.table.columns)} columns that become {dataset.X.shape[1]} features"
+    )
+
+
+def _kinds(table: TableEncoding) -> list[str]:
+    """Return one line a kind of columns, one about gaps, and one a column that is left out."""
+    kinds: dict[str, list[str]] = {}
+    for column in table.columns:
+        kinds.setdefault(_kind(column), []).append(column.name)
+    lines = [f"{kind}: {_some(names)}" for kind, names in kinds.items()]
+    if gaps := [column.name for column in table.columns if _has_gaps(column)]:
+        lines.append(f"gaps, filled and told by a feature of their own: {_some(gaps)}")
+    return [*lines, *(f"left out: {name}, as {why}" for name, why in table.left_out.items())]
+
+
+def _kind(column: ColumnEncoding) -> str:
+    if isinstance(column, CategoryColumn):
+        return "categories of many levels" if column.many else "categories"
+    if isinstance(column, DateColumn):
+        return "dates"
+    return "ordered levels" if isinstance(column, NumberColumn) and column.levels else "numbers"
+
+
+def _has_gaps(column: ColumnEncoding) -> bool:
+    if isinstance(column, CategoryColumn):
+        return None in column.levels
+    return isinstance(column, NumberColumn | DateColumn) and column.gaps
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+
+
+def _task(dataset: Dataset, target: str) -> str:
+    of = dataset.target
+    if of.task == "regression":
+        values = of.values
+        return f"regression of {target}, from {values.min():g} to {values.max():g}: root mean squared error"
+    shares = np.bincount(of.values) / len(of)
+    named = [f"{label} ({100 * share:.0f} %)" for label, share in zip(of.classes, shares, strict=True)]
+    return f"classification of {target}, {listed(named, show=str)}: misclassified share"
+
+
+def _protocol(dataset: Dataset) -> tuple[str, str]:
+    """Return the protocol as YAML, and what is to be said of it."""
+    n, of = len(dataset.target), dataset.target
+    if n > MOST_ROWS:
+        parts = ", ".join(f"{part}: {rows}" for part, rows in SPLIT.items())
+        why = f"in each of 3 repeats {SPLIT['train']:,} rows train; 'init' writes the file in which to take more"
+        return f"  split: {{{parts}}}\n  repeats: 3", why
+    folds = FOLDS
+    if of.task == "classification":
+        rarest = min(Counter(of.values.tolist()).values())
+        folds = int(np.clip(rarest, 3, FOLDS))
+    return f"  folds: {folds}", ""
+
+
+def _text(label: str, path: str, target: str, dataset: Dataset, protocol: str) -> str:
+    """Return the configuration as YAML with comments."""
+    table = dataset.table
+    assert table is not None
+    kinds = {column.name: _said(column) for column in table.columns}
+    lines = [f"      {_yaml(name)}: {kind}" for name, kind in kinds.items() if kind]
+    lines += [f"      {_yaml(name)}: drop  # {why}" for name, why in table.left_out.items()]
+    columns = "\n".join(["    columns:  # all others are numbers", *lines]) if lines else "    columns: {}"
+    exponents = sorted(round(float(np.log2(gamma))) for gamma in default_family(dataset.X).gammas)
+    coded = [column.name for column in table.columns if isinstance(column, CategoryColumn) and column.many]
+    return f"""\
+# Which way of learning the kernel predicts {one_line(target)} best, and is it worth it?
+name: {_yaml(label)}
+
+datasets:
+  - source: file
+    path: {_yaml(path)}
+    label: {_yaml(label)}
+    target: {_yaml(target)}
+    task: {dataset.target.task}
+    missing: impute  # or drop rows with gaps, or refuse them
+    scale: standard  # or quantile, against outliers
+{columns}
+
+kernels:  # that alignf weighs; rfm finds its own
+  - family: gaussian
+    gammas: {{base: 2, from: {exponents[0]}, to: {exponents[-1]}}}  # around the median distance
+{"".join(f"  - {{family: categorical, gammas: 64, columns: {_yaml(name)}}}{chr(10)}" for name in coded)}
+learners: [rfm, alignf]
+baseline: {{boosting: true}}  # one tuned Gaussian kernel, and boosted trees
+
+protocol:
+{protocol}
+"""
+
+
+def _said(column: ColumnEncoding) -> str:
+    if isinstance(column, CategoryColumn):
+        return "categorical"
+    if isinstance(column, NumberColumn) and column.levels:
+        return f"[{', '.join(map(_yaml, column.levels))}]"
+    return "date" if isinstance(column, DateColumn) else ""
+
+
+def _yaml(text: str) -> str:
+    """Return a text as YAML takes it for that text."""
+    plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", text) and text.lower() not in (
+        "null", "true", "false", "yes", "no", "on", "off", "y", "n",
+    )  # fmt: skip
+    return text if plain else json.dumps(text, ensure_ascii=False)
