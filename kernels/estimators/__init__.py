@@ -1,6 +1,6 @@
 """Learned kernels behind scikit-learn's interface: a classifier, a regressor and a transformer.
 
-Imports: centering, engine, families, learned, learners, learning, moments, parameters, predictors, solvers, targets.
+Imports: centering, engine, families, learned, learners, learning, moments, parameters, predictors, solvers, tables, targets.
 """
 
 from learnkernels.kernels.estimators.classifier import KernelLearningClassifier

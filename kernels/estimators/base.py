@@ -22,7 +22,6 @@ from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_fam
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.families.cosine import require_directions
-from learnkernels.kernels.fields import listed
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import LEARNERS, RFM, Learner, SearchingLearner, as_learner
 from learnkernels.kernels.learning import learn_from_moments, learn_kernel
@@ -295,11 +294,6 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         if table is None:
             formats = "csr" if self.kernel_.family.takes_sparse else False
             return validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)
-        if not is_table(X):
-            raise ValueError(
-                f"X must be a table with the columns that the model was fitted on, {listed(table.names)}, got "
-                f"{type(X).__name__}; give a DataFrame."
-            )
         return table.encode(X)
 
 

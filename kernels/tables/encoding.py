@@ -10,7 +10,8 @@ from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 
-from learnkernels.kernels.fields import Fields, list_of, text
+from learnkernels.kernels.families.base import distinct
+from learnkernels.kernels.fields import Fields, list_of, listed, text
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.tables.columns import (
     MOST_LEVELS,
@@ -24,7 +25,7 @@ from learnkernels.kernels.tables.columns import (
     places_of,
     require_no_infinity,
 )
-from learnkernels.kernels.tables.reading import Column, read_columns
+from learnkernels.kernels.tables.reading import Column, is_table, read_columns
 
 Said: TypeAlias = Mapping[str, Literal["number", "categorical", "code", "date", "drop"] | Sequence[str]]
 """What columns are: by name, the kind, or the levels of an ordered category from the lowest to the highest."""
@@ -37,6 +38,9 @@ FEW_ROWS = 20
 
 DIFFERENT = 0.9
 """Share of the texts that must be different for them to be taken for identifiers or free text."""
+
+LONGEST = 80
+"""Characters that the name of a feature has at most."""
 
 IDENTIFIER = re.compile(r"(^|[_\W])(id|uuid|guid|index|key|rowid|unnamed)([_\W]|$)|(?<=[a-z])(Id|ID)$", re.IGNORECASE)
 """Names of columns of whole numbers that identify rows where they are all different."""
@@ -80,7 +84,7 @@ class TableFeatures(tuple[str, ...]):
     def of(cls, columns: Sequence[ColumnEncoding]) -> Self:
         """Return the names of the features of some columns."""
         told = [(name, view, column.name) for column in columns for name, view in column.features]
-        found = cls(name for name, _, _ in told)
+        found = cls(distinct([name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name, _, _ in told]))
         found.owners = tuple(owner for _, _, owner in told)
         found.codes = tuple(place for place, (_, view, _) in enumerate(told) if view == "codes")
         return found
@@ -180,6 +184,11 @@ class TableEncoding(Value):
         ValueError
             A column is missing, or holds something of another kind.
         """
+        if not is_table(table):
+            raise ValueError(
+                f"X must be a table with the columns that the model was fitted on, {listed(self.names)}, got "
+                f"{type(table).__name__}; give a DataFrame."
+            )
         held = read_columns(table, self.names)
         n = len(next(iter(held.values())).values)
         X = np.empty((n, len(self.features)))

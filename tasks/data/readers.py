@@ -208,6 +208,9 @@ def _columns_of(table: _Table, config: DatasetConfig, target: str, name: str, wh
         )
     kinds = [table.schema.field(column).type for column in features]
     if config.columns is not None or not (config.bytes or all(map(is_number, kinds))):
+        for name, kind in zip(features, kinds, strict=True):
+            if is_binary(kind) and (config.columns or {}).get(name) != "drop":
+                _require_number(table, name, kept, config.drop, where)
         return encoded(_only(table.select(features), kept), y, config, where)
     X, expanded = _numeric(table, features, kept, config, where)
     return Columns(X, y, expanded)

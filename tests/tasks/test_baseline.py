@@ -16,7 +16,7 @@ from learnkernels.conf.schema import BaselineConfig
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, assign_nested_split, nested_split_trial, trials
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, store_dataset
-from learnkernels.tasks.measure.baseline import SearchJob, search
+from learnkernels.tasks.measure.baseline import GRID_SEARCH, SearchJob, search
 from learnkernels.tasks.measure.moments import MomentsRef, save_moments
 from learnkernels.tasks.store import store_path
 
@@ -30,7 +30,7 @@ def job(X, target: Target, folds: np.ndarray, trial: Trial, baseline: BaselineCo
     moments = MomentsRef("key", str(store_path("moments", f"key-{next(NUMBERS)}")), 4)
     dense = X.toarray() if sparse.issparse(X) else X
     save_moments(moments, gram_moments(GaussianFamily([0.1]), dense, target.Y), folds)
-    return SearchJob(ref, moments, trial, baseline)
+    return SearchJob(ref, moments, trial, baseline, GRID_SEARCH)
 
 
 def wine() -> tuple[np.ndarray, Target]:

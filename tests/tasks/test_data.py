@@ -191,11 +191,11 @@ def spoil(frame: pd.DataFrame, what: str) -> pd.DataFrame:
 @pytest.mark.parametrize(
     ("what", "keys", "sentence"),
     [
-        ("nan", {}, r"data set data: NaN, infinity or missing values in column a \(2\), c \(1\) of 30 rows"),
-        ("text", {}, r"column 'b' is not numeric \(.*string, such as 'red'\); .*'drop: \[b\]'"),
+        ("nan", {"missing": "refuse"}, r"NaN, infinity or missing values in column a \(2\), c \(1\) of 30 rows"),
+        ("nan", {}, "data set data: column 'c' must hold finite numbers or gaps, got infinity in 1 of 30 rows"),
         ("one class", {}, r"at least two classes, got only \['yes'\]"),
-        ("no label", {}, "target 'target' is missing or not finite in 1 of 30 rows"),
-        ("nan target", {}, "target 'target' is missing or not finite in 1 of 30 rows"),
+        ("no label", {"missing": "refuse"}, "target 'target' is missing or not finite in 1 of 30 rows"),
+        ("nan target", {"missing": "refuse"}, "target 'target' is missing or not finite in 1 of 30 rows"),
         ("no feature", {}, "leaves 30 rows and 0 feature columns"),
         ("", {"target": "zz"}, "target 'zz' is not a column of data.parquet; it has a, b, c, target"),
         ("", {"drop": ["zz"]}, "drop 'zz' is not a column of data.parquet"),
@@ -251,15 +251,28 @@ def test_rows_with_missing_values_of_a_sparse_file_are_dropped(tmp_path: Path):
     np.testing.assert_array_equal(dataset.X.toarray(), [[2, 1, 0], [0, 0, 0], [0, 0, 4], [0, 3, 0]])
     assert [dataset.target.classes[value] for value in dataset.target.values] == ["1", "1", "-1", "1"]
     with pytest.raises(InputError, match=r"target 'target' is missing .* in 1 of 7 rows; .*'missing: drop'"):
-        load_source(config("data.libsvm"), str(tmp_path))
+        load_source(config("data.libsvm", missing="refuse"), str(tmp_path))
 
 
-def test_missing_values_are_refused_by_default_with_the_key_that_drops_them(frame: pd.DataFrame, tmp_path: Path):
+@pytest.mark.parametrize("text", [True, False])
+def test_missing_values_are_refused_with_the_keys_that_fill_or_drop_them(
+    frame: pd.DataFrame, tmp_path: Path, text: bool
+):
     frame.loc[3, "a"] = np.nan
+    if text:
+        frame["b"] = np.where(frame["b"] > 1, "x", "y")
     write(frame, tmp_path / "data.parquet")
-    for keys in ({}, {"missing": "refuse"}):
-        with pytest.raises(InputError, match=r"missing values in column a .*set 'missing: drop'"):
-            load_source(config("data.parquet", **keys), str(tmp_path))
+    with pytest.raises(InputError, match=r"missing values in column a .*set 'missing: impute'.*'missing: drop'"):
+        load_source(config("data.parquet", missing="refuse"), str(tmp_path))
+
+
+def test_rows_without_a_target_are_left_out_with_a_word(frame: pd.DataFrame, tmp_path: Path):
+    frame.loc[[3, 8], "target"] = None
+    write(frame, tmp_path / "data.parquet")
+    said: list[str] = []
+    dataset = load_source(config("data.parquet"), str(tmp_path), tell=said.append)
+    assert len(dataset.X) == len(dataset.target) == 28
+    assert said == ["data set data: 2 of 30 rows have no target, and are left out."]
 
 
 def test_a_file_of_which_no_row_is_complete_is_refused(frame: pd.DataFrame, tmp_path: Path):

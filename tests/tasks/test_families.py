@@ -92,7 +92,7 @@ def test_a_row_of_zeros_is_named_before_a_cosine_kernel_is_computed(kind: type):
     [
         ({"family": "dirichlet", "frequencies": [0]}, "greater than 0"),
         ({"family": "dirichlet", "frequencies": [1], "degree": 0}, "greater than or equal to 1"),
-        ({"family": "laplacian", "gammas": []}, "at least 1 item"),
+        ({"family": "laplacian", "gammas": []}, "a list"),
         ({"family": "cosine", "gamma": 1}, "unknown key 'gamma'"),
     ],
 )

@@ -193,11 +193,8 @@ def test_rows_are_chosen_as_from_a_file(openml):
     assert dataset.features == ("digit",)
 
 
-def test_categories_of_text_need_to_be_dropped(openml):
-    with pytest.raises(
-        InputError, match=r"column 'letter' is not numeric \(.*string, such as 'a'\); .*'drop: \[letter"
-    ):
-        load_source(config("letters"))
+def test_categories_of_text_become_features_or_are_dropped(openml):
+    assert {"letter=a", "letter=b"} <= set(load_source(config("letters")).features)
     dataset = load_source(config("letters", drop=["letter"], missing="drop"))
     np.testing.assert_array_equal(dataset.X, [[4, 1], [6, 0], [1, 0]])
 
