@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         LearnedKernelTransformer,
     )
     from learnkernels.kernels.families import (
+        CategoricalFamily,
         CosineFamily,
         FamilyUnion,
         FeatureFamily,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from learnkernels.kernels.persistence.kernel import load_kernel, save_kernel
 
 _ROOMS = {
+    "CategoricalFamily": "families",
     "CosineFamily": "families",
     "FamilyUnion": "families",
     "FeatureFamily": "families",
@@ -51,6 +53,7 @@ _ROOMS = {
 }
 
 __all__ = [
+    "CategoricalFamily",
     "CosineFamily",
     "FamilyUnion",
     "FeatureFamily",

@@ -88,7 +88,7 @@ def imported_parts(package: str, part: str) -> set[str]:
 def declared_parts(package: str, room: str) -> set[str]:
     """What the docstring of a room says that it imports of its package."""
     doc = ast.get_docstring(ast.parse((ROOT / package / room / "__init__.py").read_text(encoding="utf-8")))
-    last = str(doc).splitlines()[-1]
+    last = " ".join(str(doc).rpartition("\n\n")[2].split())
     found = re.fullmatch(r"Imports: (.+)\.", last)
     assert found, f"{package}/{room}: the docstring must end with 'Imports: ROOM, ROOM.', got {last!r}"
     return set() if found[1] == f"nothing of {package}" else set(found[1].split(", "))

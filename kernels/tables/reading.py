@@ -86,14 +86,14 @@ def is_table(X: Any) -> bool:
     """Return whether rows come as a table of named columns, of pandas, polars, Arrow or what else narwhals knows."""
     if isinstance(X, np.ndarray | list | tuple) or sparse.issparse(X):
         return False
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     return isinstance(nw.from_native(X, pass_through=True, eager_only=True), nw.DataFrame)
 
 
 def numbers_alone(table: Any) -> bool:
     """Return whether all columns of a table hold numbers, without gaps: rows that need no encoding."""
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     frame = nw.from_native(table, eager_only=True)
     kinds = frame.schema.values()
@@ -110,7 +110,7 @@ def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Co
     ValueError
         A column is not there, or two have one name.
     """
-    import narwhals as nw
+    import narwhals.stable.v2 as nw
 
     frame = nw.from_native(table, eager_only=True)
     position = {str(name): j for j, name in enumerate(frame.columns)}

@@ -394,8 +394,8 @@ def test_every_key_is_described():
         ("kernels.0={family: polynomial}", "kernels.0.degrees: is required and missing"),
         (
             "kernels.0={gammas: [1]}",
-            "kernels.0: needs 'family', one of 'gaussian', 'laplacian', 'categorical', 'polynomial', 'linear', 'cosine', 'dirichlet', "
-            "'feature', 'precomputed', 'module:Class'",
+            "kernels.0: needs 'family', one of 'gaussian', 'laplacian', 'categorical', 'polynomial', 'linear', "
+            "'cosine', 'dirichlet', 'feature', 'precomputed', 'module:Class'",
         ),
         ("kernels.0=gaussian", "kernels.0: family gaussian needs either 'gammas' or 'sigmas', got neither"),
         ("kernels.0={family: 'my file:Mine'}", "kernels.0.family: must be module:Class .*, got 'my file:Mine'"),

@@ -9,6 +9,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.metrics.pairwise import cosine_similarity
 
 from learnkernels import (
+    CategoricalFamily,
     CosineFamily,
     FamilyUnion,
     GaussianFamily,
@@ -113,6 +114,7 @@ def test_moving_all_rows_leaves_the_kernels_that_say_so_as_they_are(case):
     [
         (GaussianFamily([0.5]), True, True),
         (LaplacianFamily([0.5]), True, True),
+        (CategoricalFamily([0.5]), True, True),
         (DirichletFamily([0.5]), True, True),
         (LinearFamily(), False, True),
         (PolynomialFamily([2]), False, False),

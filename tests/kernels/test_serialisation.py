@@ -11,6 +11,7 @@ import pytest
 from scipy import sparse
 
 from learnkernels import (
+    CategoricalFamily,
     CosineFamily,
     FamilyUnion,
     FeatureFamily,
@@ -237,6 +238,8 @@ def test_arrays_beside_those_of_the_kernel_are_left_alone():
 # Families ------------------------------------------------------------------------------------------------------------
 
 FAMILIES = [
+    CategoricalFamily([0.1 + 0.2, 64.0]),
+    CategoricalFamily([1.0], [1 / 3, 2.0]),
     CosineFamily(),
     DirichletFamily([0.1, 1e-300], 3),
     FeatureFamily(["a", "b"], [4, 0]),

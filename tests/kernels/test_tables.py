@@ -1,0 +1,375 @@
+"""Tables: what columns are taken for, what they become, and the same in every library and after a file."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from learnkernels import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.families import CategoricalFamily, GaussianFamily
+from learnkernels.kernels.learners import RFM
+from learnkernels.kernels.persistence.model import Model, load_model, save_model
+from learnkernels.kernels.tables import Met, TableEncoding, is_table
+from learnkernels.kernels.tables.columns import MOST_LEVELS, codes_of
+
+M = 120
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    """Each kind of column, with gaps."""
+    rng = np.random.default_rng(0)
+    grade = pd.Categorical(rng.choice(["low", "mid", "high"], M), categories=["low", "mid", "high"], ordered=True)
+    frame = pd.DataFrame(
+        {
+            "key": np.arange(M),
+            "size": rng.normal(3, 2, M),
+            "count": pd.array(rng.integers(0, 9, M), dtype="Int64"),
+            "vip": rng.random(M) > 0.5,
+            "color": rng.choice(["red", "green", "blue"], M),
+            "shop": [f"shop {i}" for i in rng.integers(0, 50, M)],
+            "grade": grade,
+            "day": pd.date_range("2024-01-01", periods=M, freq="31h"),
+            "one": "same",
+            "comment": [f"words that differ in row {i}" for i in range(M)],
+        }
+    )
+    frame.loc[[3, 7], "size"] = np.nan
+    frame.loc[5, "count"] = pd.NA
+    frame.loc[[1, 2], "color"] = None
+    frame.loc[9, "day"] = pd.NaT
+    return frame
+
+
+def target_of(table: pd.DataFrame) -> np.ndarray:
+    """Numbers that depend on a number, a category and many levels."""
+    shop = table["shop"].str.slice(5).astype(int)
+    effects = np.random.default_rng(1).normal(size=50)
+    return np.asarray(np.sin(table["size"].fillna(0)) + (table["color"] == "red") + effects[shop])
+
+
+# What columns are ----------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_taken_for_what_the_rules_say(table: pd.DataFrame):
+    encoding = TableEncoding.of(table)
+    kinds = {column.name: column.describe() for column in encoding.columns}
+    assert kinds == {
+        "size": "number",
+        "count": "number",
+        "vip": "number",
+        "color": "category of 4 levels",
+        "shop": f"category of {MOST_LEVELS - 1} and more levels",
+        "grade": "order of 3 levels",
+        "day": "date (time, year, week, day)",
+    }
+    assert encoding.left_out == {
+        "key": "it numbers the rows",
+        "one": "it is constant",
+        "comment": "it is free text",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "2.5", "?"], "number"),
+        (["true", "False", ""], "number"),
+        (["2024-01-01", "2024-02-01T10:00:00Z", "NA"], "date"),
+        (["a", "b", "a"], "category"),
+        ([1, "a", None], "category"),
+        ([True, None, False], "number"),
+        (["1", "inf", "2"], "category"),
+    ],
+)
+def test_texts_are_numbers_dates_or_levels(values: list[Any], kind: str):
+    (column,) = TableEncoding.of(pd.DataFrame({"x": pd.Series(values * 5, dtype=object)})).columns
+    assert column.kind == kind
+
+
+def test_what_is_said_goes_before_the_rules(table: pd.DataFrame):
+    said = {
+        "key": "number", "count": "categorical", "shop": "code", "color": "drop", "grade": ["high", "mid", "low"],
+        "comment": "drop",
+    }  # fmt: skip
+    encoding = TableEncoding.of(table, said, "none")
+    X, names = encoding.encode(table), encoding.features
+    assert X[:, names.index("key")].tolist() == list(range(M))
+    assert [name for name, owner in zip(names, names.owners, strict=True) if owner == "shop"] == ["shop code"]
+    assert encoding.left_out["color"] == "as said"
+    expected = 2.0 - np.asarray(table["grade"].cat.codes)
+    np.testing.assert_array_equal(X[:, names.index("grade")], expected)
+    assert "count=3" in names
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ({"colour": "categorical"}, "columns: 'colour' is not a column of the table, which has key, size"),
+        ({"color": "number"}, "columns: 'color' is said to be a number, but holds 'red'; correct it"),
+        ({"shop": "date"}, "columns: 'shop' is said to be a date, but holds 'shop"),
+        ({"grade": ["low", "high"]}, "columns: 'grade' holds 'mid', which is none of its levels; add it"),
+        ({"grade": "levels"}, "columns: 'grade' must be one of number, categorical, code, date, drop or a list"),
+        (dict.fromkeys(["key", "size", "count", "vip", "color", "shop", "grade", "day"], "drop"), "leaves no column"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(table: pd.DataFrame, said: dict[str, Any], sentence: str):
+    with pytest.raises(ValueError, match=sentence) as caught:
+        TableEncoding.of(table, said)
+    assert "\n" not in str(caught.value)
+
+
+def test_infinity_is_no_gap(table: pd.DataFrame):
+    table.loc[4, "size"] = np.inf
+    with pytest.raises(ValueError, match="column 'size' must hold finite numbers or gaps, got infinity in 1 of 120"):
+        TableEncoding.of(table)
+
+
+# What they become ----------------------------------------------------------------------------------------------------
+
+
+def test_features_are_numbers_indicators_codes_and_parts(table: pd.DataFrame):
+    encoding = TableEncoding.of(table, scale="none")
+    X, names = encoding.encode(table), encoding.features
+    column = dict(zip(names, X.T, strict=True))
+    gaps = table["size"].isna().to_numpy()
+    np.testing.assert_array_equal(column["size"], table["size"].fillna(table["size"].median()))
+    np.testing.assert_array_equal(column["size missing"], gaps)
+    for level in ("red", "green", "blue"):
+        np.testing.assert_array_equal(column[f"color={level}"], table["color"] == level)
+    np.testing.assert_array_equal(column["color=missing"], table["color"].isna())
+    same = column["shop code"][:, None] == column["shop code"]
+    np.testing.assert_array_equal(same, table["shop"].to_numpy()[:, None] == table["shop"].to_numpy())
+    seen = table["day"].notna().to_numpy()
+    angle = 2 * np.pi * table["day"].dt.dayofweek.to_numpy()[seen] / 7
+    # 1970 began on a Thursday, the third day counted from Monday.
+    turned = 2 * np.pi * 3 / 7
+    np.testing.assert_allclose(column["day sine of week"][seen], np.sin(angle - turned), atol=1e-12)
+    assert names.codes == (names.index("shop code"),)
+
+
+@pytest.mark.parametrize("scale", ["none", "unit", "standard", "quantile"])
+def test_scales(table: pd.DataFrame, scale: Any):
+    encoding = TableEncoding.of(table, scale=scale)
+    X, names = encoding.encode(table), encoding.features
+    size = X[:, names.index("size")]
+    colors = X[:, [j for j, owner in enumerate(names.owners) if owner == "color"]]
+    raw = np.asarray(table["size"].fillna(table["size"].median()))
+    assert (np.argsort(np.argsort(size)) == np.argsort(np.argsort(raw))).mean() > 0.95
+    if scale == "unit":
+        assert (size.min(), size.max()) == (0.0, 1.0)
+    if scale == "standard":
+        np.testing.assert_allclose([size.mean(), size.std()], [0, 1], atol=1e-12)
+    if scale in ("standard", "quantile"):
+        np.testing.assert_allclose(colors.var(axis=0).sum(), 1.0)
+    if scale == "quantile":
+        np.testing.assert_allclose([size.mean(), size.std()], [0, 1], atol=0.06)  # of 101 knots and a median twice
+
+
+def test_a_quantile_scale_does_not_mind_what_is_monotone():
+    x = np.random.default_rng(3).normal(size=200)
+    plain, warped = (
+        TableEncoding.of(pd.DataFrame({"x": values, "c": ["a", "b"] * 100}), scale="quantile")
+        for values in (x, np.exp(3 * x))
+    )
+    first = plain.encode(pd.DataFrame({"x": x, "c": "a"}))[:, 0]
+    second = warped.encode(pd.DataFrame({"x": np.exp(3 * x), "c": "a"}))[:, 0]
+    np.testing.assert_allclose(first, second, atol=0.05)  # between knots a line takes the place of the exponential
+
+
+def test_new_rows_in_any_order_with_new_levels_and_gaps(table: pd.DataFrame):
+    encoding, met = TableEncoding.of(table), Met()
+    new = table.iloc[:6, ::-1].copy()
+    new["color"] = ["red", "violet", None, "red", "red", "red"]
+    new["shop"] = ["shop 900"] * 6
+    new["vip"] = None
+    new["extra"] = 1
+    X, names = encoding.encode(new, met), encoding.features
+    colors = X[:, [j for j, owner in enumerate(names.owners) if owner == "color"]]
+    assert not colors[1].any()
+    assert colors[2].any()
+    known = encoding.encode(table)[:, names.index("shop code")]
+    assert not np.isin(X[:, names.index("shop code")], known).any()
+    # Among these rows the third has a gap in color, and rows 3 and 5 their own in size and count.
+    assert met.levels == {"color": 1}
+    assert met.gaps == {"size": 1, "count": 1, "vip": 6, "color": 1}
+
+
+def test_a_column_that_is_missing_or_of_another_kind_is_named(table: pd.DataFrame):
+    encoding = TableEncoding.of(table)
+    with pytest.raises(ValueError, match="got none named 'size'; add what is missing"):
+        encoding.encode(table.drop(columns="size"))
+    with pytest.raises(
+        ValueError, match="column 'size' must hold numbers, as the training rows did, got text, such as"
+    ):
+        encoding.encode(table.assign(size="big"))
+    with pytest.raises(ValueError, match="must be a table with the columns that the model was fitted on"):
+        encoding.encode(np.zeros((3, 7)))
+
+
+@pytest.mark.parametrize("of", [pl.from_pandas, pa.Table.from_pandas])
+def test_every_library_gives_the_same_features(table: pd.DataFrame, of: Any):
+    plain = table.drop(columns="grade")
+    other = of(plain)
+    encoding = TableEncoding.of(plain)
+    assert is_table(other)
+    assert TableEncoding.of(other) == encoding
+    np.testing.assert_array_equal(encoding.encode(other), encoding.encode(plain))
+
+
+def test_texts_of_a_file_give_the_features_of_what_they_stand_for(table: pd.DataFrame):
+    said = {"count": "categorical"}
+    encoding = TableEncoding.of(table, said)
+    read = pd.read_csv(io.StringIO(table.to_csv(index=False)), dtype=str)
+    np.testing.assert_allclose(encoding.encode(read), encoding.encode(table), atol=1e-12)
+
+
+def test_an_encoding_is_plain_data(table: pd.DataFrame):
+    for scale in ("standard", "quantile"):
+        encoding = TableEncoding.of(table, scale=scale)  # type: ignore[arg-type]
+        again = TableEncoding.from_dict(json.loads(json.dumps(encoding.to_dict())))
+        assert again == encoding
+        np.testing.assert_array_equal(again.encode(table), encoding.encode(table))
+    with pytest.raises(ValueError, match="kind of a column must be number, category or date"):
+        TableEncoding.from_dict({"columns": [{"kind": "pickle"}], "left_out": {}})
+
+
+def test_values_come_back_from_features(table: pd.DataFrame):
+    table = table.dropna()
+    encoding = TableEncoding.of(table)
+    again = pd.DataFrame(encoding.decode(encoding.encode(table)))
+    np.testing.assert_allclose(again["size"], table["size"])
+    assert again["color"].tolist() == table["color"].tolist()
+    assert again["grade"].tolist() == table["grade"].tolist()
+    assert pd.to_datetime(again["day"]).tolist() == table["day"].dt.round("s").tolist()
+
+
+def test_trees_get_levels_and_gaps_as_such(table: pd.DataFrame):
+    encoding = TableEncoding.of(table)
+    Z, categories = encoding.for_trees(encoding.encode(table))
+    names = dict.fromkeys(owner for owner in encoding.features.owners)
+    assert next(iter(names)) == "size"
+    np.testing.assert_array_equal(np.isnan(Z[:, 0]), table["size"].isna())
+    assert categories.sum() == 1  # color; levels of shops are numbers
+    levels = Z[:, categories].ravel()
+    same = levels[:, None] == levels
+    text = table["color"].fillna("").to_numpy()
+    np.testing.assert_array_equal(same, text[:, None] == text)
+
+
+@given(st.lists(st.one_of(st.none(), st.text(max_size=8)), min_size=2, max_size=40))
+def test_codes_are_equal_where_levels_are(levels: list[str | None]):
+    codes = codes_of(levels)
+    assert ((codes >= 0) & (codes < 1)).all()
+    assert [[a == b for b in codes] for a in codes] == [[a == b for b in levels] for a in levels]
+
+
+# Kernels -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_categorical_kernel_is_a_gaussian_of_indicators():
+    codes = np.random.default_rng(0).integers(0, 4, (40, 3)).astype(float)
+    indicators = (codes[:, :, None] == np.arange(4)).reshape(40, 12).astype(float)
+    gammas = [0.25, 0.5, 3.0]
+    ours = CategoricalFamily(gammas).tile(codes[:15], codes[15:])
+    oracle = GaussianFamily([gamma / 2 for gamma in gammas]).tile(indicators[:15], indicators[15:])
+    np.testing.assert_allclose(ours, oracle, rtol=1e-13)
+
+
+def test_weights_of_columns_multiply_kernels():
+    codes = np.random.default_rng(0).integers(0, 3, (30, 2)).astype(float)
+    joint = CategoricalFamily([0.7], [1.0, 2.5]).tile(codes, codes)[0]
+    apart = [CategoricalFamily([0.7 * w]).tile(codes[:, [j]], codes[:, [j]])[0] for j, w in enumerate((1.0, 2.5))]
+    np.testing.assert_allclose(joint, apart[0] * apart[1], rtol=1e-13)
+    assert np.linalg.eigvalsh(joint).min() > -1e-12
+    with pytest.raises(ValueError, match="X must have the 2 columns that have a weight, got 1"):
+        CategoricalFamily([0.7], [1.0, 2.5]).tile(codes[:, :1], codes[:, :1])
+
+
+def test_rfm_tells_levels_by_their_codes():
+    rng = np.random.default_rng(0)
+    level, x = rng.integers(0, 60, 500), rng.normal(size=500)
+    effects = rng.normal(size=60)
+    y = effects[level] + 0.2 * x
+    X = np.column_stack([x, codes_of([str(one) for one in level])])
+    scores = [
+        KernelLearningRegressor(learner=RFM(codes=codes)).fit(X[:350], y[:350]).score(X[350:], y[350:])
+        for codes in ((1,), ())
+    ]
+    assert scores[0] > 0.9 > scores[1]
+    with pytest.raises(ValueError, match="codes must be some of the 2 columns of X and not all of them"):
+        KernelLearningRegressor(learner=RFM(codes=(0, 1))).fit(X, y)
+
+
+# Estimators ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_estimators_read_tables(table: pd.DataFrame, kind: str):
+    y = target_of(table)
+    if kind == "classifier":
+        model: Any = KernelLearningClassifier().fit(table[:90], np.where(y > 0.5, "yes", "no")[:90])
+        assert model.score(table[90:], np.where(y > 0.5, "yes", "no")[90:]) > 0.6
+    else:
+        model = KernelLearningRegressor().fit(table[:90], y[:90])
+        assert model.score(table[90:], y[90:]) > 0.2
+    assert model.table_.names == tuple(model.feature_names_in_)
+    assert model.n_features_in_ == 7
+    assert abs(sum(model.relevance_.values()) - 1) < 1e-12
+    assert set(model.relevance_) == set(model.table_.names)
+    shuffled = table[90:].sample(frac=1, axis=1, random_state=0)
+    np.testing.assert_array_equal(model.predict(shuffled), model.predict(table[90:]))
+    np.testing.assert_array_equal(model.predict(pa.Table.from_pandas(table[90:])), model.predict(table[90:]))
+
+
+def test_numbers_without_gaps_are_rows_as_ever(table: pd.DataFrame):
+    numbers, y = table[["size", "vip"]].fillna(0.0), target_of(table)
+    model = KernelLearningRegressor().fit(numbers, y)
+    assert model.table_ is None
+    np.testing.assert_array_equal(
+        model.predict(numbers),
+        KernelLearningRegressor().fit(numbers.to_numpy(float), y).predict(numbers.to_numpy(float)),
+    )
+
+
+def test_what_columns_are_can_be_said_to_estimators(table: pd.DataFrame):
+    y = target_of(table)
+    model = clone(KernelLearningRegressor(columns={"key": "number", "shop": "drop"})).fit(table, y)
+    assert "key" in model.relevance_
+    assert "shop" not in model.relevance_
+    with pytest.raises(ValueError, match="columns says what columns of a table are, got rows as ndarray"):
+        model.fit(np.zeros((4, 2)), y[:4])
+
+
+def test_a_column_of_gaps_or_of_one_level_does_no_harm(table: pd.DataFrame):
+    y = target_of(table)
+    table = table.assign(empty=None, single=["x", None] * (M // 2))
+    model = KernelLearningRegressor().fit(table, y)
+    assert model.table_.left_out["empty"] == "it is empty"
+    assert "single" in model.table_.names
+    blank = table.assign(size=np.nan, color=None, shop=None, day=pd.NaT)
+    assert np.isfinite(model.predict(blank)).all()
+
+
+def test_a_model_of_a_table_is_kept_in_a_file(table: pd.DataFrame):
+    y = np.where(target_of(table) > 0.5, "yes", "no")
+    model = Model.of_table(KernelLearningClassifier().fit(table, y), {"name": "of a table"})
+    file = io.BytesIO()
+    save_model(model, file)
+    file.seek(0)
+    again, met = load_model(file), Met()
+    assert again.table == model.table
+    assert again.features == model.features
+    for name, column in model.columns(table).items():
+        np.testing.assert_array_equal(again.columns(table, met)[name], column)
+    assert met.gaps == {"size": 4, "count": 2, "color": 4, "day": 2}  # of two columns, twice
