@@ -23,11 +23,21 @@ from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.targets import Target, task_of
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, locate
 from learnkernels.tasks.data.openml import read_openml
-from learnkernels.tasks.data.readers import READERS, names_from_data, names_to_data, read_bundled, read_held_out
+from learnkernels.tasks.data.readers import (
+    READERS,
+    names_from_data,
+    names_to_data,
+    read_beside,
+    read_bundled,
+    read_held_out,
+)
 from learnkernels.tasks.data.synthetic import read_synthetic
 from learnkernels.tasks.data.text import select_ngrams
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import Tell, checked, keep, kept, store_path
+
+BESIDE = ("held_out", "groups", "times")
+"""What a data set may say of each row beside features and target."""
 
 BLOCK_BYTES = 16 << 20
 """Size of the blocks in which checks and statistics go through dense rows."""
@@ -45,6 +55,7 @@ class DatasetRef:
     n_rows: int
     n_features: int
     classes: tuple[str, ...] = ()
+    ordered: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +72,9 @@ class Dataset:
         How the features were scaled; None where they are raw.
     held_out : ndarray of bool of shape (n,) or None
         Rows that test and do nothing else; None where the data set does not say.
+    groups, times : ndarray of int of shape (n,) or None
+        Numbers of the group and of the time of each row, of which rows of one number are never divided; None where
+        the data set does not say.
     """
 
     X: Rows
@@ -69,6 +83,14 @@ class Dataset:
     low: np.ndarray | None = None
     spread: np.ndarray | None = None
     held_out: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    times: np.ndarray | None = None
+
+    @property
+    def beside(self) -> dict[str, np.ndarray]:
+        """What it says of each row beside features and target."""
+        said = {name: getattr(self, name) for name in BESIDE}
+        return {name: values for name, values in said.items() if values is not None}
 
     @property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
@@ -157,29 +179,31 @@ def load_source(
     else:
         location = source_location(config, data_dir)
         X, y, features = READERS[location.suffix](location, config, where)
-    held_out = read_held_out(location, config, where) if config.test else None
+    beside = read_beside(location, config, where) if config.beside else {}
+    if config.test:
+        beside["held_out"] = read_held_out(location, config, where)
     if config.missing == "drop":
         y = _column_values(y)
-        complete = _complete_rows(X) & _present(y)
+        complete = np.logical_and.reduce([_complete_rows(X), _present(y), *(of >= 0 for of in beside.values())])
         if not complete.any():
             raise InputError(
                 f"{where}: no row is complete, so 'missing: drop' leaves none; leave columns out with 'drop'."
             )
         X, y = (X, y) if complete.all() else (X[np.flatnonzero(complete)], y[complete])
-        held_out = None if held_out is None else held_out[complete]
+        beside = {name: of[complete] for name, of in beside.items()}
     if config.distinct:
         y = _column_values(y)
         first = _first_of_equals(X, y)
-        X, y, held_out = X[first], y[first], None if held_out is None else held_out[first]
+        X, y, beside = X[first], y[first], {name: of[first] for name, of in beside.items()}
     if config.ngrams is not None:
         X, features = select_ngrams(X, tuple(features), config.ngrams)
     target = _target(y, config, where)
     _require_finite(X, features, where)
     if config.subsample is not None and config.subsample < len(target):
         rows = np.sort(np.random.default_rng(seed).choice(len(target), config.subsample, replace=False))
-        X, target, held_out = X[rows], target.take(rows), None if held_out is None else held_out[rows]
+        X, target, beside = X[rows], target.take(rows), {name: of[rows] for name, of in beside.items()}
     low, spread = _scaling(X, config.scale, where)
-    return Dataset(_scaled(X, low, spread), target, features, low, spread, held_out)
+    return Dataset(_scaled(X, low, spread), target, features, low, spread, **beside)
 
 
 def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn) -> DatasetRef:
@@ -198,6 +222,7 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
         n_rows=dataset.X.shape[0],
         n_features=dataset.X.shape[1],
         classes=dataset.target.classes,
+        ordered=dataset.times is not None,
     )
     if not kept(path, tell):
         with keep(path) as folder:
@@ -206,8 +231,8 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
             else:
                 np.save(folder / "X.npy", dataset.X, allow_pickle=False)
             np.save(folder / "y.npy", dataset.target.values, allow_pickle=False)
-            if dataset.held_out is not None:
-                np.save(folder / "held_out.npy", dataset.held_out, allow_pickle=False)
+            for name, of in dataset.beside.items():
+                np.save(folder / f"{name}.npy", of, allow_pickle=False)
             if dataset.spread is not None:
                 np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
             about = {**asdict(ref), "features": names_to_data(dataset.features), "labels": dataset.target.labels}
@@ -233,9 +258,9 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     scaling = folder / "scaling.npy"
     low, spread = np.load(scaling, allow_pickle=False) if scaling.exists() else (None, None)
     target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
-    testing = folder / "held_out.npy"
-    held_out = np.load(testing, allow_pickle=False) if testing.exists() else None
-    return Dataset(X, target, names_from_data(about["features"]), low, spread, held_out)
+    files = {name: folder / f"{name}.npy" for name in BESIDE}
+    beside = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
+    return Dataset(X, target, names_from_data(about["features"]), low, spread, **beside)
 
 
 def stored_bytes(ref: DatasetRef) -> int:
@@ -246,7 +271,7 @@ def stored_bytes(ref: DatasetRef) -> int:
 def dataset_digest(dataset: Dataset) -> str:
     """Return the digest of the content of a data set; not of where it came from.
 
-    Rows, target, names, scaling and task, and which rows test where the data set says so.
+    Rows, target, names, scaling and task, and what the data set says of its rows beside these.
     """
     X = dataset.X
     # The width of a CSR matrix's index integers is not content; writing and reading changes it.
@@ -261,9 +286,10 @@ def dataset_digest(dataset: Dataset) -> str:
         bool(sparse.issparse(X)),
     ]
     sha = hashlib.sha256(json.dumps(about).encode())
-    testing = [] if dataset.held_out is None else [dataset.held_out]
-    for array in (*arrays, *dataset.scaling, target.values, *testing):
-        sha.update(str(array.dtype).encode())
+    # Which rows test was here before other keys, without its name.
+    beside = [("" if name == "held_out" else name, of) for name, of in dataset.beside.items()]
+    for name, array in (*(("", of) for of in (*arrays, *dataset.scaling, target.values)), *beside):
+        sha.update(f"{name}{array.dtype}".encode())
         sha.update(np.ascontiguousarray(array).data)
     return sha.hexdigest()[:20]
 

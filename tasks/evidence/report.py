@@ -196,7 +196,7 @@ def _share_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
 
 def _reading(config: CompareConfig) -> str:
     protocol, split = config.protocol, config.protocol.split
-    alignment = " Alignment is that of the learned kernel on its training rows."
+    alignment = " Alignment is that of the learned kernel on its training rows." + _divided(config)
     if split is not None:
         times = "Means ± standard deviations over" if protocol.repeats > 1 else "Of"
         test = "all that their data set holds out" if split.test is None else f"{split.test}"
@@ -212,6 +212,21 @@ def _reading(config: CompareConfig) -> str:
         + TESTS.format("folds")
         + alignment
     )
+
+
+def _divided(config: CompareConfig) -> str:
+    """Return how data sets with groups, or in time, are divided; nothing where there are none."""
+    split, said = config.protocol.split, ""
+    for of in config.datasets:
+        if of.groups is not None:
+            near = "" if split is None else ", so that parts are only nearly of the sizes asked for"
+            said += f" {plain(of.label)}: no group of {plain(of.groups)} is divided{near}."
+        elif of.time is not None:
+            how = "the last rows test, those before them choose Lambda, those before these train"
+            if split is None:
+                how = "earlier blocks train, the next one chooses Lambda, the one after tests"
+            said += f" {plain(of.label)}, in the order of {plain(of.time)}: {how}; nothing later ever trains."
+    return said
 
 
 def _chosen_by(protocol: ProtocolConfig) -> str:

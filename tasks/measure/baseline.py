@@ -13,7 +13,7 @@ from prefect import get_run_logger
 from scipy import sparse
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.model_selection import GridSearchCV, PredefinedSplit
+from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
@@ -22,7 +22,7 @@ from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.protocol.evaluation import FoldResult
-from learnkernels.kernels.protocol.folds import Trial
+from learnkernels.kernels.protocol.folds import Trial, inner_trials
 from learnkernels.kernels.targets import Target, Task
 from learnkernels.tasks.data.ingest import DatasetRef, load_dataset
 from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, write_fold_table
@@ -71,7 +71,7 @@ def evaluate_baseline(
         log.info("%s, %s: fold results %s are in the store", ref.name, GRID_SEARCH_TITLE, key)
         advance(1.0)
         return result
-    jobs = [SearchJob(ref, of, trial, config.baseline) for of in moments for trial in planned_trials(config.protocol)]
+    jobs = [SearchJob(ref, of, trial, config.baseline) for of in moments for trial in planned_trials(config.protocol, ref.ordered)]
     write_fold_table(path, run_jobs(search, jobs, ref, config, pool, advance), moments)
     return result
 
@@ -86,11 +86,9 @@ def search(job: SearchJob) -> dict[str, Any]:
     dataset, folds = load_dataset(job.ref), load_folds(job.moments)
     trial, target = job.trial, dataset.target
     training = np.flatnonzero(np.isin(folds, trial.training))
-    if trial.validation is None:
-        rows, parts = training, folds[training]
-    else:
-        rows = np.flatnonzero(np.isin(folds, (*trial.training, trial.validation)))
-        parts = np.where(folds[rows] == trial.validation, 0, -1)
+    choosing = inner_trials(trial) if trial.validation is None else [trial]
+    rows = np.flatnonzero(np.isin(folds, [f for of in choosing for f in (*of.training, of.validation)]))
+    parts = [(np.isin(folds[rows], of.training), folds[rows] == of.validation) for of in choosing]
     gammas = _gammas(job.baseline, dataset.X[training])
     grid = grid_values(job.baseline.grid)
     estimator, names, values = _machine(target, grid)
@@ -99,7 +97,7 @@ def search(job: SearchJob) -> dict[str, Any]:
             estimator,
             {names[0]: gammas, names[1]: values},
             scoring="accuracy" if target.task == "classification" else "neg_root_mean_squared_error",
-            cv=PredefinedSplit(parts),
+            cv=[(np.flatnonzero(learning), np.flatnonzero(validating)) for learning, validating in parts],
             refit=False,
         ).fit(dataset.X[rows], target.values[rows])
         errors = _errors(found.cv_results_, names, gammas, values, target.task)
@@ -122,7 +120,7 @@ def search(job: SearchJob) -> dict[str, Any]:
         n_test=len(test),
     )
     return {
-        **trial_columns(job.ref, dataset, job.moments, trial, result),
+        **trial_columns(job.ref, dataset, job.moments, folds, trial, result),
         "learner": GRID_SEARCH_TITLE,
         "algorithm": GRID_SEARCH,
         "predictor": "svm" if target.task == "classification" else "krr",

@@ -99,7 +99,7 @@ COLUMNS = pa.schema(
 )
 """One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
 
-`n_rows` are those of the data set; `weights` are mu for the base kernels as normalised; `learner` is the name in
+`n_rows` are those of the data set, of one in time those up to the last that tests; `weights` are mu for the base kernels as normalised; `learner` is the name in
 reports and `algorithm` that of the table; `params` is JSON. `alignment` is that of the learned kernel on the training
 rows, `test_alignment` on the test rows, at most a thousand of them. `candidate_errors` are validation errors, a row a
 combination of `tune`, along the grid. `parameters` holds the sigma of each base kernel that a continuous learner found.
@@ -315,7 +315,7 @@ def evaluate_learner(
     jobs = [
         TrialJob(ref, of, trial, config.kernels, learner, config.normalise, predictor, tuple(grid), options=options)
         for of in moments
-        for trial in planned_trials(protocol)
+        for trial in planned_trials(protocol, ref.ordered)
     ]
     run, n_train = run_trial, training_rows(protocol, ref.n_rows)
     if PREDICTORS[predictor].by_rows:

@@ -161,7 +161,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         result = evaluate([of for _, of in candidates], X, target, training, folds, trial, by=job.learner.tune_by)
         (learned, hypotheses), position = candidates[result.candidate], result.position
     return {
-        **trial_columns(job.ref, dataset, job.moments, trial, result),
+        **trial_columns(job.ref, dataset, job.moments, folds, trial, result),
         "learner": job.learner.title,
         "algorithm": job.learner.name,
         "predictor": job.predictor,
@@ -195,9 +195,10 @@ def _test_alignment(
 
 
 def trial_columns(
-    ref: DatasetRef, dataset: Dataset, moments: MomentsRef, trial: Trial, result: FoldResult
+    ref: DatasetRef, dataset: Dataset, moments: MomentsRef, folds: np.ndarray, trial: Trial, result: FoldResult
 ) -> dict[str, Any]:
     """Return what the row of a trial says whatever was learned."""
+    later = int(np.sum(folds > trial.test)) if ref.ordered else 0
     return {
         "dataset": ref.name,
         "task": ref.task,
@@ -207,7 +208,7 @@ def trial_columns(
         "error": result.error,
         "n_train": result.n_train,
         "n_test": result.n_test,
-        "n_rows": ref.n_rows,
+        "n_rows": ref.n_rows - later,
         "trivial_error": result.trivial_error,
         "validation_error": float(np.nanmin(result.validation_errors)),
         "candidate_errors": result.candidate_errors.tolist(),

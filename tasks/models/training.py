@@ -222,7 +222,7 @@ def fit_on_all_rows(
         "digest": ref.digest,
         "task": ref.task,
         "target": config.datasets[0].target,
-        "drop": [*config.datasets[0].drop, *config.datasets[0].where, *config.datasets[0].test],
+        "drop": [*config.datasets[0].drop, *config.datasets[0].where, *config.datasets[0].test, *config.datasets[0].beside.values()],
         "n_rows": ref.n_rows,
         "predictor": predictor.name,
         **({"predictor_options": options} if options else {}),
