@@ -35,6 +35,9 @@ class Hypotheses(Protocol):
     def predict(self, X_new: Rows) -> np.ndarray:
         """Return predictions for new rows in the terms of the target, one row a regularisation."""
 
+    def scores(self, X_new: Rows) -> np.ndarray:
+        """Return scores of two classes for new rows, above zero for the second, one row a regularisation."""
+
 
 @runtime_checkable
 class AlignedHypotheses(Protocol):
@@ -116,6 +119,15 @@ class KernelPredictors:
             for one in self._fitted
         ]
         return np.concatenate(predictions)
+
+    def scores(self, X_new: Rows) -> np.ndarray:
+        """Return scores of two classes for new rows, above zero for the second, one row a regularisation."""
+        length = len(self.grid) // len(self._fitted)
+        scores = [
+            np.concatenate([one.scores(X_new[rows], length) for rows in _chunks(X_new.shape[0], one.kernel)], axis=1)
+            for one in self._fitted
+        ]
+        return np.concatenate(scores)
 
     def only(self, position: int) -> KernelPredictors:
         """Return the predictor of one value of Lambda alone; of many kernels one, so that new rows cost one's."""

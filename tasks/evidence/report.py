@@ -16,6 +16,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from learnkernels.conf.schema import CompareConfig, ProtocolConfig
 from learnkernels.kernels import NUMERICS_VERSION
+from learnkernels.kernels.protocol.metrics import in_words
 from learnkernels.tasks.evidence.figures import (
     alignment_figure,
     colors_of,
@@ -116,9 +117,8 @@ def _both(p: float, plain: float) -> str:
 
 def measures(summary: pd.DataFrame) -> str:
     """Return which error is measured on which data set."""
-    words = {"misclassification": "misclassified share", "rmse": "root mean squared error"}
     groups = summary.groupby("metric", sort=False)["dataset"].unique()
-    return "; ".join(f"{words[str(metric)]} ({', '.join(datasets)})" for metric, datasets in groups.items())
+    return "; ".join(f"{in_words(str(metric))} ({', '.join(datasets)})" for metric, datasets in groups.items())
 
 
 def markdown_report(

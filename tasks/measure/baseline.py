@@ -23,9 +23,10 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.protocol.evaluation import FoldResult
 from learnkernels.kernels.protocol.folds import Trial, inner_trials
-from learnkernels.kernels.targets import Target, Task
+from learnkernels.kernels.protocol.metrics import Metric, metric_for
+from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import DatasetRef, load_dataset
-from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, write_fold_table
+from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, unusual_metric, write_fold_table
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, load_folds, planned_trials
 from learnkernels.tasks.measure.trials import trial_columns
 from learnkernels.tasks.naming import step
@@ -47,12 +48,15 @@ class SearchJob:
         Of the trial's repeat; it holds the fold of each row.
     trial : Trial
     baseline : BaselineConfig
+    metric : str or None
+        What errors are measured by; the task's own by default.
     """
 
     ref: DatasetRef
     moments: MomentsRef
     trial: Trial
     baseline: BaselineConfig
+    metric: str | None = None
 
 
 @step("grid search on {ref.name}")
@@ -63,15 +67,17 @@ def evaluate_baseline(
     assert config.baseline is not None
     predictor = "svm" if ref.task == "classification" else "krr"
     key = digest(
-        NUMERICS_VERSION, GRID_SEARCH, ref.name, ref.digest, [m.key for m in moments], config.baseline.model_dump_json()
-    )
+        NUMERICS_VERSION, GRID_SEARCH, ref.name, ref.digest, [m.key for m in moments],
+        config.baseline.model_dump_json(), *unusual_metric(config.protocol),
+    )  # fmt: skip
     path, log = store_path("folds", key), get_run_logger()
     result = FoldsRef(ref.name, GRID_SEARCH_TITLE, GRID_SEARCH, predictor, str(path))
     if kept(path, log.warning):
         log.info("%s, %s: fold results %s are in the store", ref.name, GRID_SEARCH_TITLE, key)
         advance(1.0)
         return result
-    jobs = [SearchJob(ref, of, trial, config.baseline) for of in moments for trial in planned_trials(config.protocol, ref.ordered)]
+    planned, metric = planned_trials(config.protocol, ref.ordered), config.protocol.metric
+    jobs = [SearchJob(ref, of, trial, config.baseline, metric) for of in moments for trial in planned]
     write_fold_table(path, run_jobs(search, jobs, ref, config, pool, advance), moments)
     return result
 
@@ -85,6 +91,7 @@ def search(job: SearchJob) -> dict[str, Any]:
     started = time.perf_counter()
     dataset, folds = load_dataset(job.ref), load_folds(job.moments)
     trial, target = job.trial, dataset.target
+    metric = metric_for(job.metric, target)
     training = np.flatnonzero(np.isin(folds, trial.training))
     choosing = inner_trials(trial) if trial.validation is None else [trial]
     rows = np.flatnonzero(np.isin(folds, [f for of in choosing for f in (*of.training, of.validation)]))
@@ -96,20 +103,21 @@ def search(job: SearchJob) -> dict[str, Any]:
         found = GridSearchCV(
             estimator,
             {names[0]: gammas, names[1]: values},
-            scoring="accuracy" if target.task == "classification" else "neg_root_mean_squared_error",
+            scoring=metric.name,
             cv=[(np.flatnonzero(learning), np.flatnonzero(validating)) for learning, validating in parts],
             refit=False,
         ).fit(dataset.X[rows], target.values[rows])
-        errors = _errors(found.cv_results_, names, gammas, values, target.task)
+        errors = _errors(found.cv_results_, names, gammas, values, metric)
         # Ties go to the smallest C and then the smallest gamma, as for the learners.
         position, candidate = divmod(int(errors.T.argmin()), len(gammas))
         best = estimator.set_params(**{names[0]: gammas[candidate], names[1]: values[position]})
         test = np.flatnonzero(folds == trial.test)
-        predicted = best.fit(dataset.X[training], target.values[training]).predict(dataset.X[test])
+        best.fit(dataset.X[training], target.values[training])
+        told = (best.decision_function if metric.ranks else best.predict)(dataset.X[test])
     held_out = target.take(test)
     result = FoldResult(
-        error=held_out.error(predicted),
-        trivial_error=held_out.trivial_error(target.take(training)),
+        error=metric.measure(held_out, told),
+        trivial_error=metric.trivial_error(held_out, target.take(training)),
         candidate=candidate,
         position=position,
         validation_errors=errors[candidate],
@@ -120,7 +128,7 @@ def search(job: SearchJob) -> dict[str, Any]:
         n_test=len(test),
     )
     return {
-        **trial_columns(job.ref, dataset, job.moments, folds, trial, result),
+        **trial_columns(job.ref, metric.shown(target), job.moments, folds, trial, result),
         "learner": GRID_SEARCH_TITLE,
         "algorithm": GRID_SEARCH,
         "predictor": "svm" if target.task == "classification" else "krr",
@@ -157,10 +165,11 @@ def _gammas(baseline: BaselineConfig, X: Rows) -> list[float]:
 
 
 def _errors(
-    results: dict[str, Any], names: tuple[str, str], gammas: Sequence[float], values: Sequence[float], task_: Task
+    results: dict[str, Any], names: tuple[str, str], gammas: Sequence[float], values: Sequence[float], metric: Metric
 ) -> np.ndarray:
     """Return the mean validation errors of a search, shape (n_gammas, n_values)."""
     errors = np.empty((len(gammas), len(values)))
+    best = 0 if metric.name.startswith("neg_") else 1
     for of, score in zip(results["params"], results["mean_test_score"], strict=True):
-        errors[gammas.index(of[names[0]]), values.index(of[names[1]])] = (1 if task_ == "classification" else 0) - score
+        errors[gammas.index(of[names[0]]), values.index(of[names[1]])] = best - score
     return errors

@@ -36,6 +36,7 @@ from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.predictors import PREDICTORS, as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.predictors.choice import Auto, PredictorChoice, Problem, choose_predictor
+from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.ingest import DatasetRef, stored_bytes
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_trials
 from learnkernels.tasks.measure.trials import TrialJob, run_trial
@@ -301,7 +302,7 @@ def evaluate_learner(
     key = digest(
         NUMERICS_VERSION, [name for name in COLUMNS.names if name not in LATER], ref.name, [m.key for m in moments],
         learner.model_dump_json(), config.normalise, predictor, grid, *once, *([options] if options else []),
-        *sources([learner]),
+        *sources([learner]), *unusual_metric(protocol),
     )  # fmt: skip
     path = store_path("folds", key)
     result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
@@ -313,7 +314,18 @@ def evaluate_learner(
         advance(1.0)
         return result
     jobs = [
-        TrialJob(ref, of, trial, config.kernels, learner, config.normalise, predictor, tuple(grid), options=options)
+        TrialJob(
+            ref,
+            of,
+            trial,
+            config.kernels,
+            learner,
+            config.normalise,
+            predictor,
+            tuple(grid),
+            options=options,
+            metric=protocol.metric,
+        )
         for of in moments
         for trial in planned_trials(protocol, ref.ordered)
     ]
@@ -339,6 +351,11 @@ def evaluate_learner(
             ref.name, learner.title, edges, len(rows), "folds" if protocol.split is None else "repeats",
         )  # fmt: skip
     return result
+
+
+def unusual_metric(protocol: ProtocolConfig) -> list[str]:
+    """Return what of the metric is part of the store's keys: nothing for the metric of a task."""
+    return [] if protocol.metric is None or METRICS[protocol.metric].default else [f"metric {protocol.metric}"]
 
 
 def _workers_for(n_train: int, pool: DaskPool) -> Workers | None:

@@ -34,6 +34,8 @@ from learnkernels.kernels.protocol.folds import (
     trials,
     trials_in_time,
 )
+from learnkernels.kernels.protocol.metrics import Metric, metric_for
+from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.naming import step
@@ -106,26 +108,39 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
     Raises
     ------
     InputError
-        A family names an unknown column or sees only constant features, the folds or the split cannot be drawn, or
-        groups allow fewer different drawings than repeats.
+        A family names an unknown column or sees only constant features, the folds or the split cannot be drawn, the
+        metric does not serve the data set or some of its folds, or groups allow fewer different drawings than repeats.
     """
     where = f"data set {ref.name}"
     dataset = load_dataset(ref)
     build_family(kernels, dataset.features, where)
     require_varying(kernels, dataset.X, dataset.features, where)
-    # What groups allow depends on the seed, too.
-    seeds = [protocol.seed]
-    if dataset.groups is not None:
-        seeds = [fold_seed(protocol.seed, repeat) for repeat in range(protocol.repeats)]
+    drawn = set()
     try:
-        drawn = {draw_folds(dataset, protocol, seed).tobytes() for seed in seeds}
+        metric = metric_for(protocol.metric, dataset.target)
+        # What groups allow, and what a metric finds in a part, depends on the seed, too.
+        all_of_them = dataset.groups is not None or metric.needs
+        seeds = [fold_seed(protocol.seed, repeat) for repeat in range(protocol.repeats)]
+        for seed in seeds if all_of_them else [protocol.seed]:
+            folds = draw_folds(dataset, protocol, seed)
+            drawn.add(folds.tobytes())
+            _require_measurable(metric, dataset.target, folds, planned_trials(protocol, ref.ordered))
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
-    if len(drawn) < len(seeds):
+    if dataset.groups is not None and len(drawn) < len(seeds):
         raise InputError(
             f"{where}: {protocol.repeats} repeats divide its groups in {len(drawn)} different ways, so that some would "
             "be the same; lower 'protocol.repeats'."
         )
+
+
+def _require_measurable(metric: Metric, target: Target, folds: np.ndarray, planned: Sequence[Trial]) -> None:
+    """Raise ValueError if a metric is not defined on the rows that validate or test in some trial."""
+    inner = [of for trial in planned if trial.validation is None for of in inner_trials(trial)]
+    for fold in {of.validation for of in (*planned, *inner)} - {None}:
+        metric.check_rows(target.take(np.flatnonzero(folds == fold)), "validate")
+    for trial in planned:
+        metric.check_rows(target.take(np.flatnonzero(folds == trial.test)), "test")
 
 
 @step("moments {ref.name} repeat {repeat}")

@@ -31,9 +31,10 @@ from learnkernels.kernels.protocol.evaluation import (
 )
 from learnkernels.kernels.protocol.folds import Trial, inner_trials
 from learnkernels.kernels.protocol.hypotheses import Hypotheses, KernelPredictors
+from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.data.ingest import DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import MomentsRef, load_moments
 from learnkernels.tasks.own import as_learner
@@ -62,6 +63,8 @@ class TrialJob:
         Validation errors that have chosen already, in another repeat; a row a combination of `tune`, along the grid.
     options : dict
         Of the predictor.
+    metric : str or None
+        What errors are measured by; the task's own by default.
     """
 
     ref: DatasetRef
@@ -74,6 +77,7 @@ class TrialJob:
     grid: tuple[float, ...]
     chosen: tuple[tuple[float, ...], ...] | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    metric: str | None = None
 
 
 @dataclass
@@ -121,6 +125,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     settings, clock = job.learner.settings(), _Clock()
     X, target, trial = dataset.X, dataset.target, job.trial
     measured, training = _measured_on(moments, folds, trial)
+    metric = metric_for(job.metric, target)
 
     def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
         return KernelPredictors(
@@ -149,19 +154,20 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
                 yield inner, [of for _, of in fitted(*_measured_on(moments, folds, inner), settings, job.grid)]
 
         if job.chosen is None:
-            selection = select_by_cross_validation(fits(), X, target, folds)
+            selection = select_by_cross_validation(fits(), X, target, folds, metric)
         else:
             selection = Selection.of(np.array(job.chosen), job.grid)
         chosen = [settings[selection.candidate]]
         ((learned, hypotheses),) = fitted(measured, training, chosen, [selection.regularisation])
-        result = outcome(hypotheses, 0, selection, X, target, training, folds, trial)
+        result = outcome(hypotheses, 0, selection, X, target, training, folds, trial, metric)
         position = 0
     else:
         candidates = fitted(measured, training, settings, job.grid)
-        result = evaluate([of for _, of in candidates], X, target, training, folds, trial, by=job.learner.tune_by)
+        hypotheses_of = [of for _, of in candidates]
+        result = evaluate(hypotheses_of, X, target, training, folds, trial, job.learner.tune_by, metric)
         (learned, hypotheses), position = candidates[result.candidate], result.position
     return {
-        **trial_columns(job.ref, dataset, job.moments, folds, trial, result),
+        **trial_columns(job.ref, metric.shown(target), job.moments, folds, trial, result),
         "learner": job.learner.title,
         "algorithm": job.learner.name,
         "predictor": job.predictor,
@@ -195,14 +201,14 @@ def _test_alignment(
 
 
 def trial_columns(
-    ref: DatasetRef, dataset: Dataset, moments: MomentsRef, folds: np.ndarray, trial: Trial, result: FoldResult
+    ref: DatasetRef, metric: str, moments: MomentsRef, folds: np.ndarray, trial: Trial, result: FoldResult
 ) -> dict[str, Any]:
     """Return what the row of a trial says whatever was learned."""
     later = int(np.sum(folds > trial.test)) if ref.ordered else 0
     return {
         "dataset": ref.name,
         "task": ref.task,
-        "metric": dataset.target.metric,
+        "metric": metric,
         "repeat": moments.repeat,
         "fold": trial.index,
         "error": result.error,
