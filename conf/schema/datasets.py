@@ -140,6 +140,12 @@ class DatasetConfig(Strict):
         "blocks of time, and with k of them there are k - 2 trials, in which earlier blocks train, the next one "
         "validates and the one after tests. Of a split the last rows test, those before validate, those before train.",
     )
+    weights: Name | None = Field(
+        None,
+        description="For `file` only. Column of numbers that are not negative, no feature: a row of weight w counts as "
+        "w rows where kernels and predictors are learned and where errors are measured. Rows of weight zero are left "
+        "out. For learners of alignments and rfm.",
+    )
     distinct: bool = Field(
         False, description="Keep the first of rows that are equal in every feature and in the target."
     )
@@ -194,6 +200,7 @@ class DatasetConfig(Strict):
             "test": ("file",),
             "groups": ("file",),
             "time": ("file",),
+            "weights": ("file",),
             "ngrams": ("file", "openml"),
             "bytes": ("file", "openml"),
         }
@@ -225,7 +232,7 @@ class DatasetConfig(Strict):
                 raise ValueError(f"column {column!r} of {key!r} is the target; name another one, or leave {key!r} out")
         if self.groups is not None and self.time is not None:
             raise ValueError(
-                "'groups' and 'time' exclude each other, as a group may reach over blocks of time; leave one of them out"
+                "'groups' and 'time' exclude each other, as a group may reach over blocks of time; leave one out"
             )
         if self.time is not None and self.test:
             raise ValueError("with 'time' the last rows test, and 'test' names others; leave one of them out")
@@ -235,7 +242,7 @@ class DatasetConfig(Strict):
     def _without_empty_test(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave `test` and the like out where empty: what depends on a configuration is stored under its dump."""
         data: dict[str, Any] = dump(self)
-        for key in ("test", "groups", "time"):
+        for key in ("test", "groups", "time", "weights"):
             if not getattr(self, key):
                 data.pop(key, None)
         return data
@@ -243,7 +250,7 @@ class DatasetConfig(Strict):
     @property
     def beside(self) -> dict[str, str]:
         """The key and the column of what is known of rows beside features and target."""
-        named = {"groups": self.groups, "time": self.time}
+        named = {"groups": self.groups, "time": self.time, "weights": self.weights}
         return {key: column for key, column in named.items() if column is not None}
 
     @property

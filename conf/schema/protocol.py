@@ -10,7 +10,6 @@ from learnkernels.conf.errors import short
 from learnkernels.conf.schema.base import Strict
 from learnkernels.conf.schema.grids import Grid, Powers, Spaced, grid_values
 
-
 MetricName = Literal[
     "accuracy",
     "balanced_accuracy",

@@ -95,6 +95,7 @@ def evaluate(
     trial: Trial,
     by: Literal["error", "alignment"] = "error",
     metric: Metric | None = None,
+    sample_weight: np.ndarray | None = None,
 ) -> FoldResult:
     """Return the test error in one trial, with candidate and regularisation chosen on the validation fold.
 
@@ -117,6 +118,8 @@ def evaluate(
         its `validation_alignment`, and the regularisation then by the error. The latter needs `AlignedHypotheses`.
     metric : Metric, optional
         What errors are measured by; the task's own by default.
+    sample_weight : ndarray of shape (n,), optional
+        Weights of all rows, for errors and for the choice by alignment; each counts once by default.
 
     Returns
     -------
@@ -142,13 +145,22 @@ def evaluate(
         validation = np.flatnonzero(folds == trial.validation)
         considered = list(range(len(candidates)))
         if by == "alignment":
-            considered = [_most_aligned(candidates, X, target, validation)]
+            considered = [_most_aligned(candidates, X, target, validation, sample_weight)]
         errors = np.full((len(candidates), len(candidates[0].grid)), np.nan)
         for c in considered:
-            errors[c] = _errors(candidates[c], X, target, validation, metric)
+            errors[c] = _errors(candidates[c], X, target, validation, metric, sample_weight)
     selection = Selection.of(errors, candidates[0].grid)
     return outcome(
-        candidates[selection.candidate], selection.position, selection, X, target, training, folds, trial, metric
+        candidates[selection.candidate],
+        selection.position,
+        selection,
+        X,
+        target,
+        training,
+        folds,
+        trial,
+        metric,
+        sample_weight,
     )
 
 
@@ -158,6 +170,7 @@ def select_by_cross_validation(
     target: Target,
     folds: np.ndarray,
     metric: Metric | None = None,
+    sample_weight: np.ndarray | None = None,
 ) -> Selection:
     """Return candidate and regularisation of the lowest mean error over the folds that validate each other.
 
@@ -172,7 +185,7 @@ def select_by_cross_validation(
         Of all rows.
     folds : ndarray of shape (n,)
         Fold of each row.
-    metric : Metric, optional
+    metric, sample_weight
         As for `evaluate`.
 
     Returns
@@ -185,7 +198,7 @@ def select_by_cross_validation(
         rows = np.flatnonzero(folds == trial.validation)
         grid = list(candidates[0].grid)
         with blas_threads_for(int(np.isin(folds, trial.training).sum())):
-            tables.append(np.array([_errors(of, X, target, rows, metric) for of in candidates]))
+            tables.append(np.array([_errors(of, X, target, rows, metric, sample_weight) for of in candidates]))
     return Selection.of(np.mean(tables, axis=0), grid)
 
 
@@ -199,6 +212,7 @@ def outcome(
     folds: np.ndarray,
     trial: Trial,
     metric: Metric | None = None,
+    sample_weight: np.ndarray | None = None,
 ) -> FoldResult:
     """Return the test error of what was chosen.
 
@@ -210,7 +224,7 @@ def outcome(
         Of the chosen regularisation on the grid of `fitted`.
     selection : Selection
         What was chosen, and by which errors.
-    X, target, training, folds, trial, metric
+    X, target, training, folds, trial, metric, sample_weight
         As for `evaluate`.
     """
     rows = np.flatnonzero(folds == trial.test)
@@ -218,10 +232,12 @@ def outcome(
     if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
         fitted, position = fitted.only(position), 0
     with blas_threads_for(len(training)):
-        error = float(_errors(fitted, X, target, rows, metric)[position])
+        error = float(_errors(fitted, X, target, rows, metric, sample_weight)[position])
     return FoldResult(
         error=error,
-        trivial_error=(metric or metric_for(None, target)).trivial_error(test, target.take(training)),
+        trivial_error=(metric or metric_for(None, target)).trivial_error(
+            test, target.take(training), _of(sample_weight, rows), _of(sample_weight, training)
+        ),
         candidate=selection.candidate,
         position=selection.position,
         validation_errors=selection.errors[selection.candidate],
@@ -233,14 +249,28 @@ def outcome(
     )
 
 
-def _errors(of: Hypotheses, X: Rows, target: Target, rows: np.ndarray, metric: Metric | None) -> np.ndarray:
+def _errors(
+    of: Hypotheses,
+    X: Rows,
+    target: Target,
+    rows: np.ndarray,
+    metric: Metric | None,
+    sample_weight: np.ndarray | None,
+) -> np.ndarray:
     """Return the error on some rows along the grid, shape (L,)."""
-    held_out, metric = target.take(rows), metric or metric_for(None, target)
+    held_out, w, metric = target.take(rows), _of(sample_weight, rows), metric or metric_for(None, target)
     told = of.scores(X[rows]) if metric.ranks else of.predict(X[rows])
-    return np.array([metric.measure(held_out, one) for one in told])
+    return np.array([metric.measure(held_out, one, w) for one in told])
 
 
-def _most_aligned(candidates: Sequence[Hypotheses], X: Rows, target: Target, rows: np.ndarray) -> int:
+def _of(sample_weight: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    """Return the weights of some rows, where there are weights."""
+    return None if sample_weight is None else sample_weight[rows]
+
+
+def _most_aligned(
+    candidates: Sequence[Hypotheses], X: Rows, target: Target, rows: np.ndarray, sample_weight: np.ndarray | None
+) -> int:
     """Return the position of the first candidate of highest alignment on the rows; one without a number comes last."""
     alignments = []
     for position, of in enumerate(candidates):
@@ -249,7 +279,7 @@ def _most_aligned(candidates: Sequence[Hypotheses], X: Rows, target: Target, row
                 f"a choice by alignment needs candidates with a kernel, got {type(of).__name__} at {position}; "
                 "choose by error."
             )
-        alignments.append(of.validation_alignment(X[rows], target.take(rows)))
+        alignments.append(of.validation_alignment(X[rows], target.take(rows), _of(sample_weight, rows)))
     return int(np.nan_to_num(alignments, nan=-np.inf).argmax())
 
 

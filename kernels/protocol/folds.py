@@ -303,7 +303,7 @@ def _drawn_beside(
         of_free, of_held = groups[free], groups[held]
         if both := len(np.intersect1d(of_free, of_held)):
             raise ValueError(
-                f"a group must be held out as a whole, got {both} with rows that test and others; hold out whole groups."
+                f"a group must be held out whole, got {both} with rows that test and others; hold out whole groups."
             )
     parts = np.full(len(target), -1, dtype=np.intp)
     parts[free] = _drawn(target.take(free), sizes, seed, of_free)
@@ -449,6 +449,7 @@ def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
     Parameters
     ----------
     n_folds : int
+        Of the training rows.
     ordered : bool, default False
         Whether the folds are blocks of time.
 

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.targets import Target, Task
+
+Measure = Callable[[Target, np.ndarray, np.ndarray | None], float]
+"""The error of predictions, or of scores, from the target of the same rows and their weights, where they have some."""
 
 
 @dataclass(frozen=True)
@@ -25,13 +29,13 @@ class Metric:
     words : str
         The same for people.
     measure : callable
-        Return the error of predictions, or of scores, from the target of the same rows.
+        Return the error; see `Measure`.
     ranks : bool
         Whether it is measured on scores of two classes, and not on predictions.
     positive : bool
         Whether one class, the second, is what is looked for.
     constant : callable
-        Return the best constant of a regression from training targets, with ``axis=0``.
+        Return the best constant of a regression from training targets and their weights.
     needs : str
         What rows it is defined on must hold; empty for all rows.
     """
@@ -40,10 +44,10 @@ class Metric:
     task: Task
     error: str
     words: str
-    measure: Callable[[Target, np.ndarray], float]
+    measure: Measure
     ranks: bool = False
     positive: bool = False
-    constant: Callable[..., np.ndarray] = np.mean
+    constant: Callable[[np.ndarray, np.ndarray | None], np.ndarray] = mean_over
     needs: str = ""
 
     @property
@@ -75,18 +79,25 @@ class Metric:
                 "not have them; use fewer folds or more rows, or another metric."
             )
 
-    def trivial_error(self, test: Target, training: Target) -> float:
+    def trivial_error(
+        self,
+        test: Target,
+        training: Target,
+        test_weight: np.ndarray | None = None,
+        training_weight: np.ndarray | None = None,
+    ) -> float:
         """Return the error on `test` of the best constant prediction that is learned on `training`.
 
         Of several classes it is the constant of the lowest error on `training`; scores are all alike.
         """
         if self.task == "regression":
-            best = self.constant(training.values, axis=0)
-            return self.measure(test, np.broadcast_to(best, test.values.shape))
+            best = self.constant(training.values, training_weight)
+            return self.measure(test, np.broadcast_to(best, test.values.shape), test_weight)
         if self.ranks:
-            return self.measure(test, np.zeros(len(test)))
-        errors = [self.measure(training, np.full(len(training), k)) for k in range(len(training.classes))]
-        return self.measure(test, np.full(len(test), np.argmin(errors)))
+            return self.measure(test, np.zeros(len(test)), test_weight)
+        constants = [np.full(len(training), k) for k in range(len(training.classes))]
+        errors = [self.measure(training, constant, training_weight) for constant in constants]
+        return self.measure(test, np.full(len(test), np.argmin(errors)), test_weight)
 
 
 def metric_for(name: str | None, target: Target) -> Metric:
@@ -107,49 +118,56 @@ def metric_for(name: str | None, target: Target) -> Metric:
 # scikit-learn is imported where it is used, because it brings pandas along.
 
 
-def _balanced(test: Target, predicted: np.ndarray) -> float:
+def _balanced(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
     from sklearn.metrics import recall_score
 
-    present = np.unique(test.values)
-    return 1 - float(recall_score(test.values, predicted, labels=present, average="macro", zero_division=0.0))
+    options = {"labels": np.unique(test.values), "average": "macro", "zero_division": 0.0}
+    return 1 - float(recall_score(test.values, predicted, sample_weight=w, **options))
 
 
-def _f1(test: Target, predicted: np.ndarray) -> float:
+def _f1(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
     from sklearn.metrics import f1_score
 
-    return 1 - float(f1_score(test.values, predicted, zero_division=0.0))
+    return 1 - float(f1_score(test.values, predicted, sample_weight=w, zero_division=0.0))
 
 
-def _f1_macro(test: Target, predicted: np.ndarray) -> float:
+def _f1_macro(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
     from sklearn.metrics import f1_score
 
-    return 1 - float(f1_score(test.values, predicted, average="macro", zero_division=0.0))
+    return 1 - float(f1_score(test.values, predicted, average="macro", sample_weight=w, zero_division=0.0))
 
 
-def _roc_auc(test: Target, scores: np.ndarray) -> float:
+def _roc_auc(test: Target, scores: np.ndarray, w: np.ndarray | None) -> float:
     from sklearn.metrics import roc_auc_score
 
-    return 1 - float(roc_auc_score(test.values, scores))
+    return 1 - float(roc_auc_score(test.values, scores, sample_weight=w))
 
 
-def _average_precision(test: Target, scores: np.ndarray) -> float:
+def _average_precision(test: Target, scores: np.ndarray, w: np.ndarray | None) -> float:
     from sklearn.metrics import average_precision_score
 
-    return 1 - float(average_precision_score(test.values, scores))
+    return 1 - float(average_precision_score(test.values, scores, sample_weight=w))
 
 
-def _absolute(test: Target, predicted: np.ndarray) -> float:
-    return float(np.mean(np.abs(predicted - test.values)))
+def _absolute(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
+    return float(np.mean(mean_over(np.abs(predicted - test.values), w)))
 
 
-def _squared(test: Target, predicted: np.ndarray) -> float:
-    return float(np.mean((predicted - test.values) ** 2))
+def _squared(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
+    return float(np.mean(mean_over((predicted - test.values) ** 2, w)))
 
 
-def _r2(test: Target, predicted: np.ndarray) -> float:
+def _r2(test: Target, predicted: np.ndarray, w: np.ndarray | None) -> float:
     from sklearn.metrics import r2_score
 
-    return 1 - float(r2_score(test.values, predicted))
+    return 1 - float(r2_score(test.values, predicted, sample_weight=w))
+
+
+def _median(values: np.ndarray, w: np.ndarray | None) -> np.ndarray:
+    """Return the median of each column; with weights the first value that half of them does not exceed."""
+    if w is None:
+        return np.median(values, axis=0)
+    return np.quantile(values, 0.5, axis=0, weights=w, method="inverted_cdf")
 
 
 BOTH = "both classes"
@@ -187,9 +205,7 @@ METRICS: dict[str, Metric] = {
             needs=BOTH,
         ),
         Metric("f1", "classification", "1 - f1", "one minus the F1 score", _f1, positive=True, needs=BOTH),
-        Metric(
-            "f1_macro", "classification", "1 - f1_macro", "one minus the mean F1 score of the classes", _f1_macro
-        ),
+        Metric("f1_macro", "classification", "1 - f1_macro", "one minus the mean F1 score of the classes", _f1_macro),
         Metric("neg_root_mean_squared_error", "regression", "rmse", "root mean squared error", Target.error),
         Metric(
             "neg_mean_absolute_error",
@@ -197,7 +213,7 @@ METRICS: dict[str, Metric] = {
             "mae",
             "mean absolute error",
             _absolute,
-            constant=np.median,
+            constant=_median,
         ),
         Metric("neg_mean_squared_error", "regression", "mse", "mean squared error", _squared),
         Metric(

@@ -36,7 +36,7 @@ from learnkernels.tasks.data.text import select_ngrams
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import Tell, checked, keep, kept, store_path
 
-BESIDE = ("held_out", "groups", "times")
+BESIDE = ("held_out", "groups", "times", "weights")
 """What a data set may say of each row beside features and target."""
 
 BLOCK_BYTES = 16 << 20
@@ -56,6 +56,7 @@ class DatasetRef:
     n_features: int
     classes: tuple[str, ...] = ()
     ordered: bool = False
+    weighted: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ class Dataset:
     groups, times : ndarray of int of shape (n,) or None
         Numbers of the group and of the time of each row, of which rows of one number are never divided; None where
         the data set does not say.
+    weights : ndarray of shape (n,) or None
+        Positive; None where each row counts once.
     """
 
     X: Rows
@@ -85,6 +88,7 @@ class Dataset:
     held_out: np.ndarray | None = None
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
+    weights: np.ndarray | None = None
 
     @property
     def beside(self) -> dict[str, np.ndarray]:
@@ -166,8 +170,8 @@ def load_source(
 
     Notes
     -----
-    In this order: rows of `where`, rows without missing values, distinct rows, the most frequent n-grams of these rows,
-    checks, rows drawn by `subsample`, scaling.
+    In this order: rows of `where`, rows without missing values, rows of a weight above zero, distinct rows, the most
+    frequent n-grams of these rows, checks, rows drawn by `subsample`, scaling.
     """
     where = f"data set {config.label}"
     if config.source == "sklearn":
@@ -191,6 +195,9 @@ def load_source(
             )
         X, y = (X, y) if complete.all() else (X[np.flatnonzero(complete)], y[complete])
         beside = {name: of[complete] for name, of in beside.items()}
+    if "weights" in beside and not beside["weights"].all():
+        counting = np.flatnonzero(beside["weights"])
+        X, y, beside = X[counting], _column_values(y)[counting], {name: of[counting] for name, of in beside.items()}
     if config.distinct:
         y = _column_values(y)
         first = _first_of_equals(X, y)
@@ -223,6 +230,7 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
         n_features=dataset.X.shape[1],
         classes=dataset.target.classes,
         ordered=dataset.times is not None,
+        weighted=dataset.weights is not None,
     )
     if not kept(path, tell):
         with keep(path) as folder:

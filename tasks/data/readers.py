@@ -158,9 +158,9 @@ def read_beside(location: Location, config: DatasetConfig, where: str) -> dict[s
 
     Returns
     -------
-    beside : dict of ndarray of int of shape (n,)
-        ``groups``, the number of each row's group, and ``times``, that of its time, ascending: those that the
-        configuration asks for. -1 where the column is missing.
+    beside : dict of ndarray of shape (n,)
+        ``groups``, the number of each row's group, ``times``, that of its time, ascending, and ``weights``: those that
+        the configuration asks for. -1, or NaN for a weight, where the column is missing.
 
     Raises
     ------
@@ -177,8 +177,8 @@ def read_beside(location: Location, config: DatasetConfig, where: str) -> dict[s
             if _is_text(column.type):  # in a CSV file an empty cell is an empty text
                 column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
             found = f"{where}: column {name!r} of {key!r}"
-            numbers = _times(column, found) if key == "time" else _groups(column, found)
-            lacking = int((numbers < 0).sum())
+            numbers = _BESIDE[key](column, found)
+            lacking = int((~(numbers >= 0)).sum())
             if lacking and config.missing != "drop":
                 raise InputError(f"{found} is missing in {lacking} of {len(numbers)} rows; set 'missing: drop'.")
             beside["times" if key == "time" else key] = numbers
@@ -195,17 +195,36 @@ def _groups(column: pa.Array, found: str) -> np.ndarray:
 def _times(column: pa.Array, found: str) -> np.ndarray:
     """Return the place of each time among the different ones, -1 where it is missing."""
     if _is_text(column.type):
-        read = pd.to_datetime(column.to_pandas(), format="ISO8601", utc=True, errors="coerce")
+        read = pd.to_datetime(column.to_pandas(), format="ISO8601", utc=True, errors="coerce").dt.tz_convert(None)
         wrong = np.flatnonzero(read.isna().to_numpy() & column.is_valid().to_numpy(zero_copy_only=False))
         if len(wrong):
             raise InputError(
                 f"{found} has text that is no date or time of ISO 8601, such as "
-                f"{cut(one_line(column[int(wrong[0])].as_py()), 40)!r}; write 2026-01-31 or 2026-01-31T12:00, or numbers."
+                f"{cut(one_line(column[int(wrong[0])].as_py()), 40)!r}; write 2026-01-31 or 2026-01-31T12:00."
             )
         column = pa.Array.from_pandas(read)
     if not (pa.types.is_temporal(column.type) or is_number(column.type)) or pa.types.is_boolean(column.type):
         raise InputError(f"{found} is {column.type}; name one of numbers, dates or ISO 8601 text.")
     return _numbered(column, lambda held: pc.subtract(pc.rank(held, tiebreaker="dense"), 1))
+
+
+def _weights(column: pa.Array, found: str) -> np.ndarray:
+    """Return each weight, NaN where it is missing."""
+    if not is_number(column.type) or pa.types.is_boolean(column.type):
+        raise InputError(f"{found} is {column.type}; name one of numbers.")
+    weights = to_numbers(column)
+    wrong = np.flatnonzero((weights < 0) | np.isinf(weights))
+    if len(wrong):
+        raise InputError(
+            f"{found} must be finite and not negative, got {weights[wrong[0]]:g} among {len(wrong)} such rows; correct "
+            "them, or give them weight 0, which leaves them out."
+        )
+    if not (weights > 0).any():
+        raise InputError(f"{found} has no weight above zero, so that no row is left; name another column.")
+    return weights
+
+
+_BESIDE: dict[str, Callable[[pa.Array, str], np.ndarray]] = {"groups": _groups, "time": _times, "weights": _weights}
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -215,7 +215,7 @@ def _reading(config: CompareConfig) -> str:
 
 
 def _divided(config: CompareConfig) -> str:
-    """Return how data sets with groups, or in time, are divided; nothing where there are none."""
+    """Return how data sets with groups, or in time, are divided, and what weighs rows; nothing where there are none."""
     split, said = config.protocol.split, ""
     for of in config.datasets:
         if of.groups is not None:
@@ -226,6 +226,8 @@ def _divided(config: CompareConfig) -> str:
             if split is None:
                 how = "earlier blocks train, the next one chooses Lambda, the one after tests"
             said += f" {plain(of.label)}, in the order of {plain(of.time)}: {how}; nothing later ever trains."
+        if of.weights is not None:
+            said += f" {plain(of.label)}: rows count by {plain(of.weights)}, in learning and in errors."
     return said
 
 

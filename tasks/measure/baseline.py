@@ -94,7 +94,8 @@ def search(job: SearchJob) -> dict[str, Any]:
     metric = metric_for(job.metric, target)
     training = np.flatnonzero(np.isin(folds, trial.training))
     choosing = inner_trials(trial) if trial.validation is None else [trial]
-    rows = np.flatnonzero(np.isin(folds, [f for of in choosing for f in (*of.training, of.validation)]))
+    validating = [of.validation for of in choosing if of.validation is not None]
+    rows = np.flatnonzero(np.isin(folds, [*trial.training, *validating]))
     parts = [(np.isin(folds[rows], of.training), folds[rows] == of.validation) for of in choosing]
     gammas = _gammas(job.baseline, dataset.X[training])
     grid = grid_values(job.baseline.grid)
@@ -104,7 +105,7 @@ def search(job: SearchJob) -> dict[str, Any]:
             estimator,
             {names[0]: gammas, names[1]: values},
             scoring=metric.name,
-            cv=[(np.flatnonzero(learning), np.flatnonzero(validating)) for learning, validating in parts],
+            cv=[(np.flatnonzero(learning), np.flatnonzero(held_out)) for learning, held_out in parts],
             refit=False,
         ).fit(dataset.X[rows], target.values[rows])
         errors = _errors(found.cv_results_, names, gammas, values, metric)
@@ -116,7 +117,7 @@ def search(job: SearchJob) -> dict[str, Any]:
         told = (best.decision_function if metric.ranks else best.predict)(dataset.X[test])
     held_out = target.take(test)
     result = FoldResult(
-        error=metric.measure(held_out, told),
+        error=metric.measure(held_out, told, None),
         trivial_error=metric.trivial_error(held_out, target.take(training)),
         candidate=candidate,
         position=position,

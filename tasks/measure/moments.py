@@ -76,7 +76,7 @@ def draw_folds(dataset: Dataset, protocol: ProtocolConfig, seed: int) -> np.ndar
     ValueError
         The data set does not allow these folds or this split.
     """
-    target, beside = dataset.target, dataset.beside
+    target, beside = dataset.target, {name: of for name, of in dataset.beside.items() if name != "weights"}
     if protocol.split is not None:
         split = protocol.split
         if split.validation is None:
@@ -180,17 +180,28 @@ def compute_moments(
         log.info("%s: whole groups; rows of each part: %s", ref.name, np.bincount(folds[folds >= 0]).tolist())
     started = time.perf_counter()
     unions = _training_unions(protocol, ref.ordered)
-    X, Y, groups, training = dataset.X, dataset.target.Y, folds, None
+    X, Y, groups, weights, training = dataset.X, dataset.target.Y, folds, dataset.weights, None
     if protocol.split is not None:
         # Of the one trial, nothing but the training rows is ever asked for.
         training = np.flatnonzero(np.isin(folds, planned_trials(protocol, ref.ordered)[0].training))
         X, Y, groups = X[training], Y[training], folds[training]
+        weights = None if weights is None else weights[training]
     if config.moments.sample != "none" and not sampled(config):
         log.info("%s: moments over all rows, as those of rank-one kernels cost less than a sample", ref.name)
     try:
         seed = fold_seed(protocol.seed, repeat)
         moments = measure_moments(
-            family, X, Y, groups, config, seed, pool, advance, lambda said: log.info("%s: %s", ref.name, said), unions
+            family,
+            X,
+            Y,
+            groups,
+            config,
+            seed,
+            pool,
+            advance,
+            lambda said: log.info("%s: %s", ref.name, said),
+            unions,
+            weights,
         )
         for union in unions:
             require_informative(moments.restrict(union))
@@ -256,6 +267,7 @@ def measure_moments(
     advance: Advance,
     tell: Callable[[str], object],
     unions: Sequence[tuple[int, ...]] = (),
+    sample_weight: np.ndarray | None = None,
 ) -> GramMoments | FeatureMoments | SampledMoments:
     """Return the moments of some rows, of all of them or of a sample, as the configuration says.
 
@@ -275,6 +287,8 @@ def measure_moments(
         Is given a sentence for each round of a sample that grows.
     unions : sequence of tuple of int
         Groups that train together.
+    sample_weight : ndarray of shape (m,), optional
+        Weights of the rows; not of those of a sample.
 
     Raises
     ------
@@ -284,7 +298,8 @@ def measure_moments(
     size = config.moments.sample
     options: dict[str, Any] = {"dtype": PRECISIONS[config.precision], "keep_origin": _uncentered(config)}
     if size == "none" or not sampled(config):
-        moments = gram_moments(family, X, Y, groups, workers=pool.workers_telling(advance), **options)
+        workers = pool.workers_telling(advance)
+        moments = gram_moments(family, X, Y, groups, sample_weight=sample_weight, workers=workers, **options)
         if pool.in_process:
             advance(1.0)
         return moments

@@ -34,7 +34,7 @@ from learnkernels.kernels.protocol.hypotheses import Hypotheses, KernelPredictor
 from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.ingest import DatasetRef, load_dataset
+from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import MomentsRef, load_moments
 from learnkernels.tasks.own import as_learner
@@ -125,7 +125,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     settings, clock = job.learner.settings(), _Clock()
     X, target, trial = dataset.X, dataset.target, job.trial
     measured, training = _measured_on(moments, folds, trial)
-    metric = metric_for(job.metric, target)
+    metric, weights = metric_for(job.metric, target), dataset.weights
 
     def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
         return KernelPredictors(
@@ -154,17 +154,17 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
                 yield inner, [of for _, of in fitted(*_measured_on(moments, folds, inner), settings, job.grid)]
 
         if job.chosen is None:
-            selection = select_by_cross_validation(fits(), X, target, folds, metric)
+            selection = select_by_cross_validation(fits(), X, target, folds, metric, weights)
         else:
             selection = Selection.of(np.array(job.chosen), job.grid)
         chosen = [settings[selection.candidate]]
         ((learned, hypotheses),) = fitted(measured, training, chosen, [selection.regularisation])
-        result = outcome(hypotheses, 0, selection, X, target, training, folds, trial, metric)
+        result = outcome(hypotheses, 0, selection, X, target, training, folds, trial, metric, weights)
         position = 0
     else:
         candidates = fitted(measured, training, settings, job.grid)
         hypotheses_of = [of for _, of in candidates]
-        result = evaluate(hypotheses_of, X, target, training, folds, trial, job.learner.tune_by, metric)
+        result = evaluate(hypotheses_of, X, target, training, folds, trial, job.learner.tune_by, metric, weights)
         (learned, hypotheses), position = candidates[result.candidate], result.position
     return {
         **trial_columns(job.ref, metric.shown(target), job.moments, folds, trial, result),
@@ -176,7 +176,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         "seconds_fit": clock.others,
         **_learned_columns(learned, family, position, dataset.features),
         "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
-        "test_alignment": _test_alignment(learned, position, X, target, np.flatnonzero(folds == trial.test)),
+        "test_alignment": _test_alignment(learned, position, dataset, np.flatnonzero(folds == trial.test)),
     }
 
 
@@ -189,15 +189,15 @@ def _measured_on(moments: Moments, folds: np.ndarray, trial: Trial) -> tuple[Mom
 
 
 def _test_alignment(
-    learned: tuple[LearnedKernel, ...] | KernelEnsemble, position: int, X: Rows, target: Target, rows: np.ndarray
+    learned: tuple[LearnedKernel, ...] | KernelEnsemble, position: int, dataset: Dataset, rows: np.ndarray
 ) -> float | None:
     """Return the alignment of the chosen kernel on test rows, centered on these; None where there is none."""
     if len(rows) > HELD_OUT:
         rows = rows[np.linspace(0, len(rows) - 1, HELD_OUT).astype(np.intp)]
-    held_out = target.take(rows)
+    held_out, weights = dataset.target.take(rows), None if dataset.weights is None else dataset.weights[rows]
     if isinstance(learned, KernelEnsemble) or not np.ptp(held_out.Y, axis=0).any():
         return None
-    return float(learned[position if len(learned) > 1 else 0].alignment_with(X[rows], held_out))
+    return float(learned[position if len(learned) > 1 else 0].alignment_with(dataset.X[rows], held_out, weights))
 
 
 def trial_columns(

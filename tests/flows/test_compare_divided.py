@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
+from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import compare
 from learnkernels.flows.promote import promote
@@ -70,7 +71,7 @@ def test_patients_whose_rows_are_divided_leak_and_whole_ones_do_not():
     for learner in ("unif", "GridSearchCV"):
         assert 0.3 < honest[honest["learner"] == learner]["error"].mean() < 0.7
     report = (Path(run["results"]) / "report.md").read_text(encoding="utf-8")
-    assert "has the lowest 1 - roc\\_auc" in report
+    assert "has the lowest 1 - roc_auc" in report
     assert "one minus the area under the ROC curve (patients)" in report
     assert "patients: no group of patient is divided." in report
     client = MlflowClient()
@@ -146,3 +147,45 @@ def test_a_model_is_chosen_and_challenged_by_the_metric():
     decided = promote("patients")
     report = (Path(decided["results"]) / "report.md").read_text(encoding="utf-8")
     assert "Test error (1 - average_precision of well) on patients" in report
+
+
+@pytest.mark.parametrize("task", ["regression", "classification"])
+def test_a_row_of_weight_three_counts_as_three_rows(task: str):
+    """Two rows a day, one of weight three: blocks of time are then the same days, whether it is weighed or repeated."""
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame(rng.normal(size=(120, 3)), columns=list("abc"))
+    frame["day"], frame["w"] = np.arange(120) // 2, np.where(np.arange(120) % 2, 3.0, 1.0)
+    level = frame["a"] * frame["b"] + frame["c"] + 0.5 * rng.normal(size=120)
+    frame["target"] = level if task == "regression" else np.where(level > 0, "up", "down")
+    nothing = frame.iloc[:10].assign(w=0.0, target=frame["target"].iloc[-1])
+    pd.concat([frame, nothing]).to_csv("weighed.csv", index=False)
+    frame.loc[frame.index.repeat(frame["w"].astype(int))].to_csv("repeated.csv", index=False)
+    learners = ["unif", "alignf", "rfm"]
+    keys = {"learners": learners, "predictor": "krr", "protocol": {"folds": 4, "grid": [1, 4]}}
+    weighed = folds_of(compare(config({"path": "weighed.csv", "time": "day", "weights": "w"}, **keys)))
+    repeated = folds_of(compare(config({"path": "repeated.csv", "time": "day", "drop": ["w"]}, **keys)))
+    assert list(weighed["n_train"]) == [30, 60] * 3
+    assert list(repeated["n_train"]) == [60, 120] * 3
+    for column in ("error", "trivial_error", "validation_error", "regularisation"):
+        np.testing.assert_allclose(weighed[column], repeated[column], rtol=1e-6)
+    for column in ("alignment", "test_alignment"):
+        given = weighed["learner"] != "rfm"
+        np.testing.assert_allclose(weighed[column][given], repeated[column][given], rtol=1e-9)
+
+
+def test_a_model_of_weighed_rows_is_kept_and_challenged_by_such_ones_alone():
+    write_patients()
+    frame = pd.read_csv("patients.csv")
+    frame["w"], frame["target"] = 1.0 + np.arange(300) % 3, frame["a"] + frame["b"] * frame["c"]
+    frame.to_csv("patients.csv", index=False)
+    protocol = {"folds": 3, "grid": [1, 16], "metric": "neg_mean_absolute_error"}
+    weighed = {"path": "patients.csv", "groups": "patient", "weights": "w"}
+    first = train(config(weighed, protocol=protocol), "weighed")
+    model = load_model(Path(first["results"]) / "model.npz")
+    assert model.about["drop"] == ["patient", "w"]
+    assert model.about["metric"] == "mae"
+    assert sorted(set(model.estimator.kernel_.sample_weight)) == [1.0, 2.0, 3.0]
+    promote("weighed")
+    train(config({**weighed, "weights": None, "drop": ["w"]}, protocol=protocol), "weighed")
+    with pytest.raises(InputError, match="model weighed: the recipes of champion and challenger weigh the rows of pat"):
+        promote("weighed")

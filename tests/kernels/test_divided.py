@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -34,6 +36,16 @@ def grouped(sizes: list[int], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).permutation(np.repeat(3 * np.arange(len(sizes)), sizes))
 
 
+def drawn_or_refused(draw: Callable[[], np.ndarray], *sentences: str) -> np.ndarray | None:
+    """Return what is drawn, or None where it is refused in one of the sentences."""
+    try:
+        return draw()
+    except ValueError as error:
+        if not any(said in str(error) for said in sentences):
+            raise
+        return None
+
+
 def undivided(groups: np.ndarray, folds: np.ndarray) -> bool:
     return all(len(np.unique(folds[groups == group])) == 1 for group in np.unique(groups))
 
@@ -45,11 +57,9 @@ TASKS = st.sampled_from(["regression", "two classes"])
 @given(SIZES, TASKS, st.integers(3, 6), st.integers(0, 5))
 def test_no_group_is_in_two_folds(sizes, task, n_folds, seed):
     groups = grouped(sizes, seed)
-    try:
-        folds = assign_folds(target_of(task, len(groups), seed), n_folds, seed, groups)
-    except ValueError as error:
-        assert task != "regression"
-        assert "each class must be in" in str(error)
+    target, refused = target_of(task, len(groups), seed), ["each class must be in"] * (task != "regression")
+    folds = drawn_or_refused(lambda: assign_folds(target, n_folds, seed, groups), *refused)
+    if folds is None:
         return
     assert undivided(groups, folds)
     assert set(folds) == set(range(n_folds))
@@ -62,10 +72,12 @@ def test_no_group_is_in_two_parts_of_a_split_and_parts_are_of_nearly_the_size_as
     held_out = groups >= np.sort(groups)[m // 2] if hold else None
     free = m if held_out is None else int(np.sum(~held_out))
     wanted = [max(2, free // 2), max(2, free // 4)]
-    try:
-        folds = assign_split(target, *wanted, None if hold else max(2, m // 5), seed, held_out, groups)
-    except ValueError as error:
-        assert any(said in str(error) for said in ("each class", "need a group each", "2 to", "at most the"))
+    test = None if hold else max(2, m // 5)
+    folds = drawn_or_refused(
+        lambda: assign_split(target, *wanted, test, seed, held_out, groups),
+        *("each class", "need a group each", "2 to", "at most the"),
+    )
+    if folds is None:
         return
     assert undivided(groups, folds)
     assert set(folds) >= {0, 1, 2}
@@ -81,12 +93,11 @@ def test_no_group_is_in_two_parts_of_a_split_and_parts_are_of_nearly_the_size_as
 def test_a_cross_validation_of_the_training_rows_divides_no_group(sizes, task, seed):
     groups = grouped(sizes, seed)
     m = len(groups)
-    try:
-        folds = assign_nested_split(target_of(task, m, seed), m // 2, max(2, m // 3), 3, seed, None, groups)
-    except ValueError as error:
-        assert any(said in str(error) for said in ("each class", "group"))
-        return
-    assert undivided(groups, folds)
+    target, test = target_of(task, m, seed), max(2, m // 3)
+    folds = drawn_or_refused(
+        lambda: assign_nested_split(target, m // 2, test, 3, seed, None, groups), "each class", "one group a fold"
+    )
+    assert folds is None or undivided(groups, folds)
 
 
 @given(st.lists(st.integers(0, 30), min_size=12, max_size=80), st.integers(3, 8))
@@ -110,13 +121,14 @@ def test_blocks_follow_time_and_nothing_later_ever_trains(times, n_folds):
 def test_the_last_rows_of_a_split_in_time_test(times, nested):
     times = np.array(times)
     m, target = len(times), Target.of(np.linspace(0, 1, len(times)))
-    try:
-        if nested:
-            folds, trial = assign_nested_split(target, m // 2, m // 4, 3, 0, times=times), nested_split_trial(3, True)
-        else:
-            folds, trial = assign_split(target, m // 2, m // 5, m // 5, 0, times=times), split_trial()
-    except ValueError as error:
-        assert "rows of one time stay together" in str(error)
+    if nested:
+        draw, trial = (
+            lambda: assign_nested_split(target, m // 2, m // 4, 3, 0, times=times),
+            nested_split_trial(3, True),
+        )
+    else:
+        draw, trial = lambda: assign_split(target, m // 2, m // 5, m // 5, 0, times=times), split_trial()
+    if (folds := drawn_or_refused(draw, "rows of one time stay together")) is None:
         return
     assert undivided(times, folds)
     assert folds[times.argmax()] == trial.test
@@ -131,7 +143,9 @@ def in_order(times: np.ndarray, folds: np.ndarray, trial: Trial) -> None:
     assert training.max() < times[folds == trial.test].min()
     if trial.validation is not None:
         assert training.max() < times[folds == trial.validation].min()
-        assert trial.validation == trial.test or times[folds == trial.validation].max() < times[folds == trial.test].min()
+        assert (
+            trial.validation == trial.test or times[folds == trial.validation].max() < times[folds == trial.test].min()
+        )
 
 
 def test_blocks_of_distinct_times_are_of_equal_size_and_a_split_takes_the_last_rows():
@@ -152,9 +166,11 @@ def test_classes_of_groups_are_spread_and_rows_are_too_where_each_is_a_group():
     assert np.ptp(shares) < 0.15
     drawn = assign_split(target, 100, 40, 40, 0, groups=groups)
     assert np.abs(np.bincount(drawn + 1)[1:] - [100, 40, 40]).max() <= 8
-    assert np.abs([target.values[drawn == part].mean() - target.values.mean() for part in (0, 1)]).max() < 0.15
+    assert np.abs([target.values[drawn == part].mean() - target.values.mean() for part in (0, 1)]).max() < 0.2
     own = np.arange(len(groups))
-    np.testing.assert_array_equal(assign_split(target, 100, 40, 40, 3, groups=own), assign_split(target, 100, 40, 40, 3))
+    np.testing.assert_array_equal(
+        assign_split(target, 100, 40, 40, 3, groups=own), assign_split(target, 100, 40, 40, 3)
+    )
 
 
 @pytest.mark.parametrize("task", ["regression", "two classes"])
@@ -190,7 +206,7 @@ CLASSES = Target.of(np.repeat(["a", "b"], 10))
         ),
         (
             lambda: assign_split(NUMBERS, 10, 4, None, 0, np.arange(20) > 11, np.arange(20) // 5),
-            "a group must be held out as a whole, got 1 with rows that test and others",
+            "a group must be held out whole, got 1 with rows that test and others",
         ),
         (
             lambda: assign_split(NUMBERS, 10, 4, 4, 0, np.arange(20) > 11, times=np.arange(20)),

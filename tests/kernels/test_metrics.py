@@ -61,7 +61,23 @@ def test_an_error_is_what_the_score_of_scikit_learn_lacks(name, seed):
     else:
         told = rng.integers(0, len(target.classes), 40)
     score = get_scorer(name)(Told(told, len(target.classes)), np.zeros((40, 1)), target.values)
-    assert metric.measure(target, told) == pytest.approx((0 if name.startswith("neg_") else 1) - score, rel=1e-12)
+    assert metric.measure(target, told, None) == pytest.approx((0 if name.startswith("neg_") else 1) - score, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_row_of_weight_three_is_three_rows(name):
+    metric, rng = METRICS[name], np.random.default_rng(5)
+    target = NUMBERS if metric.task == "regression" else TWO
+    told = rng.normal(size=40) if metric.task == "regression" or metric.ranks else rng.integers(0, 2, 40)
+    w = rng.integers(1, 4, 40)
+    rows = np.repeat(np.arange(40), w)
+    assert metric.measure(target, told, w.astype(float)) == pytest.approx(
+        metric.measure(target.take(rows), told[rows], None)
+    )
+    training, test = np.arange(25), np.arange(25, 40)
+    weighed = metric.trivial_error(target.take(test), target.take(training), w[test], w[training])
+    repeated = [target.take(np.repeat(of, w[of])) for of in (test, training)]
+    assert weighed == pytest.approx(metric.trivial_error(*repeated), rel=0.1 if "absolute" in name else 1e-12)
 
 
 def test_balanced_accuracy_leaves_out_classes_without_test_rows_and_warns_of_nothing():
@@ -69,7 +85,7 @@ def test_balanced_accuracy_leaves_out_classes_without_test_rows_and_warns_of_not
     predicted = np.full(len(some), 2)
     predicted[:5] = some.values[:5]
     expected = np.mean([np.mean(predicted[some.values == k] == k) for k in (0, 1)])
-    assert METRICS["balanced_accuracy"].measure(some, predicted) == pytest.approx(1 - expected)
+    assert METRICS["balanced_accuracy"].measure(some, predicted, None) == pytest.approx(1 - expected)
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -79,7 +95,7 @@ def test_the_trivial_error_is_that_of_the_best_constant_of_the_training_rows(nam
     if metric.task == "regression":
         y = NUMBERS.values
         constant = np.median(y[training]) if name == "neg_mean_absolute_error" else y[training].mean()
-        expected = metric.measure(NUMBERS.take(test), np.full(15, constant))
+        expected = metric.measure(NUMBERS.take(test), np.full(15, constant), None)
         assert metric.trivial_error(NUMBERS.take(test), NUMBERS.take(training)) == pytest.approx(expected)
         return
     share = TWO.values[test].mean()
@@ -103,12 +119,16 @@ def test_the_trivial_error_of_a_classification_is_that_of_the_most_frequent_trai
 def test_the_trivial_error_of_a_regression_is_that_of_the_training_mean():
     target = Target.of(np.array([1.0, 3.0, 5.0, 8.0]), "regression")
     # Training mean 2; deviations 3 and 6.
-    assert metric_for(None, target).trivial_error(target.take([2, 3]), target.take([0, 1])) == pytest.approx(np.sqrt((9 + 36) / 2))
+    assert metric_for(None, target).trivial_error(target.take([2, 3]), target.take([0, 1])) == pytest.approx(
+        np.sqrt((9 + 36) / 2)
+    )
 
 
 def test_the_trivial_error_of_several_outputs_uses_the_mean_of_each():
     target = Target.of(np.array([[0.0, 10.0], [2.0, 30.0], [1.0, 24.0]]))
-    assert metric_for(None, target).trivial_error(target.take([2]), target.take([0, 1])) == pytest.approx(np.sqrt(16 / 2))
+    assert metric_for(None, target).trivial_error(target.take([2]), target.take([0, 1])) == pytest.approx(
+        np.sqrt(16 / 2)
+    )
 
 
 def test_what_tables_call_an_error_and_what_people_do():

@@ -13,7 +13,15 @@ import pytest
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, DatasetConfig
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.ingest import Dataset, dataset_digest, load_dataset, load_source, store_dataset
+from learnkernels.tasks.data.ingest import (
+    Dataset,
+    DatasetRef,
+    dataset_digest,
+    load_dataset,
+    load_source,
+    store_dataset,
+)
+from learnkernels.tasks.measure.evaluation import predictor_for
 from learnkernels.tasks.measure.moments import draw_folds, require_feasible
 
 
@@ -103,13 +111,17 @@ def test_rows_whose_group_or_time_is_missing_are_refused_or_dropped(
         ({"time": "patient"}, "column 'patient' of 'time' has text that is no date or time of ISO 8601, such as 'p9'"),
         ({"time": "flag"}, "column 'flag' of 'time' is bool; name one of numbers, dates or ISO 8601 text"),
         ({"groups": "list"}, "column 'list' of 'groups' is list<.*; name one of text or numbers"),
+        ({"weights": "patient"}, "column 'patient' of 'weights' is large_string; name one of numbers"),
+        ({"weights": "b"}, "column 'b' of 'weights' must be finite and not negative, got -1 among 2 such rows; corr"),
+        ({"weights": "zero"}, "column 'zero' of 'weights' has no weight above zero"),
     ],
 )
 def test_columns_that_do_not_serve_are_refused(frame: pd.DataFrame, tmp_path: Path, keys: Any, sentence: str):
     frame["flag"], frame["list"] = frame["a"] > 0, [[1]] * 60
+    frame["b"], frame["zero"] = [-1.0, np.inf] + [1.0] * 58, 0
     frame.to_parquet(tmp_path / "data.parquet")
     with pytest.raises(InputError, match=sentence):
-        load_source(config("data.parquet", **keys), str(tmp_path))
+        load_source(config("data.parquet", drop=["patient", "day", "flag", "list", "b", "zero"], **keys), str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -119,18 +131,64 @@ def test_columns_that_do_not_serve_are_refused(frame: pd.DataFrame, tmp_path: Pa
         ({"time": "b", "test": {"part": "x"}}, "with 'time' the last rows test, and 'test' names others"),
         ({"groups": "target"}, "column 'target' of 'groups' is the target"),
         ({"groups": "a", "bytes": "a"}, "column 'a' of 'bytes' is in 'groups' as well"),
-        ({"source": "sklearn", "name": "iris", "path": None, "groups": "a"}, "'groups' goes with source 'file'"),
+        ({"source": "sklearn", "name": "iris", "groups": "a"}, "'groups' goes with source 'file'"),
+        ({"source": "openml", "name": "x", "version": 1, "time": "a"}, "'time' goes with source 'file'"),
     ],
 )
 def test_keys_that_exclude_each_other_are_refused(keys: Any, sentence: str):
     with pytest.raises(ValueError, match=sentence):
-        config("a.csv", **keys)
+        DatasetConfig.model_validate({"source": "file", **({} if "name" in keys else {"path": "a.csv"}), **keys})
 
 
 def test_a_data_set_in_time_is_not_repeated():
     keys = {"name": "a", "datasets": [{"source": "file", "path": "a.csv", "time": "day"}], "protocol": {"repeats": 2}}
     with pytest.raises(ValueError, match="data set a: with 'time' nothing is drawn, so that repeats are all the same"):
         CompareConfig.model_validate(keys)
+
+
+def test_weights_are_read_and_rows_of_weight_zero_are_left_out(frame: pd.DataFrame, tmp_path: Path):
+    frame["w"] = np.arange(60) % 4
+    frame.loc[[5, 6], "w"] = np.nan
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    given = config("data.csv", weights="w", groups="patient", drop=["day"], missing="drop")
+    dataset = load_source(given, str(tmp_path))
+    kept = frame[frame["w"] > 0]
+    assert dataset.features == ("a",)
+    np.testing.assert_array_equal(dataset.X[:, 0], kept["a"])
+    np.testing.assert_array_equal(dataset.target.values, kept["target"])
+    np.testing.assert_array_equal(dataset.weights, kept["w"])
+    np.testing.assert_array_equal(pd.factorize(dataset.groups)[0], pd.factorize(kept["patient"])[0])
+    ref = store_dataset(dataset, "d", "here")
+    assert ref.weighted
+    np.testing.assert_array_equal(load_dataset(ref).weights, dataset.weights)
+
+
+def weighted(**keys: Any) -> CompareConfig:
+    data = {"name": "a", "datasets": [{"source": "file", "path": "a.csv", "weights": "w"}]}
+    return CompareConfig.model_validate(data | {"kernels": [{"family": "linear"}], "learners": ["alignf"]} | keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        (
+            {"learners": ["l2-krr"]},
+            "data set d: 'weights' gives rows weights, and learner l2-krr learns from rows that",
+        ),
+        (
+            {"learners": ["ensemble"]},
+            "and learner ensemble learns from rows that count once each; leave one of them ou",
+        ),
+        ({"moments": {"sample": "auto"}}, "and a sample counts each row once; leave 'weights' out, or set 'moments.sa"),
+        ({"baseline": {}}, "and the grid search of 'baseline' counts each row once; leave one of them out"),
+    ],
+)
+def test_what_takes_no_weights_is_refused_before_long_work(keys: Any, sentence: str):
+    ref = DatasetRef("d", "0", "p", "regression", "s", 100, 3, weighted=True)
+    assert predictor_for(weighted(), weighted().learners[0], ref).predictor.name == "krr"
+    given = weighted(**keys)
+    with pytest.raises(InputError, match=sentence):
+        predictor_for(given, given.learners[0], ref)
 
 
 def test_libsvm_files_have_no_columns_of_groups(tmp_path: Path):
@@ -146,9 +204,11 @@ def test_what_is_stored_under_older_keys_is_found():
     assert dataset_digest(plain) == "8be4f2e29064dc26af76"
     assert dataset_digest(replace(plain, held_out=np.arange(6) > 3)) == "8acf8b3c34615b214ae9"
     numbers = np.arange(6)
-    assert len({dataset_digest(of) for of in (plain, replace(plain, groups=numbers), replace(plain, times=numbers))}) == 3
+    assert (
+        len({dataset_digest(of) for of in (plain, replace(plain, groups=numbers), replace(plain, times=numbers))}) == 3
+    )
     dump = CompareConfig.model_validate({"name": "a", "datasets": [{"source": "file", "path": "a.csv"}]}).model_dump()
-    assert not {"groups", "time", "test"} & set(dump["datasets"][0])
+    assert not {"groups", "time", "weights", "test"} & set(dump["datasets"][0])
     assert "metric" not in dump["protocol"]
 
 
@@ -170,10 +230,22 @@ FEW = np.arange(60) // 20
 @pytest.mark.parametrize(
     ("dataset", "protocol", "sentence"),
     [
-        (stored("regression", FEW), {}, "data set d: there must be at least one group a fold, got 3 groups for 5 folds"),
+        (
+            stored("regression", FEW),
+            {},
+            "data set d: there must be at least one group a fold, got 3 groups for 5 folds",
+        ),
         (stored("regression", FEW), {"folds": 3, "repeats": 9}, "data set d: 9 repeats divide its groups in . differ"),
-        (stored("classes", np.arange(60) // 5), {}, "each class must be in at least one group a fold, got 4 groups of cl"),
-        (stored("classes", times=np.arange(60)), {}, "data set d: each class must have at least one row in the first b"),
+        (
+            stored("classes", np.arange(60) // 5),
+            {},
+            "each class must be in at least one group a fold, got 4 groups of cl",
+        ),
+        (
+            stored("classes", times=np.arange(60)),
+            {},
+            "data set d: each class must have at least one row in the first b",
+        ),
         (stored("regression"), {"metric": "f1"}, "data set d: metric f1 is for classification, and this is a regressi"),
         (
             stored("classes", times=np.arange(60) % 41),
