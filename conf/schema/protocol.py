@@ -53,7 +53,7 @@ class ChooseConfig(Strict):
 class ProtocolConfig(Strict):
     """How errors are measured: in each trial one fold tests, the next validates, the others train.
 
-    With `split`, each repeat is one trial on rows drawn anew.
+    With `split`, each repeat is one trial on rows drawn anew. Data sets with `groups` or `time` are divided by these.
     """
 
     folds: int | None = Field(5, ge=3, le=100, description="Number of folds; null where there is a split.")

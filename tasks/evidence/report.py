@@ -205,13 +205,20 @@ def _reading(config: CompareConfig) -> str:
             f"draws {split.train} rows to train, {_chosen_by(protocol)} and {test} to test. {TESTS.format('repeats')}"
             + alignment
         )
-    return (
-        f"Means ± standard deviations over {protocol.folds} folds"
-        + (f" x {protocol.repeats} repeats" if protocol.repeats > 1 else "")
-        + f" (seed {protocol.seed}); in each trial one fold tests, one chooses Lambda, the others train. "
-        + TESTS.format("folds")
-        + alignment
-    )
+    if all(of.time is not None for of in config.datasets):
+        over = f"the {_tested(protocol)} of {protocol.folds} blocks of time that test. "
+    else:
+        repeated = f" x {protocol.repeats} repeats" if protocol.repeats > 1 else ""
+        over = (
+            f"{protocol.folds} folds{repeated} (seed {protocol.seed}); in each trial one fold tests, one chooses "
+            "Lambda, the others train. "
+        )
+    return f"Means ± standard deviations over {over}{TESTS.format('folds')}{alignment}"
+
+
+def _tested(protocol: ProtocolConfig) -> int:
+    """Return how many blocks of time test: all but the first two."""
+    return (protocol.folds or 2) - 2
 
 
 def _divided(config: CompareConfig) -> str:
@@ -224,7 +231,10 @@ def _divided(config: CompareConfig) -> str:
         elif of.time is not None:
             how = "the last rows test, those before them choose Lambda, those before these train"
             if split is None:
-                how = "earlier blocks train, the next one chooses Lambda, the one after tests"
+                how = (
+                    f"in {_tested(config.protocol)} trials earlier blocks train, the next one chooses Lambda, the one "
+                    "after tests"
+                )
             said += f" {plain(of.label)}, in the order of {plain(of.time)}: {how}; nothing later ever trains."
         if of.weights is not None:
             said += f" {plain(of.label)}: rows count by {plain(of.weights)}, in learning and in errors."

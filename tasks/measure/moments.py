@@ -118,12 +118,11 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
     drawn = set()
     try:
         metric = metric_for(protocol.metric, dataset.target)
-        # What groups allow, and what a metric finds in a part, depends on the seed, too.
-        all_of_them = dataset.groups is not None or metric.needs
+        all_of_them = dataset.groups is not None or metric.needs  # what these allow depends on the seed, too
         seeds = [fold_seed(protocol.seed, repeat) for repeat in range(protocol.repeats)]
         for seed in seeds if all_of_them else [protocol.seed]:
             folds = draw_folds(dataset, protocol, seed)
-            drawn.add(folds.tobytes())
+            drawn.add(hash(folds.tobytes()))
             _require_measurable(metric, dataset.target, folds, planned_trials(protocol, ref.ordered))
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None

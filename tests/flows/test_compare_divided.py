@@ -112,7 +112,8 @@ def test_weeks_that_are_mixed_leak_and_those_in_order_do_not():
     assert set(honest["metric"]) == {"1 - r2"}
     assert honest["error"].min() > 0.7
     report = (Path(run["results"]) / "report.md").read_text(encoding="utf-8")
-    assert "weeks, in the order of day: earlier blocks train, the next one chooses Lambda, the one after" in report
+    assert "Means ± standard deviations over the 3 of 5 blocks of time that test." in report
+    assert "weeks, in the order of day: in 3 trials earlier blocks train, the next one chooses Lambda" in report
 
 
 @pytest.mark.parametrize("choose", [{}, {"choose": {"folds": 3}}])
