@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.parameters import Value
 
 Task = Literal["classification", "regression"]
@@ -133,19 +134,12 @@ class Target(Value):
             classes = classes == "True"
         return classes[self.values]
 
-    @property
-    def metric(self) -> str:
-        """Name of the error: the misclassified share, or the root mean squared error in units of y."""
-        return "misclassification" if self.task == "classification" else "rmse"
+    def error(self, predictions: np.ndarray, sample_weight: np.ndarray | None = None) -> float:
+        """Return the error of predictions, in the terms of `values`, for the rows held.
 
-    def error(self, predictions: np.ndarray) -> float:
-        """Return the error of predictions, in the terms of `values`, for the rows held."""
+        The misclassified share, or the root mean squared error in units of y; where rows have weights, of these.
+        """
         if self.task == "classification":
-            return float(np.mean(predictions != self.values))
-        return float(np.sqrt(np.mean((predictions - self.values) ** 2)))
-
-    def trivial_error(self, training: Target) -> float:
-        """Return the error on the rows held of the best constant learned on `training`."""
-        if self.task == "classification":
-            return self.error(np.full(len(self), np.bincount(training.values).argmax()))
-        return self.error(np.broadcast_to(training.values.mean(axis=0), self.values.shape))
+            return float(np.average(predictions != self.values, weights=sample_weight))
+        squares = (predictions - self.values) ** 2
+        return float(np.sqrt(np.mean(squares if sample_weight is None else mean_over(squares, sample_weight))))

@@ -242,6 +242,11 @@ class CompareConfig(Strict):
                     f"protocol.split needs 'test', a number of rows, for data set {dataset.label}, which does not say "
                     "with 'test' which rows test; give it in one of them"
                 )
+            if dataset.time is not None and self.protocol.repeats > 1:
+                raise ValueError(
+                    f"data set {dataset.label}: with 'time' nothing is drawn, so that repeats are all the same; set "
+                    f"'protocol.repeats' to 1, got {self.protocol.repeats}"
+                )
         return self
 
     @field_validator("datasets")

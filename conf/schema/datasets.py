@@ -139,6 +139,24 @@ class DatasetConfig(Strict):
         description="For `file` only. Column to its value, or to a list of values, as in `where`: rows that have them "
         "test and do nothing else; `protocol.split` draws the others among the rest. These columns are no features.",
     )
+    groups: Name | None = Field(
+        None,
+        description="For `file` only. Column of groups, such as patients or sites, no feature: the rows of a group are "
+        "never divided between training, validation and test. Splits are then as near to the rows asked for as whole "
+        "groups allow.",
+    )
+    time: Name | None = Field(
+        None,
+        description="For `file` only. Column of numbers, dates or ISO 8601 text, no feature: folds are consecutive "
+        "blocks of time, and with k of them there are k - 2 trials, in which earlier blocks train, the next one "
+        "validates and the one after tests. Of a split the last rows test, those before validate, those before train.",
+    )
+    weights: Name | None = Field(
+        None,
+        description="For `file` only. Column of numbers that are not negative, no feature: a row of weight w counts as "
+        "w rows where kernels and predictors are learned and where errors are measured. Rows of weight zero are left "
+        "out. For learners of alignments and rfm.",
+    )
     distinct: bool = Field(
         False, description="Keep the first of rows that are equal in every feature and in the target."
     )
@@ -215,6 +233,9 @@ class DatasetConfig(Strict):
             "test": ("file",),
             "features": ("file", "openml"),
             "columns": ("file", "openml"),
+            "groups": ("file",),
+            "time": ("file",),
+            "weights": ("file",),
             "ngrams": ("file", "openml"),
             "bytes": ("file", "openml"),
         }
@@ -234,21 +255,40 @@ class DatasetConfig(Strict):
             key, wanted = "bytes", () if self.bytes is None else (self.bytes,)
         for column in wanted:
             taken = (("target", (self.target,)), ("where", self.where), ("test", self.test), ("drop", self.drop))
-            for other, columns in taken:
+            for other, columns in (*taken, *((role, (name,)) for role, name in self.beside.items())):
                 if column in columns:
                     raise ValueError(f"column {column!r} of {key!r} is in {other!r} as well; name it in one of them")
         return self
 
+    @model_validator(mode="after")
+    def _divided_one_way(self) -> DatasetConfig:
+        for key, column in self.beside.items():
+            if column == self.target:
+                raise ValueError(f"column {column!r} of {key!r} is the target; name another one, or leave {key!r} out")
+        if self.groups is not None and self.time is not None:
+            raise ValueError(
+                "'groups' and 'time' exclude each other, as a group may reach over blocks of time; leave one out"
+            )
+        if self.time is not None and self.test:
+            raise ValueError("with 'time' the last rows test, and 'test' names others; leave one of them out")
+        return self
+
     @model_serializer(mode="wrap")
     def _without_empty_test(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `test` out where it is empty: what depends on a configuration is stored under its dump."""
+        """Leave `test` and the like out where empty: what depends on a configuration is stored under its dump."""
         data: dict[str, Any] = dump(self)
-        for name in ("test", "features"):
-            if not getattr(self, name):
-                data.pop(name, None)
+        for key in ("test", "features", "groups", "time", "weights"):
+            if not getattr(self, key):
+                data.pop(key, None)
         if self.columns is None:
             data.pop("columns", None)
         return data
+
+    @property
+    def beside(self) -> dict[str, str]:
+        """The key and the column of what is known of rows beside features and target."""
+        named = {"groups": self.groups, "time": self.time, "weights": self.weights}
+        return {key: column for key, column in named.items() if column is not None}
 
     @property
     def label(self) -> str:

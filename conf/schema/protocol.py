@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from learnkernels.conf.errors import short
 from learnkernels.conf.schema.base import Strict
 from learnkernels.conf.schema.grids import Grid, Powers, Spaced, grid_values
+
+MetricName = Literal[
+    "accuracy",
+    "balanced_accuracy",
+    "roc_auc",
+    "average_precision",
+    "f1",
+    "f1_macro",
+    "neg_root_mean_squared_error",
+    "neg_mean_absolute_error",
+    "neg_mean_squared_error",
+    "r2",
+]
 
 
 class SplitConfig(Strict):
@@ -60,7 +80,7 @@ LEAST: dict[str | None, tuple[int, str]] = {
 class ProtocolConfig(Strict):
     """How errors are measured: in each trial one fold tests, the next validates, the others train.
 
-    With `split`, each repeat is one trial on rows drawn anew.
+    With `split`, each repeat is one trial on rows drawn anew. Data sets with `groups` or `time` are divided by these.
     """
 
     folds: int | None = Field(5, ge=3, le=100, description="Number of folds; null where there is a split.")
@@ -74,6 +94,13 @@ class ProtocolConfig(Strict):
     )
     repeats: int = Field(1, ge=1, le=1000, description="Times the folds, or the split, are drawn anew.")
     seed: int = Field(0, ge=0, description="Root of every random choice.")
+    metric: MetricName | None = Field(
+        None,
+        description="What errors are measured by, that choose, that are shown and that are tested: a score by "
+        "scikit-learn's name, as an error of which less is better, such as 1 - roc_auc. By default accuracy, shown as "
+        "misclassification, and neg_root_mean_squared_error, shown as rmse. roc_auc, average_precision and f1 are for "
+        "two classes; the positive one of the latter two is that of `positive`, or else the last in order.",
+    )
     grid: Grid = Field(
         default_factory=lambda: Powers.model_validate({"base": 2, "from": -6, "to": 14}),
         description="Lambda, the scale of the learned kernel; C of the SVM, 1 / lambda of the ridge.",
@@ -112,6 +139,14 @@ class ProtocolConfig(Strict):
                 f"{got}; give one of them"
             )
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_usual_metric(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `metric` out where it is not given: what depends on a configuration is stored under its dump."""
+        data: dict[str, Any] = dump(self)
+        if self.metric is None:
+            data.pop("metric", None)
+        return data
 
     @field_validator("grid")
     @classmethod

@@ -228,6 +228,14 @@ class KernelEnsemble(Value):
         -----
         O(p m n (d + L q)) by tiles; for features O(n p L q), for sparse ones what is not zero.
         """
+        return self.target.decode(self._scores(X_new))
+
+    def scores(self, X_new: Rows) -> np.ndarray:
+        """Return scores of two classes for new rows, above zero for the second, one row a regularisation."""
+        return self._scores(X_new)[..., 0]
+
+    def _scores(self, X_new: Rows) -> np.ndarray:
+        """Return scores in the terms of Y, shape (L, n, q)."""
         X_new = as_rows(X_new)
         if X_new.shape[1] != self.X.shape[1]:
             raise ValueError(
@@ -239,7 +247,7 @@ class KernelEnsemble(Value):
             scores = np.asarray(self.family.take(A) @ self.coefficients.reshape(-1, L * q))
         else:
             scores = self._scores_by_tiles(A)
-        return self.target.decode(scores.reshape(-1, L, q).transpose(1, 0, 2) + self.intercept[:, None])
+        return np.asarray(scores.reshape(-1, L, q).transpose(1, 0, 2) + self.intercept[:, None])
 
     def _scores_by_tiles(self, A: Rows) -> np.ndarray:
         """Return the weighted sum of all hypotheses without their intercept, shape (n, L q)."""

@@ -12,6 +12,7 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.protocol.folds import Trial
 from learnkernels.kernels.protocol.hypotheses import AlignedHypotheses, Hypotheses, KernelPredictors
+from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
 
 EDGE_GAIN = 1e-3
@@ -25,7 +26,7 @@ class FoldResult:
     Attributes
     ----------
     error, trivial_error : float
-        Test error of the predictor, and of the best constant; a share, or in units of y.
+        Test error of the predictor, and of the best constant.
     candidate : int
         Position of the chosen candidate among those given.
     position : int
@@ -93,6 +94,8 @@ def evaluate(
     folds: np.ndarray,
     trial: Trial,
     by: Literal["error", "alignment"] = "error",
+    metric: Metric | None = None,
+    sample_weight: np.ndarray | None = None,
 ) -> FoldResult:
     """Return the test error in one trial, with candidate and regularisation chosen on the validation fold.
 
@@ -113,6 +116,10 @@ def evaluate(
     by : {"error", "alignment"}, default "error"
         What chooses the candidate on the validation fold: its error, together with the regularisation, or
         its `validation_alignment`, and the regularisation then by the error. The latter needs `AlignedHypotheses`.
+    metric : Metric, optional
+        What errors are measured by; the task's own by default.
+    sample_weight : ndarray of shape (n,), optional
+        Weights of all rows, for errors and for the choice by alignment; each counts once by default.
 
     Returns
     -------
@@ -138,16 +145,32 @@ def evaluate(
         validation = np.flatnonzero(folds == trial.validation)
         considered = list(range(len(candidates)))
         if by == "alignment":
-            considered = [_most_aligned(candidates, X, target, validation)]
+            considered = [_most_aligned(candidates, X, target, validation, sample_weight)]
         errors = np.full((len(candidates), len(candidates[0].grid)), np.nan)
         for c in considered:
-            errors[c] = _errors(candidates[c], X, target, validation)
+            errors[c] = _errors(candidates[c], X, target, validation, metric, sample_weight)
     selection = Selection.of(errors, candidates[0].grid)
-    return outcome(candidates[selection.candidate], selection.position, selection, X, target, training, folds, trial)
+    return outcome(
+        candidates[selection.candidate],
+        selection.position,
+        selection,
+        X,
+        target,
+        training,
+        folds,
+        trial,
+        metric,
+        sample_weight,
+    )
 
 
 def select_by_cross_validation(
-    fits: Iterable[tuple[Trial, Sequence[Hypotheses]]], X: Rows, target: Target, folds: np.ndarray
+    fits: Iterable[tuple[Trial, Sequence[Hypotheses]]],
+    X: Rows,
+    target: Target,
+    folds: np.ndarray,
+    metric: Metric | None = None,
+    sample_weight: np.ndarray | None = None,
 ) -> Selection:
     """Return candidate and regularisation of the lowest mean error over the folds that validate each other.
 
@@ -162,6 +185,8 @@ def select_by_cross_validation(
         Of all rows.
     folds : ndarray of shape (n,)
         Fold of each row.
+    metric, sample_weight
+        As for `evaluate`.
 
     Returns
     -------
@@ -173,7 +198,7 @@ def select_by_cross_validation(
         rows = np.flatnonzero(folds == trial.validation)
         grid = list(candidates[0].grid)
         with blas_threads_for(int(np.isin(folds, trial.training).sum())):
-            tables.append(np.array([_errors(of, X, target, rows) for of in candidates]))
+            tables.append(np.array([_errors(of, X, target, rows, metric, sample_weight) for of in candidates]))
     return Selection.of(np.mean(tables, axis=0), grid)
 
 
@@ -186,6 +211,8 @@ def outcome(
     training: np.ndarray,
     folds: np.ndarray,
     trial: Trial,
+    metric: Metric | None = None,
+    sample_weight: np.ndarray | None = None,
 ) -> FoldResult:
     """Return the test error of what was chosen.
 
@@ -197,7 +224,7 @@ def outcome(
         Of the chosen regularisation on the grid of `fitted`.
     selection : Selection
         What was chosen, and by which errors.
-    X, target, training, folds, trial
+    X, target, training, folds, trial, metric, sample_weight
         As for `evaluate`.
     """
     rows = np.flatnonzero(folds == trial.test)
@@ -205,10 +232,12 @@ def outcome(
     if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
         fitted, position = fitted.only(position), 0
     with blas_threads_for(len(training)):
-        error = float(_errors(fitted, X, target, rows)[position])
+        error = float(_errors(fitted, X, target, rows, metric, sample_weight)[position])
     return FoldResult(
         error=error,
-        trivial_error=test.trivial_error(target.take(training)),
+        trivial_error=(metric or metric_for(None, target)).trivial_error(
+            test, target.take(training), _of(sample_weight, rows), _of(sample_weight, training)
+        ),
         candidate=selection.candidate,
         position=selection.position,
         validation_errors=selection.errors[selection.candidate],
@@ -220,13 +249,28 @@ def outcome(
     )
 
 
-def _errors(of: Hypotheses, X: Rows, target: Target, rows: np.ndarray) -> np.ndarray:
+def _errors(
+    of: Hypotheses,
+    X: Rows,
+    target: Target,
+    rows: np.ndarray,
+    metric: Metric | None,
+    sample_weight: np.ndarray | None,
+) -> np.ndarray:
     """Return the error on some rows along the grid, shape (L,)."""
-    held_out = target.take(rows)
-    return np.array([held_out.error(prediction) for prediction in of.predict(X[rows])])
+    held_out, w, metric = target.take(rows), _of(sample_weight, rows), metric or metric_for(None, target)
+    told = of.scores(X[rows]) if metric.ranks else of.predict(X[rows])
+    return np.array([metric.measure(held_out, one, w) for one in told])
 
 
-def _most_aligned(candidates: Sequence[Hypotheses], X: Rows, target: Target, rows: np.ndarray) -> int:
+def _of(sample_weight: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:
+    """Return the weights of some rows, where there are weights."""
+    return None if sample_weight is None else sample_weight[rows]
+
+
+def _most_aligned(
+    candidates: Sequence[Hypotheses], X: Rows, target: Target, rows: np.ndarray, sample_weight: np.ndarray | None
+) -> int:
     """Return the position of the first candidate of highest alignment on the rows; one without a number comes last."""
     alignments = []
     for position, of in enumerate(candidates):
@@ -235,7 +279,7 @@ def _most_aligned(candidates: Sequence[Hypotheses], X: Rows, target: Target, row
                 f"a choice by alignment needs candidates with a kernel, got {type(of).__name__} at {position}; "
                 "choose by error."
             )
-        alignments.append(of.validation_alignment(X[rows], target.take(rows)))
+        alignments.append(of.validation_alignment(X[rows], target.take(rows), _of(sample_weight, rows)))
     return int(np.nan_to_num(alignments, nan=-np.inf).argmax())
 
 

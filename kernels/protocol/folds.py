@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,15 +23,18 @@ class Trial:
         None where the training folds validate each other, see `inner_trials`.
     test : int
         Folds; disjoint, together all that are used.
+    ordered : bool
+        Whether the training folds are blocks of time, so that only earlier ones train for one that validates.
     """
 
     index: int
     training: tuple[int, ...]
     validation: int | None
     test: int
+    ordered: bool = False
 
 
-def assign_folds(target: Target, n_folds: int, seed: int) -> np.ndarray:
+def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | None = None) -> np.ndarray:
     """Return the fold of each row, drawn at random; for classification each class is spread evenly.
 
     Parameters
@@ -42,6 +45,9 @@ def assign_folds(target: Target, n_folds: int, seed: int) -> np.ndarray:
         At least 3: one to test, one to validate, the others to train.
     seed : int
         Of the shuffle.
+    groups : ndarray of int of shape (m,), optional
+        Group of each row: no group is in two folds. Classes, or of a regression the number of groups, are then spread
+        as evenly as whole groups allow.
 
     Returns
     -------
@@ -50,29 +56,134 @@ def assign_folds(target: Target, n_folds: int, seed: int) -> np.ndarray:
     Raises
     ------
     ValueError
-        Fewer than 3 folds, fewer rows than folds, or a class with fewer rows than folds.
+        Fewer than 3 folds, fewer rows or groups than folds, or a class that some fold would lack.
     """
-    from sklearn.model_selection import KFold, StratifiedKFold  # here, because it brings pandas along
+    from sklearn.model_selection import (  # here, because it brings pandas along
+        GroupKFold,
+        KFold,
+        StratifiedGroupKFold,
+        StratifiedKFold,
+    )
 
-    if n_folds < 3:
-        raise ValueError(f"folds must be at least 3 (one tests, one validates, the others train), got {n_folds}.")
-    if len(target) < n_folds:
-        raise ValueError(f"there must be at least one row a fold, got {len(target)} rows for {n_folds} folds.")
-    splitter = KFold(n_folds, shuffle=True, random_state=seed)
-    if target.task == "classification":
-        counts = np.bincount(target.values, minlength=len(target.classes))
-        rare = int(counts.argmin())
-        if counts[rare] < n_folds:
-            raise ValueError(
-                f"each class must have at least one row a fold, got {counts[rare]} of class "
-                f"{target.classes[rare]!r} for {n_folds} folds; use fewer folds or leave that class out."
-            )
-        splitter = StratifiedKFold(n_folds, shuffle=True, random_state=seed)
+    _require_three(n_folds)
+    units, unit = (len(target), "row") if groups is None else (len(np.unique(groups)), "group")
+    if units < n_folds:
+        raise ValueError(f"there must be at least one {unit} a fold, got {units} {unit}s for {n_folds} folds.")
+    by_class = target.task == "classification"
+    if by_class:
+        _require_spread(target, n_folds, groups)
+        splitter = (StratifiedKFold if groups is None else StratifiedGroupKFold)(
+            n_folds, shuffle=True, random_state=seed
+        )
+    else:
+        splitter = (KFold if groups is None else GroupKFold)(n_folds, shuffle=True, random_state=seed)
     folds = np.empty(len(target), dtype=np.intp)
     rows = np.zeros((len(target), 1))
-    for fold, (_, test) in enumerate(splitter.split(rows, target.values if target.task == "classification" else None)):
+    for fold, (_, test) in enumerate(splitter.split(rows, target.values if by_class else None, groups)):
         folds[test] = fold
+    if by_class and groups is not None:
+        held = np.zeros((n_folds, len(target.classes)), dtype=bool)
+        held[folds, target.values] = True
+        if not held.all():
+            rare = int(np.argmin(held.all(axis=0)))
+            raise ValueError(
+                f"each class must be in every fold, got none of class {target.classes[rare]!r} in one of {n_folds} "
+                "folds of whole groups; use fewer folds, another seed, or leave that class out."
+            )
     return folds
+
+
+def _require_three(n_folds: int) -> None:
+    if n_folds < 3:
+        raise ValueError(f"folds must be at least 3 (one tests, one validates, the others train), got {n_folds}.")
+
+
+def _require_spread(target: Target, n_folds: int, groups: np.ndarray | None) -> None:
+    """Raise ValueError if a class has fewer rows, or is in fewer groups, than there are folds."""
+    holding = target.values
+    if groups is not None:
+        holding = np.unique(np.column_stack([groups, target.values]), axis=0)[:, 1]
+    counts = np.bincount(holding, minlength=len(target.classes))
+    rare = int(counts.argmin())
+    if counts[rare] < n_folds:
+        have, got = ("have", "") if groups is None else ("be in", " groups")
+        raise ValueError(
+            f"each class must {have} at least one {'row' if groups is None else 'group'} a fold, got {counts[rare]}"
+            f"{got} of class {target.classes[rare]!r} for {n_folds} folds; use fewer folds or leave that class out."
+        )
+
+
+def assign_blocks(target: Target, n_folds: int, times: np.ndarray) -> np.ndarray:
+    """Return the block of time of each row: consecutive blocks, the earliest first, of nearly equal numbers of rows.
+
+    Parameters
+    ----------
+    target : Target
+        Of all m rows.
+    n_folds : int
+        Blocks; at least 3.
+    times : ndarray of int of shape (m,)
+        When each row was: rows of one time are in one block.
+
+    Returns
+    -------
+    folds : ndarray of int of shape (m,)
+        Not falling as times rise.
+
+    Raises
+    ------
+    ValueError
+        Fewer than 3 blocks, fewer different times than blocks, or a class that the first block, which trains alone in
+        one trial, lacks.
+    """
+    _require_three(n_folds)
+    distinct, of_row, counts = np.unique(times, return_inverse=True, return_counts=True)
+    if len(distinct) < n_folds:
+        raise ValueError(
+            f"rows of one time stay together, so there must be at least one time a fold, got {len(distinct)} for "
+            f"{n_folds} folds; use fewer folds."
+        )
+    folds = _parts(counts, len(target) * np.arange(1, n_folds + 1) / n_folds)[of_row]
+    _require_classes(target, np.flatnonzero(folds == 0), "row in the first block of time, which trains alone once")
+    return folds
+
+
+def _parts(sizes: np.ndarray, ends: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Return the part of each unit on a line of units, which are not divided.
+
+    Parameters
+    ----------
+    sizes : ndarray of int of shape (u,)
+        Rows of each unit, at least as many units as parts.
+    ends : sequence of float
+        After how many rows each part is to end, ascending: each does so as near by as whole units allow, with one unit
+        at least.
+
+    Returns
+    -------
+    parts : ndarray of int of shape (u,)
+        -1 for units behind the last part.
+    """
+    reached = np.cumsum(sizes)
+    parts, start = np.full(len(sizes), -1, dtype=np.intp), 0
+    for part, end in enumerate(ends):
+        last = len(sizes) - (len(ends) - 1 - part)
+        stop = start + 1 + int(np.abs(reached[start:last] - end).argmin())
+        parts[start:stop], start = part, stop
+    return parts
+
+
+def _require_classes(target: Target, training: np.ndarray, row: str = "training row") -> None:
+    """Raise ValueError if a class has none of the training rows."""
+    if target.task == "classification":
+        learned = np.bincount(target.values[training], minlength=len(target.classes))
+        if not learned.all():
+            rare = int(learned.argmin())
+            raise ValueError(
+                f"each class must have at least one {row}, got none of class {target.classes[rare]!r}, "
+                f"{np.sum(target.values == rare)} of {len(target)} rows, among {len(training)}; train on more rows or "
+                "leave that class out."
+            )
 
 
 def trials(n_folds: int) -> list[Trial]:
@@ -102,8 +213,31 @@ def trials(n_folds: int) -> list[Trial]:
     ]
 
 
+def trials_in_time(n_folds: int) -> list[Trial]:
+    """Return the trials of blocks of time: block t + 2 tests, the one before it validates, all earlier ones train.
+
+    Parameters
+    ----------
+    n_folds : int
+        At least 3.
+
+    Returns
+    -------
+    trials : list of Trial
+        Two fewer than blocks.
+    """
+    return [Trial(index=t, training=tuple(range(t + 1)), validation=t + 1, test=t + 2) for t in range(n_folds - 2)]
+
+
 def assign_split(
-    target: Target, train: int, validation: int, test: int | None, seed: int, held_out: np.ndarray | None = None
+    target: Target,
+    train: int,
+    validation: int,
+    test: int | None,
+    seed: int,
+    held_out: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+    times: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return what each row is drawn for, at random without replacement; for classification with the classes' shares.
 
@@ -118,6 +252,11 @@ def assign_split(
     held_out : ndarray of bool of shape (m,), optional
         Rows that test and do nothing else, where the data set says which: those to test are drawn among them, the
         others among the rest.
+    groups : ndarray of int of shape (m,), optional
+        Group of each row: whole groups are drawn, and each part has as nearly the rows asked for as they allow.
+    times : ndarray of int of shape (m,), optional
+        When each row was: nothing is drawn, the last rows test, those before them validate, those before these train,
+        and earlier ones are not used. Rows of one time stay together. Not with `held_out` or `groups`.
 
     Returns
     -------
@@ -127,65 +266,121 @@ def assign_split(
     Raises
     ------
     ValueError
-        A part of fewer than two rows, more rows than there are, or a class that would have no training row.
+        A part of fewer than two rows, more rows than there are, fewer groups or times than parts, a group with rows
+        that are held out and others, or a class that would have no training row.
 
     Notes
     -----
     The rows of each class, in random order, are spread evenly over the line that the parts are cut from: row r of n at
-    ``(r + 1/2) / n``.
+    ``(r + 1/2) / n``. A group is at the place of its middle row among the groups of its most frequent class.
     """
-    return _drawn_beside(target, {"train": train, "validation": validation}, test, seed, held_out)
+    return _drawn_beside(target, {"train": train, "validation": validation}, test, seed, held_out, groups, times)
 
 
 def _drawn_beside(
-    target: Target, sizes: Mapping[str, int], test: int | None, seed: int, held_out: np.ndarray | None
+    target: Target,
+    sizes: Mapping[str, int],
+    test: int | None,
+    seed: int,
+    held_out: np.ndarray | None,
+    groups: np.ndarray | None,
+    times: np.ndarray | None,
 ) -> np.ndarray:
     """Return which part each row is drawn for, test rows last, from all rows or from those that are held out."""
+    if times is not None and (held_out is not None or groups is not None):
+        raise ValueError("times say which rows train and test, got held_out or groups beside them; leave those out.")
     if held_out is None:
         if test is None:
             raise ValueError("test must be a number of rows where the data set does not say which rows test.")
-        return _drawn(target, {**sizes, "test": test}, seed)
+        every = {**sizes, "test": test}
+        return _drawn(target, every, seed, groups) if times is None else _last(target, every, times)
     free, held = np.flatnonzero(~held_out), np.flatnonzero(held_out)
     wanted = len(held) if test is None else test
     if not 2 <= wanted <= len(held):
         raise ValueError(f"test must be 2 to {len(held)}, the rows that the data set holds out, got {wanted}.")
+    of_free = of_held = None
+    if groups is not None:
+        of_free, of_held = groups[free], groups[held]
+        if both := len(np.intersect1d(of_free, of_held)):
+            raise ValueError(
+                f"a group must be held out whole, got {both} with rows that test and others; hold out whole groups."
+            )
     parts = np.full(len(target), -1, dtype=np.intp)
-    parts[free] = _drawn(target.take(free), sizes, seed)
-    parts[np.random.default_rng(seed).permutation(held)[:wanted]] = len(sizes)
+    parts[free] = _drawn(target.take(free), sizes, seed, of_free)
+    units, rows = _units(len(held), of_held)
+    order = np.random.default_rng(seed).permutation(len(rows))
+    drawn = np.empty(len(rows), dtype=np.intp)
+    drawn[order] = _parts(rows[order], [wanted])
+    parts[held[drawn[units] == 0]] = len(sizes)
     return parts
 
 
-def _drawn(target: Target, sizes: Mapping[str, int], seed: int) -> np.ndarray:
+def _units(m: int, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the unit of each of m rows, itself or its group, shape (m,), and how many rows each unit has."""
+    if groups is None:
+        return np.arange(m), np.ones(m, dtype=np.intp)
+    _, units, rows = np.unique(groups, return_inverse=True, return_counts=True)
+    return units, rows
+
+
+def _drawn(target: Target, sizes: Mapping[str, int], seed: int, groups: np.ndarray | None) -> np.ndarray:
     """Return which part each row is drawn for, training rows first, or -1 for rows that are not used."""
+    _require_sizes(target, sizes)
+    units, rows = _units(len(target), groups)
+    if len(rows) < len(sizes):
+        raise ValueError(f"{' and '.join(sizes)} need a group each, got {len(rows)} in all; draw rows of more groups.")
+    order = np.random.default_rng(seed).permutation(len(rows))
+    if target.task == "classification":
+        classes = _frequent(target, units, groups)[order]
+        counts = np.bincount(classes, rows[order], minlength=len(target.classes))
+        place = np.empty(len(order))
+        for k in range(len(counts)):
+            of_class = rows[order][classes == k]
+            place[classes == k] = np.cumsum(of_class) - of_class / 2
+        # Of classes at one place the rarest goes first, and not a random one: the counts are those of every seed.
+        order = order[np.lexsort((classes, counts[classes], place / counts[classes]))]
+    drawn = np.empty(len(rows), dtype=np.intp)
+    drawn[order] = _parts(rows[order], np.cumsum(list(sizes.values())))
+    parts = drawn[units]
+    _require_classes(target, np.flatnonzero(parts == 0))
+    return parts
+
+
+def _frequent(target: Target, units: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
+    """Return the most frequent class of each unit, the first of equally frequent ones."""
+    if groups is None:
+        return target.values
+    n_units, n_classes = int(units.max()) + 1, len(target.classes)
+    counts = np.bincount(units * n_classes + target.values, minlength=n_units * n_classes)
+    return counts.reshape(n_units, n_classes).argmax(axis=1)
+
+
+def _last(target: Target, sizes: Mapping[str, int], times: np.ndarray) -> np.ndarray:
+    """Return what part each row is of, the last rows of the last one, or -1 for earlier rows than are asked for."""
+    _require_sizes(target, sizes)
+    distinct, of_row, counts = np.unique(times, return_inverse=True, return_counts=True)
+    if len(distinct) < len(sizes):
+        raise ValueError(
+            f"rows of one time stay together, so {' and '.join(sizes)} need a time each, got {len(distinct)} in all."
+        )
+    backwards = _parts(counts[::-1], np.cumsum(list(sizes.values())[::-1]))[::-1]
+    parts = np.where(backwards < 0, -1, len(sizes) - 1 - backwards)[of_row]
+    _require_classes(target, np.flatnonzero(parts == 0))
+    return parts
+
+
+def _require_sizes(target: Target, sizes: Mapping[str, int]) -> None:
+    """Raise ValueError if a part of fewer than two rows is asked for, or more rows than there are."""
     for name, size in sizes.items():
         if size < 2:
             raise ValueError(f"{name} must be at least 2 rows, got {size}.")
     *first, last = sizes
-    wanted, train = sum(sizes.values()), sizes["train"]
+    wanted = sum(sizes.values())
     if wanted > len(target):
         raise ValueError(
             f"{' and '.join([', '.join(first), last] if first else [last])} must together be at most the "
             f"{len(target)} rows there are, got {' + '.join(map(str, sizes.values()))} = {wanted}; draw fewer."
         )
-    order = np.random.default_rng(seed).permutation(len(target))
-    if target.task == "classification":
-        classes = target.values[order]
-        counts = np.bincount(classes, minlength=len(target.classes))
-        rank = np.empty(len(order), dtype=np.intp)
-        for k in range(len(counts)):
-            rank[classes == k] = np.arange(counts[k])
-        # Of classes at one place the rarest goes first, and not a random one: the counts are those of every seed.
-        order = order[np.lexsort((classes, counts[classes], (rank + 0.5) / counts[classes]))]
-        learned = np.bincount(target.values[order[:train]], minlength=len(counts))
-        if not learned.all():
-            rare = int(learned.argmin())
-            raise ValueError(
-                f"each class must have at least one training row, got none of class {target.classes[rare]!r}, "
-                f"{counts[rare]} of {len(target)} rows, among {train}; train on more rows or leave that class out."
-            )
-    parts = np.full(len(target), -1, dtype=np.intp)
-    parts[order[:wanted]] = np.repeat(np.arange(len(sizes)), list(sizes.values()))
-    return parts
 
 
 def split_trial() -> Trial:
@@ -199,7 +394,14 @@ def split_trial() -> Trial:
 
 
 def assign_nested_split(
-    target: Target, train: int, test: int | None, n_folds: int, seed: int, held_out: np.ndarray | None = None
+    target: Target,
+    train: int,
+    test: int | None,
+    n_folds: int,
+    seed: int,
+    held_out: np.ndarray | None = None,
+    groups: np.ndarray | None = None,
+    times: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return what each row is drawn for, where a cross-validation of the training rows chooses.
 
@@ -213,8 +415,8 @@ def assign_nested_split(
         Folds of the training rows, at least 3.
     seed : int
         Of the draw and of the folds.
-    held_out : ndarray of bool of shape (m,), optional
-        As for `assign_split`.
+    held_out, groups, times
+        As for `assign_split`. Of times the folds of the training rows are `assign_blocks`.
 
     Returns
     -------
@@ -224,31 +426,44 @@ def assign_nested_split(
     Raises
     ------
     ValueError
-        As `assign_split`, and as `assign_folds` for the training rows.
+        As `assign_split`, and as `assign_folds` or `assign_blocks` for the training rows.
     """
-    drawn = _drawn_beside(target, {"train": train}, test, seed, held_out)
+    drawn = _drawn_beside(target, {"train": train}, test, seed, held_out, groups, times)
     training = np.flatnonzero(drawn == 0)
+    of_training = target.take(training)
     try:
-        inner = assign_folds(target.take(training), n_folds, seed)
+        if times is None:
+            inner = assign_folds(of_training, n_folds, seed, None if groups is None else groups[training])
+        else:
+            inner = assign_blocks(of_training, n_folds, times[training])
     except ValueError as error:
-        raise ValueError(f"of the {train} training rows, {error}") from None
+        raise ValueError(f"of the {len(training)} training rows, {error}") from None
     folds = np.where(drawn == 1, n_folds, -1)
     folds[training] = inner
     return folds
 
 
-def nested_split_trial(n_folds: int) -> Trial:
+def nested_split_trial(n_folds: int, ordered: bool = False) -> Trial:
     """Return the one trial of `assign_nested_split`: `n_folds` folds train and validate each other, the next one tests.
+
+    Parameters
+    ----------
+    n_folds : int
+        Of the training rows.
+    ordered : bool, default False
+        Whether the folds are blocks of time.
 
     References
     ----------
     Cortes, Mohri, Rostamizadeh (2009), NIPS 22, section 4.1; (2009), UAI, section 5.2.
     """
-    return Trial(index=0, training=tuple(range(n_folds)), validation=None, test=n_folds)
+    return Trial(index=0, training=tuple(range(n_folds)), validation=None, test=n_folds, ordered=ordered)
 
 
 def inner_trials(trial: Trial) -> list[Trial]:
     """Return the trials that choose for one without a validation fold: each training fold validates once.
+
+    Of blocks of time each but the first validates what was learned on those before it.
 
     Parameters
     ----------
@@ -260,6 +475,9 @@ def inner_trials(trial: Trial) -> list[Trial]:
     inner : list of Trial
         The validation fold is the one to test, too.
     """
+    if trial.ordered:
+        later = enumerate(trial.training[1:])
+        return [Trial(index=i, training=trial.training[: i + 1], validation=fold, test=fold) for i, fold in later]
     return [
         Trial(index=i, training=tuple(f for f in trial.training if f != fold), validation=fold, test=fold)
         for i, fold in enumerate(trial.training)

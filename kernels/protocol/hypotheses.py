@@ -35,12 +35,15 @@ class Hypotheses(Protocol):
     def predict(self, X_new: Rows) -> np.ndarray:
         """Return predictions for new rows in the terms of the target, one row a regularisation."""
 
+    def scores(self, X_new: Rows) -> np.ndarray:
+        """Return scores of two classes for new rows, above zero for the second, one row a regularisation."""
+
 
 @runtime_checkable
 class AlignedHypotheses(Protocol):
     """Hypotheses on kernels, which can be compared by alignment; `KernelPredictors` are such."""
 
-    def validation_alignment(self, X_new: Rows, target_new: Target) -> float:
+    def validation_alignment(self, X_new: Rows, target_new: Target, sample_weight: np.ndarray | None = None) -> float:
         """Return the centered alignment of the kernel among new rows with the target kernel of these rows."""
 
 
@@ -117,6 +120,15 @@ class KernelPredictors:
         ]
         return np.concatenate(predictions)
 
+    def scores(self, X_new: Rows) -> np.ndarray:
+        """Return scores of two classes for new rows, above zero for the second, one row a regularisation."""
+        length = len(self.grid) // len(self._fitted)
+        scores = [
+            np.concatenate([one.scores(X_new[rows], length) for rows in _chunks(X_new.shape[0], one.kernel)], axis=1)
+            for one in self._fitted
+        ]
+        return np.concatenate(scores)
+
     def only(self, position: int) -> KernelPredictors:
         """Return the predictor of one value of Lambda alone; of many kernels one, so that new rows cost one's."""
         if len(self.kernels) == 1:
@@ -126,7 +138,7 @@ class KernelPredictors:
         one._fitted, one.notes = self._fitted[position : position + 1], self.notes
         return one
 
-    def validation_alignment(self, X_new: Rows, target_new: Target) -> float:
+    def validation_alignment(self, X_new: Rows, target_new: Target, sample_weight: np.ndarray | None = None) -> float:
         """Return the centered alignment of the kernels among new rows with the target, their mean where they are many.
 
         Parameters
@@ -135,6 +147,8 @@ class KernelPredictors:
             New rows. Not modified.
         target_new : Target
             Of these rows.
+        sample_weight : ndarray of shape (n,), optional
+            Of these rows; each counts once by default.
 
         Returns
         -------
@@ -151,7 +165,7 @@ class KernelPredictors:
                 f"the target is constant on the {len(target_new)} rows that a choice by alignment looks at; give more "
                 "rows to validate, or choose by error."
             )
-        return float(np.mean([kernel.alignment_with(X_new, target_new) for kernel in self.kernels]))
+        return float(np.mean([kernel.alignment_with(X_new, target_new, sample_weight) for kernel in self.kernels]))
 
 
 def _chunks(n_new: int, kernel: LearnedKernel) -> list[slice]:

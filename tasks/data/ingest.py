@@ -30,6 +30,7 @@ from learnkernels.tasks.data.readers import (
     names_from_data,
     names_to_data,
     numbers_encoded,
+    read_beside,
     read_bundled,
     read_held_out,
 )
@@ -37,6 +38,9 @@ from learnkernels.tasks.data.synthetic import read_synthetic
 from learnkernels.tasks.data.text import select_ngrams
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import Tell, checked, keep, kept, store_path
+
+BESIDE = ("held_out", "groups", "times", "weights")
+"""What a data set may say of each row beside features and target."""
 
 BLOCK_BYTES = 16 << 20
 """Size of the blocks in which checks and statistics go through dense rows."""
@@ -54,6 +58,8 @@ class DatasetRef:
     n_rows: int
     n_features: int
     classes: tuple[str, ...] = ()
+    ordered: bool = False
+    weighted: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,11 @@ class Dataset:
         Rows that test and do nothing else; None where the data set does not say.
     table : TableEncoding or None
         How columns that are not all numbers became the features, scaled where that is asked for.
+    groups, times : ndarray of int of shape (n,) or None
+        Numbers of the group and of the time of each row, of which rows of one number are never divided; None where
+        the data set does not say.
+    weights : ndarray of shape (n,) or None
+        Positive; None where each row counts once.
     """
 
     X: Rows
@@ -81,6 +92,15 @@ class Dataset:
     spread: np.ndarray | None = None
     held_out: np.ndarray | None = None
     table: TableEncoding | None = None
+    groups: np.ndarray | None = None
+    times: np.ndarray | None = None
+    weights: np.ndarray | None = None
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        """What it says of each row beside features and target."""
+        said = {name: getattr(self, name) for name in BESIDE}
+        return {name: values for name, values in said.items() if values is not None}
 
     @property
     def scaling(self) -> tuple[np.ndarray, np.ndarray]:
@@ -152,14 +172,15 @@ def load_source(
 
     Notes
     -----
-    In this order: rows of `where`, rows without missing values, distinct rows, the most frequent n-grams of these rows,
-    checks, rows drawn by `subsample`, scaling.
+    In this order: rows of `where`, rows without missing values, rows of a weight above zero, distinct rows, the most
+    frequent n-grams of these rows, checks, rows drawn by `subsample`, scaling.
     """
     where = f"data set {config.label}"
-    (X, y, features, table), held_out = _read(config, data_dir, where, tell)
+    (X, y, features, table), beside = _read(config, data_dir, where, tell)
     if config.missing != "refuse":
         y = _column_values(y)
-        usable = _present(y) & (_complete_rows(X) if config.missing == "drop" else True)
+        complete = [_complete_rows(X), *(of >= 0 for of in beside.values())] if config.missing == "drop" else []
+        usable = np.logical_and.reduce([_present(y), *complete])
         if not usable.any():
             raise InputError(
                 f"{where}: no row is complete, so 'missing: {config.missing}' leaves none; leave columns out with "
@@ -168,29 +189,32 @@ def load_source(
         if config.missing == "impute" and not usable.all():
             tell(f"{where}: {(~usable).sum():,} of {len(usable):,} rows have no target, and are left out.")
         X, y = (X, y) if usable.all() else (X[np.flatnonzero(usable)], y[usable])
-        held_out = None if held_out is None else held_out[usable]
+        beside = {name: of[usable] for name, of in beside.items()}
+    if "weights" in beside and not beside["weights"].all():
+        counting = np.flatnonzero(beside["weights"])
+        X, y, beside = X[counting], _column_values(y)[counting], {name: of[counting] for name, of in beside.items()}
     if config.distinct:
         y = _column_values(y)
         first = _first_of_equals(X, y)
-        X, y, held_out = X[first], y[first], None if held_out is None else held_out[first]
+        X, y, beside = X[first], y[first], {name: of[first] for name, of in beside.items()}
     if config.ngrams is not None:
         X, features = select_ngrams(X, tuple(features), config.ngrams)
     target = _target(y, config, where)
     _require_finite(X, features, where)
     if config.subsample is not None and config.subsample < len(target):
         rows = np.sort(np.random.default_rng(seed).choice(len(target), config.subsample, replace=False))
-        X, target, held_out = X[rows], target.take(rows), None if held_out is None else held_out[rows]
+        X, target, beside = X[rows], target.take(rows), {name: of[rows] for name, of in beside.items()}
     if table is not None:
-        return Dataset(X, target, features, held_out=held_out, table=table)
+        return Dataset(X, target, features, table=table, **beside)
     low, spread = _scaling(X, config.scale, where)
-    return Dataset(_scaled(X, low, spread), target, features, low, spread, held_out)
+    return Dataset(_scaled(X, low, spread), target, features, low, spread, **beside)
 
 
 def _read(
     config: DatasetConfig, data_dir: str, where: str, tell: Callable[[str], None]
-) -> tuple[Columns, np.ndarray | None]:
-    """Return what a source holds, gaps filled where that is asked for, and which of its rows are held out."""
-    held_out = None
+) -> tuple[Columns, dict[str, Any]]:
+    """Return what a source holds, gaps filled where that is asked for, and what is known of rows beside it."""
+    beside: dict[str, Any] = {}
     if config.source == "sklearn":
         read = read_bundled(str(config.name))
     elif config.source == "synthetic":
@@ -200,12 +224,14 @@ def _read(
     else:
         location = source_location(config, data_dir)
         read = READERS[location.suffix](location, config, where)
-        held_out = read_held_out(location, config, where) if config.test else None
+        beside = read_beside(location, config, where) if config.beside else {}
+        if config.test:
+            beside["held_out"] = read_held_out(location, config, where)
     if read.table is None and not sparse.issparse(read.X) and _needs_encoding(read.X, config):
         read = numbers_encoded(read, config, where)
     for name, why in read.table.left_out.items() if read.table is not None else ():
         tell(f"{where}: column {name!r} is left out, as {why}; say what it is with 'columns' to keep it.")
-    return read, held_out
+    return read, beside
 
 
 def _needs_encoding(X: np.ndarray, config: DatasetConfig) -> bool:
@@ -233,6 +259,8 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
         n_rows=dataset.X.shape[0],
         n_features=dataset.X.shape[1],
         classes=dataset.target.classes,
+        ordered=dataset.times is not None,
+        weighted=dataset.weights is not None,
     )
     if not kept(path, tell):
         with keep(path) as folder:
@@ -241,8 +269,8 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
             else:
                 np.save(folder / "X.npy", dataset.X, allow_pickle=False)
             np.save(folder / "y.npy", dataset.target.values, allow_pickle=False)
-            if dataset.held_out is not None:
-                np.save(folder / "held_out.npy", dataset.held_out, allow_pickle=False)
+            for name, of in dataset.beside.items():
+                np.save(folder / f"{name}.npy", of, allow_pickle=False)
             if dataset.spread is not None:
                 np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
             about = {**asdict(ref), "features": names_to_data(dataset.features), "labels": dataset.target.labels}
@@ -270,11 +298,11 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     scaling = folder / "scaling.npy"
     low, spread = np.load(scaling, allow_pickle=False) if scaling.exists() else (None, None)
     target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
-    testing = folder / "held_out.npy"
-    held_out = np.load(testing, allow_pickle=False) if testing.exists() else None
+    files = {name: folder / f"{name}.npy" for name in BESIDE}
+    beside = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
     table = TableEncoding.from_dict(about["table"]) if "table" in about else None
     features = names_from_data(about["features"]) if table is None else table.features
-    return Dataset(X, target, features, low, spread, held_out, table)
+    return Dataset(X, target, features, low, spread, table=table, **beside)
 
 
 def stored_bytes(ref: DatasetRef) -> int:
@@ -285,7 +313,7 @@ def stored_bytes(ref: DatasetRef) -> int:
 def dataset_digest(dataset: Dataset) -> str:
     """Return the digest of the content of a data set; not of where it came from.
 
-    Rows, target, names, scaling and task, and which rows test where the data set says so.
+    Rows, target, names, scaling and task, and what the data set says of its rows beside these.
     """
     X = dataset.X
     # The width of a CSR matrix's index integers is not content; writing and reading changes it.
@@ -302,9 +330,10 @@ def dataset_digest(dataset: Dataset) -> str:
     if dataset.table is not None:
         about.append(dataset.table.to_dict())
     sha = hashlib.sha256(json.dumps(about).encode())
-    testing = [] if dataset.held_out is None else [dataset.held_out]
-    for array in (*arrays, *dataset.scaling, target.values, *testing):
-        sha.update(str(array.dtype).encode())
+    # Which rows test was here before other keys, without its name.
+    beside = [("" if name == "held_out" else name, of) for name, of in dataset.beside.items()]
+    for name, array in (*(("", of) for of in (*arrays, *dataset.scaling, target.values)), *beside):
+        sha.update(f"{name}{array.dtype}".encode())
         sha.update(np.ascontiguousarray(array).data)
     return sha.hexdigest()[:20]
 

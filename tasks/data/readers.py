@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -170,6 +171,92 @@ def read_held_out(location: Location, config: DatasetConfig, where: str) -> np.n
     return held_out
 
 
+def read_beside(location: Location, config: DatasetConfig, where: str) -> dict[str, np.ndarray]:
+    """Return what a table says of each row that `read_table` returns beside features and target.
+
+    Returns
+    -------
+    beside : dict of ndarray of shape (n,)
+        ``groups``, the number of each row's group, ``times``, that of its time, ascending, and ``weights``: those that
+        the configuration asks for. -1, or NaN for a weight, where the column is missing.
+
+    Raises
+    ------
+    InputError
+        A column has a type that does not serve, or lacks values that are not to be dropped.
+    """
+    with transferring(location, called=f"{where}: {location.name}"), _TABLES[location.suffix](location) as table:
+        kept = _rows_with(table.select(list(config.where)), config.where, "where", where) if config.where else None
+        beside = {}
+        for key, name in config.beside.items():
+            column = _only(table.select([name]), kept)[name].combine_chunks()
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            if _is_text(column.type):  # in a CSV file an empty cell is an empty text
+                column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
+            found = f"{where}: column {name!r} of {key!r}"
+            numbers = _BESIDE[key](column, found)
+            lacking = int((~(numbers >= 0)).sum())
+            if lacking and config.missing != "drop":
+                raise InputError(f"{found} is missing in {lacking} of {len(numbers)} rows; set 'missing: drop'.")
+            beside["times" if key == "time" else key] = numbers
+    return beside
+
+
+def _groups(column: pa.Array, found: str) -> np.ndarray:
+    """Return the number of each value in the order in which they appear, -1 where it is missing."""
+    if pa.types.is_nested(column.type):
+        raise InputError(f"{found} is {column.type}; name one of text or numbers.")
+    return _numbered(column, lambda held: held.dictionary_encode().indices)
+
+
+def _times(column: pa.Array, found: str) -> np.ndarray:
+    """Return the place of each time among the different ones, -1 where it is missing."""
+    if _is_text(column.type):
+        read = pd.to_datetime(column.to_pandas(), format="ISO8601", utc=True, errors="coerce").dt.tz_convert(None)
+        wrong = np.flatnonzero(read.isna().to_numpy() & column.is_valid().to_numpy(zero_copy_only=False))
+        if len(wrong):
+            raise InputError(
+                f"{found} has text that is no date or time of ISO 8601, such as "
+                f"{cut(one_line(column[int(wrong[0])].as_py()), 40)!r}; write 2026-01-31 or 2026-01-31T12:00."
+            )
+        column = pa.Array.from_pandas(read)
+    if not (pa.types.is_temporal(column.type) or is_number(column.type)) or pa.types.is_boolean(column.type):
+        raise InputError(f"{found} is {column.type}; name one of numbers, dates or ISO 8601 text.")
+    return _numbered(column, lambda held: pc.subtract(pc.rank(held, tiebreaker="dense"), 1))
+
+
+def _weights(column: pa.Array, found: str) -> np.ndarray:
+    """Return each weight, NaN where it is missing."""
+    if not is_number(column.type) or pa.types.is_boolean(column.type):
+        raise InputError(f"{found} is {column.type}; name one of numbers.")
+    weights = to_numbers(column)
+    wrong = np.flatnonzero((weights < 0) | np.isinf(weights))
+    if len(wrong):
+        raise InputError(
+            f"{found} must be finite and not negative, got {weights[wrong[0]]:g} among {len(wrong)} such rows; correct "
+            "them, or give them weight 0, which leaves them out."
+        )
+    if not (weights > 0).any():
+        raise InputError(f"{found} has no weight above zero, so that no row is left; name another column.")
+    return weights
+
+
+_BESIDE: dict[str, Callable[[pa.Array, str], np.ndarray]] = {"groups": _groups, "time": _times, "weights": _weights}
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _numbered(column: pa.Array, number: Callable[[pa.Array], pa.Array]) -> np.ndarray:
+    """Return the numbers of values that are there, and -1 for those that are not."""
+    there = ~column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+    numbers = np.full(len(column), -1, dtype=np.int64)
+    numbers[there] = number(column.filter(pa.array(there))).to_numpy(zero_copy_only=False)
+    return numbers
+
+
 def _columns_of(table: _Table, config: DatasetConfig, target: str, name: str, where: str) -> Columns:
     names = table.schema.names
     refuse_repeated(names, f"{where}: {name} has column {{}} more than once; rename one.")
@@ -180,6 +267,7 @@ def _columns_of(table: _Table, config: DatasetConfig, target: str, name: str, wh
         "columns": config.columns or (),
         "where": config.where,
         "test": config.test,
+        **{key: [column] for key, column in config.beside.items()},
         "ngrams": config.ngrams.columns if config.ngrams else (),
         "bytes": [config.bytes] if config.bytes else (),
     }
@@ -188,7 +276,7 @@ def _columns_of(table: _Table, config: DatasetConfig, target: str, name: str, wh
             if column not in names:
                 shown = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
                 raise InputError(f"{where}: {key} {column!r} is not a column of {name}; it has {shown}.")
-    others = {target, *config.drop, *config.where, *config.test}
+    others = {target, *config.drop, *config.where, *config.test, *config.beside.values()}
     features = [column for column in config.features or names if column not in others]
     if config.ngrams is not None:
         features = list(config.ngrams.columns)
@@ -388,7 +476,7 @@ def _require_number(table: _Table, name: str, kept: np.ndarray | None, drop: tup
 
 def read_libsvm(location: Location, config: DatasetConfig, where: str) -> Columns:
     """Return a LIBSVM / SVMlight text: sparse rows, the target first on each line."""
-    for key in ("drop", "where", "test", "ngrams", "bytes"):
+    for key in ("drop", "where", "test", *config.beside, "ngrams", "bytes"):
         if getattr(config, key):
             raise InputError(f"{where}: {key!r} does not go with {location.name}, whose columns have no names.")
     with (

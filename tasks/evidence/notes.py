@@ -26,7 +26,8 @@ the start page: the experiment, and the first link above. Colour = learner.
 
 | metric | meaning |
 |---|---|
-| `test_error` | misclassified share, or root mean squared error, on rows that nothing was learned or chosen from |
+| `test_error` | misclassified share, root mean squared error, or what parameter `metric` says, less being better, on \
+rows that nothing was learned or chosen from |
 | `relative_error` | that over the error of the best constant: 1 has learned nothing; one axis for all data sets |
 | `alignment` | centered alignment of the learned kernel with the target on its training rows, from 0 to 1 |
 | `alignment_error` | where base kernels were measured on a sample: half the width of the interval of the alignment on \

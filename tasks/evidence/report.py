@@ -16,6 +16,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from learnkernels.conf.schema import CompareConfig, ProtocolConfig
 from learnkernels.kernels import NUMERICS_VERSION
+from learnkernels.kernels.protocol.metrics import in_words
 from learnkernels.tasks.evidence.figures import (
     alignment_figure,
     colors_of,
@@ -124,9 +125,8 @@ def _both(p: float, plain: float) -> str:
 
 def measures(summary: pd.DataFrame) -> str:
     """Return which error is measured on which data set."""
-    words = {"misclassification": "misclassified share", "rmse": "root mean squared error"}
     groups = summary.groupby("metric", sort=False)["dataset"].unique()
-    return "; ".join(f"{words[str(metric)]} ({', '.join(datasets)})" for metric, datasets in groups.items())
+    return "; ".join(f"{in_words(str(metric))} ({', '.join(datasets)})" for metric, datasets in groups.items())
 
 
 def markdown_report(
@@ -204,7 +204,7 @@ def _share_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:
 
 def _reading(config: CompareConfig) -> str:
     protocol, split = config.protocol, config.protocol.split
-    alignment = " Alignment is that of the learned kernel on its training rows."
+    alignment = " Alignment is that of the learned kernel on its training rows." + _divided(config)
     if split is not None:
         times = "Means ± standard deviations over" if protocol.repeats > 1 else "Of"
         test = "all that their data set holds out" if split.test is None else f"{split.test}"
@@ -213,13 +213,40 @@ def _reading(config: CompareConfig) -> str:
             f"draws {split.train} rows to train, {_chosen_by(protocol)} and {test} to test. {TESTS.format('repeats')}"
             + alignment
         )
-    return (
-        f"Means ± standard deviations over {protocol.folds} folds"
-        + (f" x {protocol.repeats} repeats" if protocol.repeats > 1 else "")
-        + f" (seed {protocol.seed}); in each trial one fold tests, one chooses Lambda, the others train. "
-        + TESTS.format("folds")
-        + alignment
-    )
+    if all(of.time is not None for of in config.datasets):
+        over = f"the {_tested(protocol)} of {protocol.folds} blocks of time that test. "
+    else:
+        repeated = f" x {protocol.repeats} repeats" if protocol.repeats > 1 else ""
+        over = (
+            f"{protocol.folds} folds{repeated} (seed {protocol.seed}); in each trial one fold tests, one chooses "
+            "Lambda, the others train. "
+        )
+    return f"Means ± standard deviations over {over}{TESTS.format('folds')}{alignment}"
+
+
+def _tested(protocol: ProtocolConfig) -> int:
+    """Return how many blocks of time test: all but the first two."""
+    return (protocol.folds or 2) - 2
+
+
+def _divided(config: CompareConfig) -> str:
+    """Return how data sets with groups, or in time, are divided, and what weighs rows; nothing where there are none."""
+    split, said = config.protocol.split, ""
+    for of in config.datasets:
+        if of.groups is not None:
+            near = "" if split is None else ", so that parts are only nearly of the sizes asked for"
+            said += f" {plain(of.label)}: no group of {plain(of.groups)} is divided{near}."
+        elif of.time is not None:
+            how = "the last rows test, those before them choose Lambda, those before these train"
+            if split is None:
+                how = (
+                    f"in {_tested(config.protocol)} trials earlier blocks train, the next one chooses Lambda, the one "
+                    "after tests"
+                )
+            said += f" {plain(of.label)}, in the order of {plain(of.time)}: {how}; nothing later ever trains."
+        if of.weights is not None:
+            said += f" {plain(of.label)}: rows count by {plain(of.weights)}, in learning and in errors."
+    return said
 
 
 def _chosen_by(protocol: ProtocolConfig) -> str:

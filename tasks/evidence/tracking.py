@@ -260,7 +260,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     client.log_inputs(run.info.run_id, [_tracked(ref)])
     client.log_batch(
         run.info.run_id,
-        metrics=_metrics(row, table, len(planned_trials(config.protocol))),
+        metrics=_metrics(row, table, len(planned_trials(config.protocol, ref.ordered))),
         params=[Param(key, str(value)) for key, value in _params(config, ref, row, folds).items()],
     )
     client.set_terminated(run.info.run_id)
@@ -306,6 +306,7 @@ def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: Folds
         "n_features": ref.n_features,
         "normalise": config.normalise,
         **drawn,
+        **next(of.beside for of in config.datasets if of.label == ref.name),
         "repeats": protocol.repeats,
         "seed": protocol.seed,
         **_sample_params(config, row),

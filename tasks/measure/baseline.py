@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.model_selection import GridSearchCV, PredefinedSplit
+from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
@@ -25,10 +25,11 @@ from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.protocol.evaluation import FoldResult
-from learnkernels.kernels.protocol.folds import Trial
-from learnkernels.kernels.targets import Target, Task
+from learnkernels.kernels.protocol.folds import Trial, inner_trials
+from learnkernels.kernels.protocol.metrics import Metric, metric_for
+from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
-from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, write_fold_table
+from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, unusual_metric, write_fold_table
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, load_folds, planned_trials
 from learnkernels.tasks.measure.trials import trial_columns
 from learnkernels.tasks.naming import step
@@ -58,6 +59,8 @@ class SearchJob:
     baseline : BaselineConfig
     kind : str
         GRID_SEARCH or BOOSTING.
+    metric : str or None
+        What errors are measured by; the task's own by default.
     """
 
     ref: DatasetRef
@@ -65,6 +68,7 @@ class SearchJob:
     trial: Trial
     baseline: BaselineConfig
     kind: str
+    metric: str | None = None
 
 
 def kinds_of(config: CompareConfig) -> list[str]:
@@ -89,15 +93,18 @@ def evaluate_baseline(
     """
     assert config.baseline is not None
     setting = config.baseline.model_dump_json(exclude={"boosting"}) if kind == GRID_SEARCH else repr((LEAVES, RATES))
-    key = digest(NUMERICS_VERSION, kind, ref.name, ref.digest, [m.key for m in moments], setting)
+    key = digest(
+        NUMERICS_VERSION, kind, ref.name, ref.digest, [m.key for m in moments], setting,
+        *unusual_metric(config.protocol),
+    )  # fmt: skip
     path, log = store_path("folds", key), get_run_logger()
     result = FoldsRef(ref.name, TITLES[kind], kind, _predictor(kind, ref.task), str(path))
     if kept(path, log.warning):
         log.info("%s, %s: fold results %s are in the store", ref.name, TITLES[kind], key)
         advance(1.0)
         return result
-    trials = planned_trials(config.protocol)
-    jobs = [SearchJob(ref, of, trial, config.baseline, kind) for of in moments for trial in trials]
+    planned, metric = planned_trials(config.protocol, ref.ordered), config.protocol.metric
+    jobs = [SearchJob(ref, of, trial, config.baseline, kind, metric) for of in moments for trial in planned]
     write_fold_table(path, run_jobs(search, jobs, ref, config, pool, advance), moments)
     return result
 
@@ -111,12 +118,12 @@ def search(job: SearchJob) -> dict[str, Any]:
     started = time.perf_counter()
     dataset, folds = load_dataset(job.ref), load_folds(job.moments)
     trial, target = job.trial, dataset.target
+    metric = metric_for(job.metric, target)
     training = np.flatnonzero(np.isin(folds, trial.training))
-    if trial.validation is None:
-        rows, parts = training, folds[training]
-    else:
-        rows = np.flatnonzero(np.isin(folds, (*trial.training, trial.validation)))
-        parts = np.where(folds[rows] == trial.validation, 0, -1)
+    choosing = inner_trials(trial) if trial.validation is None else [trial]
+    validating = [of.validation for of in choosing if of.validation is not None]
+    rows = np.flatnonzero(np.isin(folds, [*trial.training, *validating]))
+    parts = [(np.isin(folds[rows], of.training), folds[rows] == of.validation) for of in choosing]
     X: Rows = dataset.X
     settings: Sequence[float]
     grid: Sequence[float]
@@ -131,20 +138,21 @@ def search(job: SearchJob) -> dict[str, Any]:
         found = GridSearchCV(
             estimator,
             {names[0]: list(settings), names[1]: list(values)},
-            scoring="accuracy" if target.task == "classification" else "neg_root_mean_squared_error",
-            cv=PredefinedSplit(parts),
+            scoring=metric.name,
+            cv=[(np.flatnonzero(learning), np.flatnonzero(held_out)) for learning, held_out in parts],
             refit=False,
         ).fit(X[rows], target.values[rows])
-        errors = _errors(found.cv_results_, names, settings, values, target.task)
+        errors = _errors(found.cv_results_, names, settings, values, metric)
         # Ties go to the smallest C and then the smallest gamma, as for the learners.
         position, candidate = divmod(int(errors.T.argmin()), len(settings))
         best = estimator.set_params(**{names[0]: settings[candidate], names[1]: values[position]})
         test = np.flatnonzero(folds == trial.test)
-        predicted = best.fit(X[training], target.values[training]).predict(X[test])
+        best.fit(X[training], target.values[training])
+        told = (best.decision_function if metric.ranks else best.predict)(X[test])
     held_out = target.take(test)
     result = FoldResult(
-        error=held_out.error(predicted),
-        trivial_error=held_out.trivial_error(target.take(training)),
+        error=metric.measure(held_out, told, None),
+        trivial_error=metric.trivial_error(held_out, target.take(training)),
         candidate=candidate,
         position=position,
         validation_errors=errors[candidate],
@@ -155,7 +163,7 @@ def search(job: SearchJob) -> dict[str, Any]:
         n_test=len(test),
     )
     return {
-        **trial_columns(job.ref, dataset, job.moments, trial, result),
+        **trial_columns(job.ref, metric.shown(target), job.moments, folds, trial, result),
         "learner": TITLES[job.kind],
         "algorithm": job.kind,
         "predictor": _predictor(job.kind, target.task),
@@ -214,12 +222,11 @@ def _gammas(baseline: BaselineConfig, X: Rows) -> list[float]:
 
 
 def _errors(
-    results: dict[str, Any], names: tuple[str, str], settings: Sequence[float], values: Sequence[float], task_: Task
+    results: dict[str, Any], names: tuple[str, str], settings: Sequence[float], values: Sequence[float], metric: Metric
 ) -> np.ndarray:
     """Return the mean validation errors of a search, shape (n_settings, n_values)."""
     errors = np.empty((len(settings), len(values)))
+    best = 0 if metric.name.startswith("neg_") else 1
     for of, score in zip(results["params"], results["mean_test_score"], strict=True):
-        errors[settings.index(of[names[0]]), values.index(of[names[1]])] = (
-            1 if task_ == "classification" else 0
-        ) - score
+        errors[settings.index(of[names[0]]), values.index(of[names[1]])] = best - score
     return errors

@@ -36,8 +36,9 @@ from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.predictors import PREDICTORS, as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.predictors.choice import Auto, PredictorChoice, Problem, choose_predictor
+from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.ingest import DatasetRef, stored_bytes
-from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_trials
+from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_trials, sampled
 from learnkernels.tasks.measure.trials import TrialJob, run_trial
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, own_family, sources
@@ -99,16 +100,17 @@ COLUMNS = pa.schema(
 )
 """One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
 
-`n_rows` are those of the data set; `weights` are mu for the base kernels as normalised; `learner` is the name in
-reports and `algorithm` that of the table; `params` is JSON. `alignment` is that of the learned kernel on the training
-rows, `test_alignment` on the test rows, at most a thousand of them. `candidate_errors` are validation errors, a row a
-combination of `tune`, along the grid. `parameters` holds the sigma of each base kernel that a continuous learner found.
-`certificate` is the relative residual of the measure beside it, null where nothing is iterated; for a learner that is
-solved for each Lambda all belong to the chosen one. Where base kernels were measured on a sample, `n_sampled` are its
-rows among those that train, `alignment_error` and `weights_error` half widths of intervals at `confidence`, and
-`alignment_bound` what Theorem 12 of JMLR 2012 gives in place of the former; all null where every row counts.
-`predictor_reason` says why ``auto`` took that predictor, and `notes` what the predictor has to say of its solution.
-`relevance` is how much each of the `features` counts, null where base kernels have no sigma a feature.
+`n_rows` are those of the data set, of one in time those up to the last that tests; `weights` are mu for the base
+kernels as normalised; `learner` is the name in reports and `algorithm` that of the table; `params` is JSON. `alignment`
+is that of the learned kernel on the training rows, `test_alignment` on the test rows, at most a thousand of them.
+`candidate_errors` are validation errors, a row a combination of `tune`, along the grid. `parameters` holds the sigma of
+each base kernel that a continuous learner found. `certificate` is the relative residual of the measure beside it, null
+where nothing is iterated; for a learner that is solved for each Lambda all belong to the chosen one. Where base kernels
+were measured on a sample, `n_sampled` are its rows among those that train, `alignment_error` and `weights_error` half
+widths of intervals at `confidence`, and `alignment_bound` what Theorem 12 of JMLR 2012 gives in place of the former;
+all null where every row counts. `predictor_reason` says why ``auto`` took that predictor, and `notes` what the
+predictor has to say of its solution. `relevance` is how much each of the `features` counts, null where base kernels
+have no sigma a feature.
 """
 
 LATER = (
@@ -152,10 +154,12 @@ def predictor_for(
     Raises
     ------
     InputError
-        The learner, the configured predictor or its loss does not serve the data set's task, or the learner takes no
-        sample.
+        The learner, the configured predictor or its loss does not serve the data set's task, the learner takes no
+        sample, or something takes no weights.
     """
     row = learner_class(learner.name)
+    if ref.weighted:
+        _require_weighable(config, learner, ref)
     if ref.task not in row.tasks:
         raise InputError(
             f"data set {ref.name}: learner {learner.title} serves {' and '.join(row.tasks)}, and this is a {ref.task}; "
@@ -192,6 +196,20 @@ def predictor_for(
             "it out."
         )
     return choice
+
+
+def _require_weighable(config: CompareConfig, learner: LearnerConfig, ref: DatasetRef) -> None:
+    """Raise InputError if a learner, a sample or the baseline takes no weights of rows."""
+    where = f"data set {ref.name}: 'weights' gives rows weights, and"
+    if not learner_class(learner.name).takes_weights:
+        raise InputError(
+            f"{where} learner {learner.title} learns from rows that count once each; leave one of them out, or take a "
+            "learner of alignments, such as alignf, or rfm."
+        )
+    if sampled(config):
+        raise InputError(f"{where} a sample counts each row once; leave 'weights' out, or set 'moments.sample: none'.")
+    if config.baseline is not None:
+        raise InputError(f"{where} the grid search of 'baseline' counts each row once; leave one of them out.")
 
 
 def predictor_options(config: CompareConfig, predictor: str) -> dict[str, Any]:
@@ -267,7 +285,7 @@ def evaluate_learner(
     key = digest(
         NUMERICS_VERSION, [name for name in COLUMNS.names if name not in LATER], ref.name, [m.key for m in moments],
         learner.model_dump_json(), config.normalise, predictor, grid, *once, *([options] if options else []),
-        *sources([learner]),
+        *sources([learner]), *unusual_metric(protocol),
     )  # fmt: skip
     path = store_path("folds", key)
     result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
@@ -279,9 +297,20 @@ def evaluate_learner(
         advance(1.0)
         return result
     jobs = [
-        TrialJob(ref, of, trial, config.kernels, learner, config.normalise, predictor, tuple(grid), options=options)
+        TrialJob(
+            ref,
+            of,
+            trial,
+            config.kernels,
+            learner,
+            config.normalise,
+            predictor,
+            tuple(grid),
+            options=options,
+            metric=protocol.metric,
+        )
         for of in moments
-        for trial in planned_trials(protocol)
+        for trial in planned_trials(protocol, ref.ordered)
     ]
     run, n_train = run_trial, training_rows(protocol, ref.n_rows)
     if PREDICTORS[predictor].by_rows:
@@ -305,6 +334,11 @@ def evaluate_learner(
             ref.name, learner.title, edges, len(rows), "folds" if protocol.split is None else "repeats",
         )  # fmt: skip
     return result
+
+
+def unusual_metric(protocol: ProtocolConfig) -> list[str]:
+    """Return what of the metric is part of the store's keys: nothing for the metric of a task."""
+    return [] if protocol.metric is None or METRICS[protocol.metric].default else [f"metric {protocol.metric}"]
 
 
 def _workers_for(n_train: int, pool: DaskPool) -> Workers | None:

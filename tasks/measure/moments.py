@@ -24,6 +24,7 @@ from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.moments.sampling import sample_moments
 from learnkernels.kernels.protocol.folds import (
     Trial,
+    assign_blocks,
     assign_folds,
     assign_nested_split,
     assign_split,
@@ -31,7 +32,10 @@ from learnkernels.kernels.protocol.folds import (
     nested_split_trial,
     split_trial,
     trials,
+    trials_in_time,
 )
+from learnkernels.kernels.protocol.metrics import Metric, metric_for
+from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.naming import step
@@ -64,28 +68,33 @@ def fold_seed(seed: int, repeat: int) -> int:
 def draw_folds(dataset: Dataset, protocol: ProtocolConfig, seed: int) -> np.ndarray:
     """Return the fold of each row, or of a split what each row is drawn for; -1 for rows that are not used.
 
-    Where the data set says which rows test, these do, and the others of a split are drawn among the rest.
+    Where the data set says which rows test, these do, and the others of a split are drawn among the rest. No group is
+    divided. Of a data set in time nothing is drawn: folds are blocks of time.
 
     Raises
     ------
     ValueError
         The data set does not allow these folds or this split.
     """
-    target, held_out = dataset.target, dataset.held_out
+    target, beside = dataset.target, {name: of for name, of in dataset.beside.items() if name != "weights"}
     if protocol.split is not None:
         split = protocol.split
         if split.validation is None:
             assert protocol.choose is not None  # the schema has one of both
-            return assign_nested_split(target, split.train, split.test, protocol.choose.folds, seed, held_out)
-        return assign_split(target, split.train, split.validation, split.test, seed, held_out)
-    return assign_folds(target, _n_folds(protocol), seed)
+            return assign_nested_split(target, split.train, split.test, protocol.choose.folds, seed, **beside)
+        return assign_split(target, split.train, split.validation, split.test, seed, **beside)
+    if dataset.times is not None:
+        return assign_blocks(target, _n_folds(protocol), dataset.times)
+    return assign_folds(target, _n_folds(protocol), seed, dataset.groups)
 
 
-def planned_trials(protocol: ProtocolConfig) -> list[Trial]:
-    """Return the trials of each repeat."""
+def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Trial]:
+    """Return the trials of each repeat; `ordered` says that folds are blocks of time."""
     if protocol.choose is not None:
-        return [nested_split_trial(protocol.choose.folds)]
-    return [split_trial()] if protocol.split is not None else trials(_n_folds(protocol))
+        return [nested_split_trial(protocol.choose.folds, ordered)]
+    if protocol.split is not None:
+        return [split_trial()]
+    return trials_in_time(_n_folds(protocol)) if ordered else trials(_n_folds(protocol))
 
 
 def _n_folds(protocol: ProtocolConfig) -> int:
@@ -99,16 +108,38 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
     Raises
     ------
     InputError
-        A family names an unknown column or sees only constant features, or the folds or the split cannot be drawn.
+        A family names an unknown column or sees only constant features, the folds or the split cannot be drawn, the
+        metric does not serve the data set or some of its folds, or groups allow fewer different drawings than repeats.
     """
     where = f"data set {ref.name}"
     dataset = load_dataset(ref)
     build_family(kernels, dataset.features, where)
     require_varying(kernels, dataset.X, dataset.features, where)
+    drawn = set()
     try:
-        draw_folds(dataset, protocol, protocol.seed)
+        metric = metric_for(protocol.metric, dataset.target)
+        all_of_them = dataset.groups is not None or metric.needs  # what these allow depends on the seed, too
+        seeds = [fold_seed(protocol.seed, repeat) for repeat in range(protocol.repeats)]
+        for seed in seeds if all_of_them else [protocol.seed]:
+            folds = draw_folds(dataset, protocol, seed)
+            drawn.add(hash(folds.tobytes()))
+            _require_measurable(metric, dataset.target, folds, planned_trials(protocol, ref.ordered))
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
+    if dataset.groups is not None and len(drawn) < len(seeds):
+        raise InputError(
+            f"{where}: {protocol.repeats} repeats divide its groups in {len(drawn)} different ways, so that some would "
+            "be the same; lower 'protocol.repeats'."
+        )
+
+
+def _require_measurable(metric: Metric, target: Target, folds: np.ndarray, planned: Sequence[Trial]) -> None:
+    """Raise ValueError if a metric is not defined on the rows that validate or test in some trial."""
+    inner = [of for trial in planned if trial.validation is None for of in inner_trials(trial)]
+    for fold in {of.validation for of in (*planned, *inner)} - {None}:
+        metric.check_rows(target.take(np.flatnonzero(folds == fold)), "validate")
+    for trial in planned:
+        metric.check_rows(target.take(np.flatnonzero(folds == trial.test)), "test")
 
 
 @step("moments {ref.name} repeat {repeat}")
@@ -144,20 +175,34 @@ def compute_moments(
     dataset = load_dataset(ref)
     family = build_family(config.kernels, dataset.features)
     folds = draw_folds(dataset, protocol, fold_seed(protocol.seed, repeat))
+    if dataset.groups is not None:
+        log.info("%s: whole groups; rows of each part: %s", ref.name, np.bincount(folds[folds >= 0]).tolist())
     started = time.perf_counter()
-    X, Y, groups, training = dataset.X, dataset.target.Y, folds, None
+    unions = _training_unions(protocol, ref.ordered)
+    X, Y, groups, weights, training = dataset.X, dataset.target.Y, folds, dataset.weights, None
     if protocol.split is not None:
         # Of the one trial, nothing but the training rows is ever asked for.
-        training = np.flatnonzero(np.isin(folds, planned_trials(protocol)[0].training))
+        training = np.flatnonzero(np.isin(folds, planned_trials(protocol, ref.ordered)[0].training))
         X, Y, groups = X[training], Y[training], folds[training]
+        weights = None if weights is None else weights[training]
     if config.moments.sample != "none" and not sampled(config):
         log.info("%s: moments over all rows, as those of rank-one kernels cost less than a sample", ref.name)
     try:
         seed = fold_seed(protocol.seed, repeat)
         moments = measure_moments(
-            family, X, Y, groups, config, seed, pool, advance, lambda said: log.info("%s: %s", ref.name, said)
+            family,
+            X,
+            Y,
+            groups,
+            config,
+            seed,
+            pool,
+            advance,
+            lambda said: log.info("%s: %s", ref.name, said),
+            unions,
+            weights,
         )
-        for union in _training_unions(protocol):
+        for union in unions:
             require_informative(moments.restrict(union))
     except InputError:
         raise
@@ -201,10 +246,10 @@ def _first_settings(config: CompareConfig) -> list[tuple[str, dict[str, Any]]]:
     return [(learner.name, learner.settings()[0]) for learner in config.learners]
 
 
-def _training_unions(protocol: ProtocolConfig) -> list[tuple[int, ...]]:
+def _training_unions(protocol: ProtocolConfig, ordered: bool) -> list[tuple[int, ...]]:
     """Return the fold groups that train together in some trial, inner ones included."""
     unions = []
-    for trial in planned_trials(protocol):
+    for trial in planned_trials(protocol, ordered):
         every = [trial] if trial.validation is not None else [trial, *inner_trials(trial)]
         unions += [of.training for of in every]
     return unions
@@ -220,6 +265,8 @@ def measure_moments(
     pool: DaskPool,
     advance: Advance,
     tell: Callable[[str], object],
+    unions: Sequence[tuple[int, ...]] = (),
+    sample_weight: np.ndarray | None = None,
 ) -> GramMoments | FeatureMoments | SampledMoments:
     """Return the moments of some rows, of all of them or of a sample, as the configuration says.
 
@@ -237,6 +284,10 @@ def measure_moments(
         Is given shares of the pass that add up to one.
     tell : callable
         Is given a sentence for each round of a sample that grows.
+    unions : sequence of tuple of int
+        Groups that train together.
+    sample_weight : ndarray of shape (m,), optional
+        Weights of the rows; not of those of a sample.
 
     Raises
     ------
@@ -246,13 +297,13 @@ def measure_moments(
     size = config.moments.sample
     options: dict[str, Any] = {"dtype": PRECISIONS[config.precision], "keep_origin": _uncentered(config)}
     if size == "none" or not sampled(config):
-        moments = gram_moments(family, X, Y, groups, workers=pool.workers_telling(advance), **options)
+        workers = pool.workers_telling(advance)
+        moments = gram_moments(family, X, Y, groups, sample_weight=sample_weight, workers=workers, **options)
         if pool.in_process:
             advance(1.0)
         return moments
-    unions: list[tuple[int, ...]] = []
     if groups is not None:
-        unions = [*_training_unions(config.protocol), tuple(np.unique(groups).tolist())]
+        unions = [*unions, tuple(np.unique(groups).tolist())]
     found = ((name, as_learner(name, **params).finder(config.normalise)) for name, params in _first_settings(config))
     of_sample = sample_moments(
         family,

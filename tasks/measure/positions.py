@@ -126,6 +126,6 @@ def rows_for(config: CompareConfig, ref: DatasetRef) -> tuple[DatasetRef, Compar
         )
     positions = np.arange(ref.n_rows, dtype=np.float64)[:, None]
     given = load_dataset(ref)
-    rows = Dataset(positions, given.target, (f"row in store {store.spec.id}",), held_out=given.held_out)
+    rows = Dataset(positions, given.target, (f"row in store {store.spec.id}",), **given.beside)
     local = PrecomputedConfig(family="precomputed", path=str(store.path))
     return store_dataset(rows, ref.name, ref.source, warn), config.model_copy(update={"kernels": (local,)})

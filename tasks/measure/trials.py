@@ -31,6 +31,7 @@ from learnkernels.kernels.protocol.evaluation import (
 )
 from learnkernels.kernels.protocol.folds import Trial, inner_trials
 from learnkernels.kernels.protocol.hypotheses import Hypotheses, KernelPredictors
+from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.tables import TableFeatures
 from learnkernels.kernels.targets import Target
@@ -63,6 +64,8 @@ class TrialJob:
         Validation errors that have chosen already, in another repeat; a row a combination of `tune`, along the grid.
     options : dict
         Of the predictor.
+    metric : str or None
+        What errors are measured by; the task's own by default.
     """
 
     ref: DatasetRef
@@ -75,6 +78,7 @@ class TrialJob:
     grid: tuple[float, ...]
     chosen: tuple[tuple[float, ...], ...] | None = None
     options: dict[str, Any] = field(default_factory=dict)
+    metric: str | None = None
 
 
 @dataclass
@@ -122,6 +126,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     settings, clock = job.learner.settings(), _Clock()
     X, target, trial = dataset.X, dataset.target, job.trial
     measured, training = _measured_on(moments, folds, trial)
+    metric, weights = metric_for(job.metric, target), dataset.weights
 
     def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
         return KernelPredictors(
@@ -151,19 +156,20 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
                 yield inner, [of for _, of in fitted(*_measured_on(moments, folds, inner), settings, job.grid)]
 
         if job.chosen is None:
-            selection = select_by_cross_validation(fits(), X, target, folds)
+            selection = select_by_cross_validation(fits(), X, target, folds, metric, weights)
         else:
             selection = Selection.of(np.array(job.chosen), job.grid)
         chosen = [settings[selection.candidate]]
         ((learned, hypotheses),) = fitted(measured, training, chosen, [selection.regularisation])
-        result = outcome(hypotheses, 0, selection, X, target, training, folds, trial)
+        result = outcome(hypotheses, 0, selection, X, target, training, folds, trial, metric, weights)
         position = 0
     else:
         candidates = fitted(measured, training, settings, job.grid)
-        result = evaluate([of for _, of in candidates], X, target, training, folds, trial, by=job.learner.tune_by)
+        hypotheses_of = [of for _, of in candidates]
+        result = evaluate(hypotheses_of, X, target, training, folds, trial, job.learner.tune_by, metric, weights)
         (learned, hypotheses), position = candidates[result.candidate], result.position
     return {
-        **trial_columns(job.ref, dataset, job.moments, trial, result),
+        **trial_columns(job.ref, metric.shown(target), job.moments, folds, trial, result),
         "learner": job.learner.title,
         "algorithm": job.learner.name,
         "predictor": job.predictor,
@@ -172,7 +178,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         "seconds_fit": clock.others,
         **_learned_columns(learned, family, position, dataset.features),
         "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
-        "test_alignment": _test_alignment(learned, position, X, target, np.flatnonzero(folds == trial.test)),
+        "test_alignment": _test_alignment(learned, position, dataset, np.flatnonzero(folds == trial.test)),
     }
 
 
@@ -185,31 +191,32 @@ def _measured_on(moments: Moments, folds: np.ndarray, trial: Trial) -> tuple[Mom
 
 
 def _test_alignment(
-    learned: tuple[LearnedKernel, ...] | KernelEnsemble, position: int, X: Rows, target: Target, rows: np.ndarray
+    learned: tuple[LearnedKernel, ...] | KernelEnsemble, position: int, dataset: Dataset, rows: np.ndarray
 ) -> float | None:
     """Return the alignment of the chosen kernel on test rows, centered on these; None where there is none."""
     if len(rows) > HELD_OUT:
         rows = rows[np.linspace(0, len(rows) - 1, HELD_OUT).astype(np.intp)]
-    held_out = target.take(rows)
+    held_out, weights = dataset.target.take(rows), None if dataset.weights is None else dataset.weights[rows]
     if isinstance(learned, KernelEnsemble) or not np.ptp(held_out.Y, axis=0).any():
         return None
-    return float(learned[position if len(learned) > 1 else 0].alignment_with(X[rows], held_out))
+    return float(learned[position if len(learned) > 1 else 0].alignment_with(dataset.X[rows], held_out, weights))
 
 
 def trial_columns(
-    ref: DatasetRef, dataset: Dataset, moments: MomentsRef, trial: Trial, result: FoldResult
+    ref: DatasetRef, metric: str, moments: MomentsRef, folds: np.ndarray, trial: Trial, result: FoldResult
 ) -> dict[str, Any]:
     """Return what the row of a trial says whatever was learned."""
+    later = int(np.sum(folds > trial.test)) if ref.ordered else 0
     return {
         "dataset": ref.name,
         "task": ref.task,
-        "metric": dataset.target.metric,
+        "metric": metric,
         "repeat": moments.repeat,
         "fold": trial.index,
         "error": result.error,
         "n_train": result.n_train,
         "n_test": result.n_test,
-        "n_rows": ref.n_rows,
+        "n_rows": ref.n_rows - later,
         "trivial_error": result.trivial_error,
         "validation_error": float(np.nanmin(result.validation_errors)),
         "candidate_errors": result.candidate_errors.tolist(),

@@ -19,7 +19,7 @@ from learnkernels.tasks.measure.t_tests import corrected_p, paired_p, share_of_t
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path
 
-OF_THE_RECIPE = ("target", "positive", "task", "drop", "scale", "missing", "distinct", "ngrams", "bytes")
+OF_THE_RECIPE = ("target", "positive", "task", "drop", "scale", "missing", "distinct", "ngrams", "bytes", "weights")
 """What of a data set's configuration belongs to a recipe; `path`, `where` and `test` say which rows there are."""
 
 
@@ -149,7 +149,14 @@ def on_the_same_folds(challenger: CompareConfig, champion: CompareConfig) -> Com
 
 def require_same_rows(model: str, challenger: DatasetRef, champion: DatasetRef) -> None:
     """Raise InputError if two recipes do not lead to the same rows and target, so that folds would differ."""
-    ours, theirs = load_dataset(challenger).target, load_dataset(champion).target
+    rows = load_dataset(challenger), load_dataset(champion)
+    our_weights, their_weights = (np.ones(len(of.target)) if of.weights is None else of.weights for of in rows)
+    if not np.array_equal(our_weights, their_weights):
+        raise InputError(
+            f"model {model}: the recipes of champion and challenger weigh the rows of {challenger.source} differently, "
+            "so their errors cannot be compared; train a challenger with the same 'weights'."
+        )
+    ours, theirs = (of.target for of in rows)
     same = ours.task == theirs.task and ours.classes == theirs.classes and np.array_equal(ours.values, theirs.values)
     if not same:
         raise InputError(

@@ -222,7 +222,12 @@ def fit_on_all_rows(
         "digest": ref.digest,
         "task": ref.task,
         "target": config.datasets[0].target,
-        "drop": [*config.datasets[0].drop, *config.datasets[0].where, *config.datasets[0].test],
+        "drop": [
+            *config.datasets[0].drop,
+            *config.datasets[0].where,
+            *config.datasets[0].test,
+            *config.datasets[0].beside.values(),
+        ],
         "n_rows": ref.n_rows,
         "predictor": predictor.name,
         **({"predictor_options": options} if options else {}),
@@ -302,6 +307,7 @@ def _moments_of_all_rows(
         pool,
         lambda share: None,
         tell,
+        sample_weight=dataset.weights,
     )
 
 

@@ -301,6 +301,10 @@ def test_every_key_is_described():
             "protocol={folds: 5, split: {train: 9, validation: 9, test: 9}}",
             "protocol: 'folds' and 'split' exclude each",
         ),
+        (
+            "protocol.metric=neg_log_loss",
+            "protocol.metric: 'neg_log_loss' is not valid; expected 'accuracy', 'balanced",
+        ),
         ("protocol.folds=null", "protocol: 'folds' is null and there is no 'split'; give one of them"),
         ("protocol.split={train: 1, validation: 9, test: 9}", "protocol.split.train: .* than or equal to 2, got 1"),
         (

@@ -395,7 +395,7 @@ class GivenAlignment(GivenPredictions):
         super().__init__(*numbers)
         self.alignment = alignment
 
-    def validation_alignment(self, X_new, target_new):
+    def validation_alignment(self, X_new, target_new, sample_weight=None):
         self.seen = X_new, target_new
         return self.alignment
 
@@ -439,7 +439,7 @@ def test_the_alignment_of_several_kernels_is_their_mean_on_the_rows_that_are_giv
         def __init__(self, alignment):
             self.alignment = alignment
 
-        def alignment_with(self, X_new, target):
+        def alignment_with(self, X_new, target, sample_weight=None):
             assert (X_new.shape, len(target)) == ((4, 2), 4)
             return self.alignment
 

@@ -15,7 +15,7 @@ THREE = np.array(["b", "a", "c", "b", "b", "a"])
 
 def test_two_classes_are_coded_minus_and_plus_one_in_alphabetical_order():
     target = Target.of(TWO)
-    assert (target.task, target.classes, target.metric) == ("classification", ("no", "yes"), "misclassification")
+    assert (target.task, target.classes) == ("classification", ("no", "yes"))
     np.testing.assert_array_equal(target.Y, [[1.0], [-1.0], [-1.0], [1.0], [-1.0]])
 
 
@@ -29,7 +29,7 @@ def test_more_classes_are_coded_by_one_indicator_column_each():
 def test_numbers_are_a_regression_with_one_column_an_output():
     y = np.array([1, 4, 2])
     target = Target.of(y, "regression")
-    assert (target.task, target.classes, target.metric) == ("regression", (), "rmse")
+    assert (target.task, target.classes) == ("regression", ())
     np.testing.assert_array_equal(target.Y, [[1.0], [4.0], [2.0]])
     assert target.Y.dtype == np.float64
     outputs = np.arange(6.0).reshape(3, 2)
@@ -110,23 +110,6 @@ def test_rmse_is_in_units_of_y():
     assert Target.of(np.array([1.0, 2.0, 3.5])).error(np.array([1.0, 2.0, 6.5])) == pytest.approx(np.sqrt(3.0))
     outputs = np.zeros((2, 2))
     assert Target.of(outputs).error(np.array([[2.0, 0.0], [0.0, 0.0]])) == pytest.approx(1.0)
-
-
-def test_the_trivial_error_of_a_classification_is_that_of_the_most_frequent_training_class():
-    target = Target.of(THREE)
-    training, test = target.take([0, 3, 2]), target.take([1, 4, 5])
-    assert test.trivial_error(training) == pytest.approx(2 / 3)
-
-
-def test_the_trivial_error_of_a_regression_is_that_of_the_training_mean():
-    target = Target.of(np.array([1.0, 3.0, 5.0, 8.0]), "regression")
-    # Training mean 2; deviations 3 and 6.
-    assert target.take([2, 3]).trivial_error(target.take([0, 1])) == pytest.approx(np.sqrt((9 + 36) / 2))
-
-
-def test_the_trivial_error_of_several_outputs_uses_the_mean_of_each():
-    target = Target.of(np.array([[0.0, 10.0], [2.0, 30.0], [1.0, 24.0]]))
-    assert target.take([2]).trivial_error(target.take([0, 1])) == pytest.approx(np.sqrt(16 / 2))
 
 
 # Errors --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,210 @@
+"""Metrics: scikit-learn's scores turned into errors, and what is told where one does not serve."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import numpy as np
+import pytest
+from sklearn import metrics as of_sklearn
+from sklearn.metrics import get_scorer
+
+from learnkernels import GaussianFamily, gram_moments
+from learnkernels.conf.schema.protocol import MetricName
+from learnkernels.kernels.learners import as_learner
+from learnkernels.kernels.learning import learn_from_moments
+from learnkernels.kernels.protocol.evaluation import evaluate
+from learnkernels.kernels.protocol.folds import assign_folds, trials
+from learnkernels.kernels.protocol.hypotheses import KernelPredictors
+from learnkernels.kernels.protocol.metrics import METRICS, in_words, metric_for
+from learnkernels.kernels.targets import Target
+
+RNG = np.random.default_rng(0)
+NUMBERS = Target.of(RNG.normal(size=40))
+TWO = Target.of(np.where(RNG.random(40) < 0.3, "ill", "well"))
+THREE = Target.of(np.array(["a", "b", "c"])[RNG.integers(0, 3, 40)])
+
+
+class Told:
+    """An estimator that predicts what it was told, for scikit-learn's scorers."""
+
+    def __init__(self, predictions: np.ndarray, classes: int) -> None:
+        self._estimator_type = "classifier" if classes else "regressor"
+        self.predictions, self.classes_ = predictions, np.arange(classes)
+
+    def __sklearn_tags__(self):
+        from sklearn.utils import Tags, TargetTags
+
+        return Tags(estimator_type=self._estimator_type, target_tags=TargetTags(required=True))
+
+    def fit(self, X, y):
+        return self
+
+    def predict(self, X):
+        return self.predictions
+
+    def decision_function(self, X):
+        return self.predictions
+
+
+def test_the_schema_has_the_names_of_the_table():
+    assert get_args(MetricName) == tuple(METRICS)
+
+
+@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("seed", range(3))
+def test_an_error_is_what_the_score_of_scikit_learn_lacks(name, seed):
+    metric, rng = METRICS[name], np.random.default_rng(seed)
+    target = NUMBERS if metric.task == "regression" else TWO if metric.needs or metric.ranks else THREE
+    if metric.task == "regression" or metric.ranks:
+        told = rng.normal(size=40)
+    else:
+        told = rng.integers(0, len(target.classes), 40)
+    score = get_scorer(name)(Told(told, len(target.classes)), np.zeros((40, 1)), target.values)
+    assert metric.measure(target, told, None) == pytest.approx((0 if name.startswith("neg_") else 1) - score, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_row_of_weight_three_is_three_rows(name):
+    metric, rng = METRICS[name], np.random.default_rng(5)
+    target = NUMBERS if metric.task == "regression" else TWO
+    told = rng.normal(size=40) if metric.task == "regression" or metric.ranks else rng.integers(0, 2, 40)
+    w = rng.integers(1, 4, 40)
+    rows = np.repeat(np.arange(40), w)
+    assert metric.measure(target, told, w.astype(float)) == pytest.approx(
+        metric.measure(target.take(rows), told[rows], None)
+    )
+    training, test = np.arange(25), np.arange(25, 40)
+    weighed = metric.trivial_error(target.take(test), target.take(training), w[test], w[training])
+    repeated = [target.take(np.repeat(of, w[of])) for of in (test, training)]
+    assert weighed == pytest.approx(metric.trivial_error(*repeated), rel=0.1 if "absolute" in name else 1e-12)
+
+
+def test_balanced_accuracy_leaves_out_classes_without_test_rows_and_warns_of_nothing():
+    some = THREE.take(np.flatnonzero(THREE.values != 2))
+    predicted = np.full(len(some), 2)
+    predicted[:5] = some.values[:5]
+    expected = np.mean([np.mean(predicted[some.values == k] == k) for k in (0, 1)])
+    assert METRICS["balanced_accuracy"].measure(some, predicted, None) == pytest.approx(1 - expected)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_the_trivial_error_is_that_of_the_best_constant_of_the_training_rows(name):
+    metric = METRICS[name]
+    training, test = np.arange(25), np.arange(25, 40)
+    if metric.task == "regression":
+        y = NUMBERS.values
+        constant = np.median(y[training]) if name == "neg_mean_absolute_error" else y[training].mean()
+        expected = metric.measure(NUMBERS.take(test), np.full(15, constant), None)
+        assert metric.trivial_error(NUMBERS.take(test), NUMBERS.take(training)) == pytest.approx(expected)
+        return
+    share = TWO.values[test].mean()
+    expected = {
+        "accuracy": 1 - share,
+        "balanced_accuracy": 0.5,
+        "roc_auc": 0.5,
+        "average_precision": 1 - share,
+        "f1": 1 - 2 * share / (1 + share),
+        "f1_macro": 1 - share / (1 + share),
+    }
+    assert metric.trivial_error(TWO.take(test), TWO.take(training)) == pytest.approx(expected[name])
+
+
+def test_the_trivial_error_of_a_classification_is_that_of_the_most_frequent_training_class():
+    target = Target.of(np.array(["b", "a", "c", "b", "b", "a"]))
+    training, test = target.take([0, 3, 2]), target.take([1, 4, 5])
+    assert metric_for(None, target).trivial_error(test, training) == pytest.approx(2 / 3)
+
+
+def test_the_trivial_error_of_a_regression_is_that_of_the_training_mean():
+    target = Target.of(np.array([1.0, 3.0, 5.0, 8.0]), "regression")
+    # Training mean 2; deviations 3 and 6.
+    assert metric_for(None, target).trivial_error(target.take([2, 3]), target.take([0, 1])) == pytest.approx(
+        np.sqrt((9 + 36) / 2)
+    )
+
+
+def test_the_trivial_error_of_several_outputs_uses_the_mean_of_each():
+    target = Target.of(np.array([[0.0, 10.0], [2.0, 30.0], [1.0, 24.0]]))
+    assert metric_for(None, target).trivial_error(target.take([2]), target.take([0, 1])) == pytest.approx(
+        np.sqrt(16 / 2)
+    )
+
+
+def test_what_tables_call_an_error_and_what_people_do():
+    assert metric_for(None, TWO).shown(TWO) == "misclassification"
+    assert metric_for(None, NUMBERS).shown(NUMBERS) == "rmse"
+    assert metric_for("f1", TWO).shown(TWO) == "1 - f1 of well"
+    assert in_words("1 - f1 of well") == "one minus the F1 score of well"
+    assert in_words("1 - roc_auc") == "one minus the area under the ROC curve"
+    assert in_words("rmse") == "root mean squared error"
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "sentence"),
+    [
+        ("r2", TWO, "metric r2 is for regression, and this is a classification; take accuracy, balanced_accuracy, "),
+        ("roc_auc", NUMBERS, "metric roc_auc is for classification, and this is a regression; take neg_root_mean_sq"),
+        ("roc_auc", THREE, "metric roc_auc is for two classes, got 3; take accuracy, balanced_accuracy, f1_macro, or "),
+        ("neg_log_loss", TWO, "metric must be one of accuracy, .*, got 'neg_log_loss'"),
+    ],
+)
+def test_a_metric_that_does_not_serve_is_refused(name, target, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        metric_for(name, target)
+
+
+@pytest.mark.parametrize("name", ["roc_auc", "average_precision", "f1", "r2"])
+def test_rows_without_what_a_metric_needs_are_refused(name):
+    target = NUMBERS if name == "r2" else TWO
+    METRICS[name].check_rows(target, "test")
+    METRICS["accuracy"].check_rows(target.take([0]), "test")
+    with pytest.raises(ValueError, match=f"metric {name} needs .* among the rows that test, and 1 of one trial do not"):
+        METRICS[name].check_rows(target.take([0]), "test")
+
+
+def rare(m: int = 150) -> tuple[np.ndarray, Target]:
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(m, 3))
+    return X, Target.of(np.where(X[:, 0] * X[:, 1] + 0.5 * rng.normal(size=m) > 0.8, "ill", "fine"))
+
+
+@pytest.mark.parametrize("predictor", ["svm", "krr", "krr-cg", "nystrom"])
+def test_scores_rank_the_rows_and_tell_the_classes_that_are_predicted(predictor):
+    X, target = rare()
+    family = GaussianFamily([0.1, 1.0])
+    kernel = learn_from_moments("alignf", family, X, gram_moments(family, X, target.Y))
+    of = KernelPredictors([kernel], target, predictor, [0.5, 2.0, 8.0], X=X, training=np.arange(len(X)))
+    scores = of.scores(X)
+    assert scores.shape == (3, len(X))
+    np.testing.assert_array_equal(scores > 0, of.predict(X) == 1)
+    np.testing.assert_array_equal(of.only(1).scores(X), scores if len(of.only(1).grid) == 3 else scores[1:2])
+
+
+@pytest.mark.parametrize("learner", ["l2-krr", "ensemble"])
+def test_scores_of_a_kernel_a_regularisation_and_of_an_ensemble(learner):
+    X, target = rare(60)
+    family, grid = GaussianFamily([0.1, 1.0]), [0.5, 2.0]
+    found = as_learner(learner).learn(family, X, gram_moments(family, X, target.Y), target, grid, "trace")
+    of = found if learner == "ensemble" else KernelPredictors(found, target, "krr", grid)
+    np.testing.assert_array_equal(of.scores(X) > 0, of.predict(X) == 1)
+
+
+@pytest.mark.parametrize("name", ["roc_auc", "f1", None])
+def test_the_metric_chooses_and_is_measured(name):
+    X, target = rare()
+    folds, trial = assign_folds(target, 3, 0), trials(3)[0]
+    family, grid = GaussianFamily([0.1, 1.0]), [2.0**k for k in range(-8, 9, 2)]
+    moments = gram_moments(family, X, target.Y, folds).restrict(trial.training)
+    of = KernelPredictors([learn_from_moments("alignf", family, X, moments)], target, "svm", grid)
+    result = evaluate([of], X, target, moments.rows, folds, trial, metric=metric_for(name, target))
+    validation, test = folds == trial.validation, folds == trial.test
+    errors = {
+        "roc_auc": lambda rows, i: 1 - of_sklearn.roc_auc_score(target.values[rows], of.scores(X[rows])[i]),
+        "f1": lambda rows, i: 1 - of_sklearn.f1_score(target.values[rows], of.predict(X[rows])[i]),
+        None: lambda rows, i: np.mean(target.values[rows] != of.predict(X[rows])[i]),
+    }[name]
+    expected = [errors(validation, i) for i in range(len(grid))]
+    np.testing.assert_allclose(result.validation_errors, expected, rtol=1e-12)
+    assert result.position == int(np.argmin(expected))
+    assert result.error == pytest.approx(errors(test, result.position))
