@@ -63,6 +63,15 @@ KeepRuns = Annotated[
 Target = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Column of a table to predict; a configuration names its own.")
 ]
+Group = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column of groups, such as patients, that are never divided.")
+]
+Time = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column of time: earlier rows train, later ones test.")
+]
+MetricOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="What errors are measured by, such as roc_auc; see protocol.metric.")
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")]
 
 BAD_INPUT = 2
@@ -89,6 +98,9 @@ def compare(
         Path, typer.Argument(help="YAML configuration, or a table: Parquet, CSV, Arrow or Feather.", metavar="FILE")
     ],
     target: Target = None,
+    group: Group = None,
+    time: Time = None,
+    metric: MetricOption = None,
     changes: Changes = None,
     verbose: Verbose = False,
 ) -> None:
@@ -101,9 +113,9 @@ def compare(
     """
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
         if is_table := conf.suffix.lower() in TABLES:
-            config = _started(conf, target, changes, verbose)
+            config = _started(conf, target, {"groups": group, "time": time}, metric, changes, verbose)
         else:
-            _refuse_target(conf, target)
+            _refuse_options(conf, {"--target": target, "--group": group, "--time": time, "--metric": metric})
             config = _prepare(conf, changes, verbose)
         names = ", ".join(learner.title for learner in config.learners)
         err.print(f"{conf}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
@@ -111,7 +123,9 @@ def compare(
 
         with _prefect(config.name) as own:
             result = own(flow)(config)
-    again = f"learnkernels init {shlex.quote(str(conf))} --target {shlex.quote(target or '')}" if is_table else ""
+    options = {"--target": target, "--group": group, "--time": time, "--metric": metric}
+    said = [part for option, value in options.items() if value is not None for part in (option, value)]
+    again = shlex.join(["learnkernels", "init", str(conf), *said]) if is_table else ""
     _show(config, Path(result["results"]), result["mlflow_chart"], again)
 
 
@@ -119,6 +133,9 @@ def compare(
 def init(
     table: Annotated[Path, typer.Argument(help="Parquet, CSV, Arrow or Feather.", metavar="TABLE")],
     target: Annotated[str, typer.Option(metavar="COLUMN", help="Column to predict.")],
+    group: Group = None,
+    time: Time = None,
+    metric: MetricOption = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The configuration; TABLE with .yaml in place of its ending.")
     ] = None,
@@ -132,7 +149,7 @@ def init(
         from learnkernels.tasks.data.starting import start
         from learnkernels.tasks.store import atomic_path
 
-        found = start(str(table), target)
+        found = start(str(table), target, {"groups": group, "time": time}, metric)
         with atomic_path(path) as aside:
             aside.write_text(found.text, encoding="utf-8")
     _say(
@@ -144,7 +161,14 @@ def init(
     )
 
 
-def _started(table: Path, target: str | None, changes: list[str] | None, verbose: bool) -> CompareConfig:
+def _started(
+    table: Path,
+    target: str | None,
+    beside: dict[str, str | None],
+    metric: str | None,
+    changes: list[str] | None,
+    verbose: bool,
+) -> CompareConfig:
     """Return the configuration of a table, after it was said what it was taken for."""
     from learnkernels.conf.loading import config_of_text
 
@@ -153,16 +177,17 @@ def _started(table: Path, target: str | None, changes: list[str] | None, verbose
     _set_up(verbose)
     from learnkernels.tasks.data.starting import start
 
-    found = start(str(table), target)
+    found = start(str(table), target, beside, metric)
     for line in found.lines:
         err.print(line, markup=False, soft_wrap=True)
     return config_of_text(found.text, table, changes or [])
 
 
-def _refuse_target(conf: Path, target: str | None) -> None:
-    if target is not None:
+def _refuse_options(conf: Path, options: Mapping[str, str | None]) -> None:
+    if given := [option for option, value in options.items() if value is not None]:
         raise InputError(
-            f"{conf}: --target is for tables ({', '.join(TABLES)}); a configuration names it as 'target' of a data set."
+            f"{conf}: {given[0]} is for tables ({', '.join(TABLES)}); a configuration says such things itself, in its "
+            "data sets and 'protocol'."
         )
 
 

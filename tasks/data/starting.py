@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from learnkernels.conf.errors import InputError, did_you_mean, listed, one_line, short
+from learnkernels.conf.loading import describe
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.estimators import default_family
 from learnkernels.kernels.tables.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
@@ -32,6 +35,13 @@ NAMED = 12
 """Most columns of a kind that are named."""
 
 
+BESIDE = {
+    "groups": "rows of one {column} stay together: none is divided between training and test",
+    "time": "rows in the order of {column}: earlier ones train, later ones test",
+}
+"""What is said of columns beside features and target."""
+
+
 @dataclass(frozen=True)
 class Start:
     """What a table was taken for.
@@ -48,7 +58,9 @@ class Start:
     text: str
 
 
-def start(path: str, target: str | None, name: str | None = None) -> Start:
+def start(
+    path: str, target: str | None, beside: Mapping[str, str | None] | None = None, metric: str | None = None
+) -> Start:
     """Find out what a table holds, and return the configuration that compares learners on it.
 
     Parameters
@@ -57,8 +69,10 @@ def start(path: str, target: str | None, name: str | None = None) -> Start:
         Parquet, CSV, Arrow or Feather.
     target : str or None
         The column to predict.
-    name : str, optional
-        Of the configuration; by default the file's without its ending.
+    beside : mapping of str to str, optional
+        The columns of `groups` and `time`, where there are some.
+    metric : str, optional
+        Of the protocol; the task's own by default.
 
     Raises
     ------
@@ -69,22 +83,33 @@ def start(path: str, target: str | None, name: str | None = None) -> Start:
     -----
     The table is read as a whole.
     """
-    label = name or re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(path).name.split(".", 1)[0]).strip("-.") or "table"
+    label = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(path).name.split(".", 1)[0]).strip("-.") or "table"
     names = columns_of(path)
     if target is None or target not in names:
         shown = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
         said = "say which column to predict with --target" if target is None else f"it has no column {short(target)}"
         raise InputError(f"{path}: {said}; {did_you_mean(target or '', names)}its columns are {shown}.")
+    keys = {key: column for key, column in (beside or {}).items() if column is not None}
     asked = {"source": "file", "path": path, "label": label, "target": target, "scale": "standard", "columns": {}}
     told: list[str] = []
-    dataset = load_source(DatasetConfig.model_validate(asked), ".", 0, told.append)
+    dataset = load_source(_valid({**asked, **keys}, path), ".", 0, told.append)
     assert dataset.table is not None
     lines = [_size(dataset), *_kinds(dataset.table), _task(dataset, target)]
     lines += [sentence.removeprefix(f"data set {label}: ") for sentence in told if "no target" in sentence]
-    protocol, why = _protocol(dataset)
+    lines += [BESIDE[key].format(column=column) for key, column in keys.items()]
+    protocol, why = _protocol(dataset, "time" in keys)
     if why:
         lines.append(why)
-    return Start(tuple(lines), _text(label, path, target, dataset, protocol))
+    if metric is not None:
+        protocol += f"\n  metric: {_yaml(metric)}"
+    return Start(tuple(lines), _text(label, path, target, dataset, keys, protocol))
+
+
+def _valid(asked: dict[str, Any], path: str) -> DatasetConfig:
+    try:
+        return DatasetConfig.model_validate(asked)
+    except ValidationError as error:
+        raise InputError(f"{path}: {describe(error, asked)}") from None
 
 
 def columns_of(path: str) -> list[str]:
@@ -143,12 +168,14 @@ def _task(dataset: Dataset, target: str) -> str:
     return f"classification of {target}, {listed(named, show=str)}: misclassified share"
 
 
-def _protocol(dataset: Dataset) -> tuple[str, str]:
+def _protocol(dataset: Dataset, in_time: bool) -> tuple[str, str]:
     """Return the protocol as YAML, and what is to be said of it."""
     n, of = len(dataset.target), dataset.target
     if n > MOST_ROWS:
         parts = ", ".join(f"{part}: {rows}" for part, rows in SPLIT.items())
         why = f"in each of 3 repeats {SPLIT['train']:,} rows train; 'init' writes the file in which to take more"
+        if in_time:
+            return f"  split: {{{parts}}}", why.replace("in each of 3 repeats ", "")
         return f"  split: {{{parts}}}\n  repeats: 3", why
     folds = FOLDS
     if of.task == "classification":
@@ -157,7 +184,7 @@ def _protocol(dataset: Dataset) -> tuple[str, str]:
     return f"  folds: {folds}", ""
 
 
-def _text(label: str, path: str, target: str, dataset: Dataset, protocol: str) -> str:
+def _text(label: str, path: str, target: str, dataset: Dataset, beside: Mapping[str, str], protocol: str) -> str:
     """Return the configuration as YAML with comments."""
     table = dataset.table
     assert table is not None
@@ -166,6 +193,7 @@ def _text(label: str, path: str, target: str, dataset: Dataset, protocol: str) -
     lines += [f"      {_yaml(name)}: drop  # {why}" for name, why in table.left_out.items()]
     columns = "\n".join(["    columns:  # all others are numbers", *lines]) if lines else "    columns: {}"
     exponents = sorted(round(float(np.log2(gamma))) for gamma in default_family(dataset.X).gammas)
+    divided = "".join(f"    {key}: {_yaml(column)}\n" for key, column in beside.items())
     coded = [column.name for column in table.columns if isinstance(column, CategoryColumn) and column.many]
     return f"""\
 # Which way of learning the kernel predicts {one_line(target)} best, and is it worth it?
@@ -177,7 +205,7 @@ datasets:
     label: {_yaml(label)}
     target: {_yaml(target)}
     task: {dataset.target.task}
-    missing: impute  # or drop rows with gaps, or refuse them
+{divided}    missing: impute  # or drop rows with gaps, or refuse them
     scale: standard  # or quantile, against outliers
 {columns}
 
