@@ -34,9 +34,8 @@ def learner_class(name: str) -> type[Learner]:
 
 
 def on_features(name: str, params: dict[str, Any], features: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters of a learner for some features: rfm is told which of a table's hold codes of levels."""
-    codes = features.codes if isinstance(features, TableFeatures) else ()
-    return {**params, "codes": codes} if codes and name == "rfm" else params
+    """Return the parameters of a learner for some features: rfm is told what those of a table are."""
+    return {**features.for_rfm, **params} if isinstance(features, TableFeatures) and name == "rfm" else params
 
 
 def as_learner(name: str, **params: Any) -> Learner:

@@ -249,7 +249,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             )
         learner = as_learner(default_learner(self.family, X)[0] if self.learner == AUTO else self.learner)
         if self.table_ is not None and isinstance(learner, RFM):
-            learner = as_learner(learner.name, **{**learner.get_params(), "codes": self.table_.features.codes})
+            learner = as_learner(learner.name, **{**learner.get_params(), **self.table_.features.for_rfm})
         fitting = sorted(name for name, one in LEARNERS.items() if one.learns_kernel and task in one.tasks)
         if not learner.learns_kernel:
             raise ValueError(

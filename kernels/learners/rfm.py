@@ -19,7 +19,7 @@ from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, NormalisedProducts, require_informative
 from learnkernels.kernels.search.found import FoundKernels
-from learnkernels.kernels.search.metric import Metric, best_left_out, learned_metrics, spread_of
+from learnkernels.kernels.search.metric import Metric, best_left_out, learned_metrics, metric_of
 from learnkernels.kernels.targets import Target
 
 WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Unif(), Align(), Alignf())}
@@ -68,6 +68,8 @@ class RFM(SearchingLearner):
         Most rows that metrics are learned and choices made on; a random subset beyond. The weights use all rows.
     seed : int, default 0
         Of that subset.
+    scaled : bool, default False
+        Whether features are in comparable units already, and are taken as they are in place of those of their spread.
     codes : tuple of int, default ()
         Columns of X that hold codes of levels, as tables have for categories of many levels. They have no part in the
         metrics: beside the other base kernels stands one for each, which tells whether two rows have the same level.
@@ -98,6 +100,7 @@ class RFM(SearchingLearner):
     rank: int = 100
     search_rows: int = SEARCH_ROWS
     seed: int = 0
+    scaled: bool = False
     codes: tuple[int, ...] = ()
 
     def find(
@@ -112,7 +115,8 @@ class RFM(SearchingLearner):
         some, w = distinct_examples(X[rows], target.Y[rows], None if sample_weight is None else sample_weight[rows])
         searched, Y = X[rows[some]], target.Y[rows[some]]
         codes, others = self._columns(X.shape[1])
-        metrics = [spread_of(searched[:, others], w), *self._learned(searched[:, others], Y, w)]
+        start = metric_of(searched[:, others], w, self.scaled)
+        metrics = [start, *self._learned(searched[:, others], Y, w, start)]
         found = [metric.base_kernels(searched[:, others], w) for metric in metrics]
         sigmas = np.vstack([sigma for _, sigma in found])
         families: list[KernelFamily] = [family for family, _ in found]
@@ -139,11 +143,11 @@ class RFM(SearchingLearner):
             tuple(choices.alignment(some, rule) for some in sets),
         )
 
-    def _learned(self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> Iterator[Metric]:
+    def _learned(self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None, start: Metric) -> Iterator[Metric]:
         """Give the learned metrics, those of one round after those of the round before."""
         last = LAST if self.rounds == "auto" else self.rounds
         kinds = [full for full, name in ((False, "diagonal"), (True, "full")) if self.metric in (name, "both")]
-        paths = [learned_metrics(X, Y, full, last, self.rank, w) for full in kinds]
+        paths = [learned_metrics(X, Y, full, last, self.rank, w, start) for full in kinds]
         for number, of_round in enumerate(zip(*paths, strict=True), 1):
             if number == last or (self.rounds == "auto" and number == 1):
                 yield from of_round

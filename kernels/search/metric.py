@@ -101,8 +101,20 @@ def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> Metric:
     return Metric(np.divide(1.0, spread, out=np.zeros(len(spread)), where=varies), "spread")
 
 
+def metric_of(X: np.ndarray, w: np.ndarray | None, scaled: bool) -> Metric:
+    """Return the metric to begin with: features as they are where they are scaled, but for those that do not vary."""
+    spread = spread_of(X, w)
+    return Metric((spread.map > 0).astype(np.float64), "units") if scaled else spread
+
+
 def learned_metrics(
-    X: np.ndarray, Y: np.ndarray, full: bool, rounds: int, rank: int, sample_weight: np.ndarray | None = None
+    X: np.ndarray,
+    Y: np.ndarray,
+    full: bool,
+    rounds: int,
+    rank: int,
+    sample_weight: np.ndarray | None = None,
+    start: Metric | None = None,
 ) -> Iterator[Metric]:
     r"""Give the metric after each round: of the gradients of a ridge regression in the metric of the round before.
 
@@ -124,6 +136,8 @@ def learned_metrics(
         Most new features of a full metric.
     sample_weight : ndarray of shape (m,), optional
         Weights of the rows; by default each counts once. Not modified.
+    start : Metric, optional
+        Of weights, to begin with; by default features in units of their standard deviation.
 
     Notes
     -----
@@ -135,7 +149,7 @@ def learned_metrics(
     Radhakrishnan, Beaglehole, Pandit, Belkin (2024), Mechanism for feature learning in neural networks and
     backpropagation-free machine learning models, Science 383:1461-1467.
     """
-    start = spread_of(X, sample_weight)
+    start = spread_of(X, sample_weight) if start is None else start
     Z = X[:, start.map > 0] * start.map[start.map > 0]
     A = np.eye(Z.shape[1])
     for number in range(1, rounds + 1):

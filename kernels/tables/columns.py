@@ -186,31 +186,38 @@ class CategoryColumn(ColumnEncoding):
         That have an indicator, the most frequent first; None for a gap.
     many : bool
         Whether there are more, so that a code tells all levels apart.
-    scale : float
-        What an indicator is where it holds.
+    scales : tuple of float
+        What the indicator of each level is where it holds.
     numeric : bool
         Whether levels are numbers, so that texts of new rows are read as such.
     """
 
     levels: tuple[str | None, ...]
     many: bool
-    scale: float = 1.0
+    scales: tuple[float, ...]
     numeric: bool = False
 
     kind = "category"
 
     @classmethod
     def of(cls, column: Column, scale: Scale, most: int = MOST_LEVELS) -> Self:
-        """Return the encoding of a column; of standard scale the variances of its indicators add up to one."""
+        """Return the encoding of a column.
+
+        Of standard scale an indicator is the geometric mean of what makes the variances of all indicators add up to
+        one, and of what makes its own one: rare levels tell rows further apart, and count less than in units of their
+        own.
+        """
         texts = column.as_texts()
         counts = Counter(texts.tolist())
         frequent = sorted(counts, key=lambda level: (-counts[level], level is None, level or ""))
         many = len(frequent) > most
         levels = tuple(frequent[: max(0, most - 1)] if many else frequent)
         shares = np.array([counts[level] for level in levels]) / len(texts)
-        variance = float(shares @ (1.0 - shares))
-        unit = 1.0 / float(np.sqrt(variance)) if scale in ("standard", "quantile") and variance > 0 else 1.0
-        return cls(column.name, levels, many, unit, column.kind == "number")
+        variances = shares * (1.0 - shares)
+        scales = np.ones(len(levels))
+        if scale in ("standard", "quantile") and variances.sum() > 0:
+            scales = (variances.sum() * np.maximum(variances, 1.0 / len(texts) ** 2)) ** -0.25
+        return cls(column.name, levels, many, tuple(scales.tolist()), column.kind == "number")
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
@@ -227,7 +234,7 @@ class CategoryColumn(ColumnEncoding):
         places = np.array([place.get(level, -1) for level in texts], dtype=np.intp)
         out[:] = 0.0
         held = np.flatnonzero(places >= 0)
-        out[held, places[held]] = self.scale
+        out[held, places[held]] = np.asarray(self.scales)[places[held]]
         if self.many:
             out[:, -1] = codes_of(texts)
         gaps = sum(level is None for level in texts)
@@ -342,7 +349,10 @@ def column_from_dict(data: object) -> ColumnEncoding:
         )
     elif kind == "category":
         held = tuple(fields.get("levels", list_of(optional(text))))
-        rest = fields.get("many", truth), fields.get("scale", number), fields.get("numeric", truth)
+        scales = tuple(fields.get("scales", list_of(number)))
+        if len(scales) != len(held) or not all(scale > 0 for scale in scales):
+            fields.refuse("scales", f"{len(held)} positive numbers", list(scales))
+        rest = fields.get("many", truth), scales, fields.get("numeric", truth)
         made = CategoryColumn(fields.get("name", text), held, *rest)
     elif kind == "date":
         cycles = tuple(fields.get("cycles", list_of(text)))
@@ -351,8 +361,8 @@ def column_from_dict(data: object) -> ColumnEncoding:
         made = DateColumn(*_place(fields), cycles)
     else:
         fields.refuse("kind", "number, category or date", kind)
-    if not getattr(made, "spread", 1.0) > 0 or not getattr(made, "scale", 1.0) > 0:
-        fields.refuse("spread" if hasattr(made, "spread") else "scale", "positive", 0.0)
+    if not getattr(made, "spread", 1.0) > 0:
+        fields.refuse("spread", "positive", 0.0)
     return made
 
 

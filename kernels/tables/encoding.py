@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from learnkernels.kernels.families.base import distinct
-from learnkernels.kernels.fields import Fields, list_of, listed, text
+from learnkernels.kernels.fields import Fields, list_of, listed, text, truth
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.tables.columns import (
     MOST_LEVELS,
@@ -75,19 +75,28 @@ class TableFeatures(tuple[str, ...]):
         Name of the column of each.
     codes : tuple of int
         Positions of those that are codes of levels.
+    scaled : bool
+        Whether they are in comparable units.
     """
 
     owners: tuple[str, ...]
     codes: tuple[int, ...]
+    scaled: bool
 
     @classmethod
-    def of(cls, columns: Sequence[ColumnEncoding]) -> Self:
+    def of(cls, columns: Sequence[ColumnEncoding], scaled: bool) -> Self:
         """Return the names of the features of some columns."""
         told = [(name, view, column.name) for column in columns for name, view in column.features]
         found = cls(distinct([name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name, _, _ in told]))
         found.owners = tuple(owner for _, _, owner in told)
         found.codes = tuple(place for place, (_, view, _) in enumerate(told) if view == "codes")
+        found.scaled = scaled
         return found
+
+    @property
+    def for_rfm(self) -> dict[str, Any]:
+        """What a learner of metrics is told of the features."""
+        return {"codes": self.codes, "scaled": self.scaled}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -100,6 +109,8 @@ class TableEncoding(Value):
         Those that become features, in the table's order.
     left_out : mapping of str to str
         Columns that do not, and why.
+    scaled : bool
+        Whether features are in comparable units.
 
     Notes
     -----
@@ -112,6 +123,7 @@ class TableEncoding(Value):
 
     columns: tuple[ColumnEncoding, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    scaled: bool = False
 
     @classmethod
     def of(cls, table: Any, said: Said | None = None, scale: Scale = "standard") -> Self:
@@ -126,7 +138,7 @@ class TableEncoding(Value):
             which only a code becomes a feature; or the levels of an ordered category from the lowest to the highest.
         scale : {"none", "unit", "standard", "quantile"}, default "standard"
             Units of numbers: their own; from 0 to 1; a mean of zero and a standard deviation of one; or those of a
-            normal distribution, by rank. With the last two the variances of a category's indicators add up to one.
+            normal distribution, by rank. With the last two features are in comparable units, those of categories too.
 
         Raises
         ------
@@ -149,7 +161,7 @@ class TableEncoding(Value):
         if not columns:
             reasons = "; ".join(f"{name!r}: {why}" for name, why in list(left_out.items())[:5])
             raise ValueError(f"the table leaves no column to learn from ({reasons}); add one, or say what they are.")
-        return cls(tuple(columns), left_out)
+        return cls(tuple(columns), left_out, scale in ("standard", "quantile"))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -159,7 +171,7 @@ class TableEncoding(Value):
     @cached_property
     def features(self) -> TableFeatures:
         """Names of the features."""
-        return TableFeatures.of(self.columns)
+        return TableFeatures.of(self.columns, self.scaled)
 
     @cached_property
     def views(self) -> dict[View, list[int]]:
@@ -235,7 +247,8 @@ class TableEncoding(Value):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that `from_dict` reads back."""
-        return {"columns": [column.to_dict() for column in self.columns], "left_out": dict(self.left_out)}
+        columns = [column.to_dict() for column in self.columns]
+        return {"columns": columns, "left_out": dict(self.left_out), "scaled": self.scaled}
 
     @classmethod
     def from_dict(cls, data: object) -> Self:
@@ -245,7 +258,7 @@ class TableEncoding(Value):
         left_out = {name: text(why) for name, why in Fields(fields.data.get("left_out"), "'left_out'").data.items()}
         if not columns:
             fields.refuse("columns", "at least one column", [])
-        return cls(columns, left_out)
+        return cls(columns, left_out, fields.get("scaled", truth))
 
 
 def _as_said(column: Column, said: str | Sequence[str], scale: Scale) -> ColumnEncoding | str:

@@ -94,7 +94,7 @@ def start(
     told: list[str] = []
     dataset = load_source(_valid({**asked, **keys}, path), ".", 0, told.append)
     assert dataset.table is not None
-    lines = [_size(dataset), *_kinds(dataset.table), _task(dataset, target)]
+    lines = [_size(dataset), *_kinds(dataset.table), _task(dataset, target, metric)]
     lines += [sentence.removeprefix(f"data set {label}: ") for sentence in told if "no target" in sentence]
     lines += [BESIDE[key].format(column=column) for key, column in keys.items()]
     protocol, why = _protocol(dataset, "time" in keys)
@@ -158,14 +158,15 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
-def _task(dataset: Dataset, target: str) -> str:
+def _task(dataset: Dataset, target: str, metric: str | None) -> str:
     of = dataset.target
+    by = metric or ("root mean squared error" if of.task == "regression" else "misclassified share")
     if of.task == "regression":
         values = of.values
-        return f"regression of {target}, from {values.min():g} to {values.max():g}: root mean squared error"
+        return f"regression of {target}, from {values.min():g} to {values.max():g}, measured by: {by}"
     shares = np.bincount(of.values) / len(of)
     named = [f"{label} ({100 * share:.0f} %)" for label, share in zip(of.classes, shares, strict=True)]
-    return f"classification of {target}, {listed(named, show=str)}: misclassified share"
+    return f"classification of {target}, {listed(named, show=str)}, measured by: {by}"
 
 
 def _protocol(dataset: Dataset, in_time: bool) -> tuple[str, str]:
