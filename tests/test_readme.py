@@ -65,6 +65,9 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
     measured.loc[3, "flow"] = np.nan
     measured.insert(0, "id", np.arange(90))
     measured.to_parquet(work / "measurements.parquet")
+    table = measured.rename(columns={"flow": "spent"}).assign(city=rng.choice(["here", "there", None], 90))
+    table["churn"] = np.where(table.pop("yield") + (table["city"] == "here") > 0, "yes", "no")
+    table.to_csv(work / "table.csv", index=False)
     rows = load_breast_cancer(as_frame=True).data
     rows.insert(0, "sample", [f"s{i}" for i in range(len(rows))])
     rows.to_parquet(work / "new.parquet")
@@ -132,6 +135,9 @@ def test_the_commands_do_what_they_say(stranger: Path, prefect_server: None):
         said[command] = run.stdout
     assert (work / "results" / "mine").is_dir()
     assert (work / "results" / "tumours").is_dir()
+    (won,) = [text for command, text in said.items() if command.startswith("learnkernels compare table.csv")]
+    assert "HistGradientBoosting" in won
+    assert set(pd.read_csv(work / "scored.csv")["prediction"]) == {"yes", "no"}
     (promoted,) = [text for command, text in said.items() if "promote" in command]
     assert "champion: version 1" in promoted
     scored = pd.read_parquet(work / "scored.parquet")
