@@ -444,6 +444,22 @@ def test_mlflows_server_answers_what_the_model_in_memory_says(
         assert "column 'height' must hold finite numbers, got null, NaN or infinity in 1 of 25 rows" in said["message"]
 
 
+def test_a_model_of_a_table_takes_texts_gaps_and_new_levels(module_folder: Path):
+    table = raw_rows(60).assign(plan=np.where(np.arange(60) % 3, "basic", "full"))
+    y = np.where((table["plan"] == "full") ^ (table["height"] > table["height"].mean()), "stays", "leaves")
+    model, path, run_id = (
+        Model.of_table(KernelLearningClassifier().fit(table, y), {"name": "plans"}),
+        module_folder / "plans.npz",
+        new_run(),
+    )
+    save_model(model, path)
+    uri = log_model(run_id, path, example=table[:4])
+    new = table[::-1].reset_index(drop=True)
+    new.loc[0, "plan"], new.loc[1, "plan"], new.loc[2, "height"] = "other", None, np.nan
+    said = mlflow.pyfunc.load_model(uri).predict(new)
+    pd.testing.assert_frame_equal(said, pd.DataFrame(model.columns(new)))
+
+
 @pytest.fixture
 def rows_of() -> Callable[[Any], np.ndarray]:
     from learnkernels.tasks.models.served_model import frame_rows
