@@ -50,21 +50,25 @@ def main() -> None:
     )
     parser.add_argument("--drawings", type=int, default=2, help="of each table")
     parser.add_argument("--tables", nargs="+", help="names; all by default")
+    parser.add_argument("--raw", action="store_true", help="tables with categories and gaps, as they are")
     parser.add_argument("--apart", action="store_true", help="only the half of the tables that chose nothing")
     parser.add_argument("--contestants", nargs="+", help="names; all that are installed by default")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes, each of one thread")
     parser.add_argument("--minutes", type=float, default=120.0, help="after which nothing more is begun")
     parser.add_argument("--track", action="store_true", help="also log a run a contestant in MLflow")
     asked = parser.parse_args()
+    asked.output = asked.output / "raw" if asked.raw else asked.output
     asked.output.mkdir(parents=True, exist_ok=True)
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
 
-    from benchmarks.board.tables import tables
+    from benchmarks.board.tables import raw_tables, tables
     from benchmarks.board.verdict import Board
 
     journal = asked.output / "journal.jsonl"
     chosen = [
-        table for table in tables() if (not asked.tables or table.name in asked.tables) and table.apart >= asked.apart
+        table
+        for table in (raw_tables() if asked.raw else tables())
+        if (not asked.tables or table.name in asked.tables) and table.apart >= asked.apart
     ]
     _measure(journal, chosen, asked)
     board = Board.of(list(measured(journal)))
@@ -109,10 +113,11 @@ def _measure(journal: Path, chosen: Iterable[Table], asked: argparse.Namespace) 
 
 def _one(table: Table, drawing: int, wanted: list[str] | None, done: frozenset[str], until: float) -> list[Measurement]:
     """Measure the contestants that are missing on one drawing of one table."""
-    from benchmarks.board.contestants import CONTESTANTS
+    from benchmarks.board.contestants import CONTESTANTS, RAW_CONTESTANTS
     from learnkernels import KernelLearningRegressor
 
-    missing = [key for key in CONTESTANTS if key not in done and (wanted is None or key in wanted)]
+    contestants = RAW_CONTESTANTS if table.raw else CONTESTANTS
+    missing = [key for key in contestants if key not in done and (wanted is None or key in wanted)]
     if not missing or time.monotonic() > until:
         return []
     warnings.simplefilter("ignore")  # of many libraries, about convergence and names of features
@@ -120,7 +125,7 @@ def _one(table: Table, drawing: int, wanted: list[str] | None, done: frozenset[s
     found = []
     KernelLearningRegressor().fit(np.eye(20), np.arange(20.0))  # compiled once a process, and kept on disk
     for key in missing:
-        contestant = CONTESTANTS[key]
+        contestant = contestants[key]
         if contestant.reason_to_skip(task, rows.X.shape[1]):
             continue
         begun = time.perf_counter()

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from sklearn.base import BaseEstimator
-from sklearn.compose import TransformedTargetRegressor
+from sklearn.compose import TransformedTargetRegressor, make_column_selector, make_column_transformer
 from sklearn.ensemble import (
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
@@ -18,9 +19,11 @@ from sklearn.ensemble import (
 )
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.model_selection import GridSearchCV, train_test_split
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor
@@ -136,6 +139,53 @@ def ours(learner: str) -> Callable[[str, int, int], Any]:
 
     return make
 
+
+class Categories(BaseEstimator):  # type: ignore[misc]
+    """An estimator of trees that takes the columns of text of a table as categories."""
+
+    def __init__(self, trees: Any) -> None:
+        self.trees = trees
+
+    def fit(self, X: pd.DataFrame, y: np.ndarray) -> Categories:
+        """Fit."""
+        self.levels_ = {name: pd.CategoricalDtype(X[name].dropna().unique()) for name in X if X[name].dtype == object}
+        self.trees_ = self.trees.fit(self._typed(X), y)
+        return self
+
+    def predict(self, X: pd.DataFrame) -> np.ndarray:
+        """Predict."""
+        return np.asarray(self.trees_.predict(self._typed(X)))
+
+    def _typed(self, X: pd.DataFrame) -> pd.DataFrame:
+        return X.astype(self.levels_)
+
+
+def raw_rbf(task: str, d: int, seed: int) -> Any:
+    """Search one kernel over columns of ones and zeros and standardised numbers, gaps filled with medians."""
+    numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
+    texts = make_pipeline(
+        SimpleImputer(strategy="constant", fill_value="missing", missing_values=None),
+        OneHotEncoder(handle_unknown="ignore", max_categories=20, sparse_output=False),
+        StandardScaler(),
+    )
+    columns = make_column_transformer(
+        (texts, make_column_selector(dtype_include=object)), (numbers, make_column_selector(dtype_exclude=object))
+    )
+    return make_pipeline(columns, tuned_rbf(task, d, seed))
+
+
+def raw_boosting(task: str, d: int, seed: int) -> Any:
+    """Take scikit-learn's histograms, with categories as such."""
+    return Categories(boosting(task, d, seed).set_params(categorical_features="from_dtype"))
+
+
+RAW_CONTESTANTS = {
+    OURS: Contestant(ours("auto")),
+    TUNED: Contestant(raw_rbf),
+    "HistGradientBoosting": Contestant(raw_boosting),
+    "LightGBM": Contestant(lambda task, d, seed: Categories(lightgbm(task, d, seed)), "lightgbm"),
+}
+"""Of tables as they are."""
 
 CONTESTANTS = {
     OURS: Contestant(ours("auto")),

