@@ -416,7 +416,13 @@ def predict(
         with _prefect(model) as own:
             result = own(flow)(model, input, output, id or [], missing)
     lacking = f", {result['missing']:,} of them without a prediction" if result["missing"] else ""
-    _say(f"{result['rows']:,} rows scored with {result['model']}{lacking}", f"output: {result['output']}")
+    met = {"gaps that were filled": result["gaps"], "levels that no training row had": result["new_levels"]}
+    counted = [
+        f"{what}: {', '.join(f'{name} ({count:,})' for name, count in columns.items())}"
+        for what, columns in met.items()
+        if columns
+    ]
+    _say(f"{result['rows']:,} rows scored with {result['model']}{lacking}", *counted, f"output: {result['output']}")
 
 
 @app.command()

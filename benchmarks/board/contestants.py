@@ -33,6 +33,9 @@ TUNED = "tuned RBF"
 
 OURS = "learnkernels"
 
+MOST = 255
+"""Levels that a category of scikit-learn's trees may have."""
+
 MOST_LENGTHS = 32
 """Features up to which a Gaussian process with one length each is worth waiting for."""
 
@@ -141,7 +144,7 @@ def ours(learner: str) -> Callable[[str, int, int], Any]:
 
 
 class Categories(BaseEstimator):  # type: ignore[misc]
-    """An estimator of trees that takes the columns of text of a table as categories."""
+    """An estimator of trees that takes columns of text as categories, or as numbers where levels abound."""
 
     def __init__(self, trees: Any) -> None:
         self.trees = trees
@@ -157,7 +160,8 @@ class Categories(BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.trees_.predict(self._typed(X)))
 
     def _typed(self, X: pd.DataFrame) -> pd.DataFrame:
-        return X.astype(self.levels_)
+        X = X.astype(self.levels_)
+        return X.assign(**{name: X[name].cat.codes for name, of in self.levels_.items() if len(of.categories) > MOST})
 
 
 def raw_rbf(task: str, d: int, seed: int) -> Any:

@@ -51,6 +51,8 @@ NOTE = "mlflow.note.content"
 PARAM_CHARACTERS = 6_000
 """MLflow refuses a longer parameter."""
 OWNER = "learnkernels.owner"
+SWEEP = "learnkernels.sweep"
+"""Tag of the run of a result: the run of its comparison."""
 RESULTS = "learnkernels.results"
 """Tag of a run: its folder below `results/`, as seen from the working folder."""
 DEPLOYMENT = "learnkernels.deployment"
@@ -161,7 +163,7 @@ def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_
     }
     run = client.create_run(experiment_id, run_name=name, tags=tags)
     tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id)
-    with last_word(lambda: client.set_terminated(tracked.run_id, "KILLED")):
+    with last_word(lambda: _kill(client, tracked)):
         try:
             yield tracked
         except BaseException as error:
@@ -169,13 +171,21 @@ def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_
             reason = f"Failed: {error}" if failed else "Stopped by the user."
             with mlflow_store():
                 client.set_tag(tracked.run_id, NOTE, f"{plain(reason)}\n\n{link('Prefect', tracked.flow_run_url)}")
-                client.set_terminated(tracked.run_id, "FAILED" if failed else "KILLED")
+                _kill(client, tracked, "FAILED" if failed else "KILLED")
                 if isinstance(error, MlflowException | SQLAlchemyError):
                     raise
             if requested():
                 raise Stopped from error
             raise
         client.set_terminated(tracked.run_id, "FINISHED")
+
+
+def _kill(client: MlflowClient, of: TrackedRun, status: str = "KILLED") -> None:
+    """End the run of a flow, and those of its results that were being written."""
+    open_results = f"attributes.status = 'RUNNING' and tags.`{SWEEP}` = '{of.run_id}'"
+    for run in client.search_runs([of.experiment_id], open_results):
+        client.set_terminated(run.info.run_id, status)
+    client.set_terminated(of.run_id, status)
 
 
 def _deployment() -> dict[str, str]:
@@ -247,7 +257,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
             LEVEL: "result",
             OWNER: str(Owner.this()),
             RUN: run_id,
-            "learnkernels.sweep": sweep.run_id,
+            SWEEP: sweep.run_id,
             "prefect.flow_run_id": sweep.flow_run_id,
             **_deployment(),
             "dataset_digest": ref.digest,
