@@ -51,8 +51,6 @@ NOTE = "mlflow.note.content"
 PARAM_CHARACTERS = 6_000
 """MLflow refuses a longer parameter."""
 OWNER = "learnkernels.owner"
-SWEEP = "learnkernels.sweep"
-"""Tag of the run of a result: the run of its comparison."""
 RESULTS = "learnkernels.results"
 """Tag of a run: its folder below `results/`, as seen from the working folder."""
 DEPLOYMENT = "learnkernels.deployment"
@@ -161,17 +159,19 @@ def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_
         **_deployment(),
         **config.tracking.tags,
     }
-    run = client.create_run(experiment_id, run_name=name, tags=tags)
-    tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id)
-    with last_word(lambda: _kill(client, tracked)):
+    tracked = None
+    with last_word(lambda: _end(client, experiment_id, run_id, "KILLED")):
         try:
+            run = client.create_run(experiment_id, run_name=name, tags=tags)
+            tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id)
             yield tracked
         except BaseException as error:
             failed = isinstance(error, Exception) and not requested()  # libraries turn a signal into errors of theirs
             reason = f"Failed: {error}" if failed else "Stopped by the user."
             with mlflow_store():
-                client.set_tag(tracked.run_id, NOTE, f"{plain(reason)}\n\n{link('Prefect', tracked.flow_run_url)}")
-                _kill(client, tracked, "FAILED" if failed else "KILLED")
+                if tracked is not None:
+                    client.set_tag(tracked.run_id, NOTE, f"{plain(reason)}\n\n{link('Prefect', tracked.flow_run_url)}")
+                _end(client, experiment_id, run_id, "FAILED" if failed else "KILLED")
                 if isinstance(error, MlflowException | SQLAlchemyError):
                     raise
             if requested():
@@ -180,12 +180,11 @@ def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_
         client.set_terminated(tracked.run_id, "FINISHED")
 
 
-def _kill(client: MlflowClient, of: TrackedRun, status: str = "KILLED") -> None:
-    """End the run of a flow, and those of its results that were being written."""
-    open_results = f"attributes.status = 'RUNNING' and tags.`{SWEEP}` = '{of.run_id}'"
-    for run in client.search_runs([of.experiment_id], open_results):
+def _end(client: MlflowClient, experiment_id: str, run_id: str, status: str) -> None:
+    """End what a flow has left open: its own run, even one that was being made, and those of its results."""
+    ours = f"attributes.status = 'RUNNING' and tags.`{RUN}` = '{run_id}' and tags.`{OWNER}` = '{Owner.this()}'"
+    for run in client.search_runs([experiment_id], ours):
         client.set_terminated(run.info.run_id, status)
-    client.set_terminated(of.run_id, status)
 
 
 def _deployment() -> dict[str, str]:
@@ -257,7 +256,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
             LEVEL: "result",
             OWNER: str(Owner.this()),
             RUN: run_id,
-            SWEEP: sweep.run_id,
+            "learnkernels.sweep": sweep.run_id,
             "prefect.flow_run_id": sweep.flow_run_id,
             **_deployment(),
             "dataset_digest": ref.digest,

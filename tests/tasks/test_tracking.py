@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.evidence.tracking import SWEEP, tracked_run
+from learnkernels.tasks.evidence.saved_view import RUN
+from learnkernels.tasks.evidence.tracking import OWNER, tracked_run
+from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.stopping import Stopped
 
 
@@ -22,8 +25,9 @@ def test_results_that_are_being_written_end_with_their_comparison(
     def stopped() -> None:
         nonlocal other
         with tracked_run(config, "sweep", "a sweep", "id", "") as sweep:
-            client.create_run(sweep.experiment_id, run_name="result", tags={SWEEP: sweep.run_id})
-            other = client.create_run(sweep.experiment_id, run_name="of another", tags={SWEEP: "another"})
+            tags = {OWNER: str(Owner.this())}
+            client.create_run(sweep.experiment_id, run_name="result", tags={**tags, RUN: "id"})
+            other = client.create_run(sweep.experiment_id, run_name="of another", tags={**tags, RUN: "another"})
             raise error
 
     with pytest.raises(error):
@@ -31,3 +35,23 @@ def test_results_that_are_being_written_end_with_their_comparison(
     assert other is not None
     runs = {run.info.run_name: run.info.status for run in client.search_runs([other.info.experiment_id])}
     assert runs == {"a sweep": status, "result": status, "of another": "RUNNING"}
+
+
+def test_a_run_that_was_being_made_is_ended(
+    working_folder: Path, prefect_server: None, monkeypatch: pytest.MonkeyPatch
+):
+    config = CompareConfig.model_validate({"name": "made", "datasets": "iris"})
+    made = MlflowClient.create_run
+
+    def interrupted(*args: Any, **options: Any) -> None:
+        made(*args, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MlflowClient, "create_run", interrupted)
+    with pytest.raises(KeyboardInterrupt), tracked_run(config, "sweep", "a sweep", "id", ""):
+        pass
+    client = MlflowClient()
+    experiment = client.get_experiment_by_name("made")
+    assert experiment is not None
+    (run,) = client.search_runs([experiment.experiment_id])
+    assert run.info.status == "KILLED"
