@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -39,7 +40,7 @@ from learnkernels.tasks.evidence.markdown import link, plain
 from learnkernels.tasks.evidence.notes import experiment_note, result_note, run_note, sweep_note
 from learnkernels.tasks.evidence.report import verdicts
 from learnkernels.tasks.evidence.saved_view import HISTORY, LEVEL, MODELS, NEWEST, RUN, run_path, view_path, view_tag
-from learnkernels.tasks.evidence.tables import display_table, read_folds, summarise
+from learnkernels.tasks.evidence.tables import display_table, read_folds, relevance_of, summarise
 from learnkernels.tasks.measure.baseline import BOOSTING, LEAVES, RATES, TITLES, kinds_of
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
 from learnkernels.tasks.measure.moments import planned_trials
@@ -354,6 +355,11 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
         "iterations": row.iterations,
         **{f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:100])},
         **{f"weight_error/k{k:03d}": error for k, error in enumerate(row.shares_error[:100])},
+        **{
+            f"relevance/{metric_name(of.feature)}": of.mean
+            for _, shares in relevance_of(table)
+            for of in shares.itertuples()
+        },
     }
     metrics = [Metric(key, float(f"{value:.7g}"), now, 0) for key, value in once.items()]  # as many digits as a column
     for fold in table.itertuples():
@@ -367,6 +373,11 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
     metrics += _found_metrics(table, now)
     metrics += [Metric("objective", value, now, i) for i, value in enumerate(_longest(table["objectives"]))]
     return [metric for metric in metrics if np.isfinite(metric.value)]
+
+
+def metric_name(text: str) -> str:
+    """Return a text as a name that MLflow takes for a metric: other characters than its own as underscores."""
+    return re.sub(r"[^A-Za-z0-9_.\- ]", "_", text)[:100]
 
 
 def _found_metrics(table: pd.DataFrame, now: int) -> list[Metric]:

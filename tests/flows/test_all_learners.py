@@ -102,6 +102,19 @@ def test_the_predictor_is_the_learners_own(folds: pd.DataFrame):
     assert (predictors["l2-krr"], predictors["l1-svm"], predictors["unif"]) == ("krr", "svm", "svm")
 
 
+def test_mlflow_has_how_much_each_feature_counts(folds: pd.DataFrame, runs: dict[str, Run]):
+    of = folds[folds["learner"] == "rfm"]
+    means = dict(zip(of["features"].iloc[0], np.mean(of["relevance"].to_list(), axis=0), strict=True))
+    logged = {
+        key.removeprefix("relevance/"): value
+        for key, value in runs["rfm"].data.metrics.items()
+        if key.startswith("relevance/")
+    }
+    assert set(logged) == {metric_name(name) for name in means}
+    for name, mean in means.items():
+        np.testing.assert_allclose(logged[metric_name(name)], mean, rtol=1e-6)  # told to seven digits
+
+
 def test_what_is_solved_has_a_certificate_below_its_tolerance(folds: pd.DataFrame):
     solved = folds[folds["certificate"].notna()]
     assert set(solved["learner"]) == ITERATIVE
