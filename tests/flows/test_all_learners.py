@@ -23,7 +23,7 @@ from learnkernels.kernels.protocol.evaluation import evaluate
 from learnkernels.kernels.protocol.folds import assign_folds, trials
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.evidence.tracking import LEVEL
+from learnkernels.tasks.evidence.tracking import LEVEL, metric_name
 from learnkernels.tasks.measure.moments import fold_seed
 
 GAMMAS = [2.0**-6, 2.0**-4, 2.0**-2]
