@@ -127,7 +127,7 @@ def test_the_form_shows_the_configuration_with_its_descriptions(client: SyncPref
     definitions = schema["definitions"]
     assert set(definitions["CompareConfig"]["properties"]) == set(CompareConfig.model_fields)
     shown = definitions["DatasetConfig"]["properties"]["scale"]
-    assert shown["enum"] == ["none", "unit", "standard"]
+    assert shown["enum"] == ["none", "unit", "standard", "quantile"]
     assert "mean 0 and deviation 1" in shown["description"]
 
 
