@@ -24,7 +24,7 @@ from learnkernels.conf.errors import InputError, cut, listed, one_line
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.tables import Met, TableEncoding
 from learnkernels.tasks.data.locations import LIBSVM, Location, sound, transferring
-from learnkernels.tasks.data.streams import arrow_batches, arrow_source
+from learnkernels.tasks.data.streams import arrow_batches, arrow_source, delimiter_of
 from learnkernels.tasks.data.text import count_ngrams
 
 
@@ -558,10 +558,13 @@ def _open_csv(location: Location) -> Iterator[_Table]:
     def read(**how: Any) -> pa.Table:
         with location.filesystem.open_input_stream(location.path) as stream:
             return pyarrow.csv.read_csv(
-                pa.TransformInputStream(stream, look), convert_options=pyarrow.csv.ConvertOptions(**how)
+                pa.TransformInputStream(stream, look),
+                parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter),
+                convert_options=pyarrow.csv.ConvertOptions(**how),
             )
 
     location.size()
+    delimiter = delimiter_of(location)
     table = read()
     whole = [field.name for field in table.schema if pa.types.is_integer(field.type)] if found else []
     if whole and len(set(table.column_names)) == table.num_columns:

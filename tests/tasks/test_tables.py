@@ -72,6 +72,16 @@ def test_files_of_every_format_give_the_same_features(frame: pd.DataFrame, tmp_p
     np.testing.assert_allclose(dataset.X[:, dataset.features.index("age")], (age - age.mean()) / age.std(ddof=0))
 
 
+@pytest.mark.parametrize("delimiter", [";", "\t", "|"])
+def test_a_csv_of_other_delimiters_is_read_and_scored(
+    frame: pd.DataFrame, tmp_path: Path, model: Model, delimiter: str
+):
+    frame.rename(columns={"age": "age, in years"}).to_csv(tmp_path / "data.csv", index=False, sep=delimiter)
+    assert "age, in years" in load_source(config("data.csv"), str(tmp_path), tell=lambda sentence: None).features
+    frame.to_csv(tmp_path / "new.csv", index=False, sep=delimiter)
+    assert score_with(model, {}, str(tmp_path / "new.csv"), str(tmp_path / "out.csv")).rows == M
+
+
 def test_a_stored_table_comes_back(frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
     frame.to_csv(tmp_path / "data.csv", index=False)
