@@ -37,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Learn the kernel from data: which combination of base kernels fits, and the evidence that it does.",
-    epilog="Start with: learnkernels compare conf/quickstart.yaml",
+    epilog="Start with: learnkernels compare table.csv --target COLUMN",
 )
 err = Console(stderr=True, highlight=False)
 
