@@ -28,9 +28,9 @@ from learnkernels.kernels.learning import learn_from_moments, learn_kernel
 from learnkernels.kernels.moments.normalisation import Normalisation, require_normalisation
 from learnkernels.kernels.moments.sampling import require_sample, sample_moments
 from learnkernels.kernels.predictors import as_predictor
-from learnkernels.kernels.tables import TableEncoding, is_table
+from learnkernels.kernels.tables import TableEncoding, is_table, shares_by_column
 from learnkernels.kernels.tables.encoding import Said
-from learnkernels.kernels.tables.reading import numbers_alone
+from learnkernels.kernels.tables.reading import numbers_alone, read_columns
 from learnkernels.kernels.targets import Target, Task
 
 MOST_ROWS = 20_000
@@ -104,13 +104,10 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 f"{type(self).__name__} has relevance_ where its learner weighs features, as rfm does."
             )
         if self.table_ is not None:
-            names: Sequence[str] = self.table_.features.owners
+            names: Sequence[str] = self.table_.features
         else:
             names = getattr(self, "feature_names_in_", [str(j) for j in range(len(counts))])
-        shares = dict.fromkeys(names, 0.0)
-        for name, count in zip(names, counts, strict=True):
-            shares[name] += float(count)
-        return dict(sorted(shares.items(), key=lambda one: -one[1]))
+        return dict(sorted(shares_by_column(names, counts).items(), key=lambda one: -one[1]))
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, also ``learner__norm`` or ``predictor__landmarks`` where learner or predictor is a name.
@@ -162,8 +159,9 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             return X
         if self.columns is None and numbers_alone(X):
             return X
-        self.table_ = TableEncoding.of(X, self.columns)
-        return self.table_.encode(X)
+        columns = read_columns(X)
+        self.table_ = TableEncoding.of(columns, self.columns)
+        return self.table_.encode(columns)
 
     def take_table(self, table: TableEncoding | None) -> None:
         """Read new rows as this table from now on, whose columns became the features; None for rows of numbers."""
@@ -290,11 +288,10 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
 
     def _read_new(self, X: Any) -> Rows:
         """Return new rows, checked, or the features of those of a table."""
-        table = getattr(self, "table_", None)
-        if table is None:
-            formats = "csr" if self.kernel_.family.takes_sparse else False
-            return validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)
-        return table.encode(X)
+        if self.table_ is not None:
+            return self.table_.encode(X)
+        formats = "csr" if self.kernel_.family.takes_sparse else False
+        return validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)
 
 
 def with_params(family: Any, **params: Any) -> Any:

@@ -86,6 +86,7 @@ class SupervisedLearner(KernelLearner):
         if hasattr(self, "feature_names_in_"):
             del self.feature_names_in_
         self.n_features_in_ = int(kernel.X.shape[1])
+        self.take_table(None)
         return self._fit_predictor(KernelOnRows.of(kernel, X, kernel.rows if X is None else np.arange(m), workers), y)
 
     def _checked_predictor(self, task: Task) -> Predictor:

@@ -167,7 +167,7 @@ class RFM(SearchingLearner):
             for taken in (of_rounds if self.rounds == "auto" else [every])
             for kind in is_kind
         ]
-        return [np.append(some, coded) for some in sets] if n_codes else sets
+        return [np.append(some, coded) for some in sets]
 
     def _columns(self, d: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the columns that hold codes, and the others."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, Self, TypeAlias
 import numpy as np
 
 from learnkernels.kernels.families.base import distinct
-from learnkernels.kernels.fields import Fields, list_of, listed, text, truth
+from learnkernels.kernels.fields import Fields, list_of, text, truth
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.tables.columns import (
     MOST_LEVELS,
@@ -20,12 +20,11 @@ from learnkernels.kernels.tables.columns import (
     DateColumn,
     NumberColumn,
     Scale,
-    View,
     column_from_dict,
     places_of,
     require_no_infinity,
 )
-from learnkernels.kernels.tables.reading import Column, is_table, read_columns
+from learnkernels.kernels.tables.reading import Column, read_columns
 
 Said: TypeAlias = Mapping[str, Literal["number", "categorical", "code", "date", "drop"] | Sequence[str]]
 """What columns are: by name, the kind, or the levels of an ordered category from the lowest to the highest."""
@@ -99,6 +98,15 @@ class TableFeatures(tuple[str, ...]):
         return {"codes": self.codes, "scaled": self.scaled}
 
 
+def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:
+    """Return the shares of features by name, those of a table's features summed by the columns that they come from."""
+    names = features.owners if isinstance(features, TableFeatures) else features
+    summed = dict.fromkeys(names, 0.0)
+    for name, share in zip(names, shares.tolist(), strict=True):
+        summed[name] += share
+    return summed
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class TableEncoding(Value):
     """The columns of a table, what each was taken for, and what was left out.
@@ -131,8 +139,9 @@ class TableEncoding(Value):
 
         Parameters
         ----------
-        table : DataFrame or Arrow table of m rows
-            Of pandas, polars, pyarrow or another library that narwhals knows. Not modified.
+        table : DataFrame or Arrow table of m rows, or its columns
+            Of pandas, polars, pyarrow or another library that narwhals knows, or what `read_columns` gave. Not
+            modified.
         said : mapping of str to str or sequence of str, optional
             What some columns are: "number", "categorical", "date", "drop"; "code" for a category of many levels, of
             which only a code becomes a feature; or the levels of an ordered category from the lowest to the highest.
@@ -173,20 +182,12 @@ class TableEncoding(Value):
         """Names of the features."""
         return TableFeatures.of(self.columns, self.scaled)
 
-    @cached_property
-    def views(self) -> dict[View, list[int]]:
-        """Positions of the features of each view that has some."""
-        found: dict[View, list[int]] = {}
-        for place, view in enumerate(view for column in self.columns for _, view in column.features):
-            found.setdefault(view, []).append(place)
-        return found
-
     def encode(self, table: Any, met: Met | None = None) -> np.ndarray:
         """Return the features of the rows of a table, shape (n, features), as float64.
 
         Parameters
         ----------
-        table : DataFrame or Arrow table of n rows
+        table : DataFrame or Arrow table of n rows, or its columns
             With the columns of the training rows in any order; others are not looked at. Not modified.
         met : Met, optional
             Counts gaps and levels that are new.
@@ -196,11 +197,6 @@ class TableEncoding(Value):
         ValueError
             A column is missing, or holds something of another kind.
         """
-        if not is_table(table):
-            raise ValueError(
-                f"X must be a table with the columns that the model was fitted on, {listed(self.names)}, got "
-                f"{type(table).__name__}; give a DataFrame."
-            )
         held = read_columns(table, self.names)
         n = len(next(iter(held.values())).values)
         X = np.empty((n, len(self.features)))

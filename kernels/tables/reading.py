@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -102,27 +102,36 @@ def numbers_alone(table: Any) -> bool:
     return not any(np.isnan(column.values).any() for column in read_columns(table).values())
 
 
-def read_columns(table: Any, names: Iterable[str] | None = None) -> dict[str, Column]:
-    """Return columns of a table by name; all of them by default, in their order.
+def read_columns(table: Any, names: Iterable[str] | None = None) -> Mapping[str, Column]:
+    """Return columns of a table by name, which may have been read before; all of them by default, in their order.
 
     Raises
     ------
     ValueError
-        A column is not there, or two have one name.
+        It is no table, a column is not there, or two have one name.
     """
     import narwhals.stable.v2 as nw
 
-    frame = nw.from_native(table, eager_only=True)
-    position = {str(name): j for j, name in enumerate(frame.columns)}
-    if len(position) < len(frame.columns):
-        twice = [name for name in position if [str(one) for one in frame.columns].count(name) > 1]
+    read = isinstance(table, Mapping) and all(isinstance(column, Column) for column in table.values())
+    if not read and not is_table(table):
+        raise ValueError(
+            f"X must be a table with the columns that the model was fitted on, {listed(list(names or ()))}, got "
+            f"{type(table).__name__}; give a DataFrame."
+        )
+    frame = None if read else nw.from_native(table, eager_only=True)
+    held = list(table) if frame is None else [str(name) for name in frame.columns]
+    position = {name: j for j, name in enumerate(held)}
+    if len(position) < len(held):
+        twice = [name for name in position if held.count(name) > 1]
         raise ValueError(f"X must have each column once, got {twice[0]!r} more than once; rename one.")
-    wanted = list(position) if names is None else list(names)
+    wanted = held if names is None else list(names)
     if absent := [name for name in wanted if name not in position]:
         raise ValueError(
             f"X must have the columns that the model was fitted on, got none named {listed(absent)}; add what is "
             "missing, as empty if need be."
         )
+    if frame is None:
+        return {name: table[name] for name in wanted}
     return {name: _column(name, frame[:, position[name]], nw) for name in wanted}
 
 

@@ -23,6 +23,7 @@ from sklearn import datasets as bundled
 from learnkernels.conf.errors import InputError, cut, listed, one_line
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.tables import Met, TableEncoding
+from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.tasks.data.locations import LIBSVM, Location, sound, transferring
 from learnkernels.tasks.data.streams import arrow_batches, arrow_source, delimiter_of
 from learnkernels.tasks.data.text import count_ngrams
@@ -321,8 +322,9 @@ def encoded(table: pa.Table, y: Any, config: DatasetConfig, where: str) -> Colum
     """
     met = Met()
     try:
-        encoding = TableEncoding.of(table, config.columns, config.scale)
-        X = encoding.encode(table, met)
+        columns = read_columns(table)
+        encoding = TableEncoding.of(columns, config.columns, config.scale)
+        X = encoding.encode(columns, met)
         if met.gaps and config.missing == "refuse":
             named = listed([f"{name} ({count})" for name, count in met.gaps.items()], show=str)
             raise InputError(
@@ -330,9 +332,9 @@ def encoded(table: pa.Table, y: Any, config: DatasetConfig, where: str) -> Colum
                 "'missing: drop', or leave columns out with 'drop'."
             )
         if met.gaps and config.missing == "drop":
-            complete = ~encoding.gaps(table)
+            complete = ~encoding.gaps(columns)
             encoding = TableEncoding.of(table.filter(pa.array(complete)), config.columns, config.scale)
-            X = encoding.encode(table)
+            X = encoding.encode(columns)
             X[~complete] = np.nan
     except ValueError as error:
         raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None

@@ -33,7 +33,7 @@ from learnkernels.kernels.protocol.folds import Trial, inner_trials
 from learnkernels.kernels.protocol.hypotheses import Hypotheses, KernelPredictors
 from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
-from learnkernels.kernels.tables import TableFeatures
+from learnkernels.kernels.tables import shares_by_column
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family
@@ -263,10 +263,7 @@ def _learned_columns(
     if kernel.parameters is not None:
         columns["parameters"] = kernel.parameters.tolist()
     if (relevance := kernel.relevance) is not None:
-        names = features.owners if isinstance(features, TableFeatures) else features
-        shares = dict.fromkeys(names, 0.0)
-        for name, share in zip(names, relevance.tolist(), strict=True):
-            shares[name] += share
+        shares = shares_by_column(features, relevance)
         columns |= {"relevance": list(shares.values()), "features": list(shares)}
     if kernel.certificate is not None:
         columns |= {

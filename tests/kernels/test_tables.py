@@ -21,6 +21,7 @@ from learnkernels.kernels.learners import RFM
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.tables import Met, TableEncoding, is_table
 from learnkernels.kernels.tables.columns import MOST_LEVELS, codes_of
+from learnkernels.kernels.tables.reading import read_columns
 
 M = 300
 
@@ -220,6 +221,15 @@ def test_a_column_that_is_missing_or_of_another_kind_is_named(table: pd.DataFram
         encoding.encode(np.zeros((3, 7)))
 
 
+def test_columns_that_were_read_are_encoded_as_their_table(table: pd.DataFrame):
+    columns = read_columns(table)
+    encoding = TableEncoding.of(columns)
+    assert encoding == TableEncoding.of(table)
+    np.testing.assert_array_equal(encoding.encode(columns), encoding.encode(table))
+    with pytest.raises(ValueError, match=r"must be a table with the columns .* got dict; give a DataFrame"):
+        encoding.encode({"size": [1.0]})
+
+
 @pytest.mark.parametrize("of", [pl.from_pandas, pa.Table.from_pandas])
 def test_every_library_gives_the_same_features(table: pd.DataFrame, of: Any):
     plain = table.drop(columns="grade")
@@ -343,6 +353,15 @@ def test_numbers_without_gaps_are_rows_as_ever(table: pd.DataFrame):
         model.predict(numbers),
         KernelLearningRegressor().fit(numbers.to_numpy(float), y).predict(numbers.to_numpy(float)),
     )
+
+
+def test_a_kernel_of_numbers_takes_the_place_of_a_table(table: pd.DataFrame):
+    model = KernelLearningRegressor().fit(table, target_of(table))
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40.0)
+    kernel = KernelLearningRegressor().fit(X, y).kernel_
+    model.fit_kernel(kernel, y)
+    assert model.table_ is None
+    assert model.predict(X).shape == (40,)
 
 
 def test_what_columns_are_can_be_said_to_estimators(table: pd.DataFrame):
