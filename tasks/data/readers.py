@@ -478,7 +478,7 @@ def _require_number(table: _Table, name: str, kept: np.ndarray | None, drop: tup
 
 def read_libsvm(location: Location, config: DatasetConfig, where: str) -> Columns:
     """Return a LIBSVM / SVMlight text: sparse rows, the target first on each line."""
-    for key in ("drop", "where", "test", *config.beside, "ngrams", "bytes"):
+    for key in ("drop", "features", "columns", "where", "test", *config.beside, "ngrams", "bytes"):
         if getattr(config, key):
             raise InputError(f"{where}: {key!r} does not go with {location.name}, whose columns have no names.")
     with (

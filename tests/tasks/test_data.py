@@ -413,7 +413,15 @@ def test_bytes_become_features_in_their_place(tmp_path: Path, kind: pa.DataType)
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("where", {"f0": 1}), ("bytes", "f0"), ("ngrams", {"column": "f0"}), ("drop", ["f0"])]
+    ("key", "value"),
+    [
+        ("where", {"f0": 1}),
+        ("bytes", "f0"),
+        ("ngrams", {"column": "f0"}),
+        ("drop", ["f0"]),
+        ("features", "f0"),
+        ("columns", {"f0": "categorical"}),
+    ],
 )
 def test_keys_that_name_columns_do_not_go_with_files_without_names(tmp_path: Path, key: str, value: object):
     (tmp_path / "data.libsvm").write_text("1 1:2\n-1 1:3\n")
