@@ -214,6 +214,16 @@ class CompareConfig(Strict):
         return self
 
     @model_validator(mode="after")
+    def _computed_where_trials_scale(self) -> CompareConfig:
+        own = [dataset.label for dataset in self.datasets if dataset.scale_on == "training"]
+        if own and any(isinstance(family, PrecomputedConfig) for family in self.kernels):
+            raise ValueError(
+                f"data set {own[0]}: with 'scale_on: training' each trial has features of its own, and the matrices of "
+                "family precomputed are those of one scaling; set 'scale_on: all', or name the families themselves"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _chosen_by_error(self) -> CompareConfig:
         for learner in self.learners:
             if self.protocol.choose is not None and learner.tune and learner.tune_by == "alignment":

@@ -179,7 +179,13 @@ class DatasetConfig(Strict):
     scale: Literal["none", "unit", "standard", "quantile"] = Field(
         "none",
         description="none: raw features. unit: each feature to [0, 1]. standard: each to mean 0 and deviation 1. "
-        "quantile: each to a normal distribution by rank. Uses the features of all rows, never the target.",
+        "quantile: each to a normal distribution by rank. Uses the features of the rows of `scale_on`, never the "
+        "target.",
+    )
+    scale_on: Literal["all", "training"] = Field(
+        "all",
+        description="Which rows scales, medians for gaps and units of categories are learned on: all, once, so that one "
+        "pass serves all folds; or the training rows of each trial, in a pass a trial.",
     )
     subsample: int | None = Field(None, ge=10, description="Use that many rows, drawn at random with the seed.")
 
@@ -282,6 +288,8 @@ class DatasetConfig(Strict):
                 data.pop(key, None)
         if self.columns is None:
             data.pop("columns", None)
+        if self.scale_on == "all":
+            data.pop("scale_on", None)
         return data
 
     @property

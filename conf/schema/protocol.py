@@ -22,14 +22,85 @@ MetricName = Literal[
     "accuracy",
     "balanced_accuracy",
     "roc_auc",
+    "roc_auc_ovr",
+    "roc_auc_ovr_weighted",
+    "roc_auc_ovo",
+    "roc_auc_ovo_weighted",
     "average_precision",
     "f1",
     "f1_macro",
+    "f1_weighted",
+    "precision",
+    "precision_macro",
+    "precision_weighted",
+    "recall",
+    "recall_macro",
+    "jaccard",
+    "jaccard_macro",
+    "jaccard_weighted",
+    "matthews_corrcoef",
+    "neg_log_loss",
+    "neg_brier_score",
     "neg_root_mean_squared_error",
     "neg_mean_absolute_error",
+    "neg_median_absolute_error",
+    "neg_mean_absolute_percentage_error",
+    "neg_max_error",
     "neg_mean_squared_error",
     "r2",
+    "explained_variance",
 ]
+
+_POSITIVE = "is for predictions that are positive, which those of a kernel need not be; learn the logarithm of the target"
+_GROUPINGS = "compares groupings, and not predictions with classes; take balanced_accuracy or matthews_corrcoef"
+_SEVERAL = "is for several classes a row, and here each row has one; take {} instead"
+
+OF_PROBABILITIES: tuple[MetricName, ...] = (
+    "roc_auc_ovr",
+    "roc_auc_ovr_weighted",
+    "roc_auc_ovo",
+    "roc_auc_ovo_weighted",
+    "neg_log_loss",
+    "neg_brier_score",
+)
+"""Metrics that are measured on a probability a class."""
+
+NO_METRIC = {
+    **dict.fromkeys(
+        (
+            "neg_mean_gamma_deviance",
+            "neg_mean_poisson_deviance",
+            "neg_mean_squared_log_error",
+            "neg_root_mean_squared_log_error",
+        ),
+        _POSITIVE,
+    ),
+    **dict.fromkeys(
+        (
+            "adjusted_mutual_info_score",
+            "adjusted_rand_score",
+            "completeness_score",
+            "fowlkes_mallows_score",
+            "homogeneity_score",
+            "mutual_info_score",
+            "normalized_mutual_info_score",
+            "rand_score",
+            "v_measure_score",
+        ),
+        _GROUPINGS,
+    ),
+    **{f"{name}_samples": _SEVERAL.format(f"{name}_macro") for name in ("f1", "jaccard", "precision", "recall")},
+    **{f"{name}_micro": "is the accuracy where each row has one class; take accuracy" for name in ("f1", "precision", "recall")},
+    "jaccard_micro": "orders learners as the accuracy does where each row has one class; take accuracy",
+    "recall_weighted": "is the accuracy; take accuracy",
+    "top_k_accuracy": "needs a number of classes that its name does not say; take accuracy or neg_log_loss",
+    "positive_likelihood_ratio": "is not defined where no row is wrongly taken for positive; take precision",
+    "neg_negative_likelihood_ratio": "is not defined where every row is taken for positive; take recall",
+    "d2_absolute_error_score": "orders learners as neg_mean_absolute_error does; take that one",
+    "d2_brier_score": "orders learners as neg_brier_score does; take that one",
+    "d2_log_loss_score": "orders learners as neg_log_loss does; take that one",
+}
+"""Scores of scikit-learn that are none here, and why."""
 
 
 class SplitConfig(Strict):
@@ -98,8 +169,10 @@ class ProtocolConfig(Strict):
         None,
         description="What errors are measured by, that choose, that are shown and that are tested: a score by "
         "scikit-learn's name, as an error of which less is better, such as 1 - roc_auc. By default accuracy, shown as "
-        "misclassification, and neg_root_mean_squared_error, shown as rmse. roc_auc, average_precision and f1 are for "
-        "two classes; the positive one of the latter two is that of `positive`, or else the last in order.",
+        "misclassification, and neg_root_mean_squared_error, shown as rmse. roc_auc, average_precision, f1, precision, "
+        "recall and jaccard are for two classes; the positive one of all but the first is that of `positive`, or else "
+        "the last in order. Probabilities, for neg_log_loss, neg_brier_score and roc_auc_ovr and _ovo, come from scores "
+        "by a sigmoid, which the rows that choose are fitted by.",
     )
     grid: Grid = Field(
         default_factory=lambda: Powers.model_validate({"base": 2, "from": -6, "to": 14}),
@@ -112,6 +185,13 @@ class ProtocolConfig(Strict):
         least, why = LEAST[info.field_name]
         if isinstance(value, int | float) and value < least:
             raise ValueError(f"must be at least {least}, {why}, got {short(value)}")
+        return value
+
+    @field_validator("metric", mode="before")
+    @classmethod
+    def _a_score_that_serves(cls, value: Any) -> Any:
+        if isinstance(value, str) and value in NO_METRIC:
+            raise ValueError(f"{value} {NO_METRIC[value]}")
         return value
 
     @model_validator(mode="before")
@@ -131,6 +211,11 @@ class ProtocolConfig(Strict):
         if self.choose is not None and self.split is None:
             raise ValueError(
                 "'choose' goes with 'split', of which it divides the training rows; with folds, one validates"
+            )
+        if self.choose is not None and self.choose.once and self.metric in OF_PROBABILITIES:
+            raise ValueError(
+                f"metric {self.metric} is of probabilities, whose sigmoid is fitted by the rows that choose, and with "
+                "'choose.once' none do after the first repeat; leave 'once' out, or take another metric"
             )
         if self.split is not None and (self.split.validation is None) == (self.choose is None):
             got = "neither" if self.choose is None else "both"

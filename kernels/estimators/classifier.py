@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import combinations
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -16,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import within_n_jobs
-from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.estimators.regularisation import given
 from learnkernels.kernels.estimators.supervised import (
     SupervisedLearner,
@@ -28,6 +26,12 @@ from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
 from learnkernels.kernels.predictors.base import ExactPredictor, RowsPredictor
+from learnkernels.kernels.predictors.calibration import (
+    assign_calibration_folds,
+    class_scores,
+    fit_calibration,
+    probabilities,
+)
 from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.targets import Target
 
@@ -253,11 +257,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
                 own = exact.fit(K[np.ix_(others, others)], target.take(others), [C], w, fine=True)
                 dual, intercept = own.coefficients()
                 linear = K[np.ix_(held_out, others)] @ dual + intercept
-            scores[held_out] = class_scores(linear, n_classes, self.predictor_).reshape(len(held_out), -1)
-        spoken_for = np.array([1]) if n_classes == 2 else np.arange(n_classes)
-        positive = target.values[:, None] == spoken_for
-        repeated = None if weights is None else np.repeat(weights, len(spoken_for))
-        return np.array(fit_sigmoid(scores.ravel(), positive.ravel(), repeated))
+            scores[held_out] = class_scores(linear, n_classes, self.predictor_ == "svm").reshape(len(held_out), -1)
+        return fit_calibration(scores, target.values, weights)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores of new rows.
@@ -275,7 +276,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             class wins, plus less than a third for how clearly it does, from other losses the class against the rest, or
             logarithms of odds.
         """
-        return class_scores(self._scores(X), len(self.classes_), self.predictor_)
+        return class_scores(self._scores(X), len(self.classes_), self.predictor_ == "svm")
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of each new row.
@@ -318,33 +319,3 @@ def require_classes(classes: np.ndarray) -> None:
     """Raise ValueError if there are fewer than two classes."""
     if len(classes) < 2:
         raise ValueError(f"y must hold at least two classes, got 1 class: {classes.tolist()}.")
-
-
-def class_scores(linear: np.ndarray, n_classes: int, predictor: str) -> np.ndarray:
-    """Return the scores that classes are told by.
-
-    Parameters
-    ----------
-    linear : ndarray of shape (n, q)
-        Scores that are linear in the kernel: one for two classes, one a class, or one a pair of classes (svm).
-    n_classes : int
-        At least two.
-    predictor : str
-        What they come from, of the table of predictors.
-
-    Returns
-    -------
-    scores : ndarray of shape (n,) or (n, n_classes)
-        Of pairs, the number that a class wins, and its sum f over them as ``f / (3 (1 + |f|))``.
-    """
-    if n_classes == 2:
-        return linear[:, 0]
-    if predictor != "svm":
-        return linear
-    votes, sums = np.zeros((2, len(linear), n_classes))
-    for f, (first, second) in zip(linear.T, combinations(range(n_classes), 2), strict=True):
-        votes[:, first] += f <= 0
-        votes[:, second] += f > 0
-        sums[:, first] -= f
-        sums[:, second] += f
-    return votes + sums / (3 * (1 + np.abs(sums)))

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from learnkernels.kernels.centering import center_gram, mean_over, subtract_means
-from learnkernels.kernels.estimators.calibration import assign_calibration_folds
+from learnkernels.kernels.predictors.calibration import assign_calibration_folds
 from learnkernels.kernels.families.base import distinct_examples, drawn_rows
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import KernelOnRows, Predictor

@@ -231,8 +231,12 @@ class KernelEnsemble(Value):
         return self.target.decode(self._scores(X_new))
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of two classes for new rows, above zero for the second, one row a regularisation."""
-        return self._scores(X_new)[..., 0]
+        """Return scores of classes for new rows, one row a regularisation, shape (L, n) or (L, n, n_classes).
+
+        Of two classes above zero for the second; of more one a class, of which the largest is predicted.
+        """
+        scores = self._scores(X_new)
+        return scores[..., 0] if scores.shape[2] == 1 else scores
 
     def _scores(self, X_new: Rows) -> np.ndarray:
         """Return scores in the terms of Y, shape (L, n, q)."""

@@ -187,7 +187,7 @@ class Model(Value):
         -----
         O(n m d) for m training rows, or landmarks; memory does not grow with n beyond the rows and the columns.
         """
-        from learnkernels.kernels.estimators.calibration import probabilities
+        from learnkernels.kernels.predictors.calibration import probabilities
 
         types = self.column_types
         X = self.scaled(X_raw) if self.table is None else self.table.encode(X_raw, met)

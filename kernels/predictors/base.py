@@ -75,10 +75,10 @@ class Fitted:
         return self.path.predict(np.dot(self.kernel.cross_gram(X_new), self.new_rows))
 
     def scores(self, X_new: Any, length: int) -> np.ndarray:
-        """Return scores of two classes, above zero for the second, at so many places of the grid, shape (length, n)."""
+        """Return scores that are linear in the kernel, at so many places of the grid, shape (length, n, q)."""
         K_cross = np.dot(self.kernel.cross_gram(X_new), self.new_rows)
         paths = (self.path.coefficients(position) for position in range(length))
-        return np.array([(K_cross @ dual + intercept)[:, 0] for dual, intercept in paths])
+        return np.array([K_cross @ dual + intercept for dual, intercept in paths])
 
     def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
         """Return dual and intercept of the first regularisation, for ``kernel.cross_gram(X) @ dual + intercept``."""

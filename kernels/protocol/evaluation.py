@@ -10,6 +10,7 @@ import numpy as np
 
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
 from learnkernels.kernels.protocol.folds import Trial
 from learnkernels.kernels.protocol.hypotheses import AlignedHypotheses, Hypotheses, KernelPredictors
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
@@ -66,19 +67,23 @@ class Selection:
         Of the lowest one; the first of equal ones along the grid, then along the candidates.
     regularisation : float
         Lambda at that position.
+    sigmoid : ndarray of shape (2,)
+        Slope and offset of the sigmoid that turns scores there into probabilities; NaN where none is needed.
     """
 
     errors: np.ndarray
     candidate: int
     position: int
     regularisation: float
+    sigmoid: np.ndarray
 
     @classmethod
-    def of(cls, errors: np.ndarray, grid: Sequence[float]) -> Selection:
-        """Return what a table of errors chooses."""
+    def of(cls, errors: np.ndarray, grid: Sequence[float], sigmoids: np.ndarray | None = None) -> Selection:
+        """Return what a table of errors chooses, and the sigmoid there of a table of these."""
         comparable = np.where(np.isnan(errors), np.inf, errors)
         position, candidate = divmod(int(comparable.T.argmin()), len(errors))
-        return cls(errors, candidate, position, float(grid[position]))
+        sigmoid = np.full(2, np.nan) if sigmoids is None else sigmoids[candidate, position]
+        return cls(errors, candidate, position, float(grid[position]), sigmoid)
 
     @property
     def edge(self) -> bool:
@@ -147,9 +152,13 @@ def evaluate(
         if by == "alignment":
             considered = [_most_aligned(candidates, X, target, validation, sample_weight)]
         errors = np.full((len(candidates), len(candidates[0].grid)), np.nan)
+        sigmoids = np.full((*errors.shape, 2), np.nan)
+        measured = _Measured.of(target, metric, sample_weight)
         for c in considered:
-            errors[c] = _errors(candidates[c], X, target, validation, metric, sample_weight)
-    selection = Selection.of(errors, candidates[0].grid)
+            told = [measured.told(candidates[c], X, validation)]
+            sigmoids[c] = measured.sigmoids(told, [validation])
+            errors[c] = measured.errors(told, [validation], sigmoids[c])
+    selection = Selection.of(errors, candidates[0].grid, sigmoids)
     return outcome(
         candidates[selection.candidate],
         selection.position,
@@ -193,13 +202,17 @@ def select_by_cross_validation(
     selection : Selection
         Of the means over the folds.
     """
-    tables, grid = [], []
+    told, parts, grid = [], [], []
+    measured = _Measured.of(target, metric, sample_weight)
     for trial, candidates in fits:
-        rows = np.flatnonzero(folds == trial.validation)
+        parts.append(np.flatnonzero(folds == trial.validation))
         grid = list(candidates[0].grid)
         with blas_threads_for(int(np.isin(folds, trial.training).sum())):
-            tables.append(np.array([_errors(of, X, target, rows, metric, sample_weight) for of in candidates]))
-    return Selection.of(np.mean(tables, axis=0), grid)
+            told.append([measured.told(of, X, parts[-1]) for of in candidates])
+    of_candidates = list(zip(*told, strict=True))
+    sigmoids = np.array([measured.sigmoids(one, parts) for one in of_candidates])
+    errors = [measured.errors(one, parts, own) for one, own in zip(of_candidates, sigmoids, strict=True)]
+    return Selection.of(np.array(errors), grid, sigmoids)
 
 
 def outcome(
@@ -231,11 +244,12 @@ def outcome(
     test = target.take(rows)
     if isinstance(fitted, KernelPredictors) and len(fitted.kernels) > 1:
         fitted, position = fitted.only(position), 0
+    measured = _Measured.of(target, metric, sample_weight)
     with blas_threads_for(len(training)):
-        error = float(_errors(fitted, X, target, rows, metric, sample_weight)[position])
+        told = [measured.told(fitted, X, rows)[[position]]]
     return FoldResult(
-        error=error,
-        trivial_error=(metric or metric_for(None, target)).trivial_error(
+        error=float(measured.errors(told, [rows], selection.sigmoid[None])[0]),
+        trivial_error=measured.metric.trivial_error(
             test, target.take(training), _of(sample_weight, rows), _of(sample_weight, training)
         ),
         candidate=selection.candidate,
@@ -249,18 +263,43 @@ def outcome(
     )
 
 
-def _errors(
-    of: Hypotheses,
-    X: Rows,
-    target: Target,
-    rows: np.ndarray,
-    metric: Metric | None,
-    sample_weight: np.ndarray | None,
-) -> np.ndarray:
-    """Return the error on some rows along the grid, shape (L,)."""
-    held_out, w, metric = target.take(rows), _of(sample_weight, rows), metric or metric_for(None, target)
-    told = of.scores(X[rows]) if metric.ranks else of.predict(X[rows])
-    return np.array([metric.measure(held_out, one, w) for one in told])
+@dataclass(frozen=True)
+class _Measured:
+    """How errors are measured on some of the rows.
+
+    Probabilities come from scores by one sigmoid, which is fitted on the rows that choose: these train no predictor.
+    """
+
+    target: Target
+    metric: Metric
+    sample_weight: np.ndarray | None
+
+    @classmethod
+    def of(cls, target: Target, metric: Metric | None, sample_weight: np.ndarray | None) -> _Measured:
+        return cls(target, metric or metric_for(None, target), sample_weight)
+
+    def told(self, of: Hypotheses, X: Rows, rows: np.ndarray) -> np.ndarray:
+        """Return what hypotheses say of some rows, scores or predictions, one row a regularisation."""
+        return of.predict(X[rows]) if self.metric.told == "predictions" else of.scores(X[rows])
+
+    def sigmoids(self, told: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:
+        """Return slope and offset of the sigmoid over some parts of the rows, shape (L, 2); NaN where none is used."""
+        length = len(told[0])
+        if self.metric.told != "probabilities":
+            return np.full((length, 2), np.nan)
+        rows = np.concatenate(parts)
+        codes, w = self.target.values[rows], _of(self.sample_weight, rows)
+        return np.array([fit_calibration(np.concatenate([one[i] for one in told]), codes, w) for i in range(length)])
+
+    def errors(self, told: Sequence[np.ndarray], parts: Sequence[np.ndarray], sigmoids: np.ndarray) -> np.ndarray:
+        """Return the mean error over some parts of the rows, along the grid, shape (L,)."""
+        errors = np.empty((len(parts), len(sigmoids)))
+        for i, (of_part, rows) in enumerate(zip(told, parts, strict=True)):
+            held_out, w = self.target.take(rows), _of(self.sample_weight, rows)
+            for j, (one, sigmoid) in enumerate(zip(of_part, sigmoids, strict=True)):
+                said = probabilities(one, sigmoid) if self.metric.told == "probabilities" else one
+                errors[i, j] = self.metric.measure(held_out, said, w)
+        return np.asarray(errors.mean(axis=0))
 
 
 def _of(sample_weight: np.ndarray | None, rows: np.ndarray) -> np.ndarray | None:

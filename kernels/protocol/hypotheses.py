@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -12,7 +13,8 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor, as_predictor
+from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor, SupportVectorPath, as_predictor
+from learnkernels.kernels.predictors.calibration import class_scores
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target
 
@@ -36,7 +38,10 @@ class Hypotheses(Protocol):
         """Return predictions for new rows in the terms of the target, one row a regularisation."""
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of two classes for new rows, above zero for the second, one row a regularisation."""
+        """Return scores of classes for new rows, one row a regularisation, shape (L, n) or (L, n, n_classes).
+
+        Of two classes above zero for the second; of more one a class, of which the largest is predicted.
+        """
 
 
 @runtime_checkable
@@ -104,6 +109,7 @@ class KernelPredictors:
         self.kernels, self.grid = kernels, grid
         rows = kernels[0].rows if training is None else training
         of_rows, chosen = target.take(rows), as_predictor(predictor)
+        self._n_classes = len(target.classes)
         self._fitted: list[Fitted] = []
         with blas_threads_for(len(rows)):
             for kernel in kernels:
@@ -121,21 +127,25 @@ class KernelPredictors:
         return np.concatenate(predictions)
 
     def scores(self, X_new: Rows) -> np.ndarray:
-        """Return scores of two classes for new rows, above zero for the second, one row a regularisation."""
+        """Return scores of classes for new rows, one row a regularisation, shape (L, n) or (L, n, n_classes).
+
+        Of two classes above zero for the second; of more one a class, of which the largest is predicted.
+        """
         length = len(self.grid) // len(self._fitted)
-        scores = [
-            np.concatenate([one.scores(X_new[rows], length) for rows in _chunks(X_new.shape[0], one.kernel)], axis=1)
-            for one in self._fitted
-        ]
-        return np.concatenate(scores)
+        scores = []
+        for one in self._fitted:
+            chunks = [one.scores(X_new[rows], length) for rows in _chunks(X_new.shape[0], one.kernel)]
+            of_pairs = isinstance(one.path, SupportVectorPath)
+            scores += [class_scores(linear, self._n_classes, of_pairs) for linear in np.concatenate(chunks, axis=1)]
+        return np.array(scores)
 
     def only(self, position: int) -> KernelPredictors:
         """Return the predictor of one value of Lambda alone; of many kernels one, so that new rows cost one's."""
         if len(self.kernels) == 1:
             return self
-        one = KernelPredictors.__new__(KernelPredictors)
+        one = copy(self)
         one.kernels, one.grid = self.kernels[position : position + 1], self.grid[position : position + 1]
-        one._fitted, one.notes = self._fitted[position : position + 1], self.notes
+        one._fitted = self._fitted[position : position + 1]
         return one
 
     def validation_alignment(self, X_new: Rows, target_new: Target, sample_weight: np.ndarray | None = None) -> float:

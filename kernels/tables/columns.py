@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
@@ -56,6 +56,10 @@ class ColumnEncoding(Value):
     def is_number(self) -> bool:
         """Whether values are numbers, and not texts."""
         return False
+
+    @abstractmethod
+    def learned_on(self, column: Column, scale: Scale) -> Self:
+        """Return the same features with what fills gaps, and their units, from the values of some rows alone."""
 
     @abstractmethod
     def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
@@ -133,23 +137,31 @@ class NumberColumn(ColumnEncoding):
             return cls(name, fill, bool(gaps.any()), 0.0, 1.0, levels, tuple(knots))
         return cls(name, fill, bool(gaps.any()), *_scaling(np.where(gaps, fill, numbers), scale), levels)
 
+    def learned_on(self, column: Column, scale: Scale) -> Self:
+        numbers = self._numbers(column)
+        if np.isnan(numbers).all():
+            return replace(self, fill=0.0, low=0.0, spread=1.0, knots=())
+        return replace(type(self).of(self.name, numbers, scale, self.levels), gaps=self.gaps)
+
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
         names = [self.name, f"{self.name} missing"] if self.gaps else [self.name]
         return tuple((name, "numbers") for name in names)
 
-    def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
-        new = 0
+    def _numbers(self, column: Column) -> np.ndarray:
+        """Return the numbers, or the places of the levels, of a column, NaN for gaps and new levels."""
         if self.levels:
-            texts = column.as_texts()
-            numbers: np.ndarray | None = places_of(texts, self.levels)
-            new = sum(one is not None and one not in self.levels for one in texts)
-        else:
-            numbers = column.as_numbers() if column.kind in ("number", "text") else None
+            return places_of(column.as_texts(), self.levels)
+        numbers = column.as_numbers() if column.kind in ("number", "text") else None
         if numbers is None:
             self._refuse(column, "numbers")
         assert numbers is not None
         require_no_infinity(self.name, numbers)
+        return numbers
+
+    def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
+        numbers = self._numbers(column)
+        new = sum(one is not None and one not in self.levels for one in column.as_texts()) if self.levels else 0
         gaps = np.isnan(numbers)
         filled = np.where(gaps, self.fill, numbers)
         out[:, 0] = _normal_ranks(filled, self.knots) if self.knots else (filled - self.low) / self.spread
@@ -187,7 +199,7 @@ class CategoryColumn(ColumnEncoding):
     many : bool
         Whether there are more, so that a code tells all levels apart.
     scales : tuple of float
-        What the indicator of each level is where it holds.
+        What the indicator of each level is where it holds; zero for a level that no training row had.
     numeric : bool
         Whether levels are numbers, so that texts of new rows are read as such.
     """
@@ -207,17 +219,15 @@ class CategoryColumn(ColumnEncoding):
         one, and of what makes its own one: rare levels tell rows further apart, and count less than in units of their
         own.
         """
-        texts = column.as_texts()
-        counts = Counter(texts.tolist())
+        counts = Counter(column.as_texts().tolist())
         frequent = sorted(counts, key=lambda level: (-counts[level], level is None, level or ""))
         many = len(frequent) > most
         levels = tuple(frequent[: max(0, most - 1)] if many else frequent)
-        shares = np.array([counts[level] for level in levels]) / len(texts)
-        variances = shares * (1.0 - shares)
-        scales = np.ones(len(levels))
-        if scale in ("standard", "quantile") and variances.sum() > 0:
-            scales = (variances.sum() * np.maximum(variances, 1.0 / len(texts) ** 2)) ** -0.25
-        return cls(column.name, levels, many, tuple(scales.tolist()), column.kind == "number")
+        return cls(column.name, levels, many, _indicators(counts, levels, scale), column.kind == "number")
+
+    def learned_on(self, column: Column, scale: Scale) -> Self:
+        """Return the same features in units of some rows; the indicator of a level that none of them has is zero."""
+        return replace(self, scales=_indicators(Counter(self._texts(column).tolist()), self.levels, scale))
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
@@ -302,17 +312,19 @@ class DateColumn(ColumnEncoding):
         scaling = _scaling(np.where(gaps, fill, days), "standard" if scale == "quantile" else scale)
         return cls(name, fill, bool(gaps.any()), *scaling, tuple(cycles))
 
+    def learned_on(self, column: Column, scale: Scale) -> Self:
+        dates = self._dates(column)
+        if np.isnat(dates).all():
+            return replace(self, fill=0.0, low=0.0, spread=1.0)
+        return replace(type(self).of(self.name, dates, scale), gaps=self.gaps, cycles=self.cycles)
+
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
         parts = [self.name, *(f"{self.name} {wave} of {cycle}" for cycle in self.cycles for wave in ("sine", "cosine"))]
         return tuple((part, "dates") for part in [*parts, *([f"{self.name} missing"] if self.gaps else [])])
 
     def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
-        dates = column.as_dates() if column.kind in ("date", "text") else None
-        if dates is None:
-            self._refuse(column, "dates")
-        assert dates is not None
-        days = _days(dates)
+        days = _days(self._dates(column))
         gaps = np.isnan(days)
         days = np.where(gaps, self.fill, days)
         out[:, 0] = (days - self.low) / self.spread
@@ -322,6 +334,14 @@ class DateColumn(ColumnEncoding):
         if self.gaps:
             out[:, -1] = gaps
         return int(gaps.sum()), 0
+
+    def _dates(self, column: Column) -> np.ndarray:
+        """Return the moments in time of a column, NaT for gaps."""
+        dates = column.as_dates() if column.kind in ("date", "text") else None
+        if dates is None:
+            self._refuse(column, "dates")
+        assert dates is not None
+        return dates
 
     def decode(self, Z: np.ndarray) -> list[Any]:
         seconds = np.round((Z[:, 0] * self.spread + self.low) * DAY)
@@ -350,8 +370,8 @@ def column_from_dict(data: object) -> ColumnEncoding:
     elif kind == "category":
         held = tuple(fields.get("levels", list_of(optional(text))))
         scales = tuple(fields.get("scales", list_of(number)))
-        if len(scales) != len(held) or not all(scale > 0 for scale in scales):
-            fields.refuse("scales", f"{len(held)} positive numbers", list(scales))
+        if len(scales) != len(held) or not all(scale >= 0 for scale in scales):
+            fields.refuse("scales", f"{len(held)} numbers that are not negative", list(scales))
         rest = fields.get("many", truth), scales, fields.get("numeric", truth)
         made = CategoryColumn(fields.get("name", text), held, *rest)
     elif kind == "date":
@@ -370,6 +390,16 @@ def _place(fields: Fields) -> tuple[str, float, bool, float, float]:
     """Return the name, what stands for gaps and whether there were some, and the scaling of a column."""
     low, spread = fields.get("low", number), fields.get("spread", number)
     return fields.get("name", text), fields.get("fill", number), fields.get("gaps", truth), low, spread
+
+
+def _indicators(counts: Mapping[str | None, int], levels: Sequence[str | None], scale: Scale) -> tuple[float, ...]:
+    """Return what the indicator of each level is where it holds, from how many rows have a level."""
+    n, held = sum(counts.values()), np.array([counts.get(level, 0) for level in levels])
+    variances = held / n * (1.0 - held / n)
+    scales = np.ones(len(levels))
+    if scale in ("standard", "quantile") and variances.sum() > 0:
+        scales = (variances.sum() * np.maximum(variances, 1.0 / n**2)) ** -0.25
+    return tuple(np.where(held > 0, scales, 0.0).tolist())
 
 
 def places_of(texts: Sequence[str | None] | np.ndarray, levels: Sequence[str]) -> np.ndarray:

@@ -172,6 +172,25 @@ class TableEncoding(Value):
             raise ValueError(f"the table leaves no column to learn from ({reasons}); add one, or say what they are.")
         return cls(tuple(columns), left_out, scale in ("standard", "quantile"))
 
+    def learned_on(self, table: Any, scale: Scale) -> Self:
+        """Return the same columns and features with what fills gaps, and all units, from some rows alone.
+
+        Parameters
+        ----------
+        table : DataFrame or Arrow table of m rows, or its columns
+            As `of` takes it. Not modified.
+        scale : {"none", "unit", "standard", "quantile"}
+            The one that it was made with.
+
+        Notes
+        -----
+        What a column is taken for, which levels have an indicator and whether there is a feature for gaps stay as they
+        are, so that features have the same names whatever the rows.
+        """
+        held = read_columns(table, self.names)
+        columns = tuple(column.learned_on(held[column.name], scale) for column in self.columns)
+        return type(self)(columns, self.left_out, self.scaled)
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the columns that are read."""

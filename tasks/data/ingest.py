@@ -7,12 +7,13 @@ import itertools
 import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather
 from prefect import get_run_logger
 from scipy import sparse
 
@@ -21,6 +22,7 @@ from learnkernels.conf.loading import existing_file
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.tables import TableEncoding
+from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, task_of
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, locate
 from learnkernels.tasks.data.openml import read_openml
@@ -34,17 +36,17 @@ from learnkernels.tasks.data.readers import (
     read_bundled,
     read_held_out,
 )
+from learnkernels.tasks.data.scaling import BLOCK_BYTES, scaled, scaling_of
 from learnkernels.tasks.data.synthetic import read_synthetic
 from learnkernels.tasks.data.text import select_ngrams
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import Tell, checked, keep, kept, store_path
 
+RAW = "raw.arrow"
+"""What holds the columns of a table as they are."""
+
 BESIDE = ("held_out", "groups", "times", "weights")
 """What a data set may say of each row beside features and target."""
-
-BLOCK_BYTES = 16 << 20
-"""Size of the blocks in which checks and statistics go through dense rows."""
-
 
 @dataclass(frozen=True)
 class DatasetRef:
@@ -60,6 +62,7 @@ class DatasetRef:
     classes: tuple[str, ...] = ()
     ordered: bool = False
     weighted: bool = False
+    by_training: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,10 @@ class Dataset:
         the data set does not say.
     weights : ndarray of shape (n,) or None
         Positive; None where each row counts once.
+    raw : pyarrow.Table or None
+        The columns of a table as they are, where its encoding is learned anew in each trial.
+    by_training : str
+        The scale that each trial learns anew on its training rows; empty where that of all rows serves them all.
     """
 
     X: Rows
@@ -95,6 +102,26 @@ class Dataset:
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
     weights: np.ndarray | None = None
+    raw: pa.Table | None = None
+    by_training: str = ""
+
+    def learned_on(self, rows: np.ndarray) -> Dataset:
+        """Return all rows in the units, and with the gaps filled, that some of them alone suggest.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Positions of the training rows of a trial.
+        """
+        if self.table is not None and self.raw is not None:
+            table = self.table.learned_on(self.raw.take(rows), cast(Any, self.by_training))
+            return replace(self, X=table.encode(self.raw), features=table.features, table=table, raw=None, by_training="")
+        low, spread = scaling_of(self.X[rows], self.by_training, "rows that train")
+        X = scaled(self.X if sparse.issparse(self.X) else np.array(self.X), low, spread)
+        if low is not None and spread is not None:  # of what was scaled by all rows before
+            (first, unit), own = self.scaling, spread
+            low, spread = first + unit * low, unit * own
+        return replace(self, X=X, low=low, spread=spread, by_training="")
 
     @property
     def beside(self) -> dict[str, Any]:
@@ -176,7 +203,9 @@ def load_source(
     frequent n-grams of these rows, checks, rows drawn by `subsample`, scaling.
     """
     where = f"data set {config.label}"
-    (X, y, features, table), beside = _read(config, data_dir, where, tell)
+    (X, y, features, table, raw), beside = _read(config, data_dir, where, tell)
+    if raw is not None:
+        beside["rows"] = np.arange(len(y))
     if config.missing != "refuse":
         y = _column_values(y)
         complete = [_complete_rows(X), *(of >= 0 for of in beside.values())] if config.missing == "drop" else []
@@ -204,10 +233,14 @@ def load_source(
     if config.subsample is not None and config.subsample < len(target):
         rows = np.sort(np.random.default_rng(seed).choice(len(target), config.subsample, replace=False))
         X, target, beside = X[rows], target.take(rows), {name: of[rows] for name, of in beside.items()}
+    own = config.scale if config.scale_on == "training" else ""
     if table is not None:
-        return Dataset(X, target, features, table=table, **beside)
-    low, spread = _scaling(X, config.scale, where)
-    return Dataset(_scaled(X, low, spread), target, features, low, spread, **beside)
+        taken = beside.pop("rows", None)
+        raw = None if raw is None or not own else raw.take(taken)
+        return Dataset(X, target, features, table=table, raw=raw, by_training=own if raw is not None else "", **beside)
+    low, spread = scaling_of(X, config.scale, where)
+    own = "" if low is None else own
+    return Dataset(scaled(X, low, spread), target, features, low, spread, by_training=own, **beside)
 
 
 def _read(
@@ -261,6 +294,7 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
         classes=dataset.target.classes,
         ordered=dataset.times is not None,
         weighted=dataset.weights is not None,
+        by_training=bool(dataset.by_training),
     )
     if not kept(path, tell):
         with keep(path) as folder:
@@ -273,7 +307,9 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
                 np.save(folder / f"{name}.npy", of, allow_pickle=False)
             if dataset.spread is not None:
                 np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
-            about = {**asdict(ref), "features": names_to_data(dataset.features), "labels": dataset.target.labels}
+            if dataset.raw is not None:
+                pyarrow.feather.write_feather(dataset.raw, folder / RAW, compression="uncompressed")
+            about = {**asdict(ref), "scale": dataset.by_training, "features": names_to_data(dataset.features), "labels": dataset.target.labels}
             if dataset.table is not None:
                 about["table"] = dataset.table.to_dict()
             (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
@@ -302,7 +338,9 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     beside = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
     table = TableEncoding.from_dict(about["table"]) if "table" in about else None
     features = names_from_data(about["features"]) if table is None else table.features
-    return Dataset(X, target, features, low, spread, table=table, **beside)
+    raw = pyarrow.feather.read_table(folder / RAW, memory_map=True) if (folder / RAW).exists() else None
+    own = about.get("scale", "")  # which entries of earlier versions do not have
+    return Dataset(X, target, features, low, spread, table=table, raw=raw, by_training=own, **beside)
 
 
 def stored_bytes(ref: DatasetRef) -> int:
@@ -329,7 +367,10 @@ def dataset_digest(dataset: Dataset) -> str:
     ]
     if dataset.table is not None:
         about.append(dataset.table.to_dict())
-    sha = hashlib.sha256(json.dumps(about).encode())
+    if dataset.by_training:
+        raw = {} if dataset.raw is None else read_columns(dataset.raw)
+        about += [dataset.by_training, [[name, column.values.tolist()] for name, column in raw.items()]]
+    sha = hashlib.sha256(json.dumps(about, default=str).encode())
     # Which rows test was here before other keys, without its name.
     beside = [("" if name == "held_out" else name, of) for name, of in dataset.beside.items()]
     for name, array in (*(("", of) for of in (*arrays, *dataset.scaling, target.values)), *beside):
@@ -435,41 +476,3 @@ def _require_finite(X: Any, features: Sequence[str], where: str) -> None:
             f"{where}: NaN, infinity or missing values in column {named} of {X.shape[0]} rows; set 'missing: impute' "
             "for what is missing, or 'missing: drop', correct infinities, or leave columns out with 'drop'."
         )
-
-
-def _scaling(X: Any, scale: str, where: str) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return what to subtract from each feature, and to divide it by; nothing for raw features."""
-    if scale == "none":
-        return None, None
-    if sparse.issparse(X):
-        if scale != "unit" or X.data.min(initial=0.0) < 0:
-            raise InputError(
-                f"{where}: scale {scale!r} would fill this sparse data set's zeros; use 'scale: none', or 'unit' with "
-                "features that are not negative."
-            )
-        low, spread = np.zeros(X.shape[1]), np.asarray(abs(X).max(axis=0).todense()).ravel()
-    elif scale == "unit":
-        low, spread = X.min(axis=0), np.ptp(X, axis=0)
-    else:
-        low, spread = X.mean(axis=0), _deviations(X)
-    # A constant column has no spread; it becomes zero.
-    return low, np.where(spread > 0, spread, 1.0)
-
-
-def _deviations(X: np.ndarray) -> np.ndarray:
-    """Return ``X.std(axis=0)``, to the last bit, without a second matrix of its size."""
-    d = X.shape[1]
-    pieces = min(max(1, d // 2), -(-X.nbytes // BLOCK_BYTES))  # two columns at least: of one, NumPy adds in pairs
-    cuts = [d * i // pieces for i in range(pieces + 1)]
-    return np.concatenate([X[:, start:stop].std(axis=0) for start, stop in itertools.pairwise(cuts)])
-
-
-def _scaled(X: Any, low: np.ndarray | None, spread: np.ndarray | None) -> Any:
-    """Return scaled features; dense ones are scaled where they are."""
-    if low is None or spread is None:
-        return X
-    if not sparse.issparse(X):
-        X -= low
-        X /= spread
-        return X
-    return sparse.csr_matrix((X.data / spread[X.indices], X.indices, X.indptr), shape=X.shape)

@@ -40,12 +40,15 @@ class Columns(NamedTuple):
     features : sequence of str
     table : TableEncoding, optional
         How columns that are not all numbers became features.
+    raw : pyarrow.Table, optional
+        The columns that became features of a table.
     """
 
     X: Any
     y: Any
     features: Sequence[str]
     table: TableEncoding | None = None
+    raw: pa.Table | None = None
 
 
 BATCH_BYTES = 16 << 20
@@ -338,7 +341,7 @@ def encoded(table: pa.Table, y: Any, config: DatasetConfig, where: str) -> Colum
             X[~complete] = np.nan
     except ValueError as error:
         raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
-    return Columns(X, y, encoding.features, encoding)
+    return Columns(X, y, encoding.features, encoding, table.select(encoding.names))
 
 
 def _require_room(rows: int, columns: int, name: str, where: str) -> None:

@@ -11,7 +11,13 @@ from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
 from learnkernels.tasks.measure.baseline import TITLES, evaluate_baseline, kinds_of
 from learnkernels.tasks.measure.evaluation import FoldsRef, evaluate_learner, predictor_for
-from learnkernels.tasks.measure.moments import MomentsRef, compute_moments, require_feasible
+from learnkernels.tasks.measure.moments import (
+    MomentsRef,
+    compute_moments,
+    planned_trials,
+    require_feasible,
+    rows_of_trial,
+)
 from learnkernels.tasks.measure.positions import rows_for
 from learnkernels.tasks.own import require_params
 from learnkernels.tasks.workers.cluster import DaskPool
@@ -89,11 +95,20 @@ def measure(
 
 
 def measure_kernels(rows: DatasetRef, config: CompareConfig, pool: DaskPool, progress: RunProgress) -> list[MomentsRef]:
-    """Return the moments of the base kernels, one of each repeat; a step of the progress each."""
+    """Return the moments of the base kernels, one of each repeat; a step of the progress each.
+
+    Where each trial scales the features by its own training rows, one of each trial.
+    """
     moments = []
+    trials = planned_trials(config.protocol, rows.ordered) if rows.by_training else []
     for repeat in range(config.protocol.repeats):
         progress.start(f"{rows.name}: alignment statistics of the base kernels")
-        moments.append(compute_moments(rows, config, repeat, pool, progress.advance))
+        for trial in trials:
+            own = rows_of_trial(rows, config.protocol, repeat, trial)
+            share = lambda done: progress.advance(done / len(trials))  # noqa: E731
+            moments.append(compute_moments(own, config, repeat, pool, share, trial))
+        if not trials:
+            moments.append(compute_moments(rows, config, repeat, pool, progress.advance))
     return moments
 
 

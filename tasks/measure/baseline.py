@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from learnkernels.conf.schema import BOOSTING_TITLE, GRID_SEARCH_TITLE, Baseline
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
 from learnkernels.kernels.protocol.evaluation import FoldResult
 from learnkernels.kernels.protocol.folds import Trial, inner_trials
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
@@ -104,7 +105,12 @@ def evaluate_baseline(
         advance(1.0)
         return result
     planned, metric = planned_trials(config.protocol, ref.ordered), config.protocol.metric
-    jobs = [SearchJob(ref, of, trial, config.baseline, kind, metric) for of in moments for trial in planned]
+    jobs = [
+        SearchJob(of.rows or ref, of, trial, config.baseline, kind, metric)
+        for of in moments
+        for trial in planned
+        if of.serves(trial)
+    ]
     write_fold_table(path, run_jobs(search, jobs, ref, config, pool, advance), moments)
     return result
 
@@ -138,17 +144,18 @@ def search(job: SearchJob) -> dict[str, Any]:
         found = GridSearchCV(
             estimator,
             {names[0]: list(settings), names[1]: list(values)},
-            scoring=metric.name,
+            scoring=_scoring(metric, target),
             cv=[(np.flatnonzero(learning), np.flatnonzero(held_out)) for learning, held_out in parts],
             refit=False,
         ).fit(X[rows], target.values[rows])
-        errors = _errors(found.cv_results_, names, settings, values, metric)
+        errors = _errors(found.cv_results_, names, settings, values)
         # Ties go to the smallest C and then the smallest gamma, as for the learners.
         position, candidate = divmod(int(errors.T.argmin()), len(settings))
         best = estimator.set_params(**{names[0]: settings[candidate], names[1]: values[position]})
         test = np.flatnonzero(folds == trial.test)
+        sigmoid = _sigmoid(best, X[rows], target.values[rows], parts) if metric.told == "probabilities" else None
         best.fit(X[training], target.values[training])
-        told = (best.decision_function if metric.ranks else best.predict)(X[test])
+        told = _told(best, X[test], metric, sigmoid)
     held_out = target.take(test)
     result = FoldResult(
         error=metric.measure(held_out, told, None),
@@ -174,6 +181,38 @@ def search(job: SearchJob) -> dict[str, Any]:
         "seconds_fit": time.perf_counter() - started,
         **_kernel_columns(job.kind, settings[candidate]),
     }
+
+
+def _told(estimator: Any, X: Rows, metric: Metric, sigmoid: np.ndarray | None) -> np.ndarray:
+    """Return what an estimator says of rows: predictions, scores, or probabilities, its own where it has some."""
+    if metric.told == "predictions":
+        return np.asarray(estimator.predict(X))
+    if metric.told == "probabilities" and sigmoid is None:
+        return np.asarray(estimator.predict_proba(X))
+    scores = np.asarray(estimator.decision_function(X))
+    return scores if sigmoid is None else probabilities(scores, sigmoid)
+
+
+def _scoring(metric: Metric, target: Target) -> Any:
+    """Return a scorer: less a metric's error; a sigmoid is fitted on the rows that choose, as for the learners."""
+
+    def score(estimator: Any, X: Rows, y: np.ndarray) -> float:
+        sigmoid = None
+        if metric.told == "probabilities" and not hasattr(estimator, "predict_proba"):
+            sigmoid = fit_calibration(np.asarray(estimator.decision_function(X)), y, None)
+        return -metric.measure(replace(target, values=y), _told(estimator, X, metric, sigmoid), None)
+
+    return score
+
+
+def _sigmoid(
+    best: Any, X: Rows, y: np.ndarray, parts: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> np.ndarray | None:
+    """Return the sigmoid of all rows that choose, for an estimator without probabilities of its own."""
+    if hasattr(best, "predict_proba"):
+        return None
+    scores = [best.fit(X[learning], y[learning]).decision_function(X[held_out]) for learning, held_out in parts]
+    return fit_calibration(np.concatenate(scores), np.concatenate([y[held_out] for _, held_out in parts]), None)
 
 
 def _kernel_columns(kind: str, setting: float) -> dict[str, Any]:
@@ -222,11 +261,10 @@ def _gammas(baseline: BaselineConfig, X: Rows) -> list[float]:
 
 
 def _errors(
-    results: dict[str, Any], names: tuple[str, str], settings: Sequence[float], values: Sequence[float], metric: Metric
+    results: dict[str, Any], names: tuple[str, str], settings: Sequence[float], values: Sequence[float]
 ) -> np.ndarray:
     """Return the mean validation errors of a search, shape (n_settings, n_values)."""
     errors = np.empty((len(settings), len(values)))
-    best = 0 if metric.name.startswith("neg_") else 1
     for of, score in zip(results["params"], results["mean_test_score"], strict=True):
-        errors[settings.index(of[names[0]]), values.index(of[names[1]])] = best - score
+        errors[settings.index(of[names[0]]), values.index(of[names[1]])] = -score
     return errors

@@ -298,7 +298,7 @@ def evaluate_learner(
         return result
     jobs = [
         TrialJob(
-            ref,
+            of.rows or ref,
             of,
             trial,
             config.kernels,
@@ -311,6 +311,7 @@ def evaluate_learner(
         )
         for of in moments
         for trial in planned_trials(protocol, ref.ordered)
+        if of.serves(trial)
     ]
     run, n_train = run_trial, training_rows(protocol, ref.n_rows)
     if PREDICTORS[predictor].by_rows:

@@ -36,7 +36,7 @@ from learnkernels.kernels.protocol.folds import (
 )
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset, store_dataset
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, described, learner_class, sources
@@ -53,11 +53,21 @@ Advance = Callable[[float], None]
 
 @dataclass(frozen=True)
 class MomentsRef:
-    """Where the moments of one data set, one set of base kernels and one drawing of the folds lie."""
+    """Where the moments of one data set, one set of base kernels and one drawing of the folds lie.
+
+    Where each trial scales the features by its own training rows, they are those of one trial alone, `trial`, over its
+    own data set, `rows`.
+    """
 
     key: str
     path: str
     repeat: int
+    trial: int | None = None
+    rows: DatasetRef | None = None
+
+    def serves(self, trial: Trial) -> bool:
+        """Return whether they are those of a trial of their repeat."""
+        return self.trial in (None, trial.index)
 
 
 def fold_seed(seed: int, repeat: int) -> int:
@@ -117,7 +127,7 @@ def require_feasible(ref: DatasetRef, kernels: Sequence[FamilyConfig], protocol:
     require_varying(kernels, dataset.X, dataset.features, where)
     drawn = set()
     try:
-        metric = metric_for(protocol.metric, dataset.target)
+        metric = metric_for(protocol.metric, dataset.target, dataset.weights is not None)
         all_of_them = dataset.groups is not None or metric.needs  # what these allow depends on the seed, too
         seeds = [fold_seed(protocol.seed, repeat) for repeat in range(protocol.repeats)]
         for seed in seeds if all_of_them else [protocol.seed]:
@@ -142,6 +152,15 @@ def _require_measurable(metric: Metric, target: Target, folds: np.ndarray, plann
         metric.check_rows(target.take(np.flatnonzero(folds == trial.test)), "test")
 
 
+@step("units of {ref.name} repeat {repeat} trial {trial.index}")
+def rows_of_trial(ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial: Trial) -> DatasetRef:
+    """Scale a data set, and fill its gaps, by the training rows of one trial, and store it as such."""
+    dataset = load_dataset(ref)
+    folds = draw_folds(dataset, protocol, fold_seed(protocol.seed, repeat))
+    training = np.flatnonzero(np.isin(folds, trial.training))
+    return store_dataset(dataset.learned_on(training), ref.name, ref.source, get_run_logger().warning)
+
+
 @step("moments {ref.name} repeat {repeat}")
 def compute_moments(
     ref: DatasetRef,
@@ -149,11 +168,13 @@ def compute_moments(
     repeat: int,
     pool: DaskPool,
     advance: Advance,
+    trial: Trial | None = None,
 ) -> MomentsRef:
     """Compute the moments of a data set, unless the store has them, and return a reference.
 
     Where the configuration asks for a sample, they are estimates from one, for the training sets of all trials and, of
-    folds, for all of these together; rank-one kernels are measured on all rows all the same.
+    folds, for all of these together; rank-one kernels are measured on all rows all the same. Of a data set that is
+    scaled by the training rows of one trial, only that trial is served.
 
     Raises
     ------
@@ -165,24 +186,26 @@ def compute_moments(
     nested = [] if protocol.choose is None else [protocol.choose.folds]
     key = digest(
         NUMERICS_VERSION, ref.digest, described(config.kernels), config.precision, drawn, protocol.seed, repeat,
-        _uncentered(config), *nested, *_sample_settings(config),
+        _uncentered(config), *nested, *_sample_settings(config), *([] if trial is None else ["trial", trial.index]),
     )  # fmt: skip
     path = store_path("moments", key)
+    result = MomentsRef(key, str(path), repeat, *(() if trial is None else (trial.index, ref)))
     if kept(path, log.warning):
         log.info("%s: moments %s are in the store", ref.name, key)
         advance(1.0)
-        return MomentsRef(key, str(path), repeat)
+        return result
     dataset = load_dataset(ref)
     family = build_family(config.kernels, dataset.features)
     folds = draw_folds(dataset, protocol, fold_seed(protocol.seed, repeat))
     if dataset.groups is not None:
         log.info("%s: whole groups; rows of each part: %s", ref.name, np.bincount(folds[folds >= 0]).tolist())
     started = time.perf_counter()
-    unions = _training_unions(protocol, ref.ordered)
+    served = planned_trials(protocol, ref.ordered) if trial is None else [trial]
+    unions = _training_unions(served)
     X, Y, groups, weights, training = dataset.X, dataset.target.Y, folds, dataset.weights, None
-    if protocol.split is not None:
+    if protocol.split is not None or trial is not None:
         # Of the one trial, nothing but the training rows is ever asked for.
-        training = np.flatnonzero(np.isin(folds, planned_trials(protocol, ref.ordered)[0].training))
+        training = np.flatnonzero(np.isin(folds, served[0].training))
         X, Y, groups = X[training], Y[training], folds[training]
         weights = None if weights is None else weights[training]
     if config.moments.sample != "none" and not sampled(config):
@@ -214,8 +237,8 @@ def compute_moments(
         "%s: moments of %d kernels over %d rows in %.2f s",
         ref.name, family.n_kernels, moments.n_rows, time.perf_counter() - started,
     )  # fmt: skip
-    save_moments(MomentsRef(key, str(path), repeat), moments, folds)
-    return MomentsRef(key, str(path), repeat)
+    save_moments(result, moments, folds)
+    return result
 
 
 def sampled(config: CompareConfig) -> bool:
@@ -246,10 +269,10 @@ def _first_settings(config: CompareConfig) -> list[tuple[str, dict[str, Any]]]:
     return [(learner.name, learner.settings()[0]) for learner in config.learners]
 
 
-def _training_unions(protocol: ProtocolConfig, ordered: bool) -> list[tuple[int, ...]]:
+def _training_unions(planned: Sequence[Trial]) -> list[tuple[int, ...]]:
     """Return the fold groups that train together in some trial, inner ones included."""
     unions = []
-    for trial in planned_trials(protocol, ordered):
+    for trial in planned:
         every = [trial] if trial.validation is not None else [trial, *inner_trials(trial)]
         unions += [of.training for of in every]
     return unions

@@ -52,6 +52,11 @@ def plan_matrices(
     """
     if any(isinstance(config, PrecomputedConfig) for config in kernels):
         raise InputError("kernels: family precomputed is matrices already; name the families to compute.")
+    if ref.by_training:
+        raise InputError(
+            f"data set {ref.name}: with 'scale_on: training' each trial has features of its own, and no one matrix "
+            "serves them all; set 'scale_on: all'."
+        )
     family = build_family(kernels, load_dataset(ref).features, f"data set {ref.name}")
     return plan_store(own_folder(output, ref.name), StoreSpec.of(ref, kernels, family, dtype), shard_bytes)
 

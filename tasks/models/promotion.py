@@ -19,7 +19,10 @@ from learnkernels.tasks.measure.t_tests import corrected_p, paired_p, share_of_t
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import atomic_path
 
-OF_THE_RECIPE = ("target", "positive", "task", "drop", "scale", "missing", "distinct", "ngrams", "bytes", "weights")
+OF_THE_RECIPE = (
+    "target", "positive", "task", "drop", "features", "columns", "scale", "scale_on", "missing", "distinct", "ngrams",
+    "bytes", "weights",
+)  # fmt: skip
 """What of a data set's configuration belongs to a recipe; `path`, `where` and `test` say which rows there are."""
 
 

@@ -295,7 +295,7 @@ def _learner(choice: Choice, dataset: Dataset) -> Learner:
 def _moments_of_all_rows(
     dataset: Dataset, ref: MomentsRef, config: CompareConfig, pool: DaskPool, tell: Callable[[str], object]
 ) -> Moments:
-    if config.protocol.split is None:
+    if config.protocol.split is None and ref.trial is None:
         return load_moments(ref)[0]
     return measure_moments(
         build_family(config.kernels, dataset.features),

@@ -47,7 +47,7 @@ from learnkernels import (
     learn_kernel,
 )
 from learnkernels.kernels.estimators import chunk_rows_for, default_family, defaults
-from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
+from learnkernels.kernels.predictors.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.families import DirichletFamily, ScaledFamily
 from learnkernels.kernels.families.base import distinct_rows
 from learnkernels.kernels.learners import CA, CR, L1SVM, Alignf, as_learner

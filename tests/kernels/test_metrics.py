@@ -13,8 +13,15 @@ from learnkernels import GaussianFamily, gram_moments
 from learnkernels.conf.schema.protocol import MetricName
 from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learning import learn_from_moments
-from learnkernels.kernels.protocol.evaluation import evaluate
-from learnkernels.kernels.protocol.folds import assign_folds, trials
+from learnkernels.kernels.predictors.calibration import fit_sigmoid
+from learnkernels.kernels.protocol.evaluation import evaluate, outcome, select_by_cross_validation
+from learnkernels.kernels.protocol.folds import (
+    assign_folds,
+    assign_nested_split,
+    inner_trials,
+    nested_split_trial,
+    trials,
+)
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.protocol.metrics import METRICS, in_words, metric_for
 from learnkernels.kernels.targets import Target
@@ -46,6 +53,18 @@ class Told:
     def decision_function(self, X):
         return self.predictions
 
+    def predict_proba(self, X):
+        return self.predictions
+
+
+def said(metric, target, rng):
+    """Something that a metric can be measured on."""
+    n, k = len(target), len(target.classes)
+    if metric.told == "probabilities":
+        odds = rng.random((n, k))
+        return odds / odds.sum(axis=1, keepdims=True)
+    return rng.normal(size=n) if metric.task == "regression" or metric.told == "scores" else rng.integers(0, k, n)
+
 
 def test_the_schema_has_the_names_of_the_table():
     assert get_args(MetricName) == tuple(METRICS)
@@ -55,12 +74,10 @@ def test_the_schema_has_the_names_of_the_table():
 @pytest.mark.parametrize("seed", range(3))
 def test_an_error_is_what_the_score_of_scikit_learn_lacks(name, seed):
     metric, rng = METRICS[name], np.random.default_rng(seed)
-    target = NUMBERS if metric.task == "regression" else TWO if metric.needs or metric.ranks else THREE
-    if metric.task == "regression" or metric.ranks:
-        told = rng.normal(size=40)
-    else:
-        told = rng.integers(0, len(target.classes), 40)
-    score = get_scorer(name)(Told(told, len(target.classes)), np.zeros((40, 1)), target.values)
+    target = NUMBERS if metric.task == "regression" else TWO if metric.two or seed == 0 else THREE
+    told = said(metric, target, rng)
+    estimator = Told(told, len(target.classes))
+    score = get_scorer(name)(estimator, np.zeros((40, 1)), target.values)
     assert metric.measure(target, told, None) == pytest.approx((0 if name.startswith("neg_") else 1) - score, rel=1e-12)
 
 
@@ -68,11 +85,16 @@ def test_an_error_is_what_the_score_of_scikit_learn_lacks(name, seed):
 def test_a_row_of_weight_three_is_three_rows(name):
     metric, rng = METRICS[name], np.random.default_rng(5)
     target = NUMBERS if metric.task == "regression" else TWO
-    told = rng.normal(size=40) if metric.task == "regression" or metric.ranks else rng.integers(0, 2, 40)
+    if not metric.weighable:
+        with pytest.raises(ValueError, match=f"metric {name} counts each row once, and these have weights"):
+            metric_for(name, target, weighted=True)
+        return
+    told = said(metric, target, rng)
     w = rng.integers(1, 4, 40)
     rows = np.repeat(np.arange(40), w)
+    near = {"rel": 0.1} if name == "neg_median_absolute_error" else {}  # between two values, or one of them
     assert metric.measure(target, told, w.astype(float)) == pytest.approx(
-        metric.measure(target.take(rows), told[rows], None)
+        metric.measure(target.take(rows), told[rows], None), **near
     )
     training, test = np.arange(25), np.arange(25, 40)
     weighed = metric.trivial_error(target.take(test), target.take(training), w[test], w[training])
@@ -94,7 +116,17 @@ def test_the_trivial_error_is_that_of_the_best_constant_of_the_training_rows(nam
     training, test = np.arange(25), np.arange(25, 40)
     if metric.task == "regression":
         y = NUMBERS.values
-        constant = np.median(y[training]) if name == "neg_mean_absolute_error" else y[training].mean()
+        # The constant of the lowest error on the training rows, among many; R2 and the like say so of their means.
+        errors = [metric.measure(NUMBERS.take(training), np.full(25, c), None) for c in np.linspace(-3, 3, 6001)]
+        best = np.linspace(-3, 3, 6001)[int(np.argmin(errors))]
+        if name == "explained_variance":  # of which constants are all alike
+            best = y[training].mean()
+        own = metric.constant(y[training], None)
+        exact = name == "neg_median_absolute_error"  # the median, which is not that constant
+        assert exact or own == pytest.approx(best, abs=2e-3) or metric.measure(
+            NUMBERS.take(training), np.full(25, own), None
+        ) <= min(errors)
+        constant = own
         expected = metric.measure(NUMBERS.take(test), np.full(15, constant), None)
         assert metric.trivial_error(NUMBERS.take(test), NUMBERS.take(training)) == pytest.approx(expected)
         return
@@ -106,7 +138,20 @@ def test_the_trivial_error_is_that_of_the_best_constant_of_the_training_rows(nam
         "average_precision": 1 - share,
         "f1": 1 - 2 * share / (1 + share),
         "f1_macro": 1 - share / (1 + share),
-    }
+        "f1_weighted": 1 - share * 2 * share / (1 + share),
+        "precision": 1 - share,
+        "precision_macro": 1 - share / 2,
+        "precision_weighted": 1 - share**2,
+        "recall": 0.0,
+        "recall_macro": 0.5,
+        "jaccard": 1 - share,
+        "jaccard_macro": 1 - share / 2,
+        "jaccard_weighted": 1 - share**2,
+        "matthews_corrcoef": 1.0,
+    } | dict.fromkeys([one for one in METRICS if one.startswith("roc_auc_")], 0.5)
+    p = np.bincount(TWO.values[training]) / 25
+    expected["neg_log_loss"] = -np.log(p)[TWO.values[test]].mean()
+    expected["neg_brier_score"] = np.mean((p[1] - TWO.values[test]) ** 2)
     assert metric.trivial_error(TWO.take(test), TWO.take(training)) == pytest.approx(expected[name])
 
 
@@ -145,8 +190,8 @@ def test_what_tables_call_an_error_and_what_people_do():
     [
         ("r2", TWO, "metric r2 is for regression, and this is a classification; take accuracy, balanced_accuracy, "),
         ("roc_auc", NUMBERS, "metric roc_auc is for classification, and this is a regression; take neg_root_mean_sq"),
-        ("roc_auc", THREE, "metric roc_auc is for two classes, got 3; take accuracy, balanced_accuracy, f1_macro, or "),
-        ("neg_log_loss", TWO, "metric must be one of accuracy, .*, got 'neg_log_loss'"),
+        ("roc_auc", THREE, "metric roc_auc is for two classes, got 3; take accuracy, balanced_accuracy, roc_auc_ovr, "),
+        ("f1_micro", TWO, "metric must be one of accuracy, .*, got 'f1_micro'"),
     ],
 )
 def test_a_metric_that_does_not_serve_is_refused(name, target, sentence):
@@ -154,9 +199,9 @@ def test_a_metric_that_does_not_serve_is_refused(name, target, sentence):
         metric_for(name, target)
 
 
-@pytest.mark.parametrize("name", ["roc_auc", "average_precision", "f1", "r2"])
+@pytest.mark.parametrize("name", ["roc_auc", "average_precision", "f1", "r2", "roc_auc_ovo", "explained_variance"])
 def test_rows_without_what_a_metric_needs_are_refused(name):
-    target = NUMBERS if name == "r2" else TWO
+    target = NUMBERS if METRICS[name].task == "regression" else TWO
     METRICS[name].check_rows(target, "test")
     METRICS["accuracy"].check_rows(target.take([0]), "test")
     with pytest.raises(ValueError, match=f"metric {name} needs .* among the rows that test, and 1 of one trial do not"):
@@ -179,6 +224,51 @@ def test_scores_rank_the_rows_and_tell_the_classes_that_are_predicted(predictor)
     assert scores.shape == (3, len(X))
     np.testing.assert_array_equal(scores > 0, of.predict(X) == 1)
     np.testing.assert_array_equal(of.only(1).scores(X), scores if len(of.only(1).grid) == 3 else scores[1:2])
+
+
+@pytest.mark.parametrize("predictor", ["svm", "krr", "auto"])
+def test_the_largest_score_of_several_classes_is_what_is_predicted(predictor):
+    X = RNG.normal(size=(60, 2))
+    target = Target.of(np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.5, 0.5]))
+    family, grid = GaussianFamily([0.1, 1.0]), [0.5, 4.0]
+    kernel = learn_from_moments("alignf", family, X, gram_moments(family, X, target.Y))
+    of = KernelPredictors([kernel], target, predictor, grid)
+    assert of.scores(X).shape == (2, 60, 3)
+    np.testing.assert_array_equal(of.scores(X).argmax(axis=2), of.predict(X))
+    ensemble = as_learner("ensemble").learn(family, X, gram_moments(family, X, target.Y), target, grid, "trace")
+    np.testing.assert_array_equal(ensemble.scores(X).argmax(axis=2), ensemble.predict(X))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_probabilities_come_by_a_sigmoid_of_the_rows_that_choose(nested):
+    X, target = rare()
+    family, grid, metric = GaussianFamily([0.1, 1.0]), [0.5, 2.0, 8.0], METRICS["neg_log_loss"]
+
+    def fitted(training):
+        moments = gram_moments(family, X, target.Y, folds).restrict(training)
+        return KernelPredictors([learn_from_moments("alignf", family, X, moments)], target, "svm", grid), moments.rows
+
+    if nested:
+        folds, trial = assign_nested_split(target, 100, 50, 3, 0), nested_split_trial(3)
+        fits = [(inner, fitted(inner.training)[0]) for inner in inner_trials(trial)]
+        selection = select_by_cross_validation(
+            ((inner, [of]) for inner, of in fits), X, target, folds, metric
+        )
+        of, training = fitted(trial.training)
+        result = outcome(of, selection.position, selection, X, target, training, folds, trial, metric)
+        choosing = [(of, np.flatnonzero(folds == inner.validation)) for inner, of in fits]
+    else:
+        folds, trial = assign_folds(target, 3, 0), trials(3)[0]
+        of, training = fitted(trial.training)
+        result = evaluate([of], X, target, training, folds, trial, metric=metric)
+        choosing = [(of, np.flatnonzero(folds == trial.validation))]
+    scores = np.concatenate([of.scores(X[rows])[result.position] for of, rows in choosing])
+    labels = np.concatenate([target.values[rows] for _, rows in choosing])
+    slope, offset = fit_sigmoid(scores, labels == 1, None)
+    test = np.flatnonzero(folds == trial.test)
+    p = 1 / (1 + np.exp(-(slope * of.scores(X[test])[result.position] + offset)))
+    assert result.error == pytest.approx(of_sklearn.log_loss(target.values[test], p), rel=1e-9)
+    assert result.error < result.trivial_error
 
 
 @pytest.mark.parametrize("learner", ["l2-krr", "ensemble"])

@@ -18,7 +18,8 @@ from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import ENDINGS, DatasetConfig
-from learnkernels.tasks.data.ingest import _deviations, dataset_digest, load_dataset, load_source, store_dataset
+from learnkernels.tasks.data.ingest import dataset_digest, load_dataset, load_source, store_dataset
+from learnkernels.tasks.data.scaling import _deviations
 from learnkernels.tasks.data.readers import READERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -535,6 +536,7 @@ def test_no_second_matrix_is_made_of_a_table(tmp_path: Path, scale: str, monkeyp
     write(pd.DataFrame(X).rename(columns=str).assign(target=X[:, 0] > 0), tmp_path / "data.parquet")
     monkeypatch.setattr("learnkernels.tasks.data.readers.BATCH_BYTES", 1 << 18)
     monkeypatch.setattr("learnkernels.tasks.data.ingest.BLOCK_BYTES", 1 << 18)
+    monkeypatch.setattr("learnkernels.tasks.data.scaling.BLOCK_BYTES", 1 << 18)
     of = config("data.parquet", scale=scale)
     before = pa.total_allocated_bytes()
     tracemalloc.start()

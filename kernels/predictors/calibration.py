@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import numpy as np
 from scipy.special import expit, log_expit, softmax
 
@@ -117,6 +119,24 @@ def fit_sigmoid(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | 
     return 0.0, float(np.log(share / (1 - share)))
 
 
+def fit_calibration(scores: np.ndarray, codes: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """Return slope and offset of one sigmoid for the scores of all classes, shape (2,).
+
+    Parameters
+    ----------
+    scores : ndarray of shape (m,), (m, 1) or (m, n_classes)
+        Of the second of two classes, or one a class, of rows that the predictor was not fitted on.
+    codes : ndarray of int of shape (m,)
+        Position of each row's class.
+    weights : ndarray of shape (m,) or None
+        Of the rows; ones by default.
+    """
+    scores = scores.reshape(len(codes), -1)
+    spoken_for = np.array([1]) if scores.shape[1] == 1 else np.arange(scores.shape[1])
+    repeated = None if weights is None else np.repeat(weights, len(spoken_for))
+    return np.array(fit_sigmoid(scores.ravel(), (codes[:, None] == spoken_for).ravel(), repeated))
+
+
 def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
     """Return the probability of each class, shape (n, n_classes), rows of sum one.
 
@@ -138,3 +158,33 @@ def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
         return np.column_stack([1 - second, second])
     logarithms = log_expit(slope * scores + offset)
     return np.asarray(softmax(logarithms, axis=1))
+
+
+def class_scores(linear: np.ndarray, n_classes: int, of_pairs: bool) -> np.ndarray:
+    """Return the scores that classes are told by.
+
+    Parameters
+    ----------
+    linear : ndarray of shape (n, q)
+        Scores that are linear in the kernel: one for two classes, one a class, or one a pair of classes (svm).
+    n_classes : int
+        At least two.
+    of_pairs : bool
+        Whether there is one a pair of more than two classes, as support vector machines have them.
+
+    Returns
+    -------
+    scores : ndarray of shape (n,) or (n, n_classes)
+        Of pairs, the number that a class wins, and its sum f over them as ``f / (3 (1 + |f|))``.
+    """
+    if n_classes == 2:
+        return linear[:, 0]
+    if not of_pairs:
+        return linear
+    votes, sums = np.zeros((2, len(linear), n_classes))
+    for f, (first, second) in zip(linear.T, combinations(range(n_classes), 2), strict=True):
+        votes[:, first] += f <= 0
+        votes[:, second] += f > 0
+        sums[:, first] -= f
+        sums[:, second] += f
+    return votes + sums / (3 * (1 + np.abs(sums)))
