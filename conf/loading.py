@@ -13,6 +13,7 @@ from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
 from learnkernels.conf.errors import InputError, did_you_mean, one_line, short
+from learnkernels.conf.files import WILDCARD, files_of, require_once
 from learnkernels.conf.schema import ENDINGS, CompareConfig, DatasetConfig
 
 DEEPEST = 50
@@ -163,34 +164,55 @@ def require_place(path: str) -> None:
         )
 
 
-def existing_file(dataset: DatasetConfig, data_dir: str) -> str:
-    """Return where the file of a data set lies: a path, or ``s3://bucket/key``, for which no server is asked yet.
+def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
+    """Return where the files of a data set lie, in the order in which they are read.
+
+    Paths, or ``s3://bucket/key``, which may be a folder or a pattern there, as no server is asked yet.
 
     Raises
     ------
     InputError
-        There is no such file on this machine, its ending is none that can be read, or an address is of another kind or
-        holds credentials.
+        There is no such file on this machine, its ending is none that can be read, files are of several formats or
+        named twice, or an address is of another kind or holds credentials.
     """
-    path = str(dataset.path)
-    for address in (path, data_dir):
-        require_no_credentials(address)
-        require_place(address)
+    where, found = f"data set {dataset.label}", list[str]()
+    require_no_credentials(data_dir)
+    require_place(data_dir)
+    for path in dataset.paths:
+        require_no_credentials(path)
+        require_place(path)
+        if is_remote(path) or is_remote(data_dir):
+            found.append(path if is_remote(path) else f"{data_dir.rstrip('/')}/{path}")
+            continue
+        local = str(Path(data_dir) / path)
+        try:
+            files = files_of(local)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+        if files is None:
+            _require_ending(path, where)
+            raise InputError(
+                f"{where}: there is no file {local} (seen from {Path.cwd()}); correct 'path' or 'data_dir'."
+            )
+        found += files
+    for path in found:
+        if not is_remote(path) or (len(found) == 1 and not is_pattern(path)):
+            _require_ending(path, where)
+    require_once(found, where)
+    endings = sorted({Path(path).suffix.lower() for path in found if not is_pattern(path)})
+    if len(endings) > 1:
+        raise InputError(f"{where}: 'path' names files of several formats ({', '.join(endings)}); give those of one.")
+    return found
+
+
+def is_pattern(path: str) -> bool:
+    """Return whether an address stands for several files by its form alone: a pattern, or a folder's with a slash."""
+    return WILDCARD.search(path) is not None or path.endswith("/")
+
+
+def _require_ending(path: str, where: str) -> None:
     if Path(path).suffix.lower() not in ENDINGS:
-        raise InputError(
-            f"data set {dataset.label}: cannot read {Path(path).name}; supported endings: {', '.join(ENDINGS)}."
-        )
-    if is_remote(path):
-        return path
-    if is_remote(data_dir):
-        return f"{data_dir.rstrip('/')}/{path}"
-    local = Path(data_dir) / path
-    if not local.is_file():
-        raise InputError(
-            f"data set {dataset.label}: there is no file {local} (seen from {Path.cwd()}); correct 'path' or "
-            "'data_dir'."
-        )
-    return str(local)
+        raise InputError(f"{where}: cannot read {Path(path).name}; supported endings: {', '.join(ENDINGS)}.")
 
 
 def describe(error: ValidationError, data: Any) -> str:

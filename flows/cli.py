@@ -60,8 +60,11 @@ KeepRuns = Annotated[
     float,
     typer.Option(help="Days that results and MLflow runs of deployments are kept; 0: for ever.", min=0),
 ]
-Target = Annotated[
-    str | None, typer.Option(metavar="COLUMN", help="Column of a table to predict; a configuration names its own.")
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", metavar="COLUMN", help="Column of a table to predict; a configuration names its own. Repeatable."
+    ),
 ]
 Group = Annotated[
     str | None, typer.Option(metavar="COLUMN", help="Column of groups, such as patients, that are never divided.")
@@ -95,9 +98,14 @@ def main() -> None:
 @app.command()
 def compare(
     conf: Annotated[
-        Path, typer.Argument(help="YAML configuration, or a table: Parquet, CSV, Arrow or Feather.", metavar="FILE")
+        list[str],
+        typer.Argument(
+            help="YAML configuration, or a table: Parquet, CSV, Arrow or Feather, or several files or a folder of them "
+            "with the same columns.",
+            metavar="FILE",
+        ),
     ],
-    target: Target = None,
+    target: Targets = None,
     group: Group = None,
     time: Time = None,
     metric: MetricOption = None,
@@ -112,27 +120,37 @@ def compare(
     server, the one of `learnkernels ui`, or PREFECT_API_URL).
     """
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
-        if is_table := conf.suffix.lower() in TABLES:
+        if is_table := _is_table(conf):
             config = _started(conf, target, {"groups": group, "time": time}, metric, changes, verbose)
         else:
-            _refuse_options(conf, {"--target": target, "--group": group, "--time": time, "--metric": metric})
-            config = _prepare(conf, changes, verbose)
+            if len(conf) > 1:
+                raise InputError(f"{conf[0]}: one configuration is run at a time, got {len(conf)}; give one.")
+            options = {"--target": target, "--group": group, "--time": time, "--metric": metric}
+            _refuse_options(Path(conf[0]), options)
+            config = _prepare(Path(conf[0]), changes, verbose)
         names = ", ".join(learner.title for learner in config.learners)
-        err.print(f"{conf}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
+        err.print(f"{conf[0]}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
         from learnkernels.flows.compare import compare as flow
 
         with _prefect(config.name) as own:
             result = own(flow)(config)
-    options = {"--target": target, "--group": group, "--time": time, "--metric": metric}
-    said = [part for option, value in options.items() if value is not None for part in (option, value)]
-    again = shlex.join(["learnkernels", "init", str(conf), *said]) if is_table else ""
+    said = [part for one in target or () for part in ("--target", one)]
+    given = {"--group": group, "--time": time, "--metric": metric}
+    said += [part for option, value in given.items() if value is not None for part in (option, value)]
+    again = shlex.join(["learnkernels", "init", *conf, *said]) if is_table else ""
     _show(config, Path(result["results"]), result["mlflow_chart"], again)
 
 
 @app.command()
 def init(
-    table: Annotated[Path, typer.Argument(help="Parquet, CSV, Arrow or Feather.", metavar="TABLE")],
-    target: Annotated[str, typer.Option(metavar="COLUMN", help="Column to predict.")],
+    table: Annotated[
+        list[str],
+        typer.Argument(
+            help="Parquet, CSV, Arrow or Feather; several files or a folder of them with the same columns.",
+            metavar="TABLE",
+        ),
+    ],
+    target: Annotated[list[str], typer.Option(metavar="COLUMN", help="Column to predict. Repeatable.")],
     group: Group = None,
     time: Time = None,
     metric: MetricOption = None,
@@ -142,49 +160,59 @@ def init(
 ) -> None:
     """Write the configuration that `compare TABLE --target COLUMN` runs, with comments, to be changed."""
     with _user_errors("nothing was written"):
-        path = output or Path(f"{table.stem}.yaml")
+        from learnkernels.conf.schema import name_of_files
+
+        name = name_of_files(table)
+        path = output or Path(f"{name}.yaml")
         if path.exists():
             raise InputError(f"{path}: is there already; name another with --output.")
         prepare_environment()
         from learnkernels.tasks.data.starting import start
         from learnkernels.tasks.store import atomic_path
 
-        found = start(str(table), target, {"groups": group, "time": time}, metric)
+        found = start(table, target, {"groups": group, "time": time}, metric)
         with atomic_path(path) as aside:
             aside.write_text(found.text, encoding="utf-8")
     _say(
         *found.lines,
         "",
         f"next:    learnkernels compare {path}",
-        f"         learnkernels train {path} --register {table.stem}",
+        f"         learnkernels train {path} --register {name}",
         f"written: {path}",
     )
 
 
+def _is_table(files: Sequence[str]) -> bool:
+    """Return whether arguments name tables, folders or patterns, and not a configuration."""
+    return any(Path(one).suffix.lower() in TABLES or Path(one).is_dir() or "*" in one for one in files)
+
+
 def _started(
-    table: Path,
-    target: str | None,
+    table: Sequence[str],
+    target: Sequence[str] | None,
     beside: dict[str, str | None],
     metric: str | None,
     changes: list[str] | None,
     verbose: bool,
 ) -> CompareConfig:
     """Return the configuration of a table, after it was said what it was taken for."""
+    from learnkernels.conf.files import files_of
     from learnkernels.conf.loading import config_of_text
 
-    if not table.is_file():
-        raise InputError(f"there is no table {table} (seen from {Path.cwd()}); correct the path.")
+    for one in table:
+        if files_of(one) is None:
+            raise InputError(f"there is no table {one} (seen from {Path.cwd()}); correct the path.")
     _set_up(verbose)
     from learnkernels.tasks.data.starting import start
 
-    found = start(str(table), target, beside, metric)
+    found = start(table, target, beside, metric)
     for line in found.lines:
         err.print(line, markup=False, soft_wrap=True)
-    return config_of_text(found.text, table, changes or [])
+    return config_of_text(found.text, Path(table[0]), changes or [])
 
 
-def _refuse_options(conf: Path, options: Mapping[str, str | None]) -> None:
-    if given := [option for option, value in options.items() if value is not None]:
+def _refuse_options(conf: Path, options: Mapping[str, object]) -> None:
+    if given := [option for option, value in options.items() if value]:
         raise InputError(
             f"{conf}: {given[0]} is for tables ({', '.join(TABLES)}); a configuration says such things itself, in its "
             "data sets and 'protocol'."
@@ -259,12 +287,12 @@ def _say(*lines: str) -> None:
 
 def _require_files(config: CompareConfig) -> None:
     """Refuse missing files before anything heavy is imported."""
-    from learnkernels.conf.loading import existing_file
+    from learnkernels.conf.loading import existing_files
     from learnkernels.conf.schema import PrecomputedConfig
 
     for dataset in config.datasets:
         if dataset.source == "file":
-            existing_file(dataset, config.data_dir)
+            existing_files(dataset, config.data_dir)
         for family in config.kernels:
             matrices = Path(family.path, dataset.label) if isinstance(family, PrecomputedConfig) else None
             if matrices is not None and not (matrices / "manifest.json").is_file():
@@ -395,7 +423,13 @@ def train(
 @app.command()
 def predict(
     model: Annotated[str, typer.Option(help="NAME (its champion), NAME@ALIAS, NAME/VERSION, or a models:/ URI.")],
-    input: Annotated[str, typer.Option(metavar="FILE", help="Parquet, CSV or Arrow; a path or s3://bucket/key.")],
+    input: Annotated[
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Parquet, CSV or Arrow; a path or s3://bucket/key, or a folder or pattern of such files.",
+        ),
+    ],
     output: Annotated[
         str, typer.Option(metavar="FILE", help="Written whole or not at all; a path or s3://bucket/key.")
     ],

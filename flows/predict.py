@@ -32,7 +32,10 @@ class Scored(TypedDict):
 @flow(name="score-rows", flow_run_name=run_name("predict-{model}"), persist_result=True, result_serializer="json")
 def predict(
     model: Annotated[str, shown("NAME (its champion), NAME@ALIAS, NAME/VERSION or a models:/ URI.")],
-    input: Annotated[str, shown("Rows to score: .parquet, .csv, .arrow or .feather; a path or s3://bucket/key.")],
+    input: Annotated[
+        str,
+        shown("Rows to score: .parquet, .csv, .arrow or .feather; a file, folder or pattern, here or s3://bucket/key."),
+    ],
     output: Annotated[str, shown("Written whole or not at all; the same endings, a path or s3://bucket/key.")],
     id: Annotated[list[str], shown("Columns copied to the output; without any, the rows are numbered.")] = [],  # noqa: B006
     missing: Annotated[

@@ -9,7 +9,7 @@ from learnkernels.conf.schema.compare import (
     DaskConfig,
     TrackingConfig,
 )
-from learnkernels.conf.schema.datasets import ENDINGS, DatasetConfig, NgramsConfig, SyntheticName
+from learnkernels.conf.schema.datasets import ENDINGS, DatasetConfig, NgramsConfig, SyntheticName, name_of_files
 from learnkernels.conf.schema.grids import grid_values
 from learnkernels.conf.schema.kernels import (
     CategoricalConfig,
@@ -25,12 +25,13 @@ from learnkernels.conf.schema.kernels import (
 )
 from learnkernels.conf.schema.learners import PRESETS, LearnerConfig, LearnerName, PresetName
 from learnkernels.conf.schema.predictors import PREDICTOR_OPTIONS, PredictorName
-from learnkernels.conf.schema.protocol import ProtocolConfig
+from learnkernels.conf.schema.protocol import OF_PROBABILITIES, ProtocolConfig
 
 __all__ = [
     "BOOSTING_TITLE",
     "ENDINGS",
     "GRID_SEARCH_TITLE",
+    "OF_PROBABILITIES",
     "PREDICTOR_OPTIONS",
     "PRESETS",
     "BaselineConfig",
@@ -59,4 +60,5 @@ __all__ = [
     "SyntheticName",
     "TrackingConfig",
     "grid_values",
+    "name_of_files",
 ]

@@ -15,7 +15,7 @@ from pydantic import (
 
 from learnkernels.conf.errors import short
 from learnkernels.conf.schema.base import Strict, several
-from learnkernels.conf.schema.datasets import DatasetConfig
+from learnkernels.conf.schema.datasets import DatasetConfig, each_target
 from learnkernels.conf.schema.grids import GRID_FORMS, Grid, Powers
 from learnkernels.conf.schema.kernels import FamilyConfig, LinearConfig, PrecomputedConfig
 from learnkernels.conf.schema.learners import SEARCHING, LearnerConfig
@@ -192,6 +192,13 @@ class CompareConfig(Strict):
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return several(value)
+
+    @field_validator("datasets", mode="before")
+    @classmethod
+    def _one_a_target(cls, value: Any) -> Any:
+        return (
+            [one for given in several(value) for one in each_target(given)] if isinstance(value, dict | list) else value
+        )
 
     @field_validator("kernels")
     @classmethod

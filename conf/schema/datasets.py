@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from learnkernels.conf.errors import did_you_mean, short
-from learnkernels.conf.schema.base import Parameter, Strict, as_text, several
+from learnkernels.conf.schema.base import Parameter, Positive, Strict, as_text, several
 
 SklearnName = Literal["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"]
 SyntheticName = Literal["three_sines", "relevance", "friedman"]
@@ -20,6 +28,20 @@ ENDINGS = (".parquet", ".csv", ".arrow", ".feather", ".libsvm", ".svm", ".svmlig
 def _as_plain_text(value: Any) -> Any:
     """Return a number as the text that a column of numbers is compared by: 5.0 as 5."""
     return as_text(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def name_of_files(paths: Sequence[str]) -> str:
+    """Return what files are called by default: the first one's name without its ending, a pattern's without the rest.
+
+    A pattern that begins a name stands for the folder around it.
+    """
+    for part in reversed(
+        [part for part in (*paths, "")[0].replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    ):
+        plain = re.split(r"[*?\[]", part)[0]
+        if named := (plain if plain == part else plain.rstrip("-_. ")).split(".", 1)[0]:
+            return named
+    return "files"
 
 
 def _from_to(value: Any) -> Any:
@@ -98,8 +120,11 @@ class DatasetConfig(Strict):
     version: int | None = Field(
         None, ge=1, description="For `openml` only, and needed there: the version of the set of that name."
     )
-    path: str | None = Field(
-        None, description="Parquet, CSV, Arrow/Feather or LIBSVM file; relative to `data_dir`. For `file` only."
+    path: Name | Annotated[tuple[Name, ...], Field(min_length=1)] | None = Field(
+        None,
+        description="Parquet, CSV, Arrow/Feather or LIBSVM file; relative to `data_dir`. For `file` only. A folder, a "
+        "pattern such as data/*.parquet, or a list of these stands for several files of the same columns, one after "
+        "the other: those of a folder or pattern by name.",
     )
     params: dict[str, Parameter] = Field(
         default_factory=dict,
@@ -111,8 +136,9 @@ class DatasetConfig(Strict):
     )
     target: str = Field(
         "target",
-        description="Column to predict. A LIBSVM file, the sklearn and the synthetic sets have their own; a set of "
-        "OpenML has one by default.",
+        description="Column to predict; of several, [sales, returns], each gets a data set of its own, named after it, "
+        "in which the others are no features. A LIBSVM file, the sklearn and the synthetic sets have their own; a set "
+        "of OpenML has one by default.",
     )
     positive: Annotated[str | None, BeforeValidator(as_text)] = Field(
         None,
@@ -136,26 +162,34 @@ class DatasetConfig(Strict):
     )
     test: dict[str, Values] = Field(
         default_factory=dict,
-        description="For `file` only. Column to its value, or to a list of values, as in `where`: rows that have them "
-        "test and do nothing else; `protocol.split` draws the others among the rest. These columns are no features.",
+        description="For `file` and `openml`. Column to its value, or to a list of values, as in `where`: rows that "
+        "have them test and do nothing else; `protocol.split` draws the others among the rest. These columns are no "
+        "features.",
     )
     groups: Name | None = Field(
         None,
-        description="For `file` only. Column of groups, such as patients or sites, no feature: the rows of a group are "
-        "never divided between training, validation and test. Splits are then as near to the rows asked for as whole "
-        "groups allow.",
+        description="For `file` and `openml`. Column of groups, such as patients or sites, no feature: the rows of a "
+        "group are never divided between training, validation and test. Splits are then as near to the rows asked for "
+        "as whole groups allow.",
     )
     time: Name | None = Field(
         None,
-        description="For `file` only. Column of numbers, dates or ISO 8601 text, no feature: folds are consecutive "
-        "blocks of time, and with k of them there are k - 2 trials, in which earlier blocks train, the next one "
-        "validates and the one after tests. Of a split the last rows test, those before validate, those before train.",
+        description="For `file` and `openml`. Column of numbers, dates or ISO 8601 text, no feature: folds are "
+        "consecutive blocks of time, and with k of them there are k - 2 trials, in which earlier blocks train, the "
+        "next one validates and the one after tests. Of a split the last rows test, those before validate, those "
+        "before train.",
     )
     weights: Name | None = Field(
         None,
-        description="For `file` only. Column of numbers that are not negative, no feature: a row of weight w counts as "
-        "w rows where kernels and predictors are learned and where errors are measured. Rows of weight zero are left "
-        "out. For learners of alignments and rfm.",
+        description="For `file` and `openml`. Column of numbers that are not negative, no feature: a row of weight w "
+        "counts as w rows where kernels and predictors are learned and where errors are measured. Rows of weight zero "
+        "are left out. For learners of alignments and rfm.",
+    )
+    class_weight: Literal["balanced"] | dict[Annotated[str, BeforeValidator(_as_plain_text)], Positive] | None = Field(
+        None,
+        description="For classes. What the rows of each count where kernels and predictors are learned, times their "
+        "weights, and not where errors are measured: by class, those not named 1, or balanced, inversely to how "
+        "frequent a class is. For learners of alignments and rfm.",
     )
     distinct: bool = Field(
         False, description="Keep the first of rows that are equal in every feature and in the target."
@@ -184,8 +218,8 @@ class DatasetConfig(Strict):
     )
     scale_on: Literal["all", "training"] = Field(
         "all",
-        description="Which rows scales, medians for gaps and units of categories are learned on: all, once, so that one "
-        "pass serves all folds; or the training rows of each trial, in a pass a trial.",
+        description="Which rows scales, medians for gaps and units of categories are learned on: all, once, so that "
+        "one pass serves all folds; or the training rows of each trial, in a pass a trial.",
     )
     subsample: int | None = Field(None, ge=10, description="Use that many rows, drawn at random with the seed.")
 
@@ -201,7 +235,7 @@ class DatasetConfig(Strict):
         for source, names in sets.items():
             if data in names:
                 return {"source": source, "name": data}
-        if data.lower().endswith(ENDINGS):
+        if data.lower().endswith((*ENDINGS, "/")) or "*" in data:
             return {"source": "file", "path": data}
         names = [name for of in sets.values() for name in of]
         raise ValueError(
@@ -236,12 +270,12 @@ class DatasetConfig(Strict):
             "seed": ("synthetic",),
             "version": ("openml",),
             "where": ("file", "openml"),
-            "test": ("file",),
+            "test": ("file", "openml"),
             "features": ("file", "openml"),
             "columns": ("file", "openml"),
-            "groups": ("file",),
-            "time": ("file",),
-            "weights": ("file",),
+            "groups": ("file", "openml"),
+            "time": ("file", "openml"),
+            "weights": ("file", "openml"),
             "ngrams": ("file", "openml"),
             "bytes": ("file", "openml"),
         }
@@ -266,11 +300,25 @@ class DatasetConfig(Strict):
                     raise ValueError(f"column {column!r} of {key!r} is in {other!r} as well; name it in one of them")
         return self
 
+    @field_validator("class_weight", mode="before")
+    @classmethod
+    def _by_class(cls, value: Any) -> Any:
+        numbers = list(value.values()) if isinstance(value, dict) else []
+        if value not in (None, "balanced") and not (
+            numbers and all(isinstance(one, int | float) and one > 0 for one in numbers)
+        ):
+            raise ValueError(
+                f"must be balanced, or a number above zero by class, as in {{ill: 5, well: 1}}, got {short(value)}"
+            )
+        return value
+
     @model_validator(mode="after")
     def _divided_one_way(self) -> DatasetConfig:
         for key, column in self.beside.items():
             if column == self.target:
                 raise ValueError(f"column {column!r} of {key!r} is the target; name another one, or leave {key!r} out")
+        if self.class_weight is not None and self.task == "regression":
+            raise ValueError("'class_weight' goes with a classification, and 'task' is regression; leave it out")
         if self.groups is not None and self.time is not None:
             raise ValueError(
                 "'groups' and 'time' exclude each other, as a group may reach over blocks of time; leave one out"
@@ -283,7 +331,7 @@ class DatasetConfig(Strict):
     def _without_empty_test(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave `test` and the like out where empty: what depends on a configuration is stored under its dump."""
         data: dict[str, Any] = dump(self)
-        for key in ("test", "features", "groups", "time", "weights"):
+        for key in ("test", "features", "groups", "time", "weights", "class_weight"):
             if not getattr(self, key):
                 data.pop(key, None)
         if self.columns is None:
@@ -306,4 +354,29 @@ class DatasetConfig(Strict):
         if self.source == "synthetic":
             settings = self.params | ({"seed": self.seed} if self.seed else {})
             return " ".join([str(self.name), *(f"{key}={value}" for key, value in settings.items())])
-        return self.name or (self.path or "").replace("\\", "/").rsplit("/", 1)[-1].split(".", 1)[0]
+        return self.name or name_of_files(self.paths)
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What `path` names: files, folders and patterns."""
+        return (self.path,) if isinstance(self.path, str) else self.path or ()
+
+
+def each_target(given: Any) -> list[Any]:
+    """Return a data set as it is given, or one for each of several targets, named after it, without the others."""
+    target = given.get("target") if isinstance(given, dict) else None
+    if not isinstance(target, list | tuple):
+        return [given]
+    if not target or not all(isinstance(one, str) and one for one in target) or len(set(target)) < len(target):
+        raise ValueError(f"'target' must be a column, or a list of different ones, got {short(list(target))}")
+    if len(target) == 1:
+        return [{**given, "target": target[0]}]
+    if given.get("source") not in ("file", "openml"):
+        raise ValueError(f"several targets go with sources 'file' and 'openml', got {short(given.get('source'))}")
+    label = DatasetConfig.model_validate({**given, "target": target[0]}).label
+    plain = {key: value for key, value in given.items() if key not in ("label", "title")}
+    dropped = several(given.get("drop") or [])
+    return [
+        {**plain, "target": one, "label": f"{label} {one}", "drop": [*dropped, *(t for t in target if t != one)]}
+        for one in target
+    ]

@@ -51,7 +51,9 @@ MetricName = Literal[
     "explained_variance",
 ]
 
-_POSITIVE = "is for predictions that are positive, which those of a kernel need not be; learn the logarithm of the target"
+_POSITIVE = (
+    "is for predictions that are positive, which those of a kernel need not be; learn the logarithm of the target"
+)
 _GROUPINGS = "compares groupings, and not predictions with classes; take balanced_accuracy or matthews_corrcoef"
 _SEVERAL = "is for several classes a row, and here each row has one; take {} instead"
 
@@ -90,7 +92,10 @@ NO_METRIC = {
         _GROUPINGS,
     ),
     **{f"{name}_samples": _SEVERAL.format(f"{name}_macro") for name in ("f1", "jaccard", "precision", "recall")},
-    **{f"{name}_micro": "is the accuracy where each row has one class; take accuracy" for name in ("f1", "precision", "recall")},
+    **{
+        f"{name}_micro": "is the accuracy where each row has one class; take accuracy"
+        for name in ("f1", "precision", "recall")
+    },
     "jaccard_micro": "orders learners as the accuracy does where each row has one class; take accuracy",
     "recall_weighted": "is the accuracy; take accuracy",
     "top_k_accuracy": "needs a number of classes that its name does not say; take accuracy or neg_log_loss",
@@ -171,8 +176,8 @@ class ProtocolConfig(Strict):
         "scikit-learn's name, as an error of which less is better, such as 1 - roc_auc. By default accuracy, shown as "
         "misclassification, and neg_root_mean_squared_error, shown as rmse. roc_auc, average_precision, f1, precision, "
         "recall and jaccard are for two classes; the positive one of all but the first is that of `positive`, or else "
-        "the last in order. Probabilities, for neg_log_loss, neg_brier_score and roc_auc_ovr and _ovo, come from scores "
-        "by a sigmoid, which the rows that choose are fitted by.",
+        "the last in order. Probabilities, for neg_log_loss, neg_brier_score and roc_auc_ovr and _ovo, come from "
+        "scores by a sigmoid, which is fitted on the rows that choose.",
     )
     grid: Grid = Field(
         default_factory=lambda: Powers.model_validate({"base": 2, "from": -6, "to": 14}),

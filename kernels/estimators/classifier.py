@@ -134,7 +134,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     learners and rfm alone know weights.
 
     Probabilities are those of Platt's sigmoid, fitted on scores of rows that the predictor did not see; several classes
-    share one, so that the most probable of them is the one that `predict` says. Predictors that are fitted on rows
+    share one, so that the most probable of them is the one that `predict` says. Class weights do not count there: a
+    probability is the share of rows as they come. Predictors that are fitted on rows
     center the kernel, and draw landmarks, anew for each of the five. The kernel has seen these rows, and
     where it was fitted closely to the classes the probabilities are too sure of themselves:
     `sklearn.calibration.CalibratedClassifierCV` learns the kernel anew a fold instead, and takes five times as long.
@@ -258,6 +259,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
                 dual, intercept = own.coefficients()
                 linear = K[np.ix_(held_out, others)] @ dual + intercept
             scores[held_out] = class_scores(linear, n_classes, self.predictor_ == "svm").reshape(len(held_out), -1)
+        if self.class_weight is not None and weights is not None:
+            weights = weights / compute_sample_weight(self.class_weight, self.classes_[target.values])
         return fit_calibration(scores, target.values, weights)
 
     def decision_function(self, X: Any) -> np.ndarray:

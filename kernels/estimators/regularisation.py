@@ -7,10 +7,10 @@ from typing import Any, Literal
 import numpy as np
 
 from learnkernels.kernels.centering import center_gram, mean_over, subtract_means
-from learnkernels.kernels.predictors.calibration import assign_calibration_folds
 from learnkernels.kernels.families.base import distinct_examples, drawn_rows
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
+from learnkernels.kernels.predictors.calibration import assign_calibration_folds
 from learnkernels.kernels.predictors.rows import usable_gram
 from learnkernels.kernels.predictors.svm import SVM
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut

@@ -149,7 +149,7 @@ def _lacking(test: Target, told: np.ndarray, w: np.ndarray | None, of: str, **op
 
 def _share(name: str, words: str, of: str, average: str = "", **keys: Any) -> Metric:
     """Return a measure of shares of the rows, of one class or averaged over them."""
-    options = {"zero_division": 0.0, **({"average": average} if average else {})}
+    options: dict[str, Any] = {"zero_division": 0.0, **({"average": average} if average else {})}
     one = not average
     needs = BOTH if one else ""
     measure = partial(_lacking, of=of, **options)
@@ -164,7 +164,7 @@ def _curve(name: str, words: str, **options: Any) -> Metric:
     def measure(test: Target, told: np.ndarray, w: np.ndarray | None) -> float:
         labels = np.arange(len(test.classes))
         ranks = told[:, 1] if len(labels) == 2 else told
-        known = {} if len(labels) == 2 else {"labels": labels, **options}
+        known: dict[str, Any] = {} if len(labels) == 2 else {"labels": labels, **options}
         return _lacking(test, ranks, w, "roc_auc_score", **known)
 
     return Metric(

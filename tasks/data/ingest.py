@@ -18,13 +18,14 @@ from prefect import get_run_logger
 from scipy import sparse
 
 from learnkernels.conf.errors import InputError, listed
-from learnkernels.conf.loading import existing_file
+from learnkernels.conf.loading import existing_files
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, task_of
-from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, locate
+from learnkernels.tasks.data.locations import TRIED_AGAIN
+from learnkernels.tasks.data.opening import Files, locations_of
 from learnkernels.tasks.data.openml import read_openml
 from learnkernels.tasks.data.readers import (
     READERS,
@@ -32,9 +33,7 @@ from learnkernels.tasks.data.readers import (
     names_from_data,
     names_to_data,
     numbers_encoded,
-    read_beside,
     read_bundled,
-    read_held_out,
 )
 from learnkernels.tasks.data.scaling import BLOCK_BYTES, scaled, scaling_of
 from learnkernels.tasks.data.synthetic import read_synthetic
@@ -47,6 +46,7 @@ RAW = "raw.arrow"
 
 BESIDE = ("held_out", "groups", "times", "weights")
 """What a data set may say of each row beside features and target."""
+
 
 @dataclass(frozen=True)
 class DatasetRef:
@@ -63,6 +63,7 @@ class DatasetRef:
     ordered: bool = False
     weighted: bool = False
     by_training: bool = False
+    class_weighted: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class Dataset:
         the data set does not say.
     weights : ndarray of shape (n,) or None
         Positive; None where each row counts once.
+    class_weight : tuple of float or None
+        What the rows of each class count in learning, times their weights; None where that is the same for all.
     raw : pyarrow.Table or None
         The columns of a table as they are, where its encoding is learned anew in each trial.
     by_training : str
@@ -102,6 +105,7 @@ class Dataset:
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
     weights: np.ndarray | None = None
+    class_weight: tuple[float, ...] | None = None
     raw: pa.Table | None = None
     by_training: str = ""
 
@@ -115,13 +119,23 @@ class Dataset:
         """
         if self.table is not None and self.raw is not None:
             table = self.table.learned_on(self.raw.take(rows), cast(Any, self.by_training))
-            return replace(self, X=table.encode(self.raw), features=table.features, table=table, raw=None, by_training="")
+            return replace(
+                self, X=table.encode(self.raw), features=table.features, table=table, raw=None, by_training=""
+            )
         low, spread = scaling_of(self.X[rows], self.by_training, "rows that train")
         X = scaled(self.X if sparse.issparse(self.X) else np.array(self.X), low, spread)
         if low is not None and spread is not None:  # of what was scaled by all rows before
             (first, unit), own = self.scaling, spread
             low, spread = first + unit * low, unit * own
         return replace(self, X=X, low=low, spread=spread, by_training="")
+
+    @property
+    def learning_weights(self) -> np.ndarray | None:
+        """What each row counts where kernels and predictors are learned, shape (n,); None where each counts once."""
+        if self.class_weight is None:
+            return self.weights
+        of_class: np.ndarray = np.array(self.class_weight)[self.target.values]
+        return of_class if self.weights is None else np.asarray(of_class * self.weights)
 
     @property
     def beside(self) -> dict[str, Any]:
@@ -139,22 +153,23 @@ class Dataset:
         )
 
 
-def source_location(config: DatasetConfig, data_dir: str) -> Location:
-    """Return where the file of a data set lies.
+def source_files(config: DatasetConfig, data_dir: str) -> Files:
+    """Return where the files of a data set lie.
 
     Raises
     ------
     InputError
         There is no such file or object, its ending is not one that can be read, or its server cannot be used.
     """
-    address = existing_file(config, data_dir)
+    addresses = existing_files(config, data_dir)
     try:
-        location = locate(address)
-        if location.remote:
-            location.size()
+        locations = tuple(location for address in addresses for location in locations_of(address))
+        for location in locations:
+            if location.remote:
+                location.size()
     except InputError as error:
         raise type(error)(f"data set {config.label}: {error}") from None
-    return location
+    return Files(locations)
 
 
 @step("ingest {config.label}", **TRIED_AGAIN)
@@ -178,7 +193,7 @@ def warn(sentence: str) -> None:
 def _origin(config: DatasetConfig) -> str:
     if config.source == "openml":
         return f"openml:{config.name} version {config.version}"
-    return config.path or f"{config.source}:{config.label}"
+    return ", ".join(config.paths) or f"{config.source}:{config.label}"
 
 
 def load_source(
@@ -233,6 +248,8 @@ def load_source(
     if config.subsample is not None and config.subsample < len(target):
         rows = np.sort(np.random.default_rng(seed).choice(len(target), config.subsample, replace=False))
         X, target, beside = X[rows], target.take(rows), {name: of[rows] for name, of in beside.items()}
+    if config.class_weight is not None:
+        beside["class_weight"] = _class_weights(config, target, beside.get("weights"), where)
     own = config.scale if config.scale_on == "training" else ""
     if table is not None:
         taken = beside.pop("rows", None)
@@ -253,13 +270,10 @@ def _read(
     elif config.source == "synthetic":
         read = Columns(*read_synthetic(str(config.name), config.params, config.seed, config.drop, where))
     elif config.source == "openml":
-        read = read_openml(config, where, tell)
+        read, beside = read_openml(config, where, tell)
     else:
-        location = source_location(config, data_dir)
-        read = READERS[location.suffix](location, config, where)
-        beside = read_beside(location, config, where) if config.beside else {}
-        if config.test:
-            beside["held_out"] = read_held_out(location, config, where)
+        files = source_files(config, data_dir)
+        read, beside = READERS[files.suffix](files, config, where)
     if read.table is None and not sparse.issparse(read.X) and _needs_encoding(read.X, config):
         read = numbers_encoded(read, config, where)
     for name, why in read.table.left_out.items() if read.table is not None else ():
@@ -295,6 +309,7 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
         ordered=dataset.times is not None,
         weighted=dataset.weights is not None,
         by_training=bool(dataset.by_training),
+        class_weighted=dataset.class_weight is not None,
     )
     if not kept(path, tell):
         with keep(path) as folder:
@@ -309,7 +324,8 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
                 np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
             if dataset.raw is not None:
                 pyarrow.feather.write_feather(dataset.raw, folder / RAW, compression="uncompressed")
-            about = {**asdict(ref), "scale": dataset.by_training, "features": names_to_data(dataset.features), "labels": dataset.target.labels}
+            own = {"scale": dataset.by_training, "class_weight": dataset.class_weight}
+            about = {**asdict(ref), **own, "features": names_to_data(dataset.features), "labels": dataset.target.labels}
             if dataset.table is not None:
                 about["table"] = dataset.table.to_dict()
             (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
@@ -335,12 +351,13 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     low, spread = np.load(scaling, allow_pickle=False) if scaling.exists() else (None, None)
     target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
     files = {name: folder / f"{name}.npy" for name in BESIDE}
-    beside = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
+    beside: dict[str, Any] = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
     table = TableEncoding.from_dict(about["table"]) if "table" in about else None
     features = names_from_data(about["features"]) if table is None else table.features
     raw = pyarrow.feather.read_table(folder / RAW, memory_map=True) if (folder / RAW).exists() else None
-    own = about.get("scale", "")  # which entries of earlier versions do not have
-    return Dataset(X, target, features, low, spread, table=table, raw=raw, by_training=own, **beside)
+    beside["by_training"] = about.get("scale", "")  # which entries of earlier versions do not have
+    beside["class_weight"] = None if about.get("class_weight") is None else tuple(about["class_weight"])
+    return Dataset(X, target, features, low, spread, table=table, raw=raw, **beside)
 
 
 def stored_bytes(ref: DatasetRef) -> int:
@@ -370,6 +387,8 @@ def dataset_digest(dataset: Dataset) -> str:
     if dataset.by_training:
         raw = {} if dataset.raw is None else read_columns(dataset.raw)
         about += [dataset.by_training, [[name, column.values.tolist()] for name, column in raw.items()]]
+    if dataset.class_weight is not None:
+        about += ["class_weight", dataset.class_weight]
     sha = hashlib.sha256(json.dumps(about, default=str).encode())
     # Which rows test was here before other keys, without its name.
     beside = [("" if name == "held_out" else name, of) for name, of in dataset.beside.items()]
@@ -411,6 +430,21 @@ def _target(y: Any, config: DatasetConfig, where: str) -> Target:
         return Target.of(values, task)
     except ValueError as error:
         raise InputError(f"{where}: {error}") from None
+
+
+def _class_weights(config: DatasetConfig, target: Target, weights: np.ndarray | None, where: str) -> tuple[float, ...]:
+    """Return what the rows of each class count in learning."""
+    if target.task != "classification":
+        raise InputError(f"{where}: 'class_weight' goes with a classification, and this is a regression; leave it out.")
+    if isinstance(config.class_weight, dict):
+        if unknown := sorted(set(config.class_weight) - set(target.classes)):
+            raise InputError(
+                f"{where}: 'class_weight' has {listed(unknown)}, and the classes are {listed(target.classes)}; correct "
+                "it."
+            )
+        return tuple(config.class_weight.get(name, 1.0) for name in target.classes)
+    counts = np.bincount(target.values, weights, len(target.classes))
+    return tuple((counts.sum() / (len(counts) * np.maximum(counts, np.finfo(float).tiny))).tolist())
 
 
 def _column_values(y: Any) -> np.ndarray:

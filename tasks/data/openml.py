@@ -12,6 +12,7 @@ from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
@@ -20,7 +21,8 @@ from sklearn.datasets import fetch_openml
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.tasks.data.locations import TransferError
-from learnkernels.tasks.data.readers import Columns, table_columns
+from learnkernels.tasks.data.opening import OpenTable
+from learnkernels.tasks.data.readers import Columns, columns_beside
 from learnkernels.tasks.store import keep, kept, store_path
 
 DEFAULT_TARGET = DatasetConfig.model_fields["target"].default
@@ -44,8 +46,10 @@ categories with pandas 3.1."""
 _FETCHING = threading.Lock()
 
 
-def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> Columns:
-    """Return a set of OpenML, from what is kept of an earlier use where there is that.
+def read_openml(
+    config: DatasetConfig, where: str, tell: Callable[[str], None]
+) -> tuple[Columns, dict[str, np.ndarray]]:
+    """Return a set of OpenML, from what is kept of an earlier use where there is that, and what it says of rows beside.
 
     Parameters
     ----------
@@ -79,7 +83,7 @@ def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) 
             (target,) = targets
         else:
             table = table.rename_columns([target if held in targets else held for held in table.column_names])
-    return table_columns(table, config, target, name, where)
+    return columns_beside(OpenTable.of(table), config, target, name, where)
 
 
 def load_table(name: str, version: int, where: str, tell: Callable[[str], None]) -> pa.Table:

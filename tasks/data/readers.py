@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,14 +16,15 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
+from scipy import sparse
 from sklearn import datasets as bundled
 
 from learnkernels.conf.errors import InputError, cut, listed, one_line
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.tables import Met, TableEncoding
 from learnkernels.kernels.tables.reading import read_columns
-from learnkernels.tasks.data.locations import LIBSVM, Location, sound, transferring
-from learnkernels.tasks.data.streams import arrow_batches, arrow_source, delimiter_of
+from learnkernels.tasks.data.locations import LIBSVM, transferring
+from learnkernels.tasks.data.opening import TABLES, Files, OpenTable, opened
 from learnkernels.tasks.data.text import count_ngrams
 
 
@@ -54,9 +53,6 @@ class Columns(NamedTuple):
 BATCH_BYTES = 16 << 20
 """What is taken from a table at a time, as numbers of eight bytes."""
 
-READ_BYTES = 64 << 20
-"""Read ahead of a Parquet file of this machine, over all its columns."""
-
 MOST_FEATURES = 1 << 24
 """Features of a LIBSVM text: arrays of one number a feature stay small, and an index that was mistyped shows."""
 
@@ -72,80 +68,30 @@ def read_bundled(name: str) -> Columns:
     return Columns(np.asarray(raw.data, dtype=np.float64), y, tuple(str(feature) for feature in raw.feature_names))
 
 
-def read_table(location: Location, config: DatasetConfig, where: str) -> Columns:
-    """Return a table that Arrow reads: Parquet, CSV, Arrow IPC or Feather.
+def read_table(files: Files, config: DatasetConfig, where: str) -> tuple[Columns, dict[str, np.ndarray]]:
+    """Return a table that Arrow reads, Parquet, CSV, Arrow IPC or Feather, and what it says of rows beside.
 
     Raises
     ------
     InputError
-        The file is damaged, lacks a column that the configuration names, or has a feature that is not a number.
+        A file is damaged or has other columns than the first, lacks a column that the configuration names, or has a
+        feature that is not a number.
     """
-    with transferring(location, called=f"{where}: {location.name}"), _TABLES[location.suffix](location) as table:
-        return _columns_of(table, config, config.target, location.name, where)
+    with opened(files, where) as table:
+        return columns_beside(table, config, config.target, files.name, where)
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A table of which columns, or all rows one run after the other, are read when they are asked for.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-    num_rows : int
-    read : callable
-        Return some columns as a table.
-    read_batches : callable
-        Return the record batches of all columns, of at most so many rows each.
-    """
-
-    schema: pa.Schema
-    num_rows: int
-    read: Callable[[list[str]], pa.Table]
-    read_batches: Callable[[int], Iterable[pa.RecordBatch]]
-
-    @classmethod
-    def of(cls, table: pa.Table) -> _Table:
-        """Return a table that is in memory."""
-        return cls(table.schema, table.num_rows, table.select, lambda rows: table.to_batches(max_chunksize=rows))
-
-    def select(self, names: list[str]) -> pa.Table:
-        """Return some columns, checked."""
-        return sound(self.read(names))
-
-    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
-        """Return the record batches of all columns, of at most so many rows each, checked; together all rows."""
-        held = 0
-        for batch in self.read_batches(rows):
-            held += batch.num_rows
-            yield sound(batch)
-        if held != self.num_rows:
-            raise ValueError(f"it states {self.num_rows:,} rows and holds {held:,}")
-
-
-@contextmanager
-def _open_parquet(location: Location) -> Iterator[_Table]:
-    """Give a table of which no row group is read as a whole, but from a server, where many small reads take long."""
-    if location.remote:
-        file = pyarrow.parquet.ParquetFile(location.open_input(), pre_buffer=True)
-    else:
-        width = max(1, pyarrow.parquet.read_metadata(location.path).num_columns)
-        ahead = int(np.clip(READ_BYTES // width, 1 << 16, 1 << 20))
-        file = pyarrow.parquet.ParquetFile(location.path, pre_buffer=False, buffer_size=ahead)
-    with file:
-        yield _Table(
-            file.schema_arrow, file.metadata.num_rows, file.read, lambda rows: file.iter_batches(batch_size=rows)
-        )
-
-
-def table_columns(table: pa.Table, config: DatasetConfig, target: str, name: str, where: str) -> Columns:
-    """Return rows, target and features of a table: the rows of `where`, and as features what is left of the columns.
+def columns_beside(
+    table: OpenTable, config: DatasetConfig, target: str, name: str, where: str
+) -> tuple[Columns, dict[str, np.ndarray]]:
+    """Return rows, target and features of a table, and what it says of these rows beside: see `beside_of`.
 
     Parameters
     ----------
-    table : pyarrow.Table
+    table : OpenTable
         All its columns.
     config : DatasetConfig
-        Which of them to use, and how.
+        Which columns and rows to use, and how.
     target : str
         The column to predict.
     name, where : str
@@ -156,54 +102,45 @@ def table_columns(table: pa.Table, config: DatasetConfig, target: str, name: str
     InputError
         A column is missing, a feature is not a number, or nothing is left.
     """
-    return _columns_of(_Table.of(table), config, target, name, where)
+    read = _columns_of(table, config, target, name, where)
+    return read, beside_of(table, config, where)
 
 
-def read_held_out(location: Location, config: DatasetConfig, where: str) -> np.ndarray:
-    """Return whether each row that `read_table` returns is one that tests, shape (n,).
-
-    Raises
-    ------
-    InputError
-        A column of 'test' is none of text or numbers, or no row, or every row, has its values.
-    """
-    with transferring(location, called=f"{where}: {location.name}"), _TABLES[location.suffix](location) as table:
-        kept = _rows_with(table.select(list(config.where)), config.where, "where", where) if config.where else None
-        held_out = _rows_with(_only(table.select(list(config.test)), kept), config.test, "test", where)
-    if held_out is None:
-        raise InputError(f"{where}: every row has the values of 'test', so none is left to learn from; name fewer.")
-    return held_out
-
-
-def read_beside(location: Location, config: DatasetConfig, where: str) -> dict[str, np.ndarray]:
-    """Return what a table says of each row that `read_table` returns beside features and target.
+def beside_of(table: OpenTable, config: DatasetConfig, where: str) -> dict[str, np.ndarray]:
+    """Return what a table says of each row of `where` beside features and target.
 
     Returns
     -------
     beside : dict of ndarray of shape (n,)
-        ``groups``, the number of each row's group, ``times``, that of its time, ascending, and ``weights``: those that
-        the configuration asks for. -1, or NaN for a weight, where the column is missing.
+        ``groups``, the number of each row's group, ``times``, that of its time, ascending, ``weights``, and
+        ``held_out``, whether a row tests: those that the configuration asks for. -1, or NaN for a weight, where the
+        column is missing.
 
     Raises
     ------
     InputError
-        A column has a type that does not serve, or lacks values that are not to be dropped.
+        A column has a type that does not serve, or lacks values that are not to be dropped; or no row, or every row,
+        has the values of 'test'.
     """
-    with transferring(location, called=f"{where}: {location.name}"), _TABLES[location.suffix](location) as table:
-        kept = _rows_with(table.select(list(config.where)), config.where, "where", where) if config.where else None
-        beside = {}
-        for key, name in config.beside.items():
-            column = _only(table.select([name]), kept)[name].combine_chunks()
-            if pa.types.is_dictionary(column.type):
-                column = column.dictionary_decode()
-            if _is_text(column.type):  # in a CSV file an empty cell is an empty text
-                column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
-            found = f"{where}: column {name!r} of {key!r}"
-            numbers = _BESIDE[key](column, found)
-            lacking = int((~(numbers >= 0)).sum())
-            if lacking and config.missing != "drop":
-                raise InputError(f"{found} is missing in {lacking} of {len(numbers)} rows; set 'missing: drop'.")
-            beside["times" if key == "time" else key] = numbers
+    kept = _rows_with(table.select(list(config.where)), config.where, "where", where) if config.where else None
+    beside = {}
+    for key, name in config.beside.items():
+        column = _only(table.select([name]), kept)[name].combine_chunks()
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if _is_text(column.type):  # in a CSV file an empty cell is an empty text
+            column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
+        found = f"{where}: column {name!r} of {key!r}"
+        numbers = _BESIDE[key](column, found)
+        lacking = int((~(numbers >= 0)).sum())
+        if lacking and config.missing != "drop":
+            raise InputError(f"{found} is missing in {lacking} of {len(numbers)} rows; set 'missing: drop'.")
+        beside["times" if key == "time" else key] = numbers
+    if config.test:
+        held_out = _rows_with(_only(table.select(list(config.test)), kept), config.test, "test", where)
+        if held_out is None:
+            raise InputError(f"{where}: every row has the values of 'test', so none is left to learn from; name fewer.")
+        beside["held_out"] = held_out
     return beside
 
 
@@ -261,7 +198,7 @@ def _numbered(column: pa.Array, number: Callable[[pa.Array], pa.Array]) -> np.nd
     return numbers
 
 
-def _columns_of(table: _Table, config: DatasetConfig, target: str, name: str, where: str) -> Columns:
+def _columns_of(table: OpenTable, config: DatasetConfig, target: str, name: str, where: str) -> Columns:
     names = table.schema.names
     refuse_repeated(names, f"{where}: {name} has column {{}} more than once; rename one.")
     named = {
@@ -413,7 +350,7 @@ def _text(value: Any) -> str | None:
 
 
 def _numeric(
-    table: _Table, features: Sequence[str], kept: np.ndarray | None, config: DatasetConfig, where: str
+    table: OpenTable, features: Sequence[str], kept: np.ndarray | None, config: DatasetConfig, where: str
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return some columns of the rows that are kept as one matrix, and their names; a run of rows at a time."""
     expanded = None
@@ -467,7 +404,7 @@ def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
     return np.frombuffer(b"".join(values), dtype=np.uint8).reshape(len(values), lengths[0])
 
 
-def _require_number(table: _Table, name: str, kept: np.ndarray | None, drop: tuple[str, ...], where: str) -> None:
+def _require_number(table: OpenTable, name: str, kept: np.ndarray | None, drop: tuple[str, ...], where: str) -> None:
     kind = table.schema.field(name).type
     if not is_number(kind):
         held = _only(table.select([name]), kept)[name].drop_null().slice(0, 1).to_pylist()
@@ -479,22 +416,30 @@ def _require_number(table: _Table, name: str, kept: np.ndarray | None, drop: tup
         )
 
 
-def read_libsvm(location: Location, config: DatasetConfig, where: str) -> Columns:
+def read_libsvm(files: Files, config: DatasetConfig, where: str) -> tuple[Columns, dict[str, np.ndarray]]:
     """Return a LIBSVM / SVMlight text: sparse rows, the target first on each line."""
     for key in ("drop", "features", "columns", "where", "test", *config.beside, "ngrams", "bytes"):
         if getattr(config, key):
-            raise InputError(f"{where}: {key!r} does not go with {location.name}, whose columns have no names.")
-    with (
-        transferring(location, called=f"{where}: {location.name}"),
-        io.BufferedReader(location.open_input()) as lines,
-    ):
-        X, y = bundled.load_svmlight_file(lines, dtype=np.float64)
-    if X.shape[1] > MOST_FEATURES:
-        raise InputError(
-            f"{where}: {location.name} has a feature of index {X.shape[1]:,}, where {MOST_FEATURES:,} is the largest; "
-            "correct it, or hash features into fewer."
-        )
-    return Columns(X, y, NumberedNames(X.shape[1]))
+            raise InputError(f"{where}: {key!r} does not go with {files.name}, whose columns have no names.")
+    parts, targets = [], []
+    for location in files.locations:
+        with (
+            transferring(location, called=f"{where}: {location.name}"),
+            io.BufferedReader(location.open_input()) as lines,
+        ):
+            X, y = bundled.load_svmlight_file(lines, dtype=np.float64)
+        if X.shape[1] > MOST_FEATURES:
+            raise InputError(
+                f"{where}: {location.name} has a feature of index {X.shape[1]:,}, where {MOST_FEATURES:,} is the "
+                "largest; correct it, or hash features into fewer."
+            )
+        parts.append(X)
+        targets.append(y)
+    width = max(part.shape[1] for part in parts)
+    for part in parts:
+        part.resize(part.shape[0], width)
+    X = parts[0] if len(parts) == 1 else sparse.vstack(parts, "csr")
+    return Columns(X, np.concatenate(targets), NumberedNames(width)), {}
 
 
 class NumberedNames(Sequence[str]):
@@ -544,74 +489,8 @@ def names_from_data(data: Any) -> Sequence[str]:
     return NumberedNames(data["numbered"]) if isinstance(data, dict) else tuple(data)
 
 
-@contextmanager
-def _open_csv(location: Location) -> Iterator[_Table]:
-    """Give a table of which every column has the type that all its values have.
-
-    Arrow takes 0x10 for a whole number where it looks for types, and for none where it is told to read numbers, as
-    `predict` does: such a column is text.
-    """
-    digits = re.compile(rb"0[xX]")
-    before, found = b"", False
-
-    def look(part: Any) -> Any:
-        nonlocal before, found
-        found = found or digits.search(before + bytes(part)) is not None
-        before = bytes(part)[-1:]
-        return part
-
-    def read(**how: Any) -> pa.Table:
-        with location.filesystem.open_input_stream(location.path) as stream:
-            return pyarrow.csv.read_csv(
-                pa.TransformInputStream(stream, look),
-                parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter),
-                convert_options=pyarrow.csv.ConvertOptions(**how),
-            )
-
-    location.size()
-    delimiter = delimiter_of(location)
-    table = read()
-    whole = [field.name for field in table.schema if pa.types.is_integer(field.type)] if found else []
-    if whole and len(set(table.column_names)) == table.num_columns:
-        for name, text in zip(
-            whole, read(include_columns=whole, column_types=dict.fromkeys(whole, pa.string())).columns, strict=True
-        ):
-            if pc.any(pc.match_substring_regex(text, "^\\s*[+-]?0[xX]")).as_py():
-                table = table.set_column(table.schema.get_field_index(name), name, text)
-    yield _Table.of(table)
-
-
-@contextmanager
-def _open_ipc(location: Location) -> Iterator[_Table]:
-    """Give a table of which one record batch at a time is read."""
-    with arrow_source(location) as source:
-        schema = pa.ipc.open_file(source).schema
-        if not len(schema):
-            raise ValueError("it has no columns")
-
-        def read(names: list[str]) -> pa.Table:
-            fields = sorted(map(schema.get_field_index, names))
-            held = [sound(batch) for _, _, batch in arrow_batches(source, fields)]
-            return pa.Table.from_batches(held).select(names) if held else schema.empty_table().select(names)
-
-        def batches(rows: int) -> Iterator[pa.RecordBatch]:
-            for _, _, batch in arrow_batches(source):
-                for start in range(0, batch.num_rows, rows):
-                    yield batch.slice(start, rows)
-
-        n = sum(batch.num_rows for _, _, batch in arrow_batches(source, [0]))
-        yield _Table(schema, n, read, batches)
-
-
-_TABLES: dict[str, Callable[[Location], AbstractContextManager[_Table]]] = {
-    ".parquet": _open_parquet,
-    ".csv": _open_csv,
-    ".arrow": _open_ipc,
-    ".feather": _open_ipc,
-}
-
-READERS: dict[str, Callable[[Location, DatasetConfig, str], Columns]] = {
-    **dict.fromkeys(_TABLES, read_table),
+READERS: dict[str, Callable[[Files, DatasetConfig, str], tuple[Columns, dict[str, np.ndarray]]]] = {
+    **dict.fromkeys(TABLES, read_table),
     **dict.fromkeys(LIBSVM, read_libsvm),
 }
 """Endings of files and the reader of each."""

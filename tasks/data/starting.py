@@ -7,7 +7,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,11 @@ from pydantic import ValidationError
 
 from learnkernels.conf.errors import InputError, did_you_mean, listed, one_line, short
 from learnkernels.conf.loading import describe
-from learnkernels.conf.schema import DatasetConfig
+from learnkernels.conf.schema import DatasetConfig, name_of_files
 from learnkernels.kernels.estimators import default_family
 from learnkernels.kernels.tables.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
 from learnkernels.kernels.tables.encoding import TableEncoding
-from learnkernels.tasks.data.ingest import Dataset, load_source, source_location
+from learnkernels.tasks.data.ingest import Dataset, load_source, source_files
 from learnkernels.tasks.data.streams import INPUTS
 
 MOST_ROWS = 10_000
@@ -59,16 +58,19 @@ class Start:
 
 
 def start(
-    path: str, target: str | None, beside: Mapping[str, str | None] | None = None, metric: str | None = None
+    path: str | Sequence[str],
+    target: str | Sequence[str] | None,
+    beside: Mapping[str, str | None] | None = None,
+    metric: str | None = None,
 ) -> Start:
     """Find out what a table holds, and return the configuration that compares learners on it.
 
     Parameters
     ----------
-    path : str
-        Parquet, CSV, Arrow or Feather.
-    target : str or None
-        The column to predict.
+    path : str or sequence of str
+        Parquet, CSV, Arrow or Feather; a file, or several of the same columns, a folder or a pattern for such.
+    target : str, sequence of str or None
+        The column to predict, or several, of which each is compared by itself.
     beside : mapping of str to str, optional
         The columns of `groups` and `time`, where there are some.
     metric : str, optional
@@ -83,26 +85,37 @@ def start(
     -----
     The table is read as a whole.
     """
-    label = re.sub(r"[^A-Za-z0-9_.-]+", "-", Path(path).name.split(".", 1)[0]).strip("-.") or "table"
-    names = columns_of(path)
-    if target is None or target not in names:
+    paths = [path] if isinstance(path, str) else list(path)
+    targets = [target] if isinstance(target, str) else list(target or ())
+    shown_as = ", ".join(paths[:2]) + (", ..." if len(paths) > 2 else "")
+    label = re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of_files(paths)).strip("-.") or "table"
+    names = columns_of(paths)
+    unknown = [one for one in targets if one not in names]
+    if not targets or unknown:
         shown = ", ".join(names[:NAMED]) + (", ..." if len(names) > NAMED else "")
-        said = "say which column to predict with --target" if target is None else f"it has no column {short(target)}"
-        raise InputError(f"{path}: {said}; {did_you_mean(target or '', names)}its columns are {shown}.")
+        said = f"it has no column {short(unknown[0])}" if unknown else "say which column to predict with --target"
+        raise InputError(
+            f"{shown_as}: {said}; {did_you_mean(unknown[0] if unknown else '', names)}its columns are {shown}."
+        )
     keys = {key: column for key, column in (beside or {}).items() if column is not None}
-    asked = {"source": "file", "path": path, "label": label, "target": target, "scale": "standard", "columns": {}}
+    asked: dict[str, Any] = {"source": "file", "path": paths[0] if len(paths) == 1 else paths, "label": label}
     told: list[str] = []
-    dataset = load_source(_valid({**asked, **keys}, path), ".", 0, told.append)
+    datasets = []
+    for one in targets:
+        own = {"target": one, "drop": [other for other in targets if other != one], "scale": "standard", "columns": {}}
+        datasets.append(load_source(_valid({**asked, **own, **keys}, shown_as), ".", 0, told.append))
+    (dataset, *_) = datasets
     assert dataset.table is not None
-    lines = [_size(dataset), *_kinds(dataset.table), _task(dataset, target, metric)]
+    lines = [_size(dataset), *_kinds(dataset.table)]
+    lines += [_task(of, one, metric) for of, one in zip(datasets, targets, strict=True)]
     lines += [sentence.removeprefix(f"data set {label}: ") for sentence in told if "no target" in sentence]
     lines += [BESIDE[key].format(column=column) for key, column in keys.items()]
-    protocol, why = _protocol(dataset, "time" in keys)
+    protocol, why = min((_protocol(of, "time" in keys) for of in datasets), key=lambda found: found[0])
     if why:
         lines.append(why)
     if metric is not None:
         protocol += f"\n  metric: {_yaml(metric)}"
-    return Start(tuple(lines), _text(label, path, target, dataset, keys, protocol))
+    return Start(tuple(lines), _text(label, paths, targets, datasets, keys, protocol))
 
 
 def _valid(asked: dict[str, Any], path: str) -> DatasetConfig:
@@ -112,12 +125,13 @@ def _valid(asked: dict[str, Any], path: str) -> DatasetConfig:
         raise InputError(f"{path}: {describe(error, asked)}") from None
 
 
-def columns_of(path: str) -> list[str]:
+def columns_of(path: str | Sequence[str]) -> list[str]:
     """Return the names of the columns of a table; InputError if it is none."""
-    location = source_location(DatasetConfig.model_validate({"source": "file", "path": path}), ".")
-    if location.suffix not in INPUTS:
-        raise InputError(f"{path}: has no names of columns; write a configuration for it, with 'source: file'.")
-    table = INPUTS[location.suffix](location)
+    given = path if isinstance(path, str) else tuple(path)
+    files = source_files(DatasetConfig.model_validate({"source": "file", "path": given}), ".")
+    if files.suffix not in INPUTS:
+        raise InputError(f"{files.name}: has no names of columns; write a configuration for it, with 'source: file'.")
+    table = INPUTS[files.suffix](files.locations[0])
     table.close()
     return table.names
 
@@ -185,10 +199,22 @@ def _protocol(dataset: Dataset, in_time: bool) -> tuple[str, str]:
     return f"  folds: {folds}", ""
 
 
-def _text(label: str, path: str, target: str, dataset: Dataset, beside: Mapping[str, str], protocol: str) -> str:
+def _text(
+    label: str,
+    paths: Sequence[str],
+    targets: Sequence[str],
+    datasets: Sequence[Dataset],
+    beside: Mapping[str, str],
+    protocol: str,
+) -> str:
     """Return the configuration as YAML with comments."""
+    (dataset, *_) = datasets
     table = dataset.table
     assert table is not None
+    tasks = {of.target.task for of in datasets}
+    task = f"    task: {dataset.target.task}\n" if len(tasks) == 1 else ""
+    weighed = "    # class_weight: balanced  # rare classes count as much as frequent ones, or {class: number}\n"
+    by_class = weighed if "classification" in tasks else ""
     kinds = {column.name: _said(column) for column in table.columns}
     lines = [f"      {_yaml(name)}: {kind}" for name, kind in kinds.items() if kind]
     lines += [f"      {_yaml(name)}: drop  # {why}" for name, why in table.left_out.items()]
@@ -197,17 +223,17 @@ def _text(label: str, path: str, target: str, dataset: Dataset, beside: Mapping[
     divided = "".join(f"    {key}: {_yaml(column)}\n" for key, column in beside.items())
     coded = [column.name for column in table.columns if isinstance(column, CategoryColumn) and column.many]
     return f"""\
-# Which way of learning the kernel predicts {one_line(target)} best, and is it worth it?
+# Which way of learning the kernel predicts {one_line(", ".join(targets))} best, and is it worth it?
 name: {_yaml(label)}
 
 datasets:
   - source: file
-    path: {_yaml(path)}
+    path: {_yamls(paths)}
     label: {_yaml(label)}
-    target: {_yaml(target)}
-    task: {dataset.target.task}
-{divided}    missing: impute  # or drop rows with gaps, or refuse them
+    target: {_yamls(targets)}
+{task}{divided}{by_class}    missing: impute  # or drop rows with gaps, or refuse them
     scale: standard  # or quantile, against outliers
+    # scale_on: training  # units and fillings by the training rows of each trial alone
 {columns}
 
 kernels:  # that alignf weighs; rfm finds its own
@@ -228,6 +254,11 @@ def _said(column: ColumnEncoding) -> str:
     if isinstance(column, NumberColumn) and column.levels:
         return f"[{', '.join(map(_yaml, column.levels))}]"
     return "date" if isinstance(column, DateColumn) else ""
+
+
+def _yamls(texts: Sequence[str]) -> str:
+    """Return one text, or a list of several, as YAML."""
+    return _yaml(texts[0]) if len(texts) == 1 else f"[{', '.join(map(_yaml, texts))}]"
 
 
 def _yaml(text: str) -> str:

@@ -17,7 +17,7 @@ import pyarrow.dataset
 import pyarrow.ipc
 import pyarrow.parquet
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, listed
 from learnkernels.tasks.data.locations import Location, sound, transferring
 
 READ_BYTES = 2**20
@@ -207,6 +207,99 @@ class CsvInput(TableInput):
             for batch in reader:
                 self.share_read = min(1.0, self._bytes.count / self._size)
                 yield batch
+
+
+class ManyInput(TableInput):
+    """Several files of the same columns, one after the other.
+
+    Parameters
+    ----------
+    locations : sequence of Location
+        Of one format.
+    """
+
+    def __init__(self, locations: Sequence[Location]) -> None:
+        self._parts = [INPUTS[location.suffix](location) for location in locations]
+        super().__init__(locations[0])
+
+    def _open(self) -> None:
+        named = [(part.location.text, part.schema) for part in self._parts]
+        self._csv = self.location.suffix == ".csv"
+        self.schema = one_schema(named, f"{self.location.text} and {len(named) - 1} more", texts=self._csv)
+
+    def _batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
+        names = list(dict.fromkeys([*features, *others]))
+        kinds = pa.schema([self.schema.field(name) for name in names])
+        for i, part in enumerate(self._parts):
+            with transferring(part.location):
+                for batch in part._batches(features, others, rows):
+                    held = sound(batch).select(names)
+                    yield held if self._csv else held.cast(kinds)  # those of a CSV are read as they are asked for
+                    self.share_read = (i + part.share_read) / len(self._parts)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for part in self._parts:
+            part.close()
+
+
+def one_schema(named: Sequence[tuple[str, Any]], where: str, texts: bool = False) -> Any:
+    """Return the columns of several files, in the order of the first, and the types that hold all their values.
+
+    Parameters
+    ----------
+    named : sequence of (str, pyarrow.Schema)
+        What each file is called, and its columns.
+    where : str
+        Begins sentences.
+    texts : bool
+        Whether columns of different types are text, as those of CSV files are.
+
+    Raises
+    ------
+    InputError
+        A file has other columns than the first, or a column of a type that does not go with the others.
+    """
+    first, schema = named[0]
+    for name, other in named[1:]:
+        ours, theirs = list(schema.names), list(other.names)
+        lacking, beyond = [one for one in ours if one not in theirs], [one for one in theirs if one not in ours]
+        if lacking or beyond:
+            said = f"has no column {listed(lacking)}" if lacking else f"has the column {listed(beyond)}"
+            of_first = "has" if lacking else "does not have"
+            raise InputError(
+                f"{where}: {name} {said}, which {first} {of_first}; give files of the same columns, or leave it out."
+            )
+        if sorted(ours) != sorted(theirs):
+            raise InputError(f"{where}: {name} has a column more than once; rename one.")
+    fields = []
+    for field in schema:
+        kinds = {name: other.field(field.name).type for name, other in named if schema.names.count(field.name) == 1}
+        kind = _common(list(kinds.values()) or [field.type], texts)
+        if kind is None:
+            against, differs = next((one, kind) for one, kind in kinds.items() if kind != field.type)
+            raise InputError(
+                f"{where}: column {field.name!r} is {differs} in {against} and {field.type} in {first}; write it as "
+                "one type, or leave it out."
+            )
+        fields.append(pa.field(field.name, kind))
+    return pa.schema(fields)
+
+
+def _common(kinds: Sequence[Any], texts: bool) -> Any:
+    """Return the type that holds the values of several; None where there is none."""
+    kinds = [kind for kind in dict.fromkeys(kinds) if not pa.types.is_null(kind)] or [pa.null()]
+    if len(kinds) == 1:
+        return kinds[0]
+    if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
+        return pa.int64() if all(pa.types.is_signed_integer(kind) for kind in kinds) else pa.float64()
+    zones = {getattr(kind, "tz", None) for kind in kinds}
+    if all(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in kinds) and len(zones) == 1:
+        return pa.timestamp("us", zones.pop())
+    held = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
+    if texts or all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in held):
+        return pa.string()
+    return None
 
 
 class _CountedBytes(io.RawIOBase):

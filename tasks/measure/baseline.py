@@ -131,15 +131,16 @@ def search(job: SearchJob) -> dict[str, Any]:
     rows = np.flatnonzero(np.isin(folds, [*trial.training, *validating]))
     parts = [(np.isin(folds[rows], of.training), folds[rows] == of.validation) for of in choosing]
     X: Rows = dataset.X
+    of_classes = None if dataset.class_weight is None else dict(enumerate(dataset.class_weight))
     settings: Sequence[float]
     grid: Sequence[float]
     values: Sequence[float]
     if job.kind == BOOSTING:
-        X, estimator = _trees(dataset)
+        X, estimator = _trees(dataset, of_classes)
         names, settings, grid, values = ("max_leaf_nodes", "learning_rate"), LEAVES, RATES, RATES
     else:
         settings, grid = _gammas(job.baseline, X[training]), grid_values(job.baseline.grid)
-        estimator, names, values = _machine(target, grid)
+        estimator, names, values = _machine(target, grid, of_classes)
     with blas_threads_for(len(rows)):
         found = GridSearchCV(
             estimator,
@@ -205,9 +206,7 @@ def _scoring(metric: Metric, target: Target) -> Any:
     return score
 
 
-def _sigmoid(
-    best: Any, X: Rows, y: np.ndarray, parts: Sequence[tuple[np.ndarray, np.ndarray]]
-) -> np.ndarray | None:
+def _sigmoid(best: Any, X: Rows, y: np.ndarray, parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray | None:
     """Return the sigmoid of all rows that choose, for an estimator without probabilities of its own."""
     if hasattr(best, "predict_proba"):
         return None
@@ -227,7 +226,7 @@ def _kernel_columns(kind: str, setting: float) -> dict[str, Any]:
     }
 
 
-def _trees(dataset: Dataset) -> tuple[Rows, Any]:
+def _trees(dataset: Dataset, class_weight: dict[int, float] | None) -> tuple[Rows, Any]:
     """Return rows as trees take them, with categories and gaps as such, and gradient boosting."""
     X, categories = dataset.X, None
     if dataset.table is not None:
@@ -236,14 +235,16 @@ def _trees(dataset: Dataset) -> tuple[Rows, Any]:
         X = X.toarray()
     options = {"categorical_features": categories, "random_state": 0}
     if dataset.target.task == "classification":
-        return X, HistGradientBoostingClassifier(**options)
+        return X, HistGradientBoostingClassifier(**options, class_weight=class_weight)
     return X, HistGradientBoostingRegressor(**options)
 
 
-def _machine(target: Target, grid: Sequence[float]) -> tuple[Any, tuple[str, str], list[float]]:
+def _machine(
+    target: Target, grid: Sequence[float], class_weight: dict[int, float] | None
+) -> tuple[Any, tuple[str, str], list[float]]:
     """Return the estimator, the names of bandwidth and regularisation, and the values of the latter."""
     if target.task == "classification":
-        return SVC(kernel="rbf"), ("gamma", "C"), list(grid)
+        return SVC(kernel="rbf", class_weight=class_weight), ("gamma", "C"), list(grid)
     # KernelRidge has no intercept: the target is centered for it.
     ridge = TransformedTargetRegressor(KernelRidge(kernel="rbf"), transformer=StandardScaler(with_std=False))
     return ridge, ("regressor__gamma", "regressor__alpha"), [1 / Lambda for Lambda in grid]

@@ -158,7 +158,7 @@ def predictor_for(
         sample, or something takes no weights.
     """
     row = learner_class(learner.name)
-    if ref.weighted:
+    if ref.weighted or ref.class_weighted:
         _require_weighable(config, learner, ref)
     if ref.task not in row.tasks:
         raise InputError(
@@ -200,15 +200,16 @@ def predictor_for(
 
 def _require_weighable(config: CompareConfig, learner: LearnerConfig, ref: DatasetRef) -> None:
     """Raise InputError if a learner, a sample or the baseline takes no weights of rows."""
-    where = f"data set {ref.name}: 'weights' gives rows weights, and"
+    key = "weights" if ref.weighted else "class_weight"
+    where = f"data set {ref.name}: {key!r} gives rows weights, and"
     if not learner_class(learner.name).takes_weights:
         raise InputError(
             f"{where} learner {learner.title} learns from rows that count once each; leave one of them out, or take a "
             "learner of alignments, such as alignf, or rfm."
         )
     if sampled(config):
-        raise InputError(f"{where} a sample counts each row once; leave 'weights' out, or set 'moments.sample: none'.")
-    if config.baseline is not None:
+        raise InputError(f"{where} a sample counts each row once; leave {key!r} out, or set 'moments.sample: none'.")
+    if config.baseline is not None and ref.weighted:
         raise InputError(f"{where} the grid search of 'baseline' counts each row once; leave one of them out.")
 
 

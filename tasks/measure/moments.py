@@ -202,7 +202,7 @@ def compute_moments(
     started = time.perf_counter()
     served = planned_trials(protocol, ref.ordered) if trial is None else [trial]
     unions = _training_unions(served)
-    X, Y, groups, weights, training = dataset.X, dataset.target.Y, folds, dataset.weights, None
+    X, Y, groups, weights, training = dataset.X, dataset.target.Y, folds, dataset.learning_weights, None
     if protocol.split is not None or trial is not None:
         # Of the one trial, nothing but the training rows is ever asked for.
         training = np.flatnonzero(np.isin(folds, served[0].training))

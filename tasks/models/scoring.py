@@ -16,8 +16,9 @@ from learnkernels.conf.errors import InputError, listed
 from learnkernels.kernels.persistence.model import Model, load_model
 from learnkernels.kernels.tables import Met
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, locate, written
+from learnkernels.tasks.data.opening import locations_of
 from learnkernels.tasks.data.readers import is_number, refuse_repeated, to_numbers
-from learnkernels.tasks.data.streams import INPUTS, TableInput, TableOutput
+from learnkernels.tasks.data.streams import INPUTS, ManyInput, TableInput, TableOutput
 from learnkernels.tasks.models.registry import ModelVersion, fetch
 from learnkernels.tasks.models.scores import Distribution, Scores
 from learnkernels.tasks.naming import step
@@ -61,7 +62,8 @@ def score_with(
     about : mapping of str to str
         What the metadata of a Parquet or Arrow output says about the model.
     source, output : str
-        Parquet, CSV or Arrow; a path, or ``s3://bucket/key``.
+        Parquet, CSV or Arrow; a path, or ``s3://bucket/key``. The source may be a folder or a pattern, for several
+        files of the same columns, by name.
     ids : sequence of str
         Columns copied as they are; without any, the output numbers the rows from 0.
     missing : {"refuse", "null"}
@@ -86,9 +88,9 @@ def score_with(
     once. Memory: some batches and blocks of the formats, whatever the length.
     """
     started = time.monotonic()
-    before, after = table_location(source), table_location(output)
+    before, after = [table_location(one.text) for one in locations_of(source)], table_location(output)
     require_output(before, after)
-    with closing(INPUTS[before.suffix](before)) as table:
+    with closing(ManyInput(before) if len(before) > 1 else INPUTS[before[0].suffix](before[0])) as table:
         plan = ScoringPlan.of(model, about, table, ids, source)
         with written(after) as path, TableOutput(path, after, plan.schema) as out:
             numbers, others = (model.features, ()) if model.table is None else ((), model.features)
@@ -120,15 +122,15 @@ def table_location(text: str) -> Location:
     return location
 
 
-def require_output(source: Location, output: Location) -> None:
+def require_output(sources: Sequence[Location], output: Location) -> None:
     """Refuse an output that cannot be written, before any work.
 
     Raises
     ------
     InputError
-        It is the source, its bucket does not exist, or it is a folder.
+        It is a source, its bucket does not exist, or it is a folder.
     """
-    if output.is_same(source):
+    if any(output.is_same(source) for source in sources):
         raise InputError(f"{output.text}: the output would replace the input; give another name.")
     if output.remote:
         output.require_bucket()

@@ -13,7 +13,14 @@ import pandas as pd
 from prefect import get_run_logger
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import CompareConfig, LearnerConfig, OwnConfig, PrecomputedConfig, grid_values
+from learnkernels.conf.schema import (
+    OF_PROBABILITIES,
+    CompareConfig,
+    LearnerConfig,
+    OwnConfig,
+    PrecomputedConfig,
+    grid_values,
+)
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
@@ -307,7 +314,7 @@ def _moments_of_all_rows(
         pool,
         lambda share: None,
         tell,
-        sample_weight=dataset.weights,
+        sample_weight=dataset.learning_weights,
     )
 
 
@@ -340,7 +347,11 @@ def _fitted(
     if dataset.target.task == "regression":
         estimator = KernelLearningRegressor(family, learner, 1 / Lambda, **shared)
     else:
-        estimator = KernelLearningClassifier(family, learner, Lambda, **shared)
+        likely = config.protocol.metric in OF_PROBABILITIES
+        estimator = KernelLearningClassifier(family, learner, Lambda, probability=likely, **shared)
+        if dataset.class_weight is not None:
+            labels = dict(zip(dataset.target.values.tolist(), dataset.target.given.tolist(), strict=True))
+            estimator.class_weight = {label: dataset.class_weight[code] for code, label in labels.items()}
     given = dataset.target.given
     if len(kernel.rows) < len(given):
         estimator.fit_kernel(kernel, given, X=dataset.X, workers=workers)

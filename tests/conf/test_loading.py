@@ -12,7 +12,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.loading import existing_file, load_config
+from learnkernels.conf.loading import config_of_text, existing_files, load_config
 from learnkernels.conf.schema import (
     PRESETS,
     CompareConfig,
@@ -302,8 +302,8 @@ def test_every_key_is_described():
             "protocol: 'folds' and 'split' exclude each",
         ),
         (
-            "protocol.metric=neg_log_loss",
-            "protocol.metric: 'neg_log_loss' is not valid; expected 'accuracy', 'balanced",
+            "protocol.metric=entropy",
+            "protocol.metric: 'entropy' is not valid; expected 'accuracy', 'balanced",
         ),
         ("protocol.folds=null", "protocol: 'folds' is null and there is no 'split'; give one of them"),
         ("protocol.split={train: 1, validation: 9, test: 9}", "protocol.split.train: .* than or equal to 2, got 1"),
@@ -583,7 +583,7 @@ def test_sizes_are_those_that_dask_reads(conf: Path, memory: str):
 )
 def test_a_file_that_cannot_be_read_from_there_is_refused(path: str, data_dir: str, sentence: str):
     with pytest.raises(InputError, match=f"^{sentence}"):
-        existing_file(DatasetConfig(source="file", path=path), data_dir)
+        existing_files(DatasetConfig(source="file", path=path), data_dir)
 
 
 @pytest.mark.parametrize(
@@ -645,3 +645,40 @@ def test_a_configuration_of_data_sets_alone_compares_what_finds_its_own_kernels(
     assert {name for name, learner in LEARNERS.items() if not learner.takes_family} == set(SEARCHING)
     with pytest.raises(InputError, match="learner unif weighs base kernels, and 'kernels' gives none; give families"):
         load_config(path, ["learners=[rfm, unif]"])
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        (
+            {"class_weight": "even"},
+            "must be balanced, or a number above zero by class, as in {ill: 5, well: 1}, got 'even'",
+        ),
+        ({"class_weight": {"ill": 0}}, "class_weight: must be balanced, or a number above zero by class"),
+        ({"class_weight": "balanced", "task": "regression"}, "'class_weight' goes with a classification"),
+    ],
+)
+def test_class_weights_that_are_none_are_refused(keys, sentence):
+    data = {"name": "n", "datasets": {"source": "file", "path": "a.csv", **keys}}
+    with pytest.raises(InputError, match=sentence):
+        config_of_text(yaml.safe_dump(data), Path("n.yaml"))
+    ones = DatasetConfig.model_validate({"source": "file", "path": "a.csv", "class_weight": {0: 1, 1.0: 5}})
+    assert ones.class_weight == {"0": 1.0, "1": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "sentence"),
+    [
+        ({"metric": "f1_micro"}, "f1_micro is the accuracy where each row has one class; take accuracy"),
+        ({"metric": "neg_mean_poisson_deviance"}, "is for predictions that are positive, which those of a kernel need"),
+        ({"metric": "rand_score"}, "rand_score compares groupings"),
+        ({"metric": "log_loss"}, "'log_loss' is not valid, did you mean 'neg_log_loss'"),
+        (
+            {"metric": "neg_log_loss", "split": {"train": 9, "test": 9}, "choose": {"once": True}},
+            "with 'choose.once' none do after the first repeat",
+        ),
+    ],
+)
+def test_metrics_that_are_none_are_refused_with_the_reason(protocol, sentence):
+    with pytest.raises(InputError, match=sentence):
+        config_of_text(yaml.safe_dump({"name": "n", "datasets": "iris", "protocol": protocol}), Path("n.yaml"))

@@ -47,12 +47,12 @@ from learnkernels import (
     learn_kernel,
 )
 from learnkernels.kernels.estimators import chunk_rows_for, default_family, defaults
-from learnkernels.kernels.predictors.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.families import DirichletFamily, ScaledFamily
 from learnkernels.kernels.families.base import distinct_rows
 from learnkernels.kernels.learners import CA, CR, L1SVM, Alignf, as_learner
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.predictors import PREDICTORS, KernelRidgePath
+from learnkernels.kernels.predictors.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.predictors.svm import ExactMachine, SupportVectorPath
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target

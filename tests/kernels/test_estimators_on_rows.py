@@ -27,9 +27,9 @@ from learnkernels import (
     learn_kernel,
 )
 from learnkernels.kernels.centering import center_cross_gram
-from learnkernels.kernels.predictors.calibration import assign_calibration_folds, fit_sigmoid
 from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.predictors import Auto, ConjugateGradients, Nystrom
+from learnkernels.kernels.predictors.calibration import assign_calibration_folds, fit_sigmoid
 from learnkernels.kernels.predictors.choice import Problem
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions

@@ -123,9 +123,11 @@ def test_the_trivial_error_is_that_of_the_best_constant_of_the_training_rows(nam
             best = y[training].mean()
         own = metric.constant(y[training], None)
         exact = name == "neg_median_absolute_error"  # the median, which is not that constant
-        assert exact or own == pytest.approx(best, abs=2e-3) or metric.measure(
-            NUMBERS.take(training), np.full(25, own), None
-        ) <= min(errors)
+        assert (
+            exact
+            or own == pytest.approx(best, abs=2e-3)
+            or metric.measure(NUMBERS.take(training), np.full(25, own), None) <= min(errors)
+        )
         constant = own
         expected = metric.measure(NUMBERS.take(test), np.full(15, constant), None)
         assert metric.trivial_error(NUMBERS.take(test), NUMBERS.take(training)) == pytest.approx(expected)
@@ -251,9 +253,7 @@ def test_probabilities_come_by_a_sigmoid_of_the_rows_that_choose(nested):
     if nested:
         folds, trial = assign_nested_split(target, 100, 50, 3, 0), nested_split_trial(3)
         fits = [(inner, fitted(inner.training)[0]) for inner in inner_trials(trial)]
-        selection = select_by_cross_validation(
-            ((inner, [of]) for inner, of in fits), X, target, folds, metric
-        )
+        selection = select_by_cross_validation(((inner, [of]) for inner, of in fits), X, target, folds, metric)
         of, training = fitted(trial.training)
         result = outcome(of, selection.position, selection, X, target, training, folds, trial, metric)
         choosing = [(of, np.flatnonzero(folds == inner.validation)) for inner, of in fits]

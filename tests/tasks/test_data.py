@@ -19,8 +19,8 @@ from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import ENDINGS, DatasetConfig
 from learnkernels.tasks.data.ingest import dataset_digest, load_dataset, load_source, store_dataset
-from learnkernels.tasks.data.scaling import _deviations
 from learnkernels.tasks.data.readers import READERS
+from learnkernels.tasks.data.scaling import _deviations
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -107,7 +107,9 @@ def test_a_trial_sees_what_its_training_rows_alone_suggest():
 
     family, target = GaussianFamily([0.05, 0.5]), Target.of(frame["y"].to_numpy())
     moments = gram_moments(family, X, target.Y, folds).restrict(trial.training)
-    predictors = KernelPredictors([learn_from_moments(as_learner("alignf"), family, X, moments)], target, "krr", [0.5, 2.0, 8.0])
+    predictors = KernelPredictors(
+        [learn_from_moments(as_learner("alignf"), family, X, moments)], target, "krr", [0.5, 2.0, 8.0]
+    )
     expected = evaluate([predictors], X, target, moments.rows, folds, trial)
     assert row["error"] == pytest.approx(expected.error, rel=1e-9)
     assert row["n_train"] == len(training)
@@ -182,7 +184,9 @@ def test_a_recipe_and_stored_matrices():
     with pytest.raises(InputError, match="data set data: with 'scale_on: training' each trial has features of its own"):
         plan_matrices(ingested(of), of.kernels, "matrices", "float64")
     with pytest.raises(ValueError, match="'scale_on: all', or name the families themselves"):
-        CompareConfig.model_validate({**of.model_dump(by_alias=True), "kernels": {"family": "precomputed", "path": "m"}})
+        CompareConfig.model_validate(
+            {**of.model_dump(by_alias=True), "kernels": {"family": "precomputed", "path": "m"}}
+        )
 
 
 def test_a_stored_data_set_keeps_its_columns():

@@ -1,0 +1,86 @@
+"""Which files of this machine a path stands for: one file, a folder, or a pattern."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from learnkernels.conf.errors import InputError, listed
+from learnkernels.conf.schema import ENDINGS
+
+WILDCARD = re.compile(r"[*?\[]")
+"""What makes a path a pattern."""
+
+
+def files_of(path: str) -> list[str] | None:
+    """Return the files that a path stands for, by name; None where there is nothing of that name.
+
+    Parameters
+    ----------
+    path : str
+        A file; a folder, for all tables in it and in the folders below; or a pattern, in which ``*`` stands for part
+        of a name and ``**`` for any folders.
+
+    Raises
+    ------
+    InputError
+        A folder or pattern holds no table, or tables of several formats.
+    """
+    if Path(path).is_file():
+        return [path]
+    if Path(path).is_dir():
+        return chosen([str(one) for one in Path(path).rglob("*") if one.is_file()], path)
+    if WILDCARD.search(path):
+        return chosen([one for one in glob.glob(path, recursive=True) if Path(one).is_file()], path)
+    return None
+
+
+def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[str]:
+    """Return the tables among the files of a folder or pattern, by name; see `files_of`.
+
+    Files and folders whose names begin with a dot or an underscore are left out, as programs put notes into such.
+
+    Parameters
+    ----------
+    files : sequence of str
+        All that were found.
+    path : str
+        What they were found by.
+    within : str, optional
+        The folder that their names are looked at below; what of `path` is no pattern, by default.
+    """
+    above = len(PurePosixPath(WILDCARD.split(path if within is None else within)[0]).parts)
+    held = {}
+    for one in sorted(files):
+        below = PurePosixPath(one).parts[above:] or (PurePosixPath(one).name,)
+        if PurePosixPath(one).suffix.lower() in ENDINGS and not any(part[0] in "._" for part in below):
+            held[one] = below
+    if not held:
+        raise InputError(f"{path}: holds no table, whose endings are {', '.join(ENDINGS)}; correct the path.")
+    endings = sorted({PurePosixPath(one).suffix.lower() for one in held})
+    if len(endings) > 1:
+        raise InputError(
+            f"{path}: holds files of several formats ({', '.join(endings)}), which may be copies of each other; give a "
+            f"pattern such as *{endings[0]}."
+        )
+    if parted := next((part for below in held.values() for part in below[:-1] if "=" in part), None):
+        raise InputError(
+            f"{path}: has the folder {parted!r}, and what names of folders say is no column; write it into the files."
+        )
+    return list(held)
+
+
+def matching(files: Sequence[str], pattern: str) -> list[str]:
+    """Return the names that a pattern stands for, in which ``*`` goes over no folder, and ``**`` over any."""
+    forms = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+    parts = re.split(r"(\*\*/|\*|\?)", pattern)
+    expression = re.compile("".join(forms.get(part, re.escape(part)) for part in parts))
+    return [one for one in files if expression.fullmatch(one)]
+
+
+def require_once(files: Sequence[str], where: str) -> None:
+    """Raise InputError if a file is named twice."""
+    if twice := [one for one in dict.fromkeys(files) if list(files).count(one) > 1]:
+        raise InputError(f"{where}: {listed(twice)} is in 'path' more than once; name each file once.")

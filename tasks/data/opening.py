@@ -1,0 +1,245 @@
+"""Tables of one file, or of several files of the same columns, of which columns are read as they are asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.fs
+import pyarrow.ipc
+import pyarrow.parquet
+
+from learnkernels.conf.files import WILDCARD, chosen, files_of, matching
+from learnkernels.conf.loading import is_pattern, is_remote
+from learnkernels.tasks.data.locations import Location, explained, locate, sound, transferring
+from learnkernels.tasks.data.streams import arrow_batches, arrow_source, delimiter_of, one_schema
+
+READ_BYTES = 64 << 20
+"""Read ahead of a Parquet file of this machine, over all its columns."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a data set, in the order in which their rows follow each other.
+
+    Attributes
+    ----------
+    locations : tuple of Location
+        At least one; of one format.
+    """
+
+    locations: tuple[Location, ...]
+
+    @property
+    def name(self) -> str:
+        """What they are called in sentences."""
+        first, *others = self.locations
+        return f"{first.name} and {len(others)} more" if others else first.name
+
+    @property
+    def suffix(self) -> str:
+        """The ending of their names."""
+        return self.locations[0].suffix
+
+
+def locations_of(address: str) -> list[Location]:
+    """Return the places that a path or address stands for: of one file, or of those of a folder or pattern by name.
+
+    Raises
+    ------
+    InputError
+        A folder or pattern holds no table or tables of several formats, or a server cannot be reached.
+    """
+    if not is_remote(address):
+        return [locate(one) for one in files_of(address) or [address]]
+    if not is_pattern(address):
+        return [locate(address)]
+    plain = WILDCARD.split(address)[0].rpartition("/")[0]  # the folder above the pattern
+    within = locate(f"{plain}/x")
+    folder = within.path.rpartition("/")[0]
+    with explained(within):
+        infos = within.filesystem.get_file_info(pyarrow.fs.FileSelector(folder, recursive=True, allow_not_found=True))
+    files = [f"s3://{info.path}" for info in infos if info.type == pyarrow.fs.FileType.File]
+    found = files if address.endswith("/") else matching(files, address)
+    return [locate(one) for one in chosen(found, address, f"s3://{folder}")]
+
+
+@dataclass(frozen=True)
+class OpenTable:
+    """A table of which columns, or all rows one run after the other, are read when they are asked for.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    num_rows : int
+    read : callable
+        Return some columns as a table.
+    read_batches : callable
+        Return the record batches of all columns, of at most so many rows each.
+    """
+
+    schema: pa.Schema
+    num_rows: int
+    read: Callable[[list[str]], pa.Table]
+    read_batches: Callable[[int], Iterable[pa.RecordBatch]]
+
+    @classmethod
+    def of(cls, table: pa.Table) -> OpenTable:
+        """Return a table that is in memory."""
+        return cls(table.schema, table.num_rows, table.select, lambda rows: table.to_batches(max_chunksize=rows))
+
+    def select(self, names: list[str]) -> pa.Table:
+        """Return some columns, checked."""
+        return sound(self.read(names))
+
+    def batches(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """Return the record batches of all columns, of at most so many rows each, checked; together all rows."""
+        held = 0
+        for batch in self.read_batches(rows):
+            held += batch.num_rows
+            yield sound(batch)
+        if held != self.num_rows:
+            raise ValueError(f"it states {self.num_rows:,} rows and holds {held:,}")
+
+
+@contextmanager
+def opened(files: Files, where: str) -> Iterator[OpenTable]:
+    """Give the table of some files; `where` begins sentences.
+
+    Raises
+    ------
+    InputError
+        A file is damaged, or has other columns, or columns of another type, than the first.
+    """
+    if len(files.locations) == 1:
+        (location,) = files.locations
+        with transferring(location, called=f"{where}: {location.name}"), TABLES[location.suffix](location) as table:
+            yield table
+        return
+    with ExitStack() as stack:
+        tables = [_entered(stack, location, where) for location in files.locations]
+        named = [(location.name, table.schema) for location, table in zip(files.locations, tables, strict=True)]
+        is_csv = files.suffix == ".csv"
+        schema = one_schema(named, where, texts=is_csv)
+        texts = [field.name for field in schema if pa.types.is_string(field.type)] if is_csv else []
+        for i, location in enumerate(files.locations):
+            as_text = [name for name in texts if not pa.types.is_string(tables[i].schema.field(name).type)]
+            if as_text:  # of what other files have, not all are numbers
+                tables[i] = _entered(stack, location, where, as_text)
+        yield _joined(list(zip(files.locations, tables, strict=True)), schema, where)
+
+
+def _entered(stack: ExitStack, location: Location, where: str, as_text: Sequence[str] = ()) -> OpenTable:
+    """Return the table of one of several files, which is closed with the stack."""
+    with transferring(location, called=f"{where}: {location.name}"):
+        how = {"as_text": as_text} if as_text else {}
+        return stack.enter_context(TABLES[location.suffix](location, **how))
+
+
+def _joined(parts: Sequence[tuple[Location, OpenTable]], schema: pa.Schema, where: str) -> OpenTable:
+    """Return tables, one after the other, as one of the columns and types of a schema."""
+
+    def read(names: list[str]) -> pa.Table:
+        kinds, tables = pa.schema([schema.field(name) for name in names]), []
+        for location, table in parts:
+            with transferring(location, called=f"{where}: {location.name}"):
+                tables.append(table.select(names).cast(kinds))
+        return pa.concat_tables(tables).unify_dictionaries()
+
+    def batches(rows: int) -> Iterator[pa.RecordBatch]:
+        for location, table in parts:
+            with transferring(location, called=f"{where}: {location.name}"):
+                for batch in table.batches(rows):
+                    yield batch.select(schema.names).cast(schema)
+
+    return OpenTable(schema, sum(table.num_rows for _, table in parts), read, batches)
+
+
+@contextmanager
+def _open_parquet(location: Location) -> Iterator[OpenTable]:
+    """Give a table of which no row group is read as a whole, but from a server, where many small reads take long."""
+    if location.remote:
+        file = pyarrow.parquet.ParquetFile(location.open_input(), pre_buffer=True)
+    else:
+        width = max(1, pyarrow.parquet.read_metadata(location.path).num_columns)
+        ahead = int(np.clip(READ_BYTES // width, 1 << 16, 1 << 20))
+        file = pyarrow.parquet.ParquetFile(location.path, pre_buffer=False, buffer_size=ahead)
+    with file:
+        yield OpenTable(
+            file.schema_arrow, file.metadata.num_rows, file.read, lambda rows: file.iter_batches(batch_size=rows)
+        )
+
+
+@contextmanager
+def _open_csv(location: Location, as_text: Sequence[str] = ()) -> Iterator[OpenTable]:
+    """Give a table of which every column has the type that all its values have, or is text as it is asked for.
+
+    Arrow takes 0x10 for a whole number where it looks for types, and for none where it is told to read numbers, as
+    `predict` does: such a column is text.
+    """
+    digits = re.compile(rb"0[xX]")
+    before, found = b"", False
+
+    def look(part: Any) -> Any:
+        nonlocal before, found
+        found = found or digits.search(before + bytes(part)) is not None
+        before = bytes(part)[-1:]
+        return part
+
+    def read(**how: Any) -> pa.Table:
+        with location.filesystem.open_input_stream(location.path) as stream:
+            return pyarrow.csv.read_csv(
+                pa.TransformInputStream(stream, look),
+                parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter),
+                convert_options=pyarrow.csv.ConvertOptions(**how),
+            )
+
+    location.size()
+    delimiter = delimiter_of(location)
+    table = read(column_types=dict.fromkeys(as_text, pa.string()))
+    whole = [field.name for field in table.schema if pa.types.is_integer(field.type)] if found else []
+    if whole and len(set(table.column_names)) == table.num_columns:
+        for name, text in zip(
+            whole, read(include_columns=whole, column_types=dict.fromkeys(whole, pa.string())).columns, strict=True
+        ):
+            if pc.any(pc.match_substring_regex(text, "^\\s*[+-]?0[xX]")).as_py():
+                table = table.set_column(table.schema.get_field_index(name), name, text)
+    yield OpenTable.of(table)
+
+
+@contextmanager
+def _open_ipc(location: Location) -> Iterator[OpenTable]:
+    """Give a table of which one record batch at a time is read."""
+    with arrow_source(location) as source:
+        schema = pa.ipc.open_file(source).schema
+        if not len(schema):
+            raise ValueError("it has no columns")
+
+        def read(names: list[str]) -> pa.Table:
+            fields = sorted(map(schema.get_field_index, names))
+            held = [sound(batch) for _, _, batch in arrow_batches(source, fields)]
+            return pa.Table.from_batches(held).select(names) if held else schema.empty_table().select(names)
+
+        def batches(rows: int) -> Iterator[pa.RecordBatch]:
+            for _, _, batch in arrow_batches(source):
+                for start in range(0, batch.num_rows, rows):
+                    yield batch.slice(start, rows)
+
+        n = sum(batch.num_rows for _, _, batch in arrow_batches(source, [0]))
+        yield OpenTable(schema, n, read, batches)
+
+
+TABLES: dict[str, Callable[..., AbstractContextManager[OpenTable]]] = {
+    ".parquet": _open_parquet,
+    ".csv": _open_csv,
+    ".arrow": _open_ipc,
+    ".feather": _open_ipc,
+}
+"""Endings of tables and what opens each."""
