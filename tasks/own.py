@@ -64,6 +64,11 @@ def require_params(learner: LearnerConfig) -> None:
         for value in values:
             if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
                 raise InputError(f"learners: {learner.title}: {name} must be {expected}, got {value!r}.")
+    for setting in learner.settings():
+        try:
+            as_learner(learner.name, **setting).require()
+        except ValueError as error:
+            raise InputError(f"learners: {learner.title}: {str(error).rstrip('.')}.") from None
 
 
 _KINDS: dict[type, tuple[tuple[type, ...], str]] = {

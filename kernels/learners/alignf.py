@@ -144,10 +144,14 @@ class AlignfLinear(TwoStageLearner):
 
     dependent: Literal["error", "subset"] = "error"
 
-    def weigh(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `TwoStageLearner.weigh`."""
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range."""
         if self.dependent not in ("error", "subset"):
             raise ValueError(f"dependent must be error or subset, got {self.dependent!r}.")
+
+    def weigh(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `TwoStageLearner.weigh`."""
+        self.require()
         M = np.asarray(M)
         scale = 1.0 / np.sqrt(np.diag(M))
         scaled, products = scale[:, None] * M * scale, scale * a

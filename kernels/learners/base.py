@@ -147,6 +147,9 @@ class Learner(Parameterised, ABC):
     ) -> Any:
         """Return the kernels along a grid of regularisations: one, or one each; see `learn_path`."""
 
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range; what can be said without rows."""
+
     def error_bars(self, moments: SampledMoments, normalise: Normalisation) -> Sampling:
         """Return how far what is learned from a sample may be from what all rows would give."""
         return Sampling.of(moments, self.finder(normalise))

@@ -11,7 +11,7 @@ from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.search.ascent import Ascent, DenseAscent, RadialAscent, best_step
-from learnkernels.kernels.search.continuous import ContinuousFamily, Kind
+from learnkernels.kernels.search.continuous import ContinuousFamily, Kind, require_kind
 from learnkernels.kernels.search.found import FoundKernels, continuous_family
 from learnkernels.kernels.search.radial import RadialFamily
 from learnkernels.kernels.targets import Target
@@ -86,7 +86,7 @@ class CA(SearchingLearner):
 
     def find(self, X: Rows, target: Target, regularisation: float = 1.0) -> FoundKernels:
         """Return base kernels and weights; see `SearchingLearner.find`."""
-        self._require()
+        self.require()
         Y = target.Y - target.Y.mean(axis=0)
         if not np.abs(Y).max() > 0:
             raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
@@ -142,7 +142,9 @@ class CA(SearchingLearner):
         """Return whether sparse rows will do."""
         return self.kind == "gaussian" and not self.per_feature
 
-    def _require(self) -> None:
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range."""
+        require_kind(self.kind)
         for name, low in (("shrinkage", 0.0), ("threshold", 0.0), ("max_kernels", 1), ("search_rows", 10)):
             if not low <= getattr(self, name) < np.inf:
                 raise ValueError(f"{name} must be at least {low:g} and finite, got {getattr(self, name)}.")

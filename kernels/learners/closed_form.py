@@ -125,10 +125,14 @@ class Lq(TwoStageLearner):
 
     q: float = 2.0
 
-    def weigh(self, M: Products, a: np.ndarray) -> Solution:
-        """Return the weights; see `TwoStageLearner.weigh`."""
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range."""
         if not self.q >= 1:
             raise ValueError(f"q must be a number from 1 to infinity, got {self.q}.")
+
+    def weigh(self, M: Products, a: np.ndarray) -> Solution:
+        """Return the weights; see `TwoStageLearner.weigh`."""
+        self.require()
         # a is not negative for positive semi-definite kernels; rounding can leave it just below.
         products = np.maximum(a, 0.0)
         largest = products.max()

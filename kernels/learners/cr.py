@@ -13,7 +13,7 @@ from learnkernels.kernels.engine.operators import StackedGrams
 from learnkernels.kernels.families.base import KernelFamily, Rows
 from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.learners.lp_krr import L1KRR
-from learnkernels.kernels.search.continuous import Kind
+from learnkernels.kernels.search.continuous import Kind, require_kind
 from learnkernels.kernels.search.found import FoundKernels, continuous_family
 from learnkernels.kernels.search.radial import RadialFamily, RadialPairs, settle
 from learnkernels.kernels.solvers.certificate import Certificate
@@ -74,9 +74,19 @@ class CR(SearchingLearner):
         """Return whether sparse rows will do."""
         return self.kind == "gaussian"
 
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range."""
+        require_kind(self.kind)
+        if not self.tolerance > 0 or self.max_iterations < 1:
+            raise ValueError(
+                f"tolerance and max_iterations must be positive, got {self.tolerance} and {self.max_iterations}."
+            )
+
     def find(self, X: Rows, target: Target, regularisation: float = 1.0) -> FoundKernels:
         """Return base kernels and weights; see `SearchingLearner.find`."""
-        _require(regularisation, self.tolerance, self.max_iterations)
+        self.require()
+        if not 0 < regularisation < np.inf:
+            raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
         Y = target.Y - target.Y.mean(axis=0)
         if not np.abs(Y).max() > 0:
             raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
@@ -124,13 +134,6 @@ class CR(SearchingLearner):
             (),
             certificate.warn_unless_converged("cr", "raise max_iterations, or use a smaller regularisation"),
         )
-
-
-def _require(regularisation: float, tolerance: float, max_iterations: int) -> None:
-    if not 0 < regularisation < np.inf:
-        raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
-    if not tolerance > 0 or max_iterations < 1:
-        raise ValueError(f"tolerance and max_iterations must be positive, got {tolerance} and {max_iterations}.")
 
 
 def _solve(K: np.ndarray, ridge: float, Y: np.ndarray) -> np.ndarray:

@@ -77,12 +77,16 @@ class EasyMKL(OneStageLearner):
     tradeoff: float = 0.5
     tolerance: float = TOLERANCE
 
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range."""
+        if not 0 <= self.tradeoff <= 1:
+            raise ValueError(f"tradeoff must be between 0 and 1, got {self.tradeoff}.")
+
     def solve(
         self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
     ) -> Solution:
         """Return the weights; see `OneStageLearner.solve`."""
-        if not 0 <= self.tradeoff <= 1:
-            raise ValueError(f"tradeoff must be between 0 and 1, got {self.tradeoff}.")
+        self.require()
         if target.task != "classification":
             raise ValueError("easymkl learns from classes, got a regression target; use another learner.")
         classes = np.unique(target.values)

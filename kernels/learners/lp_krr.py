@@ -8,7 +8,7 @@ import numpy as np
 
 from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.learners.base import OneStageLearner, Solution
-from learnkernels.kernels.learners.norm_ball import MOST_ITERATIONS, ball, solve_on_ball
+from learnkernels.kernels.learners.norm_ball import MOST_ITERATIONS, ball, require_ball, solve_on_ball
 from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.minimax import Ball
 from learnkernels.kernels.solvers.ridge import RidgeProblem
@@ -50,6 +50,10 @@ class LpKRR(OneStageLearner):
     norm: float = 2.0
     tolerance: float = TOLERANCE
     max_iterations: int = MOST_ITERATIONS
+
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range."""
+        require_ball(self.norm, 0.0, 1.0)
 
     def solve(
         self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
@@ -138,6 +142,10 @@ class L2KRR(LpKRR):
     norm: float = field(default=2.0, init=False)
     center: float = 0.0
     radius: float = 1.0
+
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range."""
+        require_ball(self.norm, self.center, self.radius)
 
     def _ball(self, grams: GramOperator) -> Ball:
         return ball(grams, self.norm, self.center, self.radius)

@@ -8,7 +8,7 @@ import numpy as np
 
 from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.learners.base import OneStageLearner, Solution
-from learnkernels.kernels.learners.norm_ball import MOST_ITERATIONS, ball, solve_machine_on_ball
+from learnkernels.kernels.learners.norm_ball import MOST_ITERATIONS, ball, require_ball, solve_machine_on_ball
 from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
@@ -50,6 +50,10 @@ class LpSVM(OneStageLearner):
     norm: float = 2.0
     tolerance: float = TOLERANCE
     max_iterations: int = MOST_ITERATIONS
+
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range."""
+        require_ball(self.norm, 0.0, 1.0)
 
     def solve(
         self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None

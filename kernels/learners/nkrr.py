@@ -80,10 +80,7 @@ class PolynomialRidge:
         """
         if not 0 < regularisation < np.inf:
             raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
-        if degree not in range(1, HIGHEST_DEGREE + 1):
-            raise ValueError(f"degree must be a whole number from 1 to {HIGHEST_DEGREE}, got {degree}.")
-        if not 0 <= offset < np.inf:
-            raise ValueError(f"offset must be zero or positive, got {offset}.")
+        _require_power(degree, offset)
         self.grams = grams
         self.Y = target.Y - target.Y.mean(axis=0)
         if not self.Y.any():
@@ -218,11 +215,9 @@ class NKRR(OneStageLearner):
     tolerance: float = TOLERANCE
     max_iterations: int = 500
 
-    def solve(
-        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
-    ) -> Solution:
-        """Return the weights; see `OneStageLearner.solve`."""
-        objective = PolynomialRidge(grams, target, regularisation, self.degree, self.offset)
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range."""
+        _require_power(self.degree, self.offset)
         if self.norm not in (1, 2):
             raise ValueError(f"norm must be 1 or 2, got {self.norm!r}.")
         if not 0 <= self.center < np.inf:
@@ -235,6 +230,13 @@ class NKRR(OneStageLearner):
             raise ValueError("radius and center must not both be zero: no base kernel would have weight.")
         if self.starts < 1:
             raise ValueError(f"starts must be at least 1, got {self.starts}.")
+
+    def solve(
+        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
+    ) -> Solution:
+        """Return the weights; see `OneStageLearner.solve`."""
+        self.require()
+        objective = PolynomialRidge(grams, target, regularisation, self.degree, self.offset)
         p = grams.n_kernels
         if start is not None and (
             np.shape(start) != (p,) or not np.all(np.isfinite(start)) or np.any(np.less(start, 0))
@@ -257,6 +259,14 @@ class NKRR(OneStageLearner):
             "nkrr", "raise max_iterations, or use a smaller regularisation, radius or degree"
         )
         return Solution(best.mu, certificate, objective.degree, objective.offset)
+
+
+def _require_power(degree: int, offset: float) -> None:
+    """Raise ValueError if a power of base kernels, or what is added before it, is none that is supported."""
+    if degree not in range(1, HIGHEST_DEGREE + 1):
+        raise ValueError(f"degree must be a whole number from 1 to {HIGHEST_DEGREE}, got {degree}.")
+    if not 0 <= offset < np.inf:
+        raise ValueError(f"offset must be zero or positive, got {offset}.")
 
 
 def _other_starts(descent: ProjectedGradient, g: np.ndarray, starts: int, seed: int) -> Iterator[np.ndarray]:

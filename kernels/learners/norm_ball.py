@@ -36,13 +36,18 @@ def ball(grams: GramOperator, norm: float, center: float, radius: float) -> Ball
     ValueError
         The norm is below one, the center negative, or the radius not positive and finite.
     """
+    require_ball(norm, center, radius)
+    return Ball(center * unit_uniform(grams.n_kernels, norm), float(radius), float(norm))
+
+
+def require_ball(norm: float, center: float, radius: float) -> None:
+    """Raise ValueError if there is no such ball; see `ball`."""
     if not norm >= 1:
         raise ValueError(f"norm must be at least 1, got {norm}; 1 gives few kernels, inf equal weights.")
     if not 0 <= center < np.inf:
         raise ValueError(f"center must be zero or positive, got {center}.")
     if not 0 < radius < np.inf:
         raise ValueError(f"radius must be positive and finite, got {radius}.")
-    return Ball(center * unit_uniform(grams.n_kernels, norm), float(radius), float(norm))
 
 
 def _is_simplex(outer: Ball) -> bool:

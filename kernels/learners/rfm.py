@@ -107,7 +107,7 @@ class RFM(SearchingLearner):
         self, X: Rows, target: Target, regularisation: float = 1.0, sample_weight: np.ndarray | None = None
     ) -> FoundKernels:
         """Return base kernels and weights; see `SearchingLearner.find`."""
-        self._require()
+        self.require()
         if not np.ptp(target.Y, axis=0).any():
             raise ValueError("Y must vary, got a constant target, from which no metric can be learned.")
         m = X.shape[0]
@@ -181,7 +181,8 @@ class RFM(SearchingLearner):
         """Return whether sparse rows will do: gradients are dense."""
         return False
 
-    def _require(self) -> None:
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range."""
         for name, low in (("rank", 1), ("search_rows", 10), *([("rounds", 0)] if self.rounds != "auto" else [])):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < low:

@@ -58,10 +58,8 @@ class SingleStage(OneStageLearner):
     tolerance: float = TOLERANCE
     max_iterations: int = MOST_ITERATIONS
 
-    def solve(
-        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
-    ) -> Solution:
-        """Return the weights; see `OneStageLearner.solve`."""
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range."""
         if (
             min(self.gamma, self.gamma1, self.gamma2) < 0
             or not np.isfinite([self.gamma, self.gamma1, self.gamma2]).all()
@@ -71,6 +69,12 @@ class SingleStage(OneStageLearner):
             )
         if self.gamma1 == self.gamma2 == 0:
             raise ValueError("gamma1 or gamma2 must be positive, or the weights have no bound; set gamma2 to 1.")
+
+    def solve(
+        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
+    ) -> Solution:
+        """Return the weights; see `OneStageLearner.solve`."""
+        self.require()
         problem = RidgeProblem(grams, target, regularisation)
         m = grams.n_rows
         squared = float(np.vdot(problem.Y, problem.Y))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -11,6 +11,12 @@ from learnkernels.kernels.families.base import KernelFamily, Rows
 from learnkernels.kernels.parameters import Parameterised
 
 Kind = Literal["gaussian", "laplacian", "dirichlet"]
+
+
+def require_kind(kind: str) -> None:
+    """Raise ValueError if there is no such kind of continuous family."""
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind must be gaussian, laplacian or dirichlet, got {kind!r}.")
 
 
 class PairObjective(ABC):

@@ -8,7 +8,7 @@ import numpy as np
 
 from learnkernels.kernels.families.base import KernelFamily
 from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.search.continuous import ContinuousFamily, Kind
+from learnkernels.kernels.search.continuous import ContinuousFamily, Kind, require_kind
 from learnkernels.kernels.search.per_feature import PerFeatureFamily
 from learnkernels.kernels.search.radial import RadialFamily
 from learnkernels.kernels.solvers.certificate import Certificate
@@ -47,6 +47,5 @@ def continuous_family(kind: Kind, per_feature: bool, n_features: int) -> Continu
     ValueError
         The kind is unknown.
     """
-    if kind not in ("gaussian", "laplacian", "dirichlet"):
-        raise ValueError(f"kind must be gaussian, laplacian or dirichlet, got {kind!r}.")
+    require_kind(kind)
     return PerFeatureFamily(kind, n_features) if per_feature else RadialFamily(kind)

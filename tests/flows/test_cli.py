@@ -94,6 +94,7 @@ def test_bad_input_is_one_sentence_at_once_and_writes_nothing(home: Path, argume
     ("change", "sentence"),
     [
         ("learners=[{name: lq, params: {p: 2}}]", "learners: lq has no parameter 'p'; it takes q"),
+        ("learners=[{name: lq, params: {q: 0.5}}]", "learners: lq: q must be a number from 1 to infinity, got 0.5"),
         ("learners='nowhere:Mine'", "learners: .*nowhere"),
         ("kernels={family: 'nowhere:Mine'}", "kernels: .*nowhere"),
         (
@@ -112,12 +113,13 @@ def test_parameters_that_are_not_taken_are_refused_before_a_run_begins(home: Pat
 
 def test_what_a_learner_refuses_is_one_sentence_too(home: Path, prefect_server: None):
     server = str(PREFECT_API_URL.value())
-    changes = ["--set", "learners=[{name: lq, params: {q: 0.5}}]", "--set", "dask.workers=0"]
+    dependent = "[linear, {family: polynomial, degrees: [1], coef0: 0}]"
+    changes = ["--set", "learners=alignf-linear", "--set", f"kernels={dependent}", "--set", "dask.workers=0"]
     run = learnkernels(home, "compare", str(ROOT / "conf/quickstart.yaml"), *changes, PREFECT_API_URL=server)
     assert run.returncode == 2
     assert "Traceback" not in run.stderr
     (sentence,) = [line for line in run.stderr.splitlines() if "error:" in line]
-    assert sentence.endswith("data set breast_cancer: learner lq: q must be a number from 1 to infinity, got 0.5.")
+    assert "data set breast_cancer: learner alignf-linear: base kernels must be independent" in sentence
     assert not (home / "work" / "results").exists()
 
 

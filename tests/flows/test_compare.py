@@ -374,10 +374,10 @@ def test_what_cannot_work_is_refused_with_one_sentence(working_folder: Path, key
 @pytest.mark.parametrize(
     ("learner", "sentence"),
     [
-        (lq(params={"q": 0.5})["learners"][0], "data set wine: learner lq: q must be a number from 1 to infinity, got"),
-        (lq(label="steep", tune={"q": [2, 0.5]})["learners"][0], "data set wine: learner steep: q must be a number"),
+        (lq(params={"q": 0.5})["learners"][0], "^learners: lq: q must be a number from 1 to infinity, got"),
+        (lq(label="steep", tune={"q": [2, 0.5]})["learners"][0], "^learners: steep: q must be a number"),
         ("alignf-linear", "data set wine: learner alignf-linear: base kernels must be independent .* got 1 of 3"),
-        ({"name": "l2-krr", "params": {"radius": -1}}, "data set wine: learner l2-krr: radius must be"),
+        ({"name": "l2-krr", "params": {"radius": -1}}, "^learners: l2-krr: radius must be"),
     ],
 )
 def test_what_a_learner_refuses_is_one_sentence_that_names_it(learner: Any, sentence: str):

@@ -693,3 +693,31 @@ def test_breast_cancer_gives_the_weights_and_alignments_found_by_other_programs(
     assert aligned["unif"] == pytest.approx(0.610595, rel=0, abs=6e-7)
     assert (weights["alignf"][[1, 4, 5, 6]] == 0).all()
     assert kkt_residual(M, a, weights["alignf"]) <= KKT
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "sentence"),
+    [
+        ("lq", {"q": 0.5}, "q must be a number from 1 to infinity, got 0.5"),
+        ("alignf-linear", {"dependent": "all"}, "dependent must be error or subset"),
+        ("lp-svm", {"norm": 0.9}, "norm must be at least 1, got 0.9"),
+        ("lp-krr", {"norm": 0.0}, "norm must be at least 1"),
+        ("l2-krr", {"center": -1.0}, "center must be zero or positive"),
+        ("l2-krr", {"radius": 0.0}, "radius must be positive and finite"),
+        ("nkrr", {"degree": 9}, "degree must be a whole number from 1 to"),
+        ("nkrr", {"offset": -1.0}, "offset must be zero or positive"),
+        ("nkrr", {"radius": 0.0, "center": 0.0}, "radius and center must not both be zero"),
+        ("single-stage", {"gamma": -1.0}, "gamma, gamma1 and gamma2 must not be negative"),
+        ("single-stage", {"gamma2": 0.0}, "gamma1 or gamma2 must be positive"),
+        ("easymkl", {"tradeoff": 2.0}, "tradeoff must be between 0 and 1"),
+        ("ca", {"kind": "cauchy"}, "kind must be gaussian, laplacian or dirichlet"),
+        ("ca", {"max_kernels": 0}, "max_kernels must be at least 1"),
+        ("cr", {"tolerance": 0.0}, "tolerance and max_iterations must be positive"),
+        ("rfm", {"rank": 0}, "rank must be a whole number of at least 1"),
+        ("rfm", {"weights": "best"}, "weights must be one of auto, "),
+    ],
+)
+def test_a_parameter_out_of_its_range_is_found_without_rows(name, params, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        as_learner(name, **params).require()
+    as_learner(name).require()
