@@ -89,7 +89,7 @@ def main() -> None:
                     ways = [{**data, "scale": scale, "scale_on": of} for of in ("all", "training")]
                     every, own = (errors(way, folder, learner) for way in ways)
                     p = corrected_p(every, own, 1 / (FOLDS - 1))
-                    p = None if p is None else 2 * min(p, 1 - p)
+                    p = None if p is None or (every == own).all() else 2 * min(p, 1 - p)
                     ratios.append(own.mean() / every.mean())
                     shown = "" if p is None else f"{p:.2f}"
                     name = data.get("name", data.get("path", "").removesuffix(".parquet"))
