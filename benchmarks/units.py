@@ -1,7 +1,7 @@
 """Units and medians of all rows, or of the training rows of each trial: `scale_on: all` against `scale_on: training`.
 
-`python -m benchmarks.units` prints, for tables that scikit-learn carries and for those of the board with categories or
-gaps where their packages are installed, the errors of both on the same folds and how sure a difference is.
+`python -m benchmarks.units` prints, for tables that scikit-learn carries, and with `--board` for some of the board's with
+categories or gaps (`make board` installs them), the errors of both on the same folds and how sure a difference is.
 """
 
 from __future__ import annotations
@@ -31,14 +31,10 @@ MOST_ROWS, REPEATS, FOLDS = 400, 2, 5
 GRID = {"base": 4, "from": -3, "to": 5}
 
 
-def data_sets(folder: Path) -> list[dict[str, Any]]:
+def data_sets(folder: Path, board: bool) -> list[dict[str, Any]]:
     """Return how the tables are read; those of the board are written into a folder first."""
     found: list[dict[str, Any]] = [{"source": "sklearn", "name": name} for name in BUNDLED]
-    try:
-        raw = raw_tables()
-    except SystemExit:  # their packages are not installed: make board does that
-        raw = []
-    for table in raw[::4]:
+    for table in raw_tables()[::4] if board else ():
         X, y = table.read()
         X.assign(target=y).to_parquet(folder / f"{table.name}.parquet")
         found.append({"source": "file", "path": f"{table.name}.parquet", "task": table.task})
@@ -77,13 +73,14 @@ def errors(data: dict[str, Any], folder: Path, learner: str) -> np.ndarray:
 def main() -> None:
     """Measure both ways on the same trials."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.units", description=__doc__.splitlines()[0])
-    parser.parse_args()
+    parser.add_argument("--board", action="store_true", help="Also tables of the board with categories or gaps.")
+    asked = parser.parse_args()
     print("| table | scale | learner | all | training | difference | p |\n|---|---|---|---|---|---|---|")  # noqa: T201
     ratios = []
     with tempfile.TemporaryDirectory() as state:
         os.environ["LEARNKERNELS_HOME"] = state
         folder = Path(state)
-        for data in data_sets(folder):
+        for data in data_sets(folder, asked.board):
             for scale in SCALES:
                 for learner in LEARNERS:
                     ways = [{**data, "scale": scale, "scale_on": of} for of in ("all", "training")]
