@@ -145,14 +145,14 @@ class RFM(SearchingLearner):
             moments = gram_moments(family, X, target.Y, sample_weight=sample_weight)
         weights = _weigh(rule, moments, kernels if len(rows) == m else np.arange(family.n_kernels))
         carried = weights > 0
-        found = FoundKernels(
+        together = FoundKernels(
             family.subset(np.flatnonzero(carried).tolist()),
             weights[carried],
             sigmas[kernels][carried],
             tuple(choices.alignment(some, rule) for some in sets),
         )
         views = [(name, columns) for name, columns in self.views if not set(columns) <= set(self.codes)]
-        return beside_views(found, searched, Y, w, views, self.effects, lambda M, a: Alignf().weigh(M, a).weights)
+        return beside_views(together, searched, Y, w, views, self.effects, lambda M, a: Alignf().weigh(M, a).weights)
 
     def _learned(self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None, start: Metric) -> Iterator[Metric]:
         """Give the learned metrics, those of one round after those of the round before."""

@@ -135,19 +135,21 @@ def beside_views(
 
     of_all = held(None, np.flatnonzero(in_metrics).tolist())
     alone = [held(parts[place][2], [place]) for place in np.flatnonzero(np.logical_not(in_metrics)).tolist()]
-    as_found = of_all.trace * of_all.gram + sum(effect.trace * effect.gram for effect in alone)
+    as_found = np.array([effect.trace for effect in (of_all, *alone)])
     told = (_view_alone(of_all, name, np.asarray(columns, dtype=np.intp), X, w) for name, columns in views)
     alone += [effect for effect in told if effect is not None]
-    shares = _shares(alone, Y, w, weigh)
-    added = sum(share * effect.gram for share, effect in zip(shares, alone, strict=True))
-    best = 1.0
-    if effects == "auto":
-        grams = {0.0: as_found, **{s: (1.0 - s) * of_all.gram + s * added for s in ADDITIVE_SHARES}}
-        best = min(grams, key=lambda s: best_left_out(grams[s], Y, w).loss)
-    if not best:
-        return found
-    added_up = zip((best * shares).tolist(), alone, strict=True)
-    return _joined(found, [(share, effect) for share, effect in [(1.0 - best, of_all), *added_up] if share > 0])
+    as_found = np.append(as_found, np.zeros(1 + len(alone) - len(as_found))) / as_found.sum()
+    added = np.append(0.0, _shares(alone, Y, w, weigh))
+    mixed = {share: (1.0 - share) * as_found + share * added for share in (0.0, *ADDITIVE_SHARES)}
+    of = [of_all, *alone]
+    best = 1.0 if effects == "additive" else min(mixed, key=lambda share: _left_out(mixed[share], of, Y, w))
+    return _joined(found, mixed[best], of) if best else found
+
+
+def _left_out(shares: np.ndarray, effects: Sequence[_Effect], Y: np.ndarray, w: np.ndarray | None) -> float:
+    """Return the squared leave-one-out residuals of the best regression on a sum of effects."""
+    gram = sum(share * effect.gram for share, effect in zip(shares, effects, strict=True) if share > 0)
+    return best_left_out(np.asarray(gram), Y, w).loss
 
 
 def _parts(family: KernelFamily) -> list[tuple[KernelFamily, np.ndarray | None, str | None]]:
@@ -200,8 +202,9 @@ def _trace(K: np.ndarray, w: np.ndarray | None) -> float:
     return float(total * (mean_over(np.diag(K), w) - grand_mean(K, w)))
 
 
-def _joined(found: FoundKernels, held: Sequence[tuple[float, _Effect]]) -> FoundKernels:
+def _joined(found: FoundKernels, shares: np.ndarray, effects: Sequence[_Effect]) -> FoundKernels:
     """Return the base kernels of some effects, each with its share."""
+    held = [(share, effect) for share, effect in zip(shares, effects, strict=True) if share > 0]
     families = [family for _, effect in held for family in effect.families]
     columns = [seen for _, effect in held for seen in effect.columns]
     views = [effect.view for _, effect in held for _ in effect.families]
