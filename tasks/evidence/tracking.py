@@ -41,7 +41,7 @@ from learnkernels.tasks.evidence.markdown import link, plain
 from learnkernels.tasks.evidence.notes import experiment_note, result_note, run_note, sweep_note
 from learnkernels.tasks.evidence.report import verdicts
 from learnkernels.tasks.evidence.saved_view import HISTORY, LEVEL, MODELS, NEWEST, RUN, run_path, view_path, view_tag
-from learnkernels.tasks.evidence.tables import display_table, read_folds, relevance_of, summarise
+from learnkernels.tasks.evidence.tables import RELEVANCE, VIEW_SHARES, display_table, parts_of, read_folds, summarise
 from learnkernels.tasks.measure.baseline import BOOSTING, LEAVES, RATES, TITLES, kinds_of
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
 from learnkernels.tasks.measure.moments import planned_trials
@@ -361,8 +361,9 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
         **{f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:100])},
         **{f"weight_error/k{k:03d}": error for k, error in enumerate(row.shares_error[:100])},
         **{
-            f"relevance/{metric_name(of.feature)}": of.mean
-            for _, shares in relevance_of(table)
+            f"{called}/{metric_name(of.part)}": of.mean
+            for called, columns in (("relevance", RELEVANCE), ("view", VIEW_SHARES))
+            for _, shares in parts_of(table, columns)
             for of in shares.itertuples()
         },
     }
