@@ -95,7 +95,14 @@ class KernelRidgePath:
 
     def predict(self, K_cross: np.ndarray) -> np.ndarray:
         """Return predictions in the terms of the target, one row a regularisation, shape (L, n) or (L, n, q)."""
-        return self._target.decode(K_cross @ self.dual + self.intercept)
+        return self.decode(K_cross @ self.dual + self.intercept)
+
+    def decode(self, scores: np.ndarray) -> np.ndarray:
+        """Return predictions from scores of each regularisation, shape (L, n, q)."""
+        return self._target.decode(scores)
+
+    def __len__(self) -> int:
+        return len(self.dual)
 
 
 def _solutions(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarray:
