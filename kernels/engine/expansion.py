@@ -104,6 +104,13 @@ class Expansion:
         assert isinstance(family, FeatureFamily)
         return np.asarray(coefficients[:, None] * np.asarray(family.take(self.X).T @ self.V))
 
+    def _moved(self, A: Rows) -> Rows:
+        """Return new rows less the origin, in one layout, so that bits do not depend on how they came."""
+        if sparse.issparse(self.X):
+            return A if sparse.issparse(A) else type(self.X)(A)
+        dense = A.toarray() if sparse.issparse(A) else A
+        return move(np.ascontiguousarray(dense, dtype=np.float64), self.origin)
+
     def _write(self, A: Rows, rows: slice, strip: int, dtype: np.dtype[Any], out: np.ndarray) -> int:
         """Write the values of some rows into their places in `out`."""
         family, coefficients, shift = self.combination.evaluated
@@ -112,8 +119,7 @@ class Expansion:
         room, sums = np.empty(family.n_seeds * pairs, dtype=dtype), np.empty(pairs, dtype=dtype)
         for start in range(rows.start, rows.stop, strip):
             some = slice(start, min(start + strip, rows.stop))
-            part = A[some] if sparse.issparse(A) else np.ascontiguousarray(A[some], dtype=np.float64)
-            part = move(part, self.origin)
+            part = self._moved(A[some])
             if isinstance(family, FeatureFamily):
                 out[some] = family.take(part) @ self._weights + self.constant
                 continue

@@ -213,6 +213,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             here = LinearScores(replace(kernel, origin=np.zeros(X.shape[1])), self._dual, self.mean_)
             self.mean_ = here.of(X).mean(axis=0)
             self._shift = -self.mean_
+        self._linear_scores()
 
     def _coefficients(self) -> tuple[LearnedKernel, np.ndarray, np.ndarray]:
         return self.landmark_kernel_, self._dual, self._shift
