@@ -12,9 +12,8 @@ from learnkernels.kernels.predictors.base import ExactPredictor
 from learnkernels.kernels.solvers.factor import cholesky
 from learnkernels.kernels.targets import Target
 
-
 FACTORS = 8
-"""Most regularisations that take a factor each: eigenvectors cost as much as nine factors of 300 rows, or 13 of 1,000."""
+"""Most regularisations that take a factor each: eigenvectors cost as much as nine factors of 300 rows, 13 of 1,000."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -46,6 +46,7 @@ from learnkernels import (
     gram_moments,
     learn_kernel,
 )
+from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.estimators import chunk_rows_for, default_family, defaults
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.families import DirichletFamily, ScaledFamily

@@ -1,4 +1,4 @@
-"""Scores of new rows without their centered kernel: equal to those with it, for every kind of kernel and coefficients."""
+"""Scores of new rows without their centered kernel: equal to those with it, for every kind of kernel."""
 
 from __future__ import annotations
 
