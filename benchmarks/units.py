@@ -1,7 +1,7 @@
 """Units and medians of all rows, or of the training rows of each trial: `scale_on: all` against `scale_on: training`.
 
-`python -m benchmarks.units` prints, for tables that scikit-learn carries, and with `--board` for some of the board's with
-categories or gaps (`make board` installs them), the errors of both on the same folds and how sure a difference is.
+`python -m benchmarks.units` prints, for tables that scikit-learn carries, and with `--board` for some of the board's
+with categories or gaps (`make board` installs them), the errors of both on the same folds and how sure a difference is.
 """
 
 from __future__ import annotations

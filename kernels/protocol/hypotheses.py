@@ -18,9 +18,6 @@ from learnkernels.kernels.predictors.calibration import class_scores
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target
 
-CROSS_ENTRIES = 1 << 24
-"""Entries of the kernel between new rows and training rows that are held at once, 128 MiB."""
-
 
 class Hypotheses(Protocol):
     """Predictors of one learner, one a regularisation; `KernelPredictors` and `KernelEnsemble` are such.
@@ -120,23 +117,17 @@ class KernelPredictors:
 
     def predict(self, X_new: Rows) -> np.ndarray:
         """Return predictions for new rows in the terms of the target, one row a regularisation."""
-        predictions = [
-            np.concatenate([one.predict(X_new[rows]) for rows in _chunks(X_new.shape[0], one.kernel)], axis=1)
-            for one in self._fitted
-        ]
-        return np.concatenate(predictions)
+        return np.concatenate([one.predict(X_new) for one in self._fitted])
 
     def scores(self, X_new: Rows) -> np.ndarray:
         """Return scores of classes for new rows, one row a regularisation, shape (L, n) or (L, n, n_classes).
 
         Of two classes above zero for the second; of more one a class, of which the largest is predicted.
         """
-        length = len(self.grid) // len(self._fitted)
         scores = []
         for one in self._fitted:
-            chunks = [one.scores(X_new[rows], length) for rows in _chunks(X_new.shape[0], one.kernel)]
             of_pairs = isinstance(one.path, SupportVectorPath)
-            scores += [class_scores(linear, self._n_classes, of_pairs) for linear in np.concatenate(chunks, axis=1)]
+            scores += [class_scores(linear, self._n_classes, of_pairs) for linear in one.scores(X_new)]
         return np.array(scores)
 
     def only(self, position: int) -> KernelPredictors:
@@ -176,9 +167,3 @@ class KernelPredictors:
                 "rows to validate, or choose by error."
             )
         return float(np.mean([kernel.alignment_with(X_new, target_new, sample_weight) for kernel in self.kernels]))
-
-
-def _chunks(n_new: int, kernel: LearnedKernel) -> list[slice]:
-    """Return runs of new rows whose kernel with the training rows is held at once."""
-    step = max(1, CROSS_ENTRIES // kernel.X.shape[0])
-    return [slice(start, start + step) for start in range(0, n_new, step)] or [slice(0, 0)]

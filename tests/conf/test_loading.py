@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -24,9 +25,11 @@ from learnkernels.conf.schema import (
     PresetName,
     grid_values,
 )
+from learnkernels.conf.schema.datasets import ColumnKind
 from learnkernels.conf.schema.learners import SEARCHING
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.predictors import PREDICTORS
+from learnkernels.kernels.tables.encoding import KINDS
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -682,3 +685,7 @@ def test_class_weights_that_are_none_are_refused(keys, sentence):
 def test_metrics_that_are_none_are_refused_with_the_reason(protocol, sentence):
     with pytest.raises(InputError, match=sentence):
         config_of_text(yaml.safe_dump({"name": "n", "datasets": "iris", "protocol": protocol}), Path("n.yaml"))
+
+
+def test_columns_can_be_said_to_be_what_tables_know():
+    assert get_args(ColumnKind) == KINDS
