@@ -314,7 +314,10 @@ def test_every_key_is_described():
             "datasets.0={source: file, path: a.csv, test: {part: x}}",
             "data set a: 'test' says which rows test, and goes with 'protocol.split'",
         ),
-        ("datasets.0.test={part: x}", "'test' goes with source 'file', got source 'sklearn'; leave it out"),
+        (
+            "datasets.0.test={part: x}",
+            "'test' goes with sources 'file' and 'openml', got source 'sklearn'; leave it out",
+        ),
         (
             "protocol.split={train: 9, validation: 9}",
             "protocol.split needs 'test', a number of rows, for data set diabetes",
@@ -580,7 +583,7 @@ def test_sizes_are_those_that_dask_reads(conf: Path, memory: str):
         ),
         ("a.csv", "gs://rows", r"gs://\.\.\.: files are those of local paths and of s3://bucket/key; download"),
         ("a.xlsx", ".", r"data set a: cannot read a\.xlsx; supported endings: \.parquet, \.csv"),
-        (".csv", ".", r"data set : cannot read \.csv; supported endings"),
+        (".csv", ".", r"data set files: cannot read \.csv; supported endings"),
         ("a.csv", ".", r"data set a: there is no file a\.csv \(seen from"),
     ],
 )

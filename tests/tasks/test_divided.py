@@ -131,8 +131,8 @@ def test_columns_that_do_not_serve_are_refused(frame: pd.DataFrame, tmp_path: Pa
         ({"time": "b", "test": {"part": "x"}}, "with 'time' the last rows test, and 'test' names others"),
         ({"groups": "target"}, "column 'target' of 'groups' is the target"),
         ({"groups": "a", "bytes": "a"}, "column 'a' of 'bytes' is in 'groups' as well"),
-        ({"source": "sklearn", "name": "iris", "groups": "a"}, "'groups' goes with source 'file'"),
-        ({"source": "openml", "name": "x", "version": 1, "time": "a"}, "'time' goes with source 'file'"),
+        ({"source": "sklearn", "name": "iris", "groups": "a"}, "'groups' goes with sources 'file' and 'openml'"),
+        ({"source": "synthetic", "name": "friedman", "time": "a"}, "'time' goes with sources 'file' and 'openml'"),
     ],
 )
 def test_keys_that_exclude_each_other_are_refused(keys: Any, sentence: str):

@@ -20,6 +20,8 @@ from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.estimators import KernelLearningRegressor
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.tasks.data.ingest import dataset_digest, load_source
+from learnkernels.tasks.data.opening import OpenTable
+from learnkernels.tasks.data.readers import columns_beside
 from learnkernels.tasks.data.starting import start
 from learnkernels.tasks.models.scoring import score_with
 
@@ -212,3 +214,14 @@ def test_a_folder_and_several_targets_are_enough(tmp_path: Path, monkeypatch: py
     assert config_of_text(several, Path("n.yaml")).datasets[0].path == ("parts/a.csv", "parts/c.csv")
     with pytest.raises(InputError, match="parts: it has no column 'z'; its columns are a, n, c, y"):
         start("parts", ["y", "z"])
+
+
+def test_a_set_of_openml_says_of_its_rows_what_a_file_does():
+    keys = {"groups": "c", "weights": "n", "test": {"c": "x"}, "missing": "drop"}
+    of = DatasetConfig.model_validate({"source": "openml", "name": "set", "version": 1, "target": "y", **keys})
+    frame = rows()
+    read, beside = columns_beside(OpenTable.of(pa.Table.from_pandas(frame)), of, "y", "set", "data set set")
+    assert tuple(read.features) == ("a",)
+    assert beside["held_out"].tolist() == (frame["c"] == "x").tolist()
+    assert beside["weights"].tolist() == frame["n"].tolist()
+    assert len(set(zip(beside["groups"].tolist(), frame["c"], strict=True))) == 2
