@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -10,6 +10,7 @@ from scipy import sparse
 
 from learnkernels.kernels.centering import as_sample_weight, center_gram, mean_over, subtract_means, weighted_by_roots
 from learnkernels.kernels.engine.combination import Combination
+from learnkernels.kernels.engine.expansion import Expansion
 from learnkernels.kernels.engine.operators import entrywise_power
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.moments.error_bars import Sampling
@@ -81,6 +82,8 @@ class LearnedKernel(Value):
         two-stage learner tells are then estimates for all rows, and so are the scales; the centering is the sample's.
     traces : ndarray of shape (p,) or None
         Traces of the centered base kernels, before they were normalised, where some see columns of their own.
+    spread : ndarray of shape (d,) or None
+        Standard deviation of each feature on the training rows, where `X` holds some of these alone.
     """
 
     family: KernelFamily
@@ -103,6 +106,7 @@ class LearnedKernel(Value):
     sample_weight: np.ndarray | None = None
     sampling: Sampling | None = None
     traces: np.ndarray | None = None
+    spread: np.ndarray | None = None
 
     def __repr__(self) -> str:
         largest = np.argsort(-np.abs(self.weights), kind="stable")[:SHOWN_WEIGHTS]
@@ -148,8 +152,15 @@ class LearnedKernel(Value):
         """
         if self.parameters is None or self.parameters.shape[1] != self.X.shape[1] or sparse.issparse(self.X):
             return None
-        counts = np.asarray(self.X).std(axis=0) * (np.abs(self.weights) @ (1.0 / self.parameters))
+        counts = self.feature_spread * (np.abs(self.weights) @ (1.0 / self.parameters))
         return np.asarray(counts / counts.sum())
+
+    @property
+    def feature_spread(self) -> np.ndarray | None:
+        """Standard deviation of each feature on the training rows, shape (d,); None of sparse ones."""
+        if self.spread is not None or sparse.issparse(self.X):
+            return self.spread
+        return np.asarray(np.asarray(self.X).std(axis=0))
 
     @cached_property
     def combination(self) -> Combination:
@@ -173,6 +184,13 @@ class LearnedKernel(Value):
         K = self._combine(self.X, self.X, symmetric=True)
         return self._power(subtract_means(K, self.row_means, self.row_means, self._grand_mean))
 
+    def over(self, some: np.ndarray) -> LearnedKernel:
+        """Return the kernel over some of the training rows, by their positions, and centered on those."""
+        X = self.X[some]
+        means = Expansion(self.combination, X, np.full((len(some), 1), 1 / len(some)), np.zeros(1), 0 * self.origin)
+        kept = {"X": X, "rows": self.rows[some], "row_means": means.values(X)[:, 0]}
+        return replace(self, sample_weight=None, spread=self.feature_spread, **kept)
+
     def cross_gram(self, X_new: Rows) -> np.ndarray:
         """Return the kernel between new rows and the training rows, centered with the training rows alone.
 
@@ -190,13 +208,7 @@ class LearnedKernel(Value):
         ValueError
             The number of features differs from that of the training rows, or a value is not finite.
         """
-        X_new = as_rows(X_new)
-        if X_new.shape[1] != self.X.shape[1]:
-            raise ValueError(
-                f"X_new must have the {self.X.shape[1]} features of the training rows, got {X_new.shape[1]}; "
-                "give the same columns in the same order."
-            )
-        K = self._combine(move(X_new, self.origin), self.X)
+        K = self._combine(move(checked_rows(self, X_new), self.origin), self.X)
         rows = mean_over(K, self.sample_weight, axis=1)
         return self._power(subtract_means(K, rows, self.row_means, self._grand_mean))
 
@@ -228,6 +240,23 @@ class LearnedKernel(Value):
     def _combine(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
         """Return the weighted sum of the shifted base kernels, shape (a, b), by tiles."""
         return self.combination.matrix(A, B, symmetric)
+
+
+def checked_rows(kernel: LearnedKernel, X_new: Rows) -> Rows:
+    """Return new rows that a kernel is asked about as float64, without a copy where they are.
+
+    Raises
+    ------
+    ValueError
+        The number of features differs from that of the training rows, or a value is not finite.
+    """
+    X_new, d = as_rows(X_new), kernel.X.shape[1]
+    if X_new.shape[1] != d:
+        raise ValueError(
+            f"X_new must have the {d} features of the training rows, got {X_new.shape[1]}; give the same columns in "
+            "the same order."
+        )
+    return X_new
 
 
 def alignment_of_matrix(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from learnkernels.kernels.engine.compiler import FAST, compiled
+from learnkernels.kernels.engine.weighing import compile_weighing
 
 
 def register_block(p: int) -> int:
@@ -18,8 +19,7 @@ def compile_tiles(dtype: np.dtype) -> None:
     order, half = np.zeros((1, 2), dtype=np.intp), np.full(1, -1)
     weights, G, T = np.empty(0, dtype=dtype), np.zeros((4, 4)), np.zeros(1)
     add_tile(ones[None], order, half, np.zeros(1), ones, ones, weights, weights, 4, G, T, sums, sums)
-    for out in sums, np.zeros((2, 2))[:, :1]:  # a matrix, and part of one
-        combine_tile(np.ones((1, 1, 1)), order, half, np.zeros(1), np.ones(1), out)
+    compile_weighing(np.dtype(np.float64))
 
 
 @compiled(fastmath=FAST)
@@ -116,51 +116,6 @@ def add_tile(  # noqa: C901  (one loop over rows, its body in four short loops)
                     _add_products_5(S, k, l, b, G)
                 else:
                     _add_products_4(S, k, l, b, G)
-
-
-@compiled(fastmath=FAST)
-def combine_tile(
-    seeds: np.ndarray,
-    order: np.ndarray,
-    half: np.ndarray,
-    offset: np.ndarray,
-    coefficients: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Write the weighted sum of the kernels of one tile, row by row.
-
-    Parameters
-    ----------
-    seeds, order, half, offset
-        As in `add_tile`, float64.
-    coefficients : ndarray of shape (p,)
-        Weight of each kernel.
-    out : ndarray of shape (a, b)
-        Written to.
-    """
-    p, a, b = len(order), seeds.shape[1], seeds.shape[2]
-    S, total = np.empty((p, b)), np.empty(b)
-    constant = 0.0
-    for k in range(p):
-        constant += coefficients[k] * offset[k]
-    for i in range(a):
-        total[:] = constant
-        for step in range(p):
-            k, seed = order[step]
-            z, c = S[k], coefficients[k]
-            if seed >= 0:
-                given = seeds[seed, i]
-                for n in range(b):
-                    value = given[n]
-                    z[n] = value
-                    total[n] += c * value
-            else:
-                e = S[half[k]]
-                for n in range(b):
-                    value = e[n] * (e[n] + 2.0)
-                    z[n] = value
-                    total[n] += c * value
-        out[i, :] = total
 
 
 @compiled(fastmath=FAST)

@@ -62,7 +62,10 @@ class ExponentialFamily(KernelFamily):
         return len(self._seed_gammas)
 
     def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
-        D = self.distances(A, B)
+        self._fill_from(self.distances(A, B), out)
+
+    def _fill_from(self, D: np.ndarray, out: np.ndarray) -> None:
+        """Write the seeds of some distances."""
         for seed, gamma in zip(out, self._seed_gammas, strict=True):
             np.multiply(D, -gamma, out=seed)
         np.expm1(out, out=out)

@@ -50,11 +50,13 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     """Return one row a (data set, learner), in the order of the run.
 
     Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
-    best constant, `p_better_than_unif`, `p_better_than_grid_search` and `p_better_than_boosting` of corrected resampled
-    t-tests over folds, which decide, the same with `plain_` of the papers' paired t-tests, `best` on its data set. With
-    a split, a repeat takes the place of a fold. Where base kernels were measured on a sample, `alignment_error` and
-    `shares_error` are mean half widths of the intervals at `confidence`, `alignment_bound` is the mean of Theorem 12,
-    and `n_sampled` and `n_train` are mean numbers of rows.
+    best constant, `percent_above_best` and `alignment_over_best` against the best of the data set, on which
+    learners differ more than data sets do, `p_better_than_unif`, `p_better_than_grid_search` and
+    `p_better_than_boosting` of corrected resampled t-tests over folds, which decide, the same with `plain_` of the
+    papers' paired t-tests, `best` on its data set. With a split, a repeat takes the place of a fold. Where base
+    kernels were measured on a sample, `alignment_error` and `shares_error` are mean half widths of the intervals at
+    `confidence`, `alignment_bound` is the mean of Theorem 12, and `n_sampled` and `n_train` are mean numbers of
+    rows.
 
     References
     ----------
@@ -101,7 +103,12 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
             }
         )
     summary = pd.DataFrame(rows)
-    summary["best"] = summary["error_mean"] == summary.groupby("dataset")["error_mean"].transform("min")
+    lowest = summary.groupby("dataset")["error_mean"].transform("min")
+    highest = summary.groupby("dataset")["alignment_mean"].transform("max")
+    summary["best"] = summary["error_mean"] == lowest
+    above = 100.0 * (summary["error_mean"] - lowest) / lowest.where(lowest > 0)
+    summary["percent_above_best"] = above.mask(summary["best"], 0.0)
+    summary["alignment_over_best"] = summary["alignment_mean"] / highest.where(highest > 0)
     return summary
 
 

@@ -70,6 +70,18 @@ def test_equal_errors_are_not_significant_and_the_lowest_is_marked():
     assert summary["best"].to_dict() == {"unif": False, "alignf": True, "single": False}
 
 
+def test_a_result_is_told_beside_the_best_of_its_own_data_set():
+    easy, hard = folds(), folds({"unif": [0.5], "alignf": [0.4]}, "hard")
+    hard["alignment"] = [0.1, 0.2]
+    rows = summarise(pd.concat([easy, hard])).set_index(["dataset", "learner"])
+    assert rows["percent_above_best"]["hard"].to_dict() == {"unif": pytest.approx(25.0), "alignf": 0.0}
+    assert rows["alignment_over_best"]["hard"].to_dict() == {"unif": 0.5, "alignf": 1.0}
+    assert rows["percent_above_best"]["d"]["alignf"] == 0.0
+    perfect = summarise(folds({"unif": [0.1], "alignf": [0.0]})).set_index("learner")["percent_above_best"]
+    assert perfect["alignf"] == 0.0
+    assert np.isnan(perfect["unif"])  # no percent of nothing
+
+
 def test_without_the_baseline_there_is_no_test():
     summary = summarise(folds({"alignf": ERRORS["alignf"]}))
     assert summary["p_better_than_unif"].isna().all()
