@@ -150,7 +150,7 @@ def test_trials_on_a_table_tell_what_its_views_have(frame: pd.DataFrame, tmp_pat
     frame.to_csv(tmp_path / "data.csv", index=False)
     dataset = load_source(config("data.csv", scale="standard"), str(tmp_path), tell=lambda sentence: None)
     params = on_features("rfm", {"effects": effects, "rounds": 0}, dataset.features)
-    kernel = learn_kernel(as_learner("rfm", **params), None, dataset.X, dataset.target)
+    kernel = learn_kernel(as_learner("rfm", **params), None, dataset.X, dataset.target.values)
     told = _learned_columns((kernel,), kernel.family, 0, dataset.features)
     views = {"joint": {"all features", "shop"}, "additive": {"numbers", "gaps", "categories", "shop", "dates"}}[effects]
     assert set(told["views"]) <= views
