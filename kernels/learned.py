@@ -19,6 +19,9 @@ from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.targets import Target
 
+TOGETHER = "all features"
+"""What base kernels that see all features are called beside those of views."""
+
 SHOWN_WEIGHTS = 3
 """Largest weights that `repr` of a learned kernel shows."""
 
@@ -77,6 +80,8 @@ class LearnedKernel(Value):
     sampling : Sampling or None
         Where the training rows are a sample of more: error bars of `alignment`, `alignments` and `weights`. What a
         two-stage learner tells are then estimates for all rows, and so are the scales; the centering is the sample's.
+    traces : ndarray of shape (p,) or None
+        Traces of the centered base kernels, before they were normalised, where some see columns of their own.
     spread : ndarray of shape (d,) or None
         Standard deviation of each feature on the training rows, where `X` holds some of these alone.
     """
@@ -100,6 +105,7 @@ class LearnedKernel(Value):
     parameters: np.ndarray | None = None
     sample_weight: np.ndarray | None = None
     sampling: Sampling | None = None
+    traces: np.ndarray | None = None
     spread: np.ndarray | None = None
 
     def __repr__(self) -> str:
@@ -115,6 +121,20 @@ class LearnedKernel(Value):
     def shares(self) -> np.ndarray:
         """The weights as shares of the sum of their sizes, shape (p,)."""
         return self.weights / np.abs(self.weights).sum()
+
+    @property
+    def view_shares(self) -> dict[str, float]:
+        r"""What the base kernels of each view have of the traces of all, those of all features as one more view.
+
+        .. math:: r_v \propto \sum_{k \in v} \frac{|\mu_k|}{t_k} \operatorname{tr} K_{kc}
+        """
+        if self.traces is None:
+            return {TOGETHER: 1.0}
+        held = np.abs(self.combination.coefficients) * self.traces
+        shares: dict[str, float] = {}
+        for view, share in zip(self.family.kernel_views, (held / held.sum()).tolist(), strict=True):
+            shares[view or TOGETHER] = shares.get(view or TOGETHER, 0.0) + share
+        return shares
 
     @property
     def indefinite(self) -> bool:

@@ -155,6 +155,11 @@ class KernelFamily(Parameterised, ABC):
         """p, the number of base kernels."""
         return len(self.names)
 
+    @property
+    def kernel_views(self) -> tuple[str | None, ...]:
+        """What the columns are called that each base kernel sees; None where it sees all."""
+        return (None,) * self.n_kernels
+
     @abstractmethod
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
         """Return the p kernels between the rows of `A` and of `B`.

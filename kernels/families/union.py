@@ -75,6 +75,11 @@ class FamilyUnion(KernelFamily):
         ]
         return distinct(names)
 
+    @property
+    def kernel_views(self) -> tuple[str | None, ...]:
+        of_families = zip(self.families, self.views, strict=True)
+        return tuple(view or inner for family, view in of_families for inner in family.kernel_views)
+
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
         K = np.empty((self.n_kernels, A.shape[0], B.shape[0]), dtype=A.dtype)
         stop = 0

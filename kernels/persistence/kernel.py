@@ -44,7 +44,7 @@ DESCRIPTION = "description"
 VECTORS = ("weights", "scales", "alignments", "origin", "shift", "row_means")
 """Fields of a kernel that are arrays of float64; all but the alignments must be finite."""
 
-OPTIONAL = ("parameters", "sample_weight", "spread")
+OPTIONAL = ("parameters", "sample_weight", "traces", "spread")
 """The same of fields that may be None and are not written then."""
 
 PARTS = ("X_data", "X_indices", "X_indptr", "X_shape")
@@ -200,6 +200,7 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
         regularisation=fields.get("regularisation", optional(any_number)),
         parameters=take(arrays, "parameters") if "parameters" in arrays else None,
         sample_weight=take(arrays, "sample_weight") if weighted else None,
+        traces=take(arrays, "traces") if "traces" in arrays else None,
         sampling=fields.get("sampling", optional(_sampling_from)),
         spread=take(arrays, "spread") if "spread" in arrays else None,
         **{name: take(arrays, name) for name in VECTORS},
@@ -308,8 +309,8 @@ def _require_shapes(kernel: LearnedKernel) -> None:
     p, (m, d) = kernel.family.n_kernels, kernel.X.shape
     shapes = {name: (p,) for name in ("weights", "scales", "alignments", "shift")}
     shapes |= {"rows": (m,), "row_means": (m,), "origin": (d,)}
-    if kernel.spread is not None:
-        shapes["spread"] = (d,)
+    shapes |= {} if kernel.traces is None else {"traces": (p,)}
+    shapes |= {} if kernel.spread is None else {"spread": (d,)}
     if kernel.parameters is not None:
         shapes["parameters"] = (p, *kernel.parameters.shape[1:2])
     for name, shape in shapes.items():
