@@ -22,7 +22,7 @@ EXCESS = 1e-11
 FIRST, LEAST = 1e-4, 1e-12
 """Residual, relative to the target, that is asked for first, and the least that is asked for at all."""
 
-CURVATURE = 1e-3
+CURVATURE = 1e-4
 """Relative residual of the solutions that make the Hessian, of which Newton's step needs a few digits."""
 
 MOST_STEPS = 400

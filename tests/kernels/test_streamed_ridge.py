@@ -72,13 +72,14 @@ def test_weights_are_those_with_matrices(learner, request):
     np.testing.assert_allclose(kernel.weights, expected.weights, rtol=0, atol=1e-3 * expected.weights.max())
 
 
-def test_the_weights_of_a_narrow_gap_are_equal_to_six_digits(request):
+def test_the_weights_of_a_narrow_gap_have_five_digits(request):
     X, y = problem(150)
     options = {"task": "classification", "regularisation": 2.0}
     exact = learn_kernel(L2KRR(tolerance=1e-11), FAMILY, X, y, **options)
     request.getfixturevalue("no_matrices")
-    kernel = learn_kernel(L2KRR(tolerance=1e-9), FAMILY, X, y, **options)
-    np.testing.assert_allclose(kernel.weights, exact.weights, rtol=0, atol=1e-6)
+    kernel = learn_kernel(L2KRR(tolerance=1e-10), FAMILY, X, y, **options)
+    # Weights whose values are within a gap of each other differ by about its root.
+    np.testing.assert_allclose(kernel.weights, exact.weights, rtol=0, atol=1e-5)
 
 
 def test_matrices_that_fit_are_formed():
