@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import learners, scale
+from benchmarks import learners, predictions, scale
 from benchmarks.board.__main__ import Measurement, measured
 from benchmarks.board.contestants import OURS, TUNED
 from benchmarks.board.tables import Table, numbers
@@ -36,6 +36,22 @@ def test_the_benchmark_of_moments_completes(tmp_path: Path):
     for row in measured:
         # Unshifted sums of the oracles lose digits to cancellation; far below any wrong formula.
         assert row["case"] in ("mklpy", "engine, float32") or row["error"] < 1e-9
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_predictions_completes(tmp_path: Path):
+    output = tmp_path / "predictions.parquet"
+    command = [sys.executable, "-m", "benchmarks.predictions", "--fast", "--before", ".", "--output", str(output)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    rows = pq.read_table(output).to_pylist()
+    assert set(rows[0]) == set(predictions.COLUMNS)
+    found = {row["case"]: row for row in rows}
+    assert found.keys() >= {"svm", "svm, one row", "krr", "krr, one row", "landmarks", "features", "krr, float32"}
+    assert all(row["seconds"] > 0 for row in rows)
+    assert all(row["ratio"] > 0 and row["cores"] > 0 for row in rows)
+    for case in ("svm", "krr", "landmarks"):  # the same version on both sides
+        assert found[case]["difference"] == 0
+    assert 0 < found["krr, float32"]["difference"] < 1e-4
 
 
 def test_the_benchmark_of_learners_completes(tmp_path: Path):

@@ -204,6 +204,10 @@ class TiledGrams:
         out = gram.matvec(v - v.mean(axis=0))
         return np.asarray(out - out.mean(axis=0))
 
+    def columns(self, mu: np.ndarray, some: np.ndarray) -> np.ndarray:
+        """Return columns of the weighted sum before it is centered, shape (m, s); O(m s) kernels."""
+        return CombinedGram(self._combination(mu), self.X, Threads()).columns(self.X[some])
+
     def frobenius(self) -> np.ndarray:
         """Return the Frobenius products; one pass over all tiles, as in `GramMoments`."""
         m = self.n_rows
