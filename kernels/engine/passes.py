@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.engine.tiles import add_tile, compile_tiles, register_block
+from learnkernels.kernels.compiled.vectors import room
+from learnkernels.kernels.engine.tiles import Sums, TileSums, compile_tiles
 from learnkernels.kernels.engine.workers import RowSource, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows
 
@@ -273,30 +274,18 @@ class TilePass:
         return part
 
 
-Sums = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Of one tile: products (p, p), products with the target kernel (p,), row sums (p, a), column sums (p, b)."""
-
-
 def _sums_of_tiles(
     family: KernelFamily, shift: np.ndarray, dtype: np.dtype, largest: int
 ) -> Callable[[Side, Side], Sums]:
     """Return what forms the sums of the tile of some rows, at most so many, with others, without forming the tile."""
-    plan, p = family.plan(shift), family.n_kernels
-    block, n_seeds = register_block(p), family.n_seeds
-    buffer = np.empty(n_seeds * largest**2, dtype=dtype)
-    padded = -(-p // block) * block
+    sums, n_seeds = TileSums(family.plan(shift), dtype), family.n_seeds
+    buffer = room(n_seeds * largest**2, dtype)
 
     def sums_of(above: Side, beside: Side) -> Sums:
-        A, B, U, V = above.X, beside.X, above.Y, beside.Y
+        A, B = above.X, beside.X
         seeds = buffer[: n_seeds * A.shape[0] * B.shape[0]].reshape(n_seeds, A.shape[0], B.shape[0])
         family.fill_seeds(A, B, shift, seeds)
-        U, V = U.astype(dtype, copy=False), np.ascontiguousarray(V.T, dtype=dtype)
-        w, v = (np.asarray(() if side.w is None else side.w, dtype=dtype) for side in (above, beside))
-        G, T = np.zeros((padded, padded)), np.zeros(p)
-        rows, columns = np.zeros((p, A.shape[0])), np.zeros((p, B.shape[0]))
-        add_tile(seeds, plan.order, plan.half, plan.offset, U, V, w, v, block, G, T, rows, columns)
-        G = np.tril(G[:p, :p])
-        return G + np.tril(G, -1).T, T, rows, columns
+        return sums.of(seeds, above.Y, beside.Y, above.w, beside.w)
 
     return sums_of
 

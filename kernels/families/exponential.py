@@ -9,6 +9,7 @@ from typing import Self
 
 import numpy as np
 
+from learnkernels.kernels.compiled.distances import exponentiate
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, readable
 from learnkernels.kernels.fields import Fields, list_of, number
 
@@ -62,10 +63,7 @@ class ExponentialFamily(KernelFamily):
         return len(self._seed_gammas)
 
     def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
-        D = self.distances(A, B)
-        for seed, gamma in zip(out, self._seed_gammas, strict=True):
-            np.multiply(D, -gamma, out=seed)
-        np.expm1(out, out=out)
+        exponentiate(self.distances(A, B), self._seed_gammas, out)
 
     @property
     def translation_invariant(self) -> bool:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from scipy import sparse
 
-from learnkernels.kernels.families.base import Rows, squared_distances
+from learnkernels.kernels.compiled.distances import distances, fill_exponentials
+from learnkernels.kernels.families.base import FEW_FEATURES, Rows, squared_distances
 from learnkernels.kernels.families.exponential import ExponentialFamily
 
 
@@ -39,11 +41,15 @@ class GaussianFamily(ExponentialFamily):
     kind = "gaussian"
 
     def distances(self, A: Rows, B: Rows) -> np.ndarray:
-        return squared_distances(A, B, steepest=max(self.gammas))
+        return distances(A, B, "squared") if _few(A) else squared_distances(A, B, steepest=max(self.gammas))
 
     def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
-        first, *others = self._seed_gammas
-        squared_distances(A, B, -first, max(self.gammas), out=out[0])
-        for seed, gamma in zip(out[1:], others, strict=True):
-            np.multiply(out[0], gamma / first, out=seed)
-        np.expm1(out, out=out)
+        if _few(A):
+            fill_exponentials(A, B, "squared", self._seed_gammas, out)
+        else:
+            super().fill_seeds(A, B, shift, out)
+
+
+def _few(A: Rows) -> bool:
+    """Return whether distances are those of differences, feature by feature."""
+    return not sparse.issparse(A) and A.shape[1] <= FEW_FEATURES

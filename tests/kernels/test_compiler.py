@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import learnkernels
-from learnkernels.kernels.engine import compiler
+from learnkernels.kernels.compiled import compiler
 
 PACKAGE = Path(learnkernels.__file__).parent / "kernels"
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
