@@ -47,8 +47,8 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
 def emitted(write: Function) -> Function:
     """Return a function of arrays and numbers, for those that are compiled, whose code the one given writes itself.
 
-    That is given `Vectors` of the type of the first array, then each argument: of an array the place of its first value,
-    of a number its value, and a literal as it is where ``int`` is declared.
+    That is given `Vectors` of the type of the first array, then each argument: of an array the place of its first
+    value, of a number its value, and a literal as it is where ``int`` is declared.
 
     Notes
     -----

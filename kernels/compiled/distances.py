@@ -59,7 +59,7 @@ def fill_exponentials(
 
 
 def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> None:
-    """Write ``exp(-gamma D) - 1`` into `out`, shape (n, a, b), one matrix a gamma; `D` is not negative, not modified."""
+    """Write ``exp(-gamma D) - 1`` into `out`, shape (n, a, b), one matrix a gamma; `D`, not negative, is kept."""
     given = np.ascontiguousarray(D, dtype=out.dtype).ravel()
     held = out if out.flags.c_contiguous else np.empty_like(out)
     width = lanes(out.dtype)
@@ -86,7 +86,7 @@ def _fill(
 
 
 @compiled()
-def fill_between(
+def fill_between(  # noqa: C901  (one loop over a few rows, its body in four short loops)
     A: np.ndarray,
     B: np.ndarray,
     weights: np.ndarray,
@@ -104,26 +104,29 @@ def fill_between(
     Parameters
     ----------
     A, B : ndarray of shape (a d,) and (b, d)
+        Rows, the first ones one after the other.
     weights : ndarray of shape (d,)
+        Of the features, where they are to differ.
     code : int
         Of `CODES`.
     rooted : bool
         Whether the root of a distance is meant.
     gammas : ndarray of shape (n,)
+        One for each matrix of exponentials; none for distances.
     width, across : int
         Values of a vector, and rows of B side by side, a few vectors.
     panels, strip : ndarray
         Places to work at: for the rows of B rounded up to `across`, and for `ROWS` rows of as many distances.
     out : ndarray of shape (n, a, b), or (1, a, b) without gammas
+        Written to.
     """
     _, a, b = out.shape
     d, count = B.shape[1], -(-b // across)
-    for panel in range(count):
+    panels[:] = 0
+    for row in range(b):
+        at = row // across * d * across + row % across
         for c in range(d):
-            at = (panel * d + c) * across
-            for n in range(across):
-                row = panel * across + n
-                panels[at + n] = B[row, c] if row < b else 0
+            panels[at + c * across] = B[row, c]
     flat, stride = out.reshape(-1), count * across
     for i in range(0, a, ROWS):
         rows = min(ROWS, a - i)

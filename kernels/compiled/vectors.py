@@ -37,7 +37,7 @@ LOG_2 = {
 
 @cache
 def machine() -> tuple[int, int]:
-    """Return the bytes of a vector of the machine that code is compiled for, and how many vectors its registers hold."""
+    """Return the bytes of a vector on the machine that code is compiled for, and how many vectors registers hold."""
     from numba.core.registry import cpu_target
 
     triple, _, features = cpu_target.target_context.codegen().magic_tuple()[:3]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from threading import local
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -244,6 +247,14 @@ class TilePass:
     blocks: RowBlocks
     shift: np.ndarray
 
+    @cached_property
+    def _own(self) -> local:
+        """What each thread works with, for all its tasks: fresh memory for each would cost as much as what is done."""
+        return local()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_own"}
+
     def part(self, _: object, pairs: Sequence[Pair]) -> MomentsPart:
         """Return the sums over the tiles of some block pairs, the first not above the second.
 
@@ -252,8 +263,10 @@ class TilePass:
         """
         family, blocks, shift = self.family, self.blocks, self.shift
         part = MomentsPart.zero(len(blocks.labels), family.n_kernels)
-        largest = int(np.diff(blocks.bounds).max())
-        sums_of = _sums_of_tiles(family, shift, self.X.dtype, largest)
+        if not hasattr(self._own, "sums_of"):
+            largest = int(np.diff(blocks.bounds).max())
+            self._own.sums_of = _sums_of_tiles(family, shift, self.X.dtype, largest)
+        sums_of = self._own.sums_of
         firsts, seconds = (set(side) for side in zip(*pairs, strict=True))
         sides = blocks.sides(self.X, self.Y, firsts)
         if seconds - firsts:

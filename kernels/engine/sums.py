@@ -48,8 +48,8 @@ def make_kernels(
     """Write a chain of kernels of some columns of one row into a strip, and add their row sums.
 
     The first is a seed plus its offset, each other E (E + 2) of the one before, plus its own; `kept` gets what would
-    follow the last. Beyond the last of the `columns` are zeros. With weights a kernel is multiplied by the roots of both
-    weights, and its row sums by that of the column once more.
+    follow the last. Beyond the last of the `columns` are zeros. With weights a kernel is multiplied by the roots of
+    both weights, and its row sums by that of the column once more.
     """
     b = v.builder
 

@@ -18,7 +18,7 @@ from learnkernels.kernels.engine.sums import (
     make_target,
     runs,
 )
-from learnkernels.kernels.families.base import TilePlan
+from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
 
 Sums: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Of one tile: products (p, p), products with the target kernel (p,), row sums (p, a), column sums (p, b)."""
@@ -61,7 +61,11 @@ class Chains:
             if seed < 0:
                 doubles.setdefault(int(plan.half[k]), []).append(k)
         begin = [(k, seed) for k, seed in plan.order.tolist() if seed >= 0]
-        kernels, groups, rows = list[int](), list[tuple[int, int, int, int]](), 1  # the first row takes what is not used
+        kernels, groups, rows = (
+            list[int](),
+            list[tuple[int, int, int, int]](),
+            1,
+        )  # the first row takes what is not used
         while begin:
             k, source = begin.pop(0)
             chain = [k]
@@ -139,12 +143,11 @@ class TileSums:
         own, roots = np.ones(a, dtype=self.dtype), np.ones(padded + width, dtype=self.dtype)
         if above is not None and beside is not None:
             own, roots[:b] = np.sqrt(above).astype(self.dtype), np.sqrt(beside)
-        sizes = [p * p * width, p * width, a * p * width, padded * p]
-        if sum(sizes) > len(self._held):  # kept, as fresh memory costs more than the sums in it
-            self._held = np.empty(sum(sizes))
-        held = self._held[: sum(sizes)]
-        held[:] = 0
-        G, T, rows, columns = np.split(held, np.cumsum(sizes)[:-1])
+        ends = np.cumsum([p * p * width, p * width, a * p * width, padded * p])
+        if ends[-1] > len(self._held):  # kept, as fresh memory costs more than the sums in it
+            self._held = np.empty(ends[-1])
+        self._held[: ends[-1]] = 0
+        G, T, rows, columns = (self._held[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True))
         add_tile(
             seeds.reshape(-1), a, b, self.chains.groups, self._offsets, self._runs, U.astype(self.dtype).reshape(-1),
             V_padded.reshape(-1), q, int(above is not None), own, roots, width, self._vectors, self._strip, self._kept,
@@ -197,10 +200,13 @@ def add_tile(
     Parameters
     ----------
     seeds : ndarray of shape (n_seeds a b,)
+        Values that are given; not modified.
     a, b : int
+        Rows and columns of the tile.
     groups : ndarray of int of shape (n, 4)
         See `Chains`.
     offsets : ndarray of shape (p,)
+        See `Chains`.
     cuts : ndarray of int of shape (n_runs + 1,)
         Runs of kernels whose products are formed together.
     U, V : ndarray
@@ -228,9 +234,10 @@ def add_tile(
                 i = top + r
                 for g in range(len(groups)):
                     slot, length, source, keep = groups[g]
-                    given, start = (seeds, (source * a + i) * b + column) if source >= 0 else (kept, 0)
-                    if source < 0:
-                        start = (-1 - source) * vectors * width
+                    if source >= 0:
+                        given, start = seeds, (source * a + i) * b + column
+                    else:
+                        given, start = kept, (-1 - source) * vectors * width
                     make_kernels(
                         weighted, length, given, start, strip, r * slots + slot * width, step,
                         min(n * width, b - column), offsets, slot, roots, column, own[i], rows, (i * p + slot) * width,
@@ -254,6 +261,51 @@ def add_tile(
                 )  # fmt: skip
 
 
+def filled_tile(
+    family: KernelFamily, plan: TilePlan, A: Rows, B: Rows, shift: np.ndarray, scales: np.ndarray
+) -> np.ndarray:
+    """Return the p kernels between some rows, less their shift and over their scale, shape (p, a, b), by a plan."""
+    K = np.empty((len(plan.half), A.shape[0], B.shape[0]))
+    seeds = room(family.n_seeds * A.shape[0] * B.shape[0], np.float64)
+    seeds = seeds[: family.n_seeds * A.shape[0] * B.shape[0]].reshape(family.n_seeds, A.shape[0], B.shape[0])
+    family.fill_seeds(A, B, shift, seeds)
+    expand_tile(seeds, plan.order, plan.half, plan.offset, 1.0 / scales, K)
+    return K
+
+
+@compiled(fastmath=FAST)
+def expand_tile(
+    seeds: np.ndarray, order: np.ndarray, half: np.ndarray, offset: np.ndarray, factors: np.ndarray, out: np.ndarray
+) -> None:
+    """Write the kernels of one tile, times a factor each, row by row.
+
+    Parameters
+    ----------
+    seeds, order, half, offset
+        As in `combine_tile`.
+    factors : ndarray of shape (p,)
+        What each kernel is multiplied by.
+    out : ndarray of shape (p, a, b)
+        Written to.
+    """
+    p, a, b = out.shape
+    for i in range(a):
+        for step in range(p):
+            k, seed = order[step]
+            z = out[k, i]
+            e = seeds[seed, i] if seed >= 0 else out[half[k], i]
+            if seed >= 0:
+                for n in range(b):
+                    z[n] = e[n]
+            else:
+                for n in range(b):
+                    z[n] = e[n] * (e[n] + 2.0)
+        for k in range(p):
+            z, plus, factor = out[k, i], offset[k], factors[k]
+            for n in range(b):
+                z[n] = (z[n] + plus) * factor
+
+
 @compiled(fastmath=FAST)
 def combine_tile(
     seeds: np.ndarray,
@@ -267,8 +319,10 @@ def combine_tile(
 
     Parameters
     ----------
-    seeds, order, half, offset
-        As in `add_tile`, float64.
+    seeds : ndarray of float64 of shape (n_seeds, a, b)
+        Values that are given; not modified.
+    order, half, offset
+        See `TilePlan`.
     coefficients : ndarray of shape (p,)
         Weight of each kernel.
     out : ndarray of shape (a, b)
