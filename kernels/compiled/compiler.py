@@ -44,7 +44,7 @@ def compiled(**options: Any) -> Callable[[Function], Function]:
     return of
 
 
-def emitted(write: Function) -> Function:
+def emitted(write: Callable[..., None]) -> Callable[..., None]:
     """Return a function of arrays and numbers, for those that are compiled, whose code the one given writes itself.
 
     That is given `Vectors` of the type of the first array, then each argument: of an array the place of its first

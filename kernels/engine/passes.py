@@ -16,8 +16,8 @@ from learnkernels.kernels.engine.tiles import Sums, TileSums, compile_tiles
 from learnkernels.kernels.engine.workers import RowSource, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows
 
-TILE_BYTES = 4 << 20
-"""Target size of one tile of all p kernels: small enough for a core's cache, large enough for BLAS."""
+TILE_BYTES = 5 << 18
+"""Target size of the matrices of one tile: they stay in a core's second-level cache, and outlast what a tile costs."""
 
 SHIFT_SAMPLE = 64
 """Rows of the sample that chooses the constant to subtract from each kernel."""
@@ -190,7 +190,7 @@ def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
 
 def block_rows_for(n_matrices: int) -> int:
     """Return the number of rows of a block for which that many matrices of a tile fit a core's cache."""
-    return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 32, 512))
+    return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 128, 512))
 
 
 def pass_over_tiles(
@@ -225,7 +225,7 @@ def pass_over_tiles(
 
     Notes
     -----
-    A pair of rows costs about ``2 d + p (p + 1)`` flops and, for Gaussians on a power-of-two grid, one
+    A pair of rows costs about ``3 d + p (p + 1) + 8 p`` flops and, for Gaussians on a power-of-two grid, one
     exponential. Memory is that of the seeds of one tile, a worker.
     """
     compile_tiles(X.dtype)  # once here: workers in other processes find it on disk
