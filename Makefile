@@ -42,6 +42,7 @@ bench: install ## Time engine, one-stage learners and predictors of many rows ag
 	@$(BIN)/python -m benchmarks.moments
 	@$(BIN)/python -m benchmarks.learners
 	@$(BIN)/python -m benchmarks.scale
+	@$(BIN)/python -m benchmarks.predictions
 
 board: $(VENV)/.board ## Measure the estimators against the best on 64 real tables, for two hours; goes on where it was stopped.
 	@$(BIN)/python -m benchmarks.board --track $(BOARD)

@@ -18,6 +18,7 @@ from learnkernels.kernels.engine.sums import (
     make_target,
     runs,
 )
+from learnkernels.kernels.engine.weighing import compile_weighing
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
 
 Sums: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -61,11 +62,8 @@ class Chains:
             if seed < 0:
                 doubles.setdefault(int(plan.half[k]), []).append(k)
         begin = [(k, seed) for k, seed in plan.order.tolist() if seed >= 0]
-        kernels, groups, rows = (
-            list[int](),
-            list[tuple[int, int, int, int]](),
-            1,
-        )  # the first row takes what is not used
+        kernels, groups = list[int](), list[tuple[int, int, int, int]]()
+        rows = 1  # the first one takes what is not used
         while begin:
             k, source = begin.pop(0)
             chain = [k]
@@ -167,9 +165,7 @@ def compile_tiles(dtype: np.dtype) -> None:
     """Compile the steps for tiles of a precision, some seconds, unless they are compiled already, here or on disk."""
     one = np.ones((1, 1), dtype=dtype)
     TileSums(TilePlan.identity(1), dtype).of(room(1, dtype)[:1].reshape(1, 1, 1), one, one, None, None)
-    order, half = np.zeros((1, 2), dtype=np.intp), np.full(1, -1)
-    for out in np.zeros((1, 1)), np.zeros((2, 2))[:, :1]:  # a matrix, and part of one
-        combine_tile(np.ones((1, 1, 1)), order, half, np.zeros(1), np.ones(1), out)
+    compile_weighing(np.dtype(np.float64))
 
 
 @compiled()
@@ -281,8 +277,10 @@ def expand_tile(
 
     Parameters
     ----------
-    seeds, order, half, offset
-        As in `combine_tile`.
+    seeds : ndarray of shape (n_seeds, a, b)
+        Values that are given; not modified.
+    order, half, offset
+        See `TilePlan`.
     factors : ndarray of shape (p,)
         What each kernel is multiplied by.
     out : ndarray of shape (p, a, b)
@@ -307,47 +305,3 @@ def expand_tile(
 
 
 @compiled(fastmath=FAST)
-def combine_tile(
-    seeds: np.ndarray,
-    order: np.ndarray,
-    half: np.ndarray,
-    offset: np.ndarray,
-    coefficients: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Write the weighted sum of the kernels of one tile, row by row.
-
-    Parameters
-    ----------
-    seeds : ndarray of float64 of shape (n_seeds, a, b)
-        Values that are given; not modified.
-    order, half, offset
-        See `TilePlan`.
-    coefficients : ndarray of shape (p,)
-        Weight of each kernel.
-    out : ndarray of shape (a, b)
-        Written to.
-    """
-    p, a, b = len(order), seeds.shape[1], seeds.shape[2]
-    S, total = np.empty((p, b)), np.empty(b)
-    constant = 0.0
-    for k in range(p):
-        constant += coefficients[k] * offset[k]
-    for i in range(a):
-        total[:] = constant
-        for step in range(p):
-            k, seed = order[step]
-            z, c = S[k], coefficients[k]
-            if seed >= 0:
-                given = seeds[seed, i]
-                for n in range(b):
-                    value = given[n]
-                    z[n] = value
-                    total[n] += c * value
-            else:
-                e = S[half[k]]
-                for n in range(b):
-                    value = e[n] * (e[n] + 2.0)
-                    z[n] = value
-                    total[n] += c * value
-        out[i, :] = total

@@ -63,7 +63,11 @@ class ExponentialFamily(KernelFamily):
         return len(self._seed_gammas)
 
     def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
-        exponentiate(self.distances(A, B), self._seed_gammas, out)
+        self._fill_from(self.distances(A, B), out)
+
+    def _fill_from(self, D: np.ndarray, out: np.ndarray) -> None:
+        """Write the seeds of some distances."""
+        exponentiate(D, self._seed_gammas, out)
 
     @property
     def translation_invariant(self) -> bool:

@@ -9,12 +9,20 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.compiled.distances import Metric, distances, fill_exponentials
-from learnkernels.kernels.families.base import FEW_FEATURES, Rows, direct_distances, squared_distances, squared_norms
+from learnkernels.kernels.families.base import (
+    FEW_FEATURES,
+    Rows,
+    direct_distances,
+    fill_distances,
+    squared_distances,
+    squared_norms,
+)
 from learnkernels.kernels.families.exponential import ExponentialFamily
+from learnkernels.kernels.families.sides import MovedRows
 from learnkernels.kernels.fields import Fields, list_of, number, optional, whole
 
-ROUNDING = 8 * np.finfo(np.float64).eps
-"""Share of two rows' squared lengths that their squared distance may be wrong by."""
+ROUNDING = 8
+"""Share of two rows' squared lengths, in units of rounding, that their squared distance may be wrong by."""
 
 
 class LaplacianFamily(ExponentialFamily):
@@ -80,8 +88,20 @@ class LaplacianFamily(ExponentialFamily):
             A = A - mean
             B = A if same else B - mean
         D = squared_distances(A, B)
-        D[ROUNDING * (squared_norms(A)[:, None] + squared_norms(B)) > D] = 0.0
-        return np.sqrt(D, out=D)
+        return _roots(D, squared_norms(A), squared_norms(B))
+
+    def side(self, A: Rows, right: Any = None, dtype: Any = np.float64) -> Any:
+        if self.norm == 1 or sparse.issparse(A):
+            return super().side(A, right, dtype)
+        return MovedRows.of(A, right, dtype)
+
+    def fill_between(self, left: Any, right: Any, shift: np.ndarray, out: np.ndarray) -> None:
+        if not isinstance(right, MovedRows):
+            self.fill_seeds(left, right, shift, out)
+            return
+        D = np.empty(out.shape[1:], dtype=out.dtype)
+        fill_distances(left.rows, right.rows, left.norms, right.norms, D, b_wide=right.wide)
+        self._fill_from(_roots(D, left.norms, right.norms), out)
 
     def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
         metric = self._metric(A)
@@ -98,3 +118,10 @@ class LaplacianFamily(ExponentialFamily):
 
     def subset(self, kernels: Sequence[int]) -> Self:
         return type(self)([self.gammas[k] for k in kernels], self.norm)
+
+
+def _roots(D: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return distances from squared ones, in their place, of rows of squared norms `left` and `right`."""
+    rounding = D.dtype.type(ROUNDING * np.finfo(D.dtype).eps)
+    D[np.add.outer(rounding * left, rounding * right) > D] = 0.0
+    return np.sqrt(D, out=D)

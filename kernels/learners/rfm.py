@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, NormalisedProducts, require_informative
 from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.search.metric import Metric, best_left_out, learned_metrics, metric_of
+from learnkernels.kernels.search.views import Effects, beside_views
 from learnkernels.kernels.targets import Target
 
 WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Unif(), Align(), Alignf())}
@@ -73,6 +74,11 @@ class RFM(SearchingLearner):
     codes : tuple of int, default ()
         Columns of X that hold codes of levels, as tables have for categories of many levels. They have no part in the
         metrics: beside the other base kernels stands one for each, which tells whether two rows have the same level.
+    views : tuple of (str, tuple of int), default ()
+        Names of parts of the columns of X, as tables have numbers, categories, dates and gaps, and their positions.
+    effects : {"auto", "joint", "additive"}, default "auto"
+        Where there are several views: base kernels of all features, whose effects are joint, of each view alone, whose
+        effects add up, weighed by alignment, or, with "auto", both in the parts that predict best (`beside_views`).
 
     Notes
     -----
@@ -102,6 +108,8 @@ class RFM(SearchingLearner):
     seed: int = 0
     scaled: bool = False
     codes: tuple[int, ...] = ()
+    views: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    effects: Effects = "auto"
 
     def find(
         self, X: Rows, target: Target, regularisation: float = 1.0, sample_weight: np.ndarray | None = None
@@ -122,8 +130,9 @@ class RFM(SearchingLearner):
         families: list[KernelFamily] = [family for family, _ in found]
         if len(codes):
             columns = [others] * len(metrics) + [[code] for code in codes]
-            views = [None] * len(metrics) + [f"column {code}" for code in codes]
-            union = FamilyUnion([*families, *[CategoricalFamily([EQUAL])] * len(codes)], columns, views)
+            called = {code: name for name, of in self.views for code in of}
+            names = [None] * len(metrics) + [called.get(code, f"column {code}") for code in codes.tolist()]
+            union = FamilyUnion([*families, *[CategoricalFamily([EQUAL])] * len(codes)], columns, names)
             sigmas = _beside_codes(sigmas, searched, codes, others)
         else:
             union = FamilyUnion(families)
@@ -136,12 +145,14 @@ class RFM(SearchingLearner):
             moments = gram_moments(family, X, target.Y, sample_weight=sample_weight)
         weights = _weigh(rule, moments, kernels if len(rows) == m else np.arange(family.n_kernels))
         carried = weights > 0
-        return FoundKernels(
+        together = FoundKernels(
             family.subset(np.flatnonzero(carried).tolist()),
             weights[carried],
             sigmas[kernels][carried],
             tuple(choices.alignment(some, rule) for some in sets),
         )
+        views = [(name, columns) for name, columns in self.views if not set(columns) <= set(self.codes)]
+        return beside_views(together, searched, Y, w, views, self.effects, lambda M, a: Alignf().weigh(M, a).weights)
 
     def _learned(self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None, start: Metric) -> Iterator[Metric]:
         """Give the learned metrics, those of one round after those of the round before."""
@@ -175,6 +186,8 @@ class RFM(SearchingLearner):
         others = np.setdiff1d(np.arange(d), codes)
         if len(codes) and not (codes.min() >= 0 and codes.max() < d and len(others)):
             raise ValueError(f"codes must be some of the {d} columns of X and not all of them, got {self.codes!r:.60}.")
+        if any(not 0 <= column < d for _, columns in self.views for column in columns):
+            raise ValueError(f"views must hold columns of X, which has {d}, got {self.views!r:.60}.")
         return codes, others
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
@@ -190,6 +203,7 @@ class RFM(SearchingLearner):
             "metric": ("both", "diagonal", "full"),
             "kernels": ("auto", *KINDS),
             "weights": ("auto", *WEIGHTS),
+            "effects": get_args(Effects),
         }
         for name, known in known_values.items():
             if getattr(self, name) not in known:

@@ -177,7 +177,14 @@ class ConjugateRidgePath:
 
     def predict(self, K_cross: np.ndarray) -> np.ndarray:
         """Return predictions in the terms of the target, one row a regularisation."""
-        return self._target.decode(K_cross @ self.dual + self.intercept)
+        return self.decode(K_cross @ self.dual + self.intercept)
+
+    def decode(self, scores: np.ndarray) -> np.ndarray:
+        """Return predictions from scores of each regularisation, shape (L, n, q)."""
+        return self._target.decode(scores)
+
+    def __len__(self) -> int:
+        return len(self.dual)
 
 
 class _CenteredGram:
