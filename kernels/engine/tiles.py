@@ -302,6 +302,3 @@ def expand_tile(
             z, plus, factor = out[k, i], offset[k], factors[k]
             for n in range(b):
                 z[n] = (z[n] + plus) * factor
-
-
-@compiled(fastmath=FAST)
