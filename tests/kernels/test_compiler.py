@@ -86,6 +86,16 @@ def test_with_no_folder_to_write_to_a_fit_works_and_nothing_is_kept(installed: P
     assert run(installed, "/dev/null", "/dev/null", nowhere + FIT) == ("None", compiler.NOTICE)
 
 
+def test_what_is_kept_is_made_anew_when_code_that_another_file_emits_changes(installed: Path, tmp_path: Path):
+    again = f"{CALL}\nfrom learnkernels.kernels.compiled.distances import distances, fill_between as one"
+    again += "\ndistances(np.ones((1, 1)), np.ones((1, 1)), 'squared')"
+    again += "\nsys.stderr.write(str(sum(one.stats.cache_hits.values())))"
+    assert [run(installed, tmp_path, tmp_path, again)[1][-1] for _ in range(2)] == ["0", "1"]
+    with (installed / "learnkernels" / "kernels" / "compiled" / "vectors.py").open("a") as emitting:
+        emitting.write("# changed")
+    assert run(installed, tmp_path, tmp_path, again)[1][-1] == "0"
+
+
 @pytest.mark.parametrize("wrong", ["link", "file", "open", "missing"])
 def test_a_temporary_folder_that_is_not_the_users_alone_is_not_used(tmp_path, monkeypatch, wrong):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing" if wrong == "missing" else tmp_path))
