@@ -177,6 +177,27 @@ def kinds(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
     return [row("kinds", name, m, p, d, t, ratio=statistics.median(t) / base) for name, t in times.items()]
 
 
+def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
+    """Return what the parts of a tile of n by n pairs cost, in seconds of one core."""
+    from learnkernels import GaussianFamily
+    from learnkernels.kernels.compiled.distances import distances, exponentiate, fill_exponentials
+    from learnkernels.kernels.compiled.vectors import room
+    from learnkernels.kernels.engine.tiles import TileSums
+
+    X, y, gammas = problem(2 * n, p, d)
+    A, B, U, V = X[:n].copy(), X[n:].copy(), y[:n, None], y[n:, None]
+    sums = TileSums(GaussianFamily(gammas).plan(np.ones(p)), np.dtype(np.float64))
+    D, seeds = distances(A, B, "squared"), room(n * n, np.float64)[: n * n].reshape(1, n, n)
+    cases: dict[str, Callable[[], Any]] = {
+        "distances and exponentials": lambda: fill_exponentials(A, B, "squared", gammas[:1], seeds),
+        "exponentials alone": lambda: exponentiate(D, gammas[:1], seeds),
+        "doublings, sums, products": lambda: sums.of(seeds, U, V, None, None),
+    }
+    times = in_turns(cases, 10 * repeats, time.process_time)
+    notes = {name: f"{statistics.median(t) / n**2 * 1e9:.2f} ns a pair" for name, t in times.items()}
+    return [row("steps", name, n, p, d, t, note=notes[name]) for name, t in times.items()]
+
+
 def threads(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
     """Return the time of a pass on one and on two threads, in turns."""
     from learnkernels import GaussianFamily, gram_moments
@@ -278,7 +299,9 @@ def main() -> None:
     parser.add_argument("-p", type=int, default=10, help="base kernels")
     parser.add_argument("-d", type=int, default=20, help="features")
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    parser.add_argument("--tables", default="speed,kinds,threads,scaling,folds,features,workers", help="which tables")
+    parser.add_argument(
+        "--tables", default="speed,steps,kinds,threads,scaling,folds,features,workers", help="which tables"
+    )
     parser.add_argument("--workers-rows", type=int, default=20_000, help="rows of the table 'workers'")
     parser.add_argument("--fast", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks/moments.parquet"))
@@ -293,6 +316,7 @@ def main() -> None:
         return
     tables = {
         "speed": lambda: speed(sizes, p, d, repeats),
+        "steps": lambda: steps(p, d, repeats, 60 if options.fast else 400),
         "kinds": lambda: kinds(some, p, d, repeats),
         "threads": lambda: threads(many, p, d, repeats),
         "scaling": lambda: scaling(some, p, d, repeats),
