@@ -16,8 +16,8 @@ from learnkernels.kernels.engine.tiles import Sums, TileSums, compile_tiles
 from learnkernels.kernels.engine.workers import RowSource, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows
 
-TILE_BYTES = 5 << 18
-"""Target size of the matrices of one tile: they stay in a core's second-level cache, and outlast what a tile costs."""
+TILE_BYTES, MOST_ROWS = 2 << 20, 400
+"""Size of the matrices of one tile, and its rows, at most: about a second-level cache, and more than a tile costs."""
 
 SHIFT_SAMPLE = 64
 """Rows of the sample that chooses the constant to subtract from each kernel."""
@@ -190,7 +190,7 @@ def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
 
 def block_rows_for(n_matrices: int) -> int:
     """Return the number of rows of a block for which that many matrices of a tile fit a core's cache."""
-    return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 128, 512))
+    return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 128, MOST_ROWS))
 
 
 def pass_over_tiles(

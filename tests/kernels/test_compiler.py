@@ -87,8 +87,9 @@ def test_with_no_folder_to_write_to_a_fit_works_and_nothing_is_kept(installed: P
 
 
 def test_what_is_kept_is_made_anew_when_code_that_another_file_emits_changes(installed: Path, tmp_path: Path):
-    again = f"{CALL}\nfrom learnkernels.kernels.compiled.distances import distances, fill_between as one"
+    again = "\nfrom learnkernels.kernels.compiled.distances import distances"
     again += "\ndistances(np.ones((1, 1)), np.ones((1, 1)), 'squared')"
+    again += "\nfrom learnkernels.kernels.compiled.distances import fill_between as one"
     again += "\nsys.stderr.write(str(sum(one.stats.cache_hits.values())))"
     assert [run(installed, tmp_path, tmp_path, again)[1][-1] for _ in range(2)] == ["0", "1"]
     with (installed / "learnkernels" / "kernels" / "compiled" / "vectors.py").open("a") as emitting:
