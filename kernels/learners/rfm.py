@@ -76,7 +76,7 @@ class RFM(SearchingLearner):
         metrics: beside the other base kernels stands one for each, which tells whether two rows have the same level.
     views : tuple of (str, tuple of int), default ()
         Names of parts of the columns of X, as tables have numbers, categories, dates and gaps, and their positions.
-    effects : {"auto", "joint", "additive"}, default "auto"
+    effects : {"joint", "additive", "auto"}, default "joint"
         Where there are several views: base kernels of all features, whose effects are joint, of each view alone, whose
         effects add up, weighed by alignment, or, with "auto", both in the parts that predict best (`beside_views`).
 
@@ -109,7 +109,7 @@ class RFM(SearchingLearner):
     scaled: bool = False
     codes: tuple[int, ...] = ()
     views: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    effects: Effects = "auto"
+    effects: Effects = "joint"
 
     def find(
         self, X: Rows, target: Target, regularisation: float = 1.0, sample_weight: np.ndarray | None = None

@@ -11,7 +11,7 @@ from learnkernels.kernels.learners.base import OneStageLearner, Solution
 from learnkernels.kernels.learners.norm_ball import ADVICE, MOST_ITERATIONS
 from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.minimax import Orthant, minimise
-from learnkernels.kernels.solvers.ridge import RidgeProblem
+from learnkernels.kernels.solvers.streamed_ridge import ridge_problem
 from learnkernels.kernels.targets import Target
 
 
@@ -75,7 +75,7 @@ class SingleStage(OneStageLearner):
     ) -> Solution:
         """Return the weights; see `OneStageLearner.solve`."""
         self.require()
-        problem = RidgeProblem(grams, target, regularisation)
+        problem = ridge_problem(grams, target, regularisation)
         m = grams.n_rows
         squared = float(np.vdot(problem.Y, problem.Y))
         a = np.maximum(grams.quadratic_forms(problem.Y), 0.0) / (m * squared)

@@ -24,6 +24,7 @@ from learnkernels.tasks.evidence.report import markdown_report, verdicts
 from learnkernels.tasks.evidence.report import measures as describe_measures
 from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, View, view_path, view_tag
 from learnkernels.tasks.evidence.tables import RELEVANCE, VIEW_SHARES, display_table, parts_table, summarise
+from learnkernels.tasks.evidence.tracking import _metrics
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
@@ -338,7 +339,15 @@ def test_a_view_that_a_trial_leaves_out_has_nothing_there():
         {"dataset": "d", "view": "numbers", "rfm": "0.15 ± 0.21"},
         {"dataset": "d", "view": "categories", "rfm": "0.10 ± 0.14"},
     ]
-    report = markdown_report(config(), table, summarise(table), {})
+    summary = summarise(table)
+    report = markdown_report(config(), table, summary, {})
     assert "## What views have of the kernel" in report
+    of_rfm, rows = summary["learner"] == "rfm", table[table["learner"] == "rfm"]
+    logged = {one.key: one.value for one in _metrics(next(summary[of_rfm].itertuples()), rows, 2)}
+    assert {key: value for key, value in logged.items() if key.startswith("view/")} == {
+        "view/all features": 0.75,
+        "view/numbers": 0.15,
+        "view/categories": 0.1,
+    }
     (axis,) = parts_figure(table, {"rfm": "#000000"}, VIEW_SHARES, "share").axes
     assert [label.get_text() for label in axis.get_yticklabels()] == ["all features", "numbers", "categories"]
