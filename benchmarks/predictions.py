@@ -2,8 +2,10 @@
 
 Fits take place before the clock starts. With ``--before FOLDER``, a checkout of another version, a second process
 imports that one; both are asked in turns for the same case, and `ratio` is the median over the turns of its seconds in
-units of this version's. `difference` is the largest one of both versions' predictions, and of single precision's, in
-units of the largest prediction. One row is predicted some hundred times a turn, of which the median counts.
+units of this version's, `cores` the same of the seconds of all cores, which other work on the machine changes less. Of
+scikit-learn and of single precision both are the time of this version's double precision in units of theirs.
+`difference` is the largest one of both versions' predictions, or of single precision's to double's, in units of the
+largest prediction. One row is predicted some hundred times a turn, of which the median counts.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import numpy as np
 
 REPEATS = 7
 ONE = 200
-COLUMNS = ["case", "m", "n", "seconds", "ratio", "difference", "note"]
+COLUMNS = ["case", "m", "n", "seconds", "ratio", "cores", "difference", "note"]
 PLAIN = "scikit-learn"
 
 Cases = dict[str, tuple[Callable[[], Any], str]]
@@ -103,14 +105,15 @@ def _file(estimator: Any) -> bytes:
     return file.getvalue()
 
 
-def seconds(work: Callable[[], Any], times: int) -> float:
-    """Return the median time of some runs."""
+def seconds(work: Callable[[], Any], times: int) -> tuple[float, float]:
+    """Return the median time of some runs, by the clock and of all cores."""
     taken = []
     for _ in range(times):
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         work()
-        taken.append(time.perf_counter() - started)
-    return statistics.median(taken)
+        taken.append((time.perf_counter() - started, time.process_time() - used))
+    by_clock, of_cores = zip(*taken, strict=True)
+    return statistics.median(by_clock), statistics.median(of_cores)
 
 
 def serve(m: int, n: int, p: int, d: int, folder: Path) -> None:
@@ -121,7 +124,7 @@ def serve(m: int, n: int, p: int, d: int, folder: Path) -> None:
     print(json.dumps({name: note for name, (_, note) in found.items()}), flush=True)  # noqa: T201
     for line in sys.stdin:
         name = line.strip()
-        print(seconds(found[name][0], ONE if "one row" in name else 1), flush=True)  # noqa: T201
+        print(*seconds(found[name][0], ONE if "one row" in name else 1), flush=True)  # noqa: T201
 
 
 class Version:
@@ -149,12 +152,12 @@ class Version:
             raise RuntimeError(f"the process of {self.folder.name} ended, with status {self._process.wait()}.")
         return line
 
-    def seconds(self, case: str) -> float:
-        """Return what a case takes now."""
+    def seconds(self, case: str) -> np.ndarray:
+        """Return what a case takes now, by the clock and of all cores."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{case}\n")
         self._process.stdin.flush()
-        return float(self._line())
+        return np.array([float(number) for number in self._line().split()])
 
     def predictions(self, case: str) -> np.ndarray:
         """Return what came of a case."""
@@ -184,10 +187,11 @@ def measured(now: Version, before: Version | None, options: argparse.Namespace) 
         compared = other.predictions(case) if other is not None else now.predictions(beside)
         values = now.predictions(case)
         difference = float(np.abs(values - compared).max() / np.abs(compared).max()) if case != "features" else None
-        ratio = statistics.median(ratios) if ratios else None
+        ratio, cores = np.median(ratios, axis=0).tolist() if ratios else (None, None)
         told = note if other is None or other.notes[case] == note else f"{note} (before: {other.notes[case]})"
         row = {"case": case, "m": options.rows, "n": 1 if "one row" in case else options.new, "note": told}
-        rows.append({**row, "seconds": statistics.median(ours), "ratio": ratio, "difference": difference})
+        rows.append({**row, "seconds": float(np.median(ours, axis=0)[0]), "ratio": ratio, "cores": cores})
+        rows[-1]["difference"] = difference
     return rows
 
 

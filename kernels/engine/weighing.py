@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnkernels.kernels.engine.compiler import FAST, compiled
+from learnkernels.kernels.compiled.compiler import FAST, compiled
 
 TOGETHER = 4
 """Most kernels in a chain of doublings that are made of one another in registers."""

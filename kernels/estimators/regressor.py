@@ -55,8 +55,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         all rows up to 20,000; beyond, it acts as "auto" and warns. The predictor is fitted on all training rows.
     precision : {"float64", "float32"}, default "float64"
         Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
-        of float32 differ by about 1e-7 times the sum of the sizes of their coefficients times the kernel's values, and
-        take half the time.
+        of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
+        cancel, and take about half the time.
     random_state : int, RandomState or None, default 0
         Draws samples and, for a predictor that is given by its name, landmarks.
     n_jobs : int or None, default None

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
-from scipy.spatial.distance import cdist
 
+from learnkernels.kernels.compiled.distances import Metric, distances
 from learnkernels.kernels.fields import Fields, one_of, plain
 from learnkernels.kernels.parameters import Parameterised, content
 
@@ -60,6 +60,9 @@ class TilePlan:
 
 FINITE_BLOCK = 1 << 20
 """Values that are checked at once."""
+
+FEW_FEATURES = 64
+"""Most features whose squared differences are added pair by pair; of more, a product of matrices is faster."""
 
 FAR = 2.0**22
 """Largest squared norm of a row, times gamma, whose distances are taken in expanded form: it loses 1e-9 there."""
@@ -433,7 +436,7 @@ def fill_distances(
     The rows `b_wide`, of dense rows, are `widened` ones of `B`.
     """
     if max(left.max(initial=0.0), right.max(initial=0.0)) * steepest > FAR:
-        np.multiply(direct_distances(A, B, "sqeuclidean"), scale, out=out)
+        np.multiply(direct_distances(A, B, "squared"), scale, out=out)
         return
     if sparse.issparse(A):
         np.multiply(inner_products(A, B), -2.0 * scale, out=out)
@@ -452,7 +455,7 @@ def widened(B: np.ndarray, norms: np.ndarray) -> np.ndarray:
     return np.column_stack([B, np.ones_like(norms), norms])
 
 
-def direct_distances(A: Rows, B: Rows, metric: Literal["cityblock", "sqeuclidean"]) -> np.ndarray:
+def direct_distances(A: Rows, B: Rows, metric: Metric) -> np.ndarray:
     """Return the distances between two sets of rows from their differences, shape (a, b): exact zeros for equal rows.
 
     About ``3 a b d`` flops. Of sparse rows the columns that are used are filled.
@@ -462,7 +465,7 @@ def direct_distances(A: Rows, B: Rows, metric: Literal["cityblock", "sqeuclidean
         if not len(used):
             return np.zeros((A.shape[0], B.shape[0]), dtype=A.dtype)
         A, B = A[:, used].toarray(), B[:, used].toarray()
-    return np.asarray(cdist(A, B, metric=metric), dtype=A.dtype)
+    return distances(A, B, metric)
 
 
 def inner_products(A: Rows, B: Rows) -> np.ndarray:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.families.base import Rows, fill_distances, squared_distances
+from learnkernels.kernels.compiled.distances import distances, fill_exponentials
+from learnkernels.kernels.families.base import FEW_FEATURES, Rows, fill_distances, squared_distances
 from learnkernels.kernels.families.exponential import ExponentialFamily
 from learnkernels.kernels.families.sides import MovedRows
 
@@ -43,9 +44,12 @@ class GaussianFamily(ExponentialFamily):
     kind = "gaussian"
 
     def distances(self, A: Rows, B: Rows) -> np.ndarray:
-        return squared_distances(A, B, steepest=max(self.gammas))
+        return distances(A, B, "squared") if _few(A) else squared_distances(A, B, steepest=max(self.gammas))
 
     def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
+        if _few(A):
+            fill_exponentials(A, B, "squared", self._seed_gammas, out)
+            return
         squared_distances(A, B, -self._seed_gammas[0], max(self.gammas), out=out[0])
         self._exponentials(out)
 
@@ -66,3 +70,8 @@ class GaussianFamily(ExponentialFamily):
         for seed, gamma in zip(out[1:], others, strict=True):
             np.multiply(out[0], gamma / first, out=seed)
         np.expm1(out, out=out)
+
+
+def _few(A: Rows) -> bool:
+    """Return whether distances are those of differences, feature by feature."""
+    return not sparse.issparse(A) and A.shape[1] <= FEW_FEATURES

@@ -8,7 +8,9 @@ from typing import Any, Literal, Self
 import numpy as np
 from scipy import sparse
 
+from learnkernels.kernels.compiled.distances import Metric, distances, fill_exponentials
 from learnkernels.kernels.families.base import (
+    FEW_FEATURES,
     Rows,
     direct_distances,
     fill_distances,
@@ -79,6 +81,8 @@ class LaplacianFamily(ExponentialFamily):
     def distances(self, A: Rows, B: Rows) -> np.ndarray:
         if self.norm == 1:
             return direct_distances(A, B, "cityblock")
+        if self._metric(A) is not None:
+            return distances(A, B, "euclidean")
         if not sparse.issparse(B):  # moves no distance, and shortens the rows
             same, mean = A is B, B.mean(axis=0)
             A = A - mean
@@ -98,6 +102,19 @@ class LaplacianFamily(ExponentialFamily):
         D = np.empty(out.shape[1:], dtype=out.dtype)
         fill_distances(left.rows, right.rows, left.norms, right.norms, D, b_wide=right.wide)
         self._fill_from(_roots(D, left.norms, right.norms), out)
+
+    def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
+        metric = self._metric(A)
+        if metric is None:
+            super().fill_seeds(A, B, shift, out)
+        else:
+            fill_exponentials(A, B, metric, self._seed_gammas, out)
+
+    def _metric(self, A: Rows) -> Metric | None:
+        """Return the distance of dense rows that is taken from differences; None where it is not."""
+        if sparse.issparse(A) or (self.norm == 2 and A.shape[1] > FEW_FEATURES):
+            return None
+        return "cityblock" if self.norm == 1 else "euclidean"
 
     def subset(self, kernels: Sequence[int]) -> Self:
         return type(self)([self.gammas[k] for k in kernels], self.norm)
