@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from dask.utils import parse_bytes
+from distributed.system import MEMORY_LIMIT
 from prefect import get_run_logger
 
 from learnkernels.conf.errors import InputError
@@ -245,15 +245,14 @@ def _n_kernels(configs: Sequence[FamilyConfig], n_features: int) -> int:
     return n
 
 
-@cache
 def predictor_memory(setting: str | None) -> int:
-    """Return how many bytes a predictor may take: as set, or half of what is free, asked once a process.
+    """Return how many bytes a predictor may take: as set, or half of what the machine or its container has.
 
-    Half of what is free is rounded down to a power of two, so that the same command mostly finds the same, and with it
-    results in the store.
+    Not of what is free: which predictor suits, and with it a result and its place in the store, would follow from what
+    else is running. Rounded down to a power of two.
     """
     if setting is None:
-        return 1 << int(psutil.virtual_memory().available // 2).bit_length() - 1
+        return 1 << int(MEMORY_LIMIT // 2).bit_length() - 1
     return int(parse_bytes(setting))
 
 
