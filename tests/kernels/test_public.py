@@ -145,6 +145,7 @@ EXCEPTIONS = {
     "dates.py": {"import datetime"},
     "reading.py": {"import narwhals"},
     "threads.py": {"import os"},
+    "vectors.py": {"import llvmlite"},
 }
 
 
