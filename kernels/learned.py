@@ -8,7 +8,13 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import as_sample_weight, center_gram, mean_over, subtract_means, weighted_by_roots
+from learnkernels.kernels.centering import (
+    alignment_of_matrix,
+    as_sample_weight,
+    center_gram,
+    mean_over,
+    subtract_means,
+)
 from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.engine.operators import entrywise_power
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
@@ -73,6 +79,9 @@ class LearnedKernel(Value):
         The sigma that a continuous learner found for each base kernel.
     sample_weight : ndarray of shape (m,) or None
         Weight of each training row, one of weight w counting as w copies; None where each counts once.
+    history : tuple of float
+        Of a kernel that was found, alignments on the way: after each addition, or of each round of learned metrics on
+        rows that did not teach it.
     sampling : Sampling or None
         Where the training rows are a sample of more: error bars of `alignment`, `alignments` and `weights`. What a
         two-stage learner tells are then estimates for all rows, and so are the scales; the centering is the sample's.
@@ -97,6 +106,7 @@ class LearnedKernel(Value):
     parameters: np.ndarray | None = None
     sample_weight: np.ndarray | None = None
     sampling: Sampling | None = None
+    history: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
         largest = np.argsort(-np.abs(self.weights), kind="stable")[:SHOWN_WEIGHTS]
@@ -208,10 +218,3 @@ class LearnedKernel(Value):
     def _combine(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
         """Return the weighted sum of the shifted base kernels, shape (a, b), by tiles."""
         return self.combination.matrix(A, B, symmetric)
-
-
-def alignment_of_matrix(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:
-    """Return the centered alignment of a kernel with ``Y Y'``, of targets less their mean, over rows of weights w."""
-    K = weighted_by_roots(center_gram(K, w), w)
-    Y = Y if w is None else Y * np.sqrt(w)[:, None]
-    return float(np.vdot(Y, K @ Y) / (np.linalg.norm(K) * np.linalg.norm(Y.T @ Y)))

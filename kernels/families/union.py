@@ -74,6 +74,10 @@ class FamilyUnion(KernelFamily):
         ]
         return distinct(names)
 
+    @property
+    def n_kernels(self) -> int:
+        return sum(family.n_kernels for family in self.families)
+
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
         K = np.empty((self.n_kernels, A.shape[0], B.shape[0]), dtype=A.dtype)
         stop = 0

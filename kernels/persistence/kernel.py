@@ -145,6 +145,7 @@ def kernel_to_arrays(kernel: LearnedKernel) -> dict[str, np.ndarray]:
         "storage": storage,
         **({} if kernel.sample_weight is None else {"weighted": True}),
         **({} if kernel.sampling is None else {"sampling": plain(kernel.sampling)}),
+        **({"history": [plain(float(one)) for one in kernel.history]} if kernel.history else {}),
         "family": kernel.family.to_dict(),
     }
     arrays = {name: np.asarray(getattr(kernel, name), dtype=np.float64) for name in VECTORS}
@@ -201,6 +202,7 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
         parameters=take(arrays, "parameters") if "parameters" in arrays else None,
         sample_weight=take(arrays, "sample_weight") if weighted else None,
         sampling=fields.get("sampling", optional(_sampling_from)),
+        history=tuple(fields.get("history", optional(list_of(any_number))) or ()),
         **{name: take(arrays, name) for name in VECTORS},
     )
     require_sound(kernel)

@@ -102,7 +102,7 @@ class SupportVectorPath:
     Attributes
     ----------
     machines : list of sklearn.svm.SVC or ExactMachine
-        One fitted machine a regularisation.
+        One fitted machine a regularisation; the same one again where a larger C binds no coefficient.
     """
 
     def __init__(
@@ -138,7 +138,13 @@ class SupportVectorPath:
         Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
         """
         self._rows = len(K)
-        self.machines = [_fitted(K, target.values, value, sample_weight, tolerance) for value in grid]
+        self.machines: list[SVC | ExactMachine] = []
+        for position, value in enumerate(grid):
+            before = position and (self.machines[-1], grid[position - 1])
+            if before and value >= before[1] and _unbounded(*before, sample_weight):
+                self.machines.append(before[0])
+            else:
+                self.machines.append(_fitted(K, target.values, value, sample_weight, tolerance))
 
     def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return dual and intercept at a position of the grid, one column a pair of classes.
@@ -182,6 +188,14 @@ def _fitted(
         stacklevel=2,
     )
     return machine
+
+
+def _unbounded(machine: SVC | ExactMachine, C: float, sample_weight: np.ndarray | None) -> bool:
+    """Return whether no coefficient is as large as C lets it be, so that the machine is that of every larger C, too."""
+    if isinstance(machine, ExactMachine):
+        return False
+    bounds = C if sample_weight is None else C * sample_weight[machine.support_]
+    return bool((np.abs(machine.dual_coef_) < bounds).all())
 
 
 def _expanded(machine: SVC, m: int) -> tuple[np.ndarray, np.ndarray]:

@@ -33,6 +33,7 @@ from learnkernels.tasks.evidence.tables import (
     display_table,
     equals_p,
     found_table,
+    history_table,
     mean_and_sd,
     missing,
     read_folds,
@@ -56,6 +57,11 @@ CERTIFICATES = (
 MLFLOW_HINT = (
     "A result a (data set, learner): tick some and press *Compare* to see parameters and metrics side by side. The "
     "links lead to `learnkernels ui`, or to the server of MLFLOW_TRACKING_URI."
+)
+
+HISTORY = (
+    "Means over {trials}: after each base kernel that was added, on the rows that train; of learned metrics after each "
+    "round, from none on, on the half of these rows that did not teach it. Where it falls, more rounds do harm."
 )
 
 RELEVANCE = (
@@ -184,6 +190,15 @@ def markdown_report(
         ]
     if found := found_table(folds):
         lines += ["## Base kernels found", "", *markdown_table(found), ""]
+    if history := history_table(folds):
+        lines += [
+            "## Alignment while they were found",
+            "",
+            *markdown_table(history),
+            "",
+            HISTORY.format(trials=trials),
+            "",
+        ]
     if counted := relevance_table(folds):
         lines += ["## How much features count", "", *markdown_table(counted), "", RELEVANCE.format(trials=trials), ""]
     lines += [*_share_lines(summary, folds), *_computed_before(earlier)]

@@ -96,6 +96,7 @@ COLUMNS = pa.schema(
         ("notes", pa.list_(pa.string())),
         ("relevance", pa.list_(pa.float64())),
         ("features", pa.list_(pa.string())),
+        ("history", pa.list_(pa.float64())),
     ]
 )
 """One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
@@ -110,12 +111,13 @@ were measured on a sample, `n_sampled` are its rows among those that train, `ali
 widths of intervals at `confidence`, and `alignment_bound` what Theorem 12 of JMLR 2012 gives in place of the former;
 all null where every row counts. `predictor_reason` says why ``auto`` took that predictor, and `notes` what the
 predictor has to say of its solution. `relevance` is how much each of the `features` counts, null where base kernels
-have no sigma a feature.
+have no sigma a feature. `history` holds alignments while base kernels were found: of a continuous family after each
+addition, of learned metrics of each round on rows that did not teach it.
 """
 
 LATER = (
     "n_sampled", "confidence", "alignment_error", "weights_error", "alignment_bound", "predictor_reason", "notes",
-    "relevance", "features",
+    "relevance", "features", "history",
 )  # fmt: skip
 """Columns that tables in the store may lack: they are null there, and no part of the store's keys."""
 
