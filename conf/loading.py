@@ -97,7 +97,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     Parameters
     ----------
     path : Path
-        The file.
+        The file, or the name of a configuration that comes along; see `located`.
     changes : sequence of str
         ``key=value`` with a dotted key, such as ``protocol.folds=10`` or ``datasets.0.scale=unit``; the value is YAML.
 
@@ -110,7 +110,20 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     InputError
         The file cannot be read or is not YAML, a change does not fit, or the schema refuses it.
     """
+    path = located(path)
     return _config_of(_read(path), path, changes)
+
+
+def shipped() -> dict[str, Path]:
+    """Return the configurations that come along, by name."""
+    return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}
+
+
+def located(path: Path) -> Path:
+    """Return a path as it is, or for a plain name that is no file here, such as quickstart, the file of that name that
+    comes along.
+    """
+    return path if path.exists() else shipped().get(str(path), path)
 
 
 def config_of_text(text: str, path: Path, changes: Sequence[str] = ()) -> CompareConfig:
@@ -237,7 +250,8 @@ def _location(loc: tuple[int | str, ...], data: Any, missing: bool) -> list[str]
 
 
 def _read(path: Path) -> dict[str, Any]:
-    return read_yaml(path, "keys such as name, datasets, kernels, learners;", "; give the path of a YAML configuration")
+    advice = f"; give the path of a YAML configuration, or one that comes along: {', '.join(shipped())}"
+    return read_yaml(path, "keys such as name, datasets, kernels, learners;", advice)
 
 
 def read_yaml(path: Path, expected: str, advice: str = "", loader: type[Loader] = Loader) -> dict[str, Any]:

@@ -82,6 +82,7 @@ def by_bandwidths(X: np.ndarray, y: np.ndarray, threshold: float) -> tuple[np.nd
     learner = CA(per_feature=True, threshold=threshold)
     regressor = KernelLearningRegressor(learner=learner, alpha=0.1).fit(X, y)
     kernel = regressor.kernel_
+    assert kernel.parameters is not None, "a learner that searches finds parameters"
     relevance = kernel.shares @ (1 / kernel.parameters**2)
     return relevance / relevance.sum(), regressor
 

@@ -7,6 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, ParamSpec, TypeVar
 
@@ -37,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     help="Learn the kernel from data: which combination of base kernels fits, and the evidence that it does.",
-    epilog="Start with: learnkernels compare table.csv --target COLUMN",
+    epilog="Start with: learnkernels compare quickstart, or of your own learnkernels compare table.csv --target COLUMN",
 )
 err = Console(stderr=True, highlight=False)
 
@@ -47,7 +48,7 @@ R = TypeVar("R")
 Dtype = Literal["float64", "float32"]
 Missing = Literal["refuse", "null"]
 
-Conf = Annotated[Path, typer.Argument(help="YAML configuration, such as conf/quickstart.yaml.", metavar="CONF")]
+Conf = Annotated[Path, typer.Argument(help="YAML configuration, or one that comes along: quickstart.", metavar="CONF")]
 Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one key, such as protocol.folds=10. Repeatable."),
@@ -87,15 +88,29 @@ _servers: list[Child] = []
 """The Prefect server of this process, where it has one of its own."""
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        _say(f"learnkernels {version('learnkernels')}")
+        raise typer.Exit
+
+
 @app.callback()
-def main() -> None:
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Set up what all commands share."""
 
 
 @app.command()
 def compare(
     conf: Annotated[
-        Path, typer.Argument(help="YAML configuration, or a table: Parquet, CSV, Arrow or Feather.", metavar="FILE")
+        Path,
+        typer.Argument(
+            help="A table (Parquet, CSV, Arrow, Feather), a YAML configuration, or one that comes along: quickstart.",
+            metavar="FILE",
+        ),
     ],
     target: Target = None,
     group: Group = None,
@@ -560,6 +575,31 @@ def learners(
         takes = [f"takes {parameters}"] if parameters else []
         for detail in (f"needs {needs}; for {tasks}; predictor {predictor}", *takes, source):
             typer.echo(" " * 19 + detail.replace("`", ""))
+
+
+@app.command()
+def examples(
+    folder: Annotated[Path, typer.Argument(help="Where they go; made if missing.", metavar="DIR")],
+) -> None:
+    """Copy the configurations and the Python examples that come along into a folder, to be read, run and changed."""
+    from learnkernels.conf.loading import shipped
+    from learnkernels.tasks.store import atomic_path
+
+    scripts = sorted(Path(__file__).parents[1].glob("examples/*.py"))
+    with _user_errors("nothing was written"):
+        copies = {folder / one.name: one for one in (*shipped().values(), *scripts)}
+        if there := [path for path in copies if path.exists()]:
+            raise InputError(f"{there[0]}: is there already, and nothing is replaced; name another folder.")
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, one in copies.items():
+            with atomic_path(path) as aside:
+                aside.write_bytes(one.read_bytes())
+    _say(
+        *map(str, copies),
+        "",
+        f"next:    learnkernels compare {shlex.quote(str(folder / 'quickstart.yaml'))}",
+        f"         python {shlex.quote(str(folder / scripts[0].name))}",
+    )
 
 
 @app.command()

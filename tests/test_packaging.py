@@ -39,7 +39,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that is built from the source distribution, without a network."""
     folder = tmp_path_factory.mktemp("built")
     tree = folder / "tree"
-    for name in ("learnkernels", *PACKAGES):
+    for name in ("learnkernels", "examples", *PACKAGES):
         shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
@@ -134,7 +134,8 @@ def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path):
         if path.suffix in (".py", ".yaml")
     }
     here = {"learnkernels/__init__.py", "learnkernels/__main__.py"}
-    assert {name for name in names if name.startswith("learnkernels/")} == ours | here
+    examples = {f"learnkernels/examples/{path.name}" for path in (ROOT / "examples").glob("*.py")}
+    assert {name for name in names if name.startswith("learnkernels/")} == ours | here | examples
     assert len({name for name in ours if name.endswith(".yaml")}) > 10
 
 

@@ -10,15 +10,17 @@ import subprocess
 import sys
 import time
 import urllib.request
+from importlib.metadata import version
 from pathlib import Path
 
 import httpx
 import pandas as pd
 import pytest
 from prefect.settings import PREFECT_API_URL
+from typer.testing import CliRunner
 
-from learnkernels.conf.loading import load_config
-from learnkernels.flows.cli import _show
+from learnkernels.conf.loading import load_config, located
+from learnkernels.flows.cli import _show, app
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.tasks.evidence.tables import display_table, summarise
 from learnkernels.tasks.operate.children import free_port
@@ -77,7 +79,7 @@ def test_help_is_quick_to_import_and_names_the_commands(home: Path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["nothing.yaml"], r"error: nothing.yaml: cannot be read"),
+        (["nothing.yaml"], r"error: nothing.yaml: cannot be read .*, quickstart"),
         ([str(ROOT / "conf/quickstart.yaml"), "--set", "learners=[alingf]"], r"did you mean 'alignf'"),
         ([str(ROOT / "conf/ionosphere.yaml"), "--set", "data_dir=gone"], r"there is no file gone/ionosphere.parquet"),
     ],
@@ -119,6 +121,36 @@ def test_what_a_learner_refuses_is_one_sentence_too(home: Path, prefect_server: 
     (sentence,) = [line for line in run.stderr.splitlines() if "error:" in line]
     assert sentence.endswith("data set breast_cancer: learner lq: q must be a number from 1 to infinity, got 0.5.")
     assert not (home / "work" / "results").exists()
+
+
+def test_a_configuration_that_comes_along_is_found_by_its_name_and_a_file_here_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert located(Path("quickstart")) == ROOT / "learnkernels" / "conf" / "quickstart.yaml"
+    assert load_config(Path("quickstart")) == load_config(ROOT / "conf/quickstart.yaml")
+    (tmp_path / "quickstart").write_text("name: mine")
+    assert located(Path("quickstart")) == Path("quickstart")
+
+
+def test_examples_are_copied_whole_and_replace_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    run = CliRunner().invoke(app, ["examples", "tried"])
+    assert run.exit_code == 0, run.output
+    ours = [*(ROOT / "conf").glob("*.yaml"), *(ROOT / "examples").glob("*.py")]
+    assert {path.name: path.read_bytes() for path in Path("tried").iterdir()} == {
+        path.name: path.read_bytes() for path in ours
+    }
+    assert load_config(Path("tried/quickstart.yaml")) == load_config(Path("quickstart"))
+    Path("tried/ionosphere.yaml").write_text("mine")
+    again = CliRunner().invoke(app, ["examples", "tried"])
+    assert again.exit_code == 2
+    assert "is there already" in again.output
+    assert Path("tried/ionosphere.yaml").read_text() == "mine"
+
+
+def test_the_version_is_that_of_the_package():
+    assert CliRunner().invoke(app, ["--version"]).output == f"learnkernels {version('learnkernels')}\n"
 
 
 def test_learners_lists_every_learner_with_its_parameters(home: Path):
@@ -180,7 +212,7 @@ def test_credentials_in_an_address_are_refused_before_anything_is_told_of_them(h
 
 
 def test_the_quickstart_runs_for_a_new_user_and_stays_in_its_folder(home: Path):
-    run = learnkernels(home, "compare", str(ROOT / "conf/quickstart.yaml"))
+    run = learnkernels(home, "compare", "quickstart")
     assert run.returncode == 0, run.stderr
     assert "Traceback" not in run.stderr
     assert "INFO" not in run.stderr
