@@ -112,7 +112,8 @@ class Board:
     def losses(self, task: str, apart: bool) -> pd.DataFrame:
         """Return the tables by how far the best other is ahead of us, the worst first."""
         errors = self.errors(task, apart)
-        others = errors.drop(columns=[name for name in errors if name.startswith(OURS)])
+        others = errors.drop(columns=[name for name in errors if name.startswith(OURS)]).dropna(how="all")
+        errors = errors.loc[others.index]
         table = pd.DataFrame({"ours": errors[OURS], "best other": others.min(axis=1), "who": others.idxmin(axis=1)})
         table["ratio"] = table["ours"] / table["best other"].clip(lower=1e-3)
         return table[table["ratio"] > 1].sort_values("ratio", ascending=False)
