@@ -188,6 +188,7 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
     if "sample_weight" in arrays and not weighted:
         refuse("sample_weight must be there only where the description says weighted, got one that does not")
     normalise: dict[str, Normalisation] = {name: name for name in NORMALISATIONS}
+    history = fields.get("history", optional(list_of(any_number)))
     kernel = LearnedKernel(
         family=_family_from(fields),
         learner=fields.get("learner", text),
@@ -202,7 +203,7 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
         parameters=take(arrays, "parameters") if "parameters" in arrays else None,
         sample_weight=take(arrays, "sample_weight") if weighted else None,
         sampling=fields.get("sampling", optional(_sampling_from)),
-        history=tuple(fields.get("history", optional(list_of(any_number))) or ()),
+        history=tuple(history or ()),
         **{name: take(arrays, name) for name in VECTORS},
     )
     require_sound(kernel)

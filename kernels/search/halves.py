@@ -123,7 +123,7 @@ class Half:
     def error(self, choice: Choice) -> float:
         """Return the weighted sum of squared errors on the rows that did not teach, of equal weights."""
         sums = [self._of_round(number)[choice.kind] for number in choice.rounds] + [self._of_codes]
-        K, cross = sum(own for own, _ in sums), sum(other for _, other in sums)
+        K, cross = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
         fit = best_left_out(center_gram(K, self.taught.w), self.taught.Y, self.taught.w)
         intercept = mean_over(self.taught.Y - K @ fit.alpha, self.taught.w)
         squared = np.square(self.told.Y - cross @ fit.alpha - intercept).sum(axis=1)
