@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
+from benchmarks.history import tell
 from benchmarks.moments import REPEATS, problem, timed
 from learnkernels import FeatureFamily, GaussianFamily, gram_moments
 from learnkernels.kernels.engine.operators import GramOperator, gram_operator
@@ -256,9 +256,7 @@ def main() -> None:
     rows += rank_one(60 if small else 1200, 200 if small else 4000, repeats)
     rows += continuous(options.data_dir, [60] if small else [500, 1000, 1500], repeats)
     show(rows)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), options.output)
-    print(f"written to {options.output}")  # noqa: T201
+    tell(rows, options.output)
 
 
 def show(rows: list[dict[str, Any]]) -> None:

@@ -1,9 +1,10 @@
 """Time the first stage's statistics: this engine against textbook, blocked and tiled NumPy, in one run on one machine.
 
 Every figure is the median of REPEATS runs after a warm-up, in a fresh process a contestant; memory is what a
-contestant allocates at most, beyond the data and the libraries. `share` is the part of the machine's own matrix-product
-rate, measured in the same run on as many cores, that 2 d + p (p + 1) flops a pair of rows reach. Answers are compared
-with the engine's.
+contestant allocates at most, beyond the data and the libraries. `share` is the part of a bound that a contestant
+reaches: what the multiplications and exponentials of a pair of rows take at the rates of a large matrix product and of
+exponentials in cache, measured in the same process on as many cores; see `bound`. Answers are compared with the
+engine's.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+
+from benchmarks.history import tell
 
 REPEATS = 5
 COLUMNS = ["table", "case", "m", "p", "d", "seconds", "spread", "extra_mib", "share", "ratio", "error", "note"]
@@ -59,13 +60,38 @@ def measure(name: str, m: int, p: int, d: int, repeats: int) -> dict[str, Any]:
     extra = tracemalloc.get_traced_memory()[1] / 2**20
     tracemalloc.stop()
     times = timed(lambda: solve(X, y, gammas), repeats)
-    return {"times": times, "extra_mib": extra, "M": M.tolist(), "a": a.tolist(), "flops": gemm_rate()}
+    cores = CONTESTANTS[name].cores
+    return {"times": times, "extra_mib": extra, "M": M.tolist(), "a": a.tolist(), "bound": bound(p, d, cores)}
+
+
+def bound(p: int, d: int, cores: int) -> float:
+    """Return the seconds that a pair of rows takes at least, on so many cores, at rates measured here and now.
+
+    Multiplications, each with an addition where there is one: d for the distance, p - 1 doublings, p for the target and
+    p (p + 1) / 2 products; and one exponential. All other additions (differences, doublings, shifts, sums of rows and
+    columns, some 2 d + 4 p) count as free, as they are where a core adds beside it multiplies.
+    """
+    multiplications = d + (p - 1) + p + p * (p + 1) / 2
+    return multiplications / gemm_rate() + 1 / (cores * exponential_rate())
 
 
 def gemm_rate(n: int = 1200) -> float:
-    """Return the flops a second of a product of two n by n matrices, here and now."""
+    """Return the multiplications a second of a product of two n by n matrices, here and now, on all BLAS threads."""
     A = np.random.default_rng(0).normal(size=(n, n))
-    return 2.0 * n**3 / statistics.median(timed(lambda: A @ A, 5))
+    return float(n**3 / statistics.median(timed(lambda: A @ A, 5)))
+
+
+def exponential_rate(n: int = 1024, repeats: int = 200) -> float:
+    """Return the exponentials a second of one core, of values in the first-level cache."""
+    from learnkernels.kernels.compiled.distances import exponentiate
+
+    D, out = np.random.default_rng(0).random((1, n)), np.empty((1, 1, n))
+
+    def often() -> None:
+        for _ in range(repeats):
+            exponentiate(D, [1.0], out)
+
+    return repeats * n / statistics.median(timed(often, 5))
 
 
 def in_fresh_process(name: str, m: int, p: int, d: int, repeats: int) -> dict[str, Any]:
@@ -104,16 +130,12 @@ def speed(sizes: list[int], p: int, d: int, repeats: int) -> list[dict[str, Any]
                 row(
                     "speed", name, m, p, d, result["times"],
                     extra_mib=result["extra_mib"],
-                    share=_share(m, p, d, statistics.median(result["times"]), result["flops"]),
+                    share=result["bound"] * m * (m + 1) / 2 / statistics.median(result["times"]),
                     ratio=statistics.median(result["times"]) / statistics.median(ours["times"]),
                     error=max(_difference(result[key], ours[key]) for key in ("M", "a")),
                 )
             )  # fmt: skip
     return rows
-
-
-def _share(m: int, p: int, d: int, seconds: float, rate: float) -> float:
-    return (2 * d + p * (p + 1)) * m * (m + 1) / 2 / seconds / rate
 
 
 def _difference(one: list[Any], other: list[Any]) -> float:
@@ -132,6 +154,74 @@ def scaling(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
         first = rows[0]["seconds"] if rows else statistics.median(times)
         rows.append(row("scaling", "engine", *case, times, ratio=statistics.median(times) / first))
     return rows
+
+
+def kinds(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
+    """Return what other base kernels and weights cost, in seconds of one core, as ratios to p Gaussians, in turns."""
+    from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, gram_moments
+
+    X, y, gammas = problem(m, p, d)
+    w, half, Gaussians = np.random.default_rng(1).random(m) + 0.5, p // 2, GaussianFamily(gammas)
+    views = FamilyUnion(
+        [GaussianFamily(gammas[:half]), GaussianFamily(gammas[half:])], [range(d // 2), range(d // 2, d)]
+    )
+    cases: dict[str, Callable[[], Any]] = {
+        "Gaussians": lambda: gram_moments(Gaussians, X, y, n_threads=1),
+        "Gaussians, rows with weights": lambda: gram_moments(Gaussians, X, y, sample_weight=w, n_threads=1),
+        "Laplacians": lambda: gram_moments(LaplacianFamily(gammas), X, y, n_threads=1),
+        "Laplacians, Euclidean": lambda: gram_moments(LaplacianFamily(gammas, 2), X, y, n_threads=1),
+        "Gaussians on two views": lambda: gram_moments(views, X, y, n_threads=1),
+    }
+    times = in_turns(cases, repeats, time.process_time)
+    base = statistics.median(times["Gaussians"])
+    return [row("kinds", name, m, p, d, t, ratio=statistics.median(t) / base) for name, t in times.items()]
+
+
+def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
+    """Return what the parts of a tile of n by n pairs cost, in seconds of one core."""
+    from learnkernels import GaussianFamily
+    from learnkernels.kernels.compiled.distances import distances, exponentiate, fill_exponentials
+    from learnkernels.kernels.compiled.vectors import room
+    from learnkernels.kernels.engine.tiles import TileSums
+
+    X, y, gammas = problem(2 * n, p, d)
+    A, B, U, V = X[:n].copy(), X[n:].copy(), y[:n, None], y[n:, None]
+    sums = TileSums(GaussianFamily(gammas).plan(np.ones(p)), np.dtype(np.float64))
+    D, seeds = distances(A, B, "squared"), room(n * n, np.float64)[: n * n].reshape(1, n, n)
+    cases: dict[str, Callable[[], Any]] = {
+        "distances and exponentials": lambda: fill_exponentials(A, B, "squared", gammas[:1], seeds),
+        "exponentials alone": lambda: exponentiate(D, gammas[:1], seeds),
+        "doublings, sums, products": lambda: sums.of(seeds, U, V, None, None),
+    }
+    times = in_turns(cases, 10 * repeats, time.process_time)
+    notes = {name: f"{statistics.median(t) / n**2 * 1e9:.2f} ns a pair" for name, t in times.items()}
+    return [row("steps", name, n, p, d, t, note=notes[name]) for name, t in times.items()]
+
+
+def threads(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
+    """Return the time of a pass on one and on two threads, in turns."""
+    from learnkernels import GaussianFamily, gram_moments
+
+    X, y, gammas = problem(m, p, d)
+    family = GaussianFamily(gammas)
+    cases = {f"{n} threads": lambda n=n: gram_moments(family, X, y, n_threads=n) for n in (1, 2)}  # type: ignore[misc]
+    times = in_turns(cases, repeats)
+    base = statistics.median(times["1 threads"])
+    return [row("threads", name, m, p, d, t, ratio=statistics.median(t) / base) for name, t in times.items()]
+
+
+def in_turns(
+    cases: dict[str, Callable[[], Any]], repeats: int, clock: Callable[[], float] = time.perf_counter
+) -> dict[str, list[float]]:
+    """Return the seconds of each of some runs of several cases, one after the other, after a run of each to warm up."""
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    for repeat in range(-1, repeats):
+        for name, work in cases.items():
+            started = clock()
+            work()
+            if repeat >= 0:
+                times[name].append(clock() - started)
+    return times
 
 
 def folds(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
@@ -209,7 +299,9 @@ def main() -> None:
     parser.add_argument("-p", type=int, default=10, help="base kernels")
     parser.add_argument("-d", type=int, default=20, help="features")
     parser.add_argument("--repeats", type=int, default=REPEATS)
-    parser.add_argument("--tables", default="speed,scaling,folds,features,workers", help="which tables")
+    parser.add_argument(
+        "--tables", default="speed,steps,kinds,threads,scaling,folds,features,workers", help="which tables"
+    )
     parser.add_argument("--workers-rows", type=int, default=20_000, help="rows of the table 'workers'")
     parser.add_argument("--fast", action="store_true", help="tiny sizes, to see that it runs")
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks/moments.parquet"))
@@ -224,6 +316,9 @@ def main() -> None:
         return
     tables = {
         "speed": lambda: speed(sizes, p, d, repeats),
+        "steps": lambda: steps(p, d, repeats, 60 if options.fast else 400),
+        "kinds": lambda: kinds(some, p, d, repeats),
+        "threads": lambda: threads(many, p, d, repeats),
         "scaling": lambda: scaling(some, p, d, repeats),
         "folds": lambda: folds(some, p, d, repeats),
         "features": lambda: features(min(some, 2000), 10 * min(some, 400), repeats),
@@ -236,8 +331,7 @@ def main() -> None:
             cells = [line[key] for key in COLUMNS]
             print(" | ".join(f"{c:.3g}" if isinstance(c, float) else str(c or "") for c in cells), flush=True)  # noqa: T201
             rows.append(line)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), options.output)
+    tell(rows, options.output)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
+from benchmarks.history import tell
 from benchmarks.moments import REPEATS, timed
 from learnkernels import GaussianFamily, gram_moments, learn_kernel
 from learnkernels.kernels.learned import LearnedKernel
@@ -251,8 +250,7 @@ def main() -> None:
         found = work[table]()
         show(found)
         rows += found
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist(rows), options.output)
+    tell(rows, options.output)
 
 
 def show(rows: list[dict[str, Any]]) -> None:

@@ -123,7 +123,8 @@ def located(path: Path) -> Path:
     """Return a path as it is, or for a plain name that is no file here, such as quickstart, the file of that name that
     comes along.
     """
-    return path if path.exists() else shipped().get(str(path), path)
+    along = shipped().get(str(path))
+    return path if along is None or path.exists() else along
 
 
 def config_of_text(text: str, path: Path, changes: Sequence[str] = ()) -> CompareConfig:

@@ -187,11 +187,11 @@ PAGES = (
     Shot(
         "mlflow-chart", lambda at: at.experiment("quickstart", "learnkernels"), POINT,
         ("breast_cancer alignf", "alignment against error", "8 matching runs"),
-        "Alignment against error, a point a result and a colour a learner",
+        "Who wins, and alignment against error: a bar and a point a result, a colour a learner",
     ),
     Shot(
         "mlflow-table", lambda at: at.experiment("quickstart", "learnkernels", "TABLE"), "text=diabetes alignf",
-        ("relative_error", "breast_cancer single"), "The same results as a table",
+        ("percent_above_best", "breast_cancer single"), "The same results as a table",
     ),
     Shot(
         "mlflow-note", lambda at: at.experiment("quickstart", "learnkernels", "TABLE"), "text=Good learners lie",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,7 @@ from learnkernels.kernels.centering import (
     subtract_means,
 )
 from learnkernels.kernels.engine.combination import Combination
+from learnkernels.kernels.engine.expansion import Expansion
 from learnkernels.kernels.engine.operators import entrywise_power
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.moments.error_bars import Sampling
@@ -23,6 +24,9 @@ from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.targets import Target
+
+TOGETHER = "all features"
+"""What base kernels that see all features are called beside those of views."""
 
 SHOWN_WEIGHTS = 3
 """Largest weights that `repr` of a learned kernel shows."""
@@ -85,6 +89,10 @@ class LearnedKernel(Value):
     sampling : Sampling or None
         Where the training rows are a sample of more: error bars of `alignment`, `alignments` and `weights`. What a
         two-stage learner tells are then estimates for all rows, and so are the scales; the centering is the sample's.
+    traces : ndarray of shape (p,) or None
+        Traces of the centered base kernels, before they were normalised, where some see columns of their own.
+    spread : ndarray of shape (d,) or None
+        Standard deviation of each feature on the training rows, where `X` holds some of these alone.
     """
 
     family: KernelFamily
@@ -107,6 +115,8 @@ class LearnedKernel(Value):
     sample_weight: np.ndarray | None = None
     sampling: Sampling | None = None
     history: tuple[float, ...] = ()
+    traces: np.ndarray | None = None
+    spread: np.ndarray | None = None
 
     def __repr__(self) -> str:
         largest = np.argsort(-np.abs(self.weights), kind="stable")[:SHOWN_WEIGHTS]
@@ -121,6 +131,20 @@ class LearnedKernel(Value):
     def shares(self) -> np.ndarray:
         """The weights as shares of the sum of their sizes, shape (p,)."""
         return self.weights / np.abs(self.weights).sum()
+
+    @property
+    def view_shares(self) -> dict[str, float]:
+        r"""What the base kernels of each view have of the traces of all, those of all features as one more view.
+
+        .. math:: r_v \propto \sum_{k \in v} \frac{|\mu_k|}{t_k} \operatorname{tr} K_{kc}
+        """
+        if self.traces is None:
+            return {TOGETHER: 1.0}
+        held = np.abs(self.combination.coefficients) * self.traces
+        shares: dict[str, float] = {}
+        for view, share in zip(self.family.kernel_views, (held / held.sum()).tolist(), strict=True):
+            shares[view or TOGETHER] = shares.get(view or TOGETHER, 0.0) + share
+        return shares
 
     @property
     def indefinite(self) -> bool:
@@ -138,8 +162,15 @@ class LearnedKernel(Value):
         """
         if self.parameters is None or self.parameters.shape[1] != self.X.shape[1] or sparse.issparse(self.X):
             return None
-        counts = np.asarray(self.X).std(axis=0) * (np.abs(self.weights) @ (1.0 / self.parameters))
+        counts = self.feature_spread * (np.abs(self.weights) @ (1.0 / self.parameters))
         return np.asarray(counts / counts.sum())
+
+    @property
+    def feature_spread(self) -> np.ndarray | None:
+        """Standard deviation of each feature on the training rows, shape (d,); None of sparse ones."""
+        if self.spread is not None or sparse.issparse(self.X):
+            return self.spread
+        return np.asarray(np.asarray(self.X).std(axis=0))
 
     @cached_property
     def combination(self) -> Combination:
@@ -163,6 +194,13 @@ class LearnedKernel(Value):
         K = self._combine(self.X, self.X, symmetric=True)
         return self._power(subtract_means(K, self.row_means, self.row_means, self._grand_mean))
 
+    def over(self, some: np.ndarray) -> LearnedKernel:
+        """Return the kernel over some of the training rows, by their positions, and centered on those."""
+        X = self.X[some]
+        means = Expansion(self.combination, X, np.full((len(some), 1), 1 / len(some)), np.zeros(1), 0 * self.origin)
+        kept = {"X": X, "rows": self.rows[some], "row_means": means.values(X)[:, 0]}
+        return replace(self, sample_weight=None, spread=self.feature_spread, **kept)
+
     def cross_gram(self, X_new: Rows) -> np.ndarray:
         """Return the kernel between new rows and the training rows, centered with the training rows alone.
 
@@ -180,13 +218,7 @@ class LearnedKernel(Value):
         ValueError
             The number of features differs from that of the training rows, or a value is not finite.
         """
-        X_new = as_rows(X_new)
-        if X_new.shape[1] != self.X.shape[1]:
-            raise ValueError(
-                f"X_new must have the {self.X.shape[1]} features of the training rows, got {X_new.shape[1]}; "
-                "give the same columns in the same order."
-            )
-        K = self._combine(move(X_new, self.origin), self.X)
+        K = self._combine(move(checked_rows(self, X_new), self.origin), self.X)
         rows = mean_over(K, self.sample_weight, axis=1)
         return self._power(subtract_means(K, rows, self.row_means, self._grand_mean))
 
@@ -218,3 +250,20 @@ class LearnedKernel(Value):
     def _combine(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
         """Return the weighted sum of the shifted base kernels, shape (a, b), by tiles."""
         return self.combination.matrix(A, B, symmetric)
+
+
+def checked_rows(kernel: LearnedKernel, X_new: Rows) -> Rows:
+    """Return new rows that a kernel is asked about as float64, without a copy where they are.
+
+    Raises
+    ------
+    ValueError
+        The number of features differs from that of the training rows, or a value is not finite.
+    """
+    X_new, d = as_rows(X_new), kernel.X.shape[1]
+    if X_new.shape[1] != d:
+        raise ValueError(
+            f"X_new must have the {d} features of the training rows, got {X_new.shape[1]}; give the same columns in "
+            "the same order."
+        )
+    return X_new

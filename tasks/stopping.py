@@ -67,15 +67,15 @@ def orderly_end() -> Iterator[None]:
     A signal raises `Stopped` in the main thread, again if that was swallowed. When the stack is unwound, or after
     `PATIENCE` without it, remaining children are killed and the process ends, whatever its threads still do.
     """
-    for number in SIGNALS:
-        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, _interrupt)
-    sys.unraisablehook = _unraisable
     receiving, sending = os.pipe()
     os.set_blocking(sending, False)
-    signal.set_wakeup_fd(sending, warn_on_full_buffer=False)  # told even while the main thread is in compiled code
-    threading.Thread(target=_watch, args=(receiving,), name="stopping", daemon=True).start()
+    sys.unraisablehook = _unraisable
     try:
+        signal.set_wakeup_fd(sending, warn_on_full_buffer=False)  # told even while the main thread is in compiled code
+        for number in SIGNALS:
+            if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                signal.signal(number, _interrupt)
+        threading.Thread(target=_watch, args=(receiving,), name="stopping", daemon=True).start()
         yield
     except BaseException:
         if not requested():

@@ -28,7 +28,7 @@ ALLOWED = {
 }
 
 THIRD_PARTY = {
-    "kernels": {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "joblib", "narwhals"},
+    "kernels": {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "llvmlite", "joblib", "narwhals"},
     "conf": {"pydantic", "yaml"},
 }
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import learners, scale
+from benchmarks import history, learners, predictions, scale
 from benchmarks.board.__main__ import Measurement, measured
 from benchmarks.board.contestants import OURS, TUNED
 from benchmarks.board.tables import Table, numbers
@@ -29,13 +29,56 @@ def test_the_benchmark_of_moments_completes(tmp_path: Path):
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     rows = pq.read_table(output).to_pylist()
     assert list(rows[0]) == COLUMNS
-    assert {row["table"] for row in rows} == {"speed", "scaling", "folds", "features", "workers"}
+    assert {row["table"] for row in rows} == {
+        "speed",
+        "steps",
+        "kinds",
+        "threads",
+        "scaling",
+        "folds",
+        "features",
+        "workers",
+    }
     measured = [row for row in rows if row["table"] == "speed" and row["seconds"] is not None]
     assert {row["case"] for row in measured} >= set(CONTESTANTS) - {"mklpy"}
     assert all(row["note"].startswith("skipped: ") for row in rows if row["seconds"] is None)
     for row in measured:
         # Unshifted sums of the oracles lose digits to cancellation; far below any wrong formula.
         assert row["case"] in ("mklpy", "engine, float32") or row["error"] < 1e-9
+
+
+@pytest.mark.slow
+def test_the_benchmark_of_predictions_completes(tmp_path: Path):
+    output = tmp_path / "predictions.parquet"
+    command = [sys.executable, "-m", "benchmarks.predictions", "--fast", "--before", ".", "--output", str(output)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    rows = pq.read_table(output).to_pylist()
+    assert set(rows[0]) == set(predictions.COLUMNS)
+    found = {row["case"]: row for row in rows}
+    assert found.keys() >= {"svm", "svm, one row", "krr", "krr, one row", "landmarks", "features", "krr, float32"}
+    assert all(row["seconds"] > 0 for row in rows)
+    assert all(row["ratio"] > 0 and row["cores"] > 0 for row in rows)
+    for case in ("svm", "krr", "landmarks"):  # the same version on both sides
+        assert found[case]["difference"] == 0
+    assert 0 < found["krr, float32"]["difference"] < 1e-4
+
+
+def test_the_history_keeps_every_run_and_tells_what_became_slower(tmp_path: Path, monkeypatch):
+    output = tmp_path / "results" / "moments.parquet"
+    fast, slow = (
+        [{"table": "speed", "case": case, "m": 9, "p": 2, "d": None, "seconds": seconds, "note": note}]
+        for case, seconds, note in (("engine", 1.0, "a"), ("engine", 1.5, "b"))
+    )
+    assert history.keep([*fast, {**fast[0], "case": "skipped", "seconds": None}], output) == []
+    assert history.keep([{**fast[0], "seconds": 1.1}], output) == []
+    assert history.keep([{**slow[0], "m": 10}], output) == []  # another problem
+    (sentence,) = history.keep(slow, output)
+    assert sentence == "slower: table speed, case engine, m 9, p 2: 1.5 s, 1.43 times the 1.05 s before"
+    monkeypatch.setattr(history, "_processor", lambda: "another")
+    assert history.keep([{**slow[0], "seconds": 9.0}], output) == []
+    kept = pq.read_table(output.with_name("history.parquet")).to_pylist()
+    assert [row["seconds"] for row in kept] == [1.0, 1.1, 1.5, 1.5, 9.0]
+    assert pq.read_table(output).to_pylist()[0]["note"] == "b"
 
 
 def test_the_benchmark_of_learners_completes(tmp_path: Path):

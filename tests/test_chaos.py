@@ -13,7 +13,7 @@ from tests.chaos.__main__ import KINDS
 from tests.chaos.journal import Attempt, Failure, Journal, attempts_in, report
 
 ROOT = Path(__file__).resolve().parents[1]
-MINUTES = 2.0
+MINUTES = 1.0
 """Of tries; the folder is prepared before."""
 
 FEW = 0.003

@@ -80,7 +80,7 @@ def test_the_chart_is_two_clicks_from_the_start_page(opened: tuple[Any, Any]):
     with context.expect_page() as chart:
         page.click("role=link[name='chart'] >> nth=0")
     chart.value.wait_for_selector(shots.POINT)
-    titles = chart.value.locator("text=alignment vs. relative_error")
+    titles = chart.value.locator("text=alignment_over_best vs. percent_above_best")
     titles.first.wait_for()
     page.close()
     chart.value.close()

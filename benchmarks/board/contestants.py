@@ -27,6 +27,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.learners import RFM
 
 TUNED = "tuned RBF"
 """What the others are measured against."""
@@ -133,7 +134,7 @@ def gaussian_process(task: str, d: int, seed: int) -> Any:
     return GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
 
 
-def ours(learner: str) -> Callable[[str, int, int], Any]:
+def ours(learner: str | RFM) -> Callable[[str, int, int], Any]:
     """Return what makes the estimators of this package as they come, but for a learner."""
 
     def make(task: str, d: int, seed: int) -> Any:
@@ -185,6 +186,7 @@ def raw_boosting(task: str, d: int, seed: int) -> Any:
 
 RAW_CONTESTANTS = {
     OURS: Contestant(ours("auto")),
+    "learnkernels, views": Contestant(ours(RFM(effects="auto"))),
     TUNED: Contestant(raw_rbf),
     "HistGradientBoosting": Contestant(raw_boosting),
     "LightGBM": Contestant(lambda task, d, seed: Categories(lightgbm(task, d, seed)), "lightgbm"),

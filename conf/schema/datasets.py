@@ -147,7 +147,7 @@ class DatasetConfig(Strict):
     )
     time: Name | None = Field(
         None,
-        description="For `file` only. Column of numbers, dates or ISO 8601 text, no feature: folds are consecutive "
+        description="For `file` only. Column of numbers or dates, no feature: folds are consecutive "
         "blocks of time, and with k of them there are k - 2 trials, in which earlier blocks train, the next one "
         "validates and the one after tests. Of a split the last rows test, those before validate, those before train.",
     )

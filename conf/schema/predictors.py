@@ -49,7 +49,7 @@ class PredictorConfig(Strict):
     memory: Size | None = Field(
         None,
         description="What the predictor may take, such as 2GB: auto chooses by it, and the landmarks of nystrom follow "
-        "from it. Half of what is free, by default.",
+        "from it. Half of what the machine has, by default.",
     )
     sampling: Literal["uniform", "leverage"] | None = Field(
         None, description="How nystrom draws landmarks: all rows alike (default), or by their ridge leverage scores."

@@ -1,4 +1,4 @@
 """Passes over pairs of rows: base kernels by tiles, compiled, on all cores, without a matrix of all rows.
 
-Imports: centering, families.
+Imports: centering, compiled, families.
 """

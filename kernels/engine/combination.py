@@ -10,7 +10,7 @@ import numpy as np
 
 from learnkernels.kernels.centering import mirror
 from learnkernels.kernels.engine.passes import block_rows_for
-from learnkernels.kernels.engine.tiles import combine_tile
+from learnkernels.kernels.engine.weighing import combine_tile
 from learnkernels.kernels.engine.workers import over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
 from learnkernels.kernels.families.feature import FeatureFamily
@@ -33,7 +33,7 @@ class Combination:
     shift: np.ndarray
 
     @cached_property
-    def _evaluated(self) -> tuple[KernelFamily, np.ndarray, np.ndarray]:
+    def evaluated(self) -> tuple[KernelFamily, np.ndarray, np.ndarray]:
         """Base kernels to go through, with coefficients and shifts: those of weight, or a run of a grid that has them.
 
         On a grid of powers of two a base kernel in between costs a product a pair, a new start an exponential.
@@ -49,8 +49,9 @@ class Combination:
         return family, self.coefficients[kernels], self.shift[kernels]
 
     @cached_property
-    def _plan(self) -> TilePlan:
-        family, _, shift = self._evaluated
+    def plan(self) -> TilePlan:
+        """How they follow from their seeds."""
+        family, _, shift = self.evaluated
         return family.plan(shift)
 
     def matrix(self, A: Rows, B: Rows, symmetric: bool = False) -> np.ndarray:
@@ -77,11 +78,11 @@ class Combination:
 
     def fill(self, A: Rows, B: Rows, out: np.ndarray, symmetric: bool = False) -> None:
         """Write what `matrix` returns into `out`, an array of shape (a, b)."""
-        family, coefficients, shift = self._evaluated
+        family, coefficients, shift = self.evaluated
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
             return
-        plan, (a, b), step, own = self._plan, out.shape, block_rows_for(family.n_seeds), local()
+        plan, (a, b), step, own = self.plan, out.shape, block_rows_for(family.n_seeds), local()
 
         def write(rows: slice, columns: slice) -> int:
             if not hasattr(own, "seeds"):
@@ -103,5 +104,5 @@ class Combination:
 
     def diagonal(self, A: Rows) -> np.ndarray:
         """Return the kernel of each row with itself, shape (a,)."""
-        family, coefficients, shift = self._evaluated
+        family, coefficients, shift = self.evaluated
         return np.asarray(coefficients @ family.diag(A) - coefficients @ shift)

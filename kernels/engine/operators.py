@@ -19,6 +19,7 @@ from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.engine.combined_gram import CombinedGram, Pieces
 from learnkernels.kernels.engine.passes import RowBlocks, block_rows_for, pass_over_tiles
 from learnkernels.kernels.engine.sparse_passes import add_outer_products, forms
+from learnkernels.kernels.engine.tiles import filled_tile
 from learnkernels.kernels.engine.workers import Threads, over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows
 from learnkernels.kernels.families.feature import FeatureFamily
@@ -159,12 +160,12 @@ class TiledGrams:
 
         It is given rows, columns and the scaled base kernels, shape (p, a, b).
         """
+        plan = self.family.plan(self.shift)
 
         def of(rows: slice, columns: slice) -> Any:
             A = self.X[rows]
-            tile = self.family.tile(A, A if rows == columns else self.X[columns], self.shift)
-            tile /= self.scales[:, None, None]
-            return run(rows, columns, tile)
+            B = A if rows == columns else self.X[columns]
+            return run(rows, columns, filled_tile(self.family, plan, A, B, self.shift, self.scales))
 
         return over_tiles(of, self.n_rows, None, block_rows_for(self.n_kernels))
 
@@ -203,6 +204,10 @@ class TiledGrams:
         gram = CombinedGram(self._combination(mu), self.X, Threads())
         out = gram.matvec(v - v.mean(axis=0))
         return np.asarray(out - out.mean(axis=0))
+
+    def columns(self, mu: np.ndarray, some: np.ndarray) -> np.ndarray:
+        """Return columns of the weighted sum before it is centered, shape (m, s); O(m s) kernels."""
+        return CombinedGram(self._combination(mu), self.X, Threads()).columns(self.X[some])
 
     def frobenius(self) -> np.ndarray:
         """Return the Frobenius products; one pass over all tiles, as in `GramMoments`."""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from threading import local
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.engine.tiles import add_tile, compile_tiles, register_block
+from learnkernels.kernels.compiled.vectors import room
+from learnkernels.kernels.engine.tiles import Sums, TileSums, compile_tiles
 from learnkernels.kernels.engine.workers import RowSource, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows
 
-TILE_BYTES = 4 << 20
-"""Target size of one tile of all p kernels: small enough for a core's cache, large enough for BLAS."""
+TILE_BYTES, MOST_ROWS = 2 << 20, 400
+"""Size of the matrices of one tile, and its rows, at most: about a second-level cache, and more than a tile costs."""
 
 SHIFT_SAMPLE = 64
 """Rows of the sample that chooses the constant to subtract from each kernel."""
@@ -186,7 +190,7 @@ def choose_shift(family: KernelFamily, X: Rows) -> np.ndarray:
 
 def block_rows_for(n_matrices: int) -> int:
     """Return the number of rows of a block for which that many matrices of a tile fit a core's cache."""
-    return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 32, 512))
+    return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 128, MOST_ROWS))
 
 
 def pass_over_tiles(
@@ -221,7 +225,7 @@ def pass_over_tiles(
 
     Notes
     -----
-    A pair of rows costs about ``2 d + p (p + 1)`` flops and, for Gaussians on a power-of-two grid, one
+    A pair of rows costs about ``3 d + p (p + 1) + 8 p`` flops and, for Gaussians on a power-of-two grid, one
     exponential. Memory is that of the seeds of one tile, a worker.
     """
     compile_tiles(X.dtype)  # once here: workers in other processes find it on disk
@@ -243,6 +247,14 @@ class TilePass:
     blocks: RowBlocks
     shift: np.ndarray
 
+    @cached_property
+    def _own(self) -> local:
+        """What each thread works with, for all its tasks: fresh memory for each would cost as much as what is done."""
+        return local()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_own"}
+
     def part(self, _: object, pairs: Sequence[Pair]) -> MomentsPart:
         """Return the sums over the tiles of some block pairs, the first not above the second.
 
@@ -251,8 +263,10 @@ class TilePass:
         """
         family, blocks, shift = self.family, self.blocks, self.shift
         part = MomentsPart.zero(len(blocks.labels), family.n_kernels)
-        largest = int(np.diff(blocks.bounds).max())
-        sums_of = _sums_of_tiles(family, shift, self.X.dtype, largest)
+        if not hasattr(self._own, "sums_of"):
+            largest = int(np.diff(blocks.bounds).max())
+            self._own.sums_of = _sums_of_tiles(family, shift, self.X.dtype, largest)
+        sums_of = self._own.sums_of
         firsts, seconds = (set(side) for side in zip(*pairs, strict=True))
         sides = blocks.sides(self.X, self.Y, firsts)
         if seconds - firsts:
@@ -273,30 +287,18 @@ class TilePass:
         return part
 
 
-Sums = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Of one tile: products (p, p), products with the target kernel (p,), row sums (p, a), column sums (p, b)."""
-
-
 def _sums_of_tiles(
     family: KernelFamily, shift: np.ndarray, dtype: np.dtype, largest: int
 ) -> Callable[[Side, Side], Sums]:
     """Return what forms the sums of the tile of some rows, at most so many, with others, without forming the tile."""
-    plan, p = family.plan(shift), family.n_kernels
-    block, n_seeds = register_block(p), family.n_seeds
-    buffer = np.empty(n_seeds * largest**2, dtype=dtype)
-    padded = -(-p // block) * block
+    sums, n_seeds = TileSums(family.plan(shift), dtype), family.n_seeds
+    buffer = room(n_seeds * largest**2, dtype)
 
     def sums_of(above: Side, beside: Side) -> Sums:
-        A, B, U, V = above.X, beside.X, above.Y, beside.Y
+        A, B = above.X, beside.X
         seeds = buffer[: n_seeds * A.shape[0] * B.shape[0]].reshape(n_seeds, A.shape[0], B.shape[0])
         family.fill_seeds(A, B, shift, seeds)
-        U, V = U.astype(dtype, copy=False), np.ascontiguousarray(V.T, dtype=dtype)
-        w, v = (np.asarray(() if side.w is None else side.w, dtype=dtype) for side in (above, beside))
-        G, T = np.zeros((padded, padded)), np.zeros(p)
-        rows, columns = np.zeros((p, A.shape[0])), np.zeros((p, B.shape[0]))
-        add_tile(seeds, plan.order, plan.half, plan.offset, U, V, w, v, block, G, T, rows, columns)
-        G = np.tril(G[:p, :p])
-        return G + np.tril(G, -1).T, T, rows, columns
+        return sums.of(seeds, above.Y, beside.Y, above.w, beside.w)
 
     return sums_of
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnkernels.kernels.engine.compiler import FAST, compiled
+from learnkernels.kernels.compiled.compiler import FAST, compiled
 
 
 @compiled(fastmath=FAST)

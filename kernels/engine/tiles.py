@@ -2,282 +2,303 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TypeAlias
+
 import numpy as np
 
-from learnkernels.kernels.engine.compiler import FAST, compiled
+from learnkernels.kernels.compiled.compiler import FAST, compiled
+from learnkernels.kernels.compiled.vectors import lanes, room
+from learnkernels.kernels.engine.sums import (
+    LENGTHS,
+    LONGEST,
+    add_rectangle,
+    add_triangle,
+    make_kernels,
+    make_target,
+    runs,
+)
+from learnkernels.kernels.engine.weighing import compile_weighing
+from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
+
+Sums: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Of one tile: products (p, p), products with the target kernel (p,), row sums (p, a), column sums (p, b)."""
 
 
-def register_block(p: int) -> int:
-    """Return the side, four or five, of the blocks of products kept in registers: what wastes fewest of them for p."""
-    return min((5, 4), key=lambda side: side**2 * (-(-p // side)) * (-(-p // side) + 1))
+STRIP_BYTES = 20 << 10
+"""Size of a strip: with column sums and seeds it stays in the first-level cache."""
+
+ROWS = 2
+"""Rows of a strip: what column sums are read and written for at a time."""
+
+LEAST_STEPS = 8
+"""Fewest vectors of columns of a strip: each ends with a write of all sums of products."""
+
+
+@dataclass(frozen=True)
+class Chains:
+    """How the kernels of a tile are made: runs of a plan in which each kernel follows from the one before.
+
+    Attributes
+    ----------
+    kernels : ndarray of int of shape (p,)
+        The kernel that each one made is, in the order in which they are made.
+    groups : ndarray of int of shape (n, 4)
+        For each chain the first of its kernels in that order, their number, the seed that it begins with, or -1 - r for
+        what is kept in row r, and the row in which what would follow its last is kept.
+    offsets : ndarray of shape (p,)
+        Constant added to each kernel at the end, in that order.
+    """
+
+    kernels: np.ndarray
+    groups: np.ndarray
+    offsets: np.ndarray
+
+    @classmethod
+    def of(cls, plan: TilePlan) -> Chains:
+        """Return the chains of a plan."""
+        doubles: dict[int, list[int]] = {}
+        for k, seed in plan.order.tolist():
+            if seed < 0:
+                doubles.setdefault(int(plan.half[k]), []).append(k)
+        begin = [(k, seed) for k, seed in plan.order.tolist() if seed >= 0]
+        kernels, groups = list[int](), list[tuple[int, int, int, int]]()
+        rows = 1  # the first one takes what is not used
+        while begin:
+            k, source = begin.pop(0)
+            chain = [k]
+            while len(doubles.get(chain[-1], [])) == 1:
+                chain += doubles[chain[-1]]
+            ends = doubles.get(chain[-1], [])
+            while chain:
+                length = next(n for n in LENGTHS if n <= len(chain))
+                taken, chain = chain[:length], chain[length:]
+                keep = rows if chain or ends else 0
+                rows += keep > 0
+                groups.append((len(kernels), length, source, keep))
+                kernels += taken
+                source = -1 - keep
+            begin += [(k, source) for k in ends]
+        return cls(np.array(kernels), np.array(groups), plan.offset[kernels])
+
+    @property
+    def n_kept(self) -> int:
+        """Rows of what is kept between chains."""
+        return int(self.groups[:, 3].max()) + 1
+
+
+class TileSums:
+    """Forms the sums of tiles of one family, with all the places that this takes.
+
+    Parameters
+    ----------
+    plan : TilePlan
+        How the p kernels follow from their seeds.
+    dtype : dtype
+        float64 or float32.
+    """
+
+    def __init__(self, plan: TilePlan, dtype: np.dtype) -> None:
+        self.chains, self.dtype, self.width, self.p = Chains.of(plan), dtype, lanes(dtype), len(plan.half)
+        self._runs, self._back, self._held = runs(self.p), np.argsort(self.chains.kernels), np.empty(0)
+        self._offsets = self.chains.offsets.astype(dtype)
+        bytes_of_a_step = ROWS * (self.p + 2) * self.width * dtype.itemsize
+        self._vectors = max(LEAST_STEPS, STRIP_BYTES // bytes_of_a_step)
+        self._strip = room(self._vectors * ROWS * (self.p + 2) * self.width, dtype)
+        self._kept = room(self.chains.n_kept * self._vectors * self.width, dtype)
+
+    def of(
+        self, seeds: np.ndarray, U: np.ndarray, V: np.ndarray, above: np.ndarray | None, beside: np.ndarray | None
+    ) -> Sums:
+        """Return the sums of one tile.
+
+        Parameters
+        ----------
+        seeds : ndarray of shape (n_seeds, a, b)
+            Values that are given, with a vector to spare behind the last; not modified.
+        U, V : ndarray of shape (a, q) and (b, q)
+            Targets of the rows and of the columns.
+        above, beside : ndarray of shape (a,) and (b,), or None
+            Weights of the rows and of the columns; None where each counts once.
+
+        Returns
+        -------
+        G : ndarray of shape (p, p)
+            Products of the kernels.
+        T : ndarray of shape (p,)
+            Products with the target kernel ``U V'``.
+        rows, columns : ndarray of shape (p, a) and (p, b)
+            Row and column sums.
+
+        Notes
+        -----
+        Sums of up to some dozens of values have the precision of the seeds, all others float64.
+        """
+        (_, a, b), p, width = seeds.shape, self.p, self.width
+        padded, q = -(-b // width) * width, U.shape[1]
+        V_padded = np.zeros((q, padded), dtype=self.dtype)
+        V_padded[:, :b] = V.T
+        own, roots = np.ones(a, dtype=self.dtype), np.ones(padded + width, dtype=self.dtype)
+        if above is not None and beside is not None:
+            own, roots[:b] = np.sqrt(above).astype(self.dtype), np.sqrt(beside)
+        ends = np.cumsum([p * p * width, p * width, a * p * width, padded * p])
+        if ends[-1] > len(self._held):  # kept, as fresh memory costs more than the sums in it
+            self._held = np.empty(ends[-1])
+        self._held[: ends[-1]] = 0
+        G, T, rows, columns = (self._held[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True))
+        add_tile(
+            seeds.reshape(-1), a, b, self.chains.groups, self._offsets, self._runs, U.astype(self.dtype).reshape(-1),
+            V_padded.reshape(-1), q, int(above is not None), own, roots, width, self._vectors, self._strip, self._kept,
+            G, T, rows, columns,
+        )  # fmt: skip
+        ones, back = np.ones(width), self._back
+        lower = np.tril((G.reshape(-1, width) @ ones).reshape(p, p))
+        products = (lower + np.tril(lower, -1).T)[back[:, None], back]
+        of_rows = (rows.reshape(-1, width) @ ones).reshape(a, p).T[back]
+        of_columns = columns.reshape(-1, p, width).transpose(1, 0, 2)[back].reshape(p, -1)[:, :b]
+        if above is not None:
+            of_rows, of_columns = of_rows / own, of_columns / roots[:b]
+        return products, (T.reshape(p, width) @ ones)[back], of_rows, of_columns
 
 
 def compile_tiles(dtype: np.dtype) -> None:
     """Compile the steps for tiles of a precision, some seconds, unless they are compiled already, here or on disk."""
-    ones, sums = np.ones((1, 1), dtype=dtype), np.zeros((1, 1))
-    order, half = np.zeros((1, 2), dtype=np.intp), np.full(1, -1)
-    weights, G, T = np.empty(0, dtype=dtype), np.zeros((4, 4)), np.zeros(1)
-    add_tile(ones[None], order, half, np.zeros(1), ones, ones, weights, weights, 4, G, T, sums, sums)
-    for out in sums, np.zeros((2, 2))[:, :1]:  # a matrix, and part of one
-        combine_tile(np.ones((1, 1, 1)), order, half, np.zeros(1), np.ones(1), out)
+    one = np.ones((1, 1), dtype=dtype)
+    TileSums(TilePlan.identity(1), dtype).of(room(1, dtype)[:1].reshape(1, 1, 1), one, one, None, None)
+    compile_weighing(np.dtype(np.float64))
 
 
-@compiled(fastmath=FAST)
-def add_tile(  # noqa: C901  (one loop over rows, its body in four short loops)
+@compiled()
+def add_tile(
     seeds: np.ndarray,
-    order: np.ndarray,
-    half: np.ndarray,
-    offset: np.ndarray,
+    a: int,
+    b: int,
+    groups: np.ndarray,
+    offsets: np.ndarray,
+    cuts: np.ndarray,
     U: np.ndarray,
     V: np.ndarray,
-    above: np.ndarray,
-    beside: np.ndarray,
-    block: int,
+    q: int,
+    weighted: int,
+    own: np.ndarray,
+    roots: np.ndarray,
+    width: int,
+    vectors: int,
+    strip: np.ndarray,
+    kept: np.ndarray,
     G: np.ndarray,
     T: np.ndarray,
     rows: np.ndarray,
     columns: np.ndarray,
 ) -> None:
-    """Add the sums of one tile, row by row; a row of all p kernels stays in the first-level cache.
+    """Add the sums of one tile, a strip at a time, see `TileSums`; arrays are flat, sums are kept by vectors.
 
     Parameters
     ----------
-    seeds : ndarray of shape (n_seeds, a, b), float64 or float32
+    seeds : ndarray of shape (n_seeds a b,)
         Values that are given; not modified.
-    order : ndarray of int of shape (p, 2)
-        Pairs (kernel, seed), in an order in which `half` comes first; the seed is -1 for a kernel made by doubling.
-    half : ndarray of int of shape (p,)
-        For a kernel made by doubling, the kernel E it comes from, as E (E + 2).
-    offset : ndarray of shape (p,)
-        Constant added to each kernel at the end.
-    U, V : ndarray of shape (a, q) and (q, b)
-        Targets of the rows and of the columns, of the dtype of the seeds.
-    above, beside : ndarray of shape (a,) and (b,)
-        Weights of the rows and of the columns, of the same dtype; empty where each counts once.
-    block : int
-        Side of the blocks of products, `register_block(p)`.
-    G, T : ndarray of float64 of shape (P, P) and (p,)
-        Products of the kernels (below the diagonal; P is p rounded up to a multiple of `block`) and with the target
-        kernel U V; added to.
-    rows, columns : ndarray of float64 of shape (p, a) and (p, b)
-        Row and column sums; added to.
-
-    Notes
-    -----
-    Sums along one row have the precision of the seeds, all others float64.
+    a, b : int
+        Rows and columns of the tile.
+    groups : ndarray of int of shape (n, 4)
+        See `Chains`.
+    offsets : ndarray of shape (p,)
+        See `Chains`.
+    cuts : ndarray of int of shape (n_runs + 1,)
+        Runs of kernels whose products are formed together.
+    U, V : ndarray
+        Targets of the rows, a row after the other, and of the columns, an output after the other, padded with zeros.
+    q, weighted : int
+        Number of outputs; one where rows have weights.
+    own, roots : ndarray of shape (a,) and (b,) or more
+        Roots of the weights of rows and columns.
+    width, vectors : int
+        Values of a vector; vectors of columns of a strip.
+    strip, kept : ndarray
+        Places to work at.
+    G, T, rows, columns : ndarray
+        Added to, of shapes (p, p, width), (p, width), (a, p, width) and (b / width, p, width); of G what is not above
+        the diagonal.
     """
-    p, a, b = len(order), seeds.shape[1], seeds.shape[2]
-    S = np.zeros((len(G), b), dtype=seeds.dtype)
-    w = np.zeros(b, dtype=seeds.dtype)
-    roots = np.sqrt(beside)
-    two = seeds.dtype.type(2)
-    for i in range(a):
-        for step in range(p):
-            k, seed = order[step]
-            z = S[k]
-            if seed >= 0:
-                given = seeds[seed, i]
-                for n in range(b):
-                    z[n] = given[n]
-            else:
-                e = S[half[k]]
-                for n in range(b):
-                    z[n] = e[n] * (e[n] + two)
-        w[:] = 0
-        for q in range(U.shape[1]):
-            u, v = U[i, q], V[q]
-            for n in range(b):
-                w[n] += u * v[n]
-        for k in range(p):
-            z, c = S[k], columns[k]
-            plus = seeds.dtype.type(offset[k])
-            s = t = seeds.dtype.type(0)
-            if len(above) == 0:
-                for n in range(b):
-                    z[n] += plus
-                    s += z[n]
-                    t += z[n] * w[n]
-                    c[n] += z[n]
-            else:
-                # From here on z is each value times the root of both weights, whose products count pairs by both.
-                own, root = above[i], np.sqrt(above[i])
-                for n in range(b):
-                    value = z[n] + plus
-                    weighted = value * beside[n]
-                    s += weighted
-                    t += own * weighted * w[n]
-                    c[n] += own * value
-                    z[n] = value * root * roots[n]
-            rows[k, i] += s
-            T[k] += t
-        for l in range(0, len(G), block):
-            for k in range(l, len(G), block):
-                if block == 5:
-                    _add_products_5(S, k, l, b, G)
-                else:
-                    _add_products_4(S, k, l, b, G)
+    p, n_runs, padded = len(offsets), len(cuts) - 1, -(-b // width) * width
+    slots = (p + 1 + weighted) * width
+    for first in range(0, padded // width, vectors):
+        n, column = min(vectors, padded // width - first), first * width
+        for top in range(0, a, ROWS):
+            height = min(ROWS, a - top)
+            step = height * slots
+            for r in range(height):
+                i = top + r
+                for g in range(len(groups)):
+                    slot, length, source, keep = groups[g]
+                    if source >= 0:
+                        given, start = seeds, (source * a + i) * b + column
+                    else:
+                        given, start = kept, (-1 - source) * vectors * width
+                    make_kernels(
+                        weighted, length, given, start, strip, r * slots + slot * width, step,
+                        min(n * width, b - column), offsets, slot, roots, column, own[i], rows, (i * p + slot) * width,
+                        kept, keep * vectors * width,
+                    )  # fmt: skip
+                make_target(
+                    weighted, U, i * q, V, column, padded, q, strip, r * slots + p * width, step, n, roots, column,
+                    own[i],
+                )  # fmt: skip
+            for run in range(n_runs):
+                k, size = cuts[run], cuts[run + 1] - cuts[run]
+                for before in range(run):
+                    l, other = cuts[before], cuts[before + 1] - cuts[before]
+                    add_rectangle(
+                        size * LONGEST + other, strip, k * width, l * width, slots, n * height, G, (k * p + l) * width,
+                        p,
+                    )  # fmt: skip
+                add_triangle(
+                    weighted, size, strip, k * width, (p - k) * width, slots, height, n, G, (k * p + k) * width, p, T,
+                    k * width, columns, (first * p + k) * width, p * width,
+                )  # fmt: skip
+
+
+def filled_tile(
+    family: KernelFamily, plan: TilePlan, A: Rows, B: Rows, shift: np.ndarray, scales: np.ndarray
+) -> np.ndarray:
+    """Return the p kernels between some rows, less their shift and over their scale, shape (p, a, b), by a plan."""
+    K = np.empty((len(plan.half), A.shape[0], B.shape[0]))
+    seeds = room(family.n_seeds * A.shape[0] * B.shape[0], np.float64)
+    seeds = seeds[: family.n_seeds * A.shape[0] * B.shape[0]].reshape(family.n_seeds, A.shape[0], B.shape[0])
+    family.fill_seeds(A, B, shift, seeds)
+    expand_tile(seeds, plan.order, plan.half, plan.offset, 1.0 / scales, K)
+    return K
 
 
 @compiled(fastmath=FAST)
-def combine_tile(
-    seeds: np.ndarray,
-    order: np.ndarray,
-    half: np.ndarray,
-    offset: np.ndarray,
-    coefficients: np.ndarray,
-    out: np.ndarray,
+def expand_tile(
+    seeds: np.ndarray, order: np.ndarray, half: np.ndarray, offset: np.ndarray, factors: np.ndarray, out: np.ndarray
 ) -> None:
-    """Write the weighted sum of the kernels of one tile, row by row.
+    """Write the kernels of one tile, times a factor each, row by row.
 
     Parameters
     ----------
-    seeds, order, half, offset
-        As in `add_tile`, float64.
-    coefficients : ndarray of shape (p,)
-        Weight of each kernel.
-    out : ndarray of shape (a, b)
+    seeds : ndarray of shape (n_seeds, a, b)
+        Values that are given; not modified.
+    order, half, offset
+        See `TilePlan`.
+    factors : ndarray of shape (p,)
+        What each kernel is multiplied by.
+    out : ndarray of shape (p, a, b)
         Written to.
     """
-    p, a, b = len(order), seeds.shape[1], seeds.shape[2]
-    S, total = np.empty((p, b)), np.empty(b)
-    constant = 0.0
-    for k in range(p):
-        constant += coefficients[k] * offset[k]
+    p, a, b = out.shape
     for i in range(a):
-        total[:] = constant
         for step in range(p):
             k, seed = order[step]
-            z, c = S[k], coefficients[k]
+            z = out[k, i]
+            e = seeds[seed, i] if seed >= 0 else out[half[k], i]
             if seed >= 0:
-                given = seeds[seed, i]
                 for n in range(b):
-                    value = given[n]
-                    z[n] = value
-                    total[n] += c * value
+                    z[n] = e[n]
             else:
-                e = S[half[k]]
                 for n in range(b):
-                    value = e[n] * (e[n] + 2.0)
-                    z[n] = value
-                    total[n] += c * value
-        out[i, :] = total
-
-
-@compiled(fastmath=FAST)
-def _add_products_4(S: np.ndarray, k: int, l: int, b: int, G: np.ndarray) -> None:
-    """Add the products of 4 rows from k with 4 rows from l: 16 sums that stay in registers."""
-    zero = S.dtype.type(0)
-    s00 = s01 = s02 = s03 = zero
-    s10 = s11 = s12 = s13 = zero
-    s20 = s21 = s22 = s23 = zero
-    s30 = s31 = s32 = s33 = zero
-    x0, x1, x2, x3 = S[k], S[k + 1], S[k + 2], S[k + 3]
-    y0, y1, y2, y3 = S[l], S[l + 1], S[l + 2], S[l + 3]
-    for n in range(b):
-        v0, v1, v2, v3 = y0[n], y1[n], y2[n], y3[n]
-        u = x0[n]
-        s00 += u * v0
-        s01 += u * v1
-        s02 += u * v2
-        s03 += u * v3
-        u = x1[n]
-        s10 += u * v0
-        s11 += u * v1
-        s12 += u * v2
-        s13 += u * v3
-        u = x2[n]
-        s20 += u * v0
-        s21 += u * v1
-        s22 += u * v2
-        s23 += u * v3
-        u = x3[n]
-        s30 += u * v0
-        s31 += u * v1
-        s32 += u * v2
-        s33 += u * v3
-    G[k, l] += s00
-    G[k, l + 1] += s01
-    G[k, l + 2] += s02
-    G[k, l + 3] += s03
-    G[k + 1, l] += s10
-    G[k + 1, l + 1] += s11
-    G[k + 1, l + 2] += s12
-    G[k + 1, l + 3] += s13
-    G[k + 2, l] += s20
-    G[k + 2, l + 1] += s21
-    G[k + 2, l + 2] += s22
-    G[k + 2, l + 3] += s23
-    G[k + 3, l] += s30
-    G[k + 3, l + 1] += s31
-    G[k + 3, l + 2] += s32
-    G[k + 3, l + 3] += s33
-
-
-@compiled(fastmath=FAST)
-def _add_products_5(S: np.ndarray, k: int, l: int, b: int, G: np.ndarray) -> None:
-    """Add the products of 5 rows from k with 5 rows from l: 25 sums that stay in registers."""
-    zero = S.dtype.type(0)
-    s00 = s01 = s02 = s03 = s04 = zero
-    s10 = s11 = s12 = s13 = s14 = zero
-    s20 = s21 = s22 = s23 = s24 = zero
-    s30 = s31 = s32 = s33 = s34 = zero
-    s40 = s41 = s42 = s43 = s44 = zero
-    x0, x1, x2, x3, x4 = S[k], S[k + 1], S[k + 2], S[k + 3], S[k + 4]
-    y0, y1, y2, y3, y4 = S[l], S[l + 1], S[l + 2], S[l + 3], S[l + 4]
-    for n in range(b):
-        v0, v1, v2, v3, v4 = y0[n], y1[n], y2[n], y3[n], y4[n]
-        u = x0[n]
-        s00 += u * v0
-        s01 += u * v1
-        s02 += u * v2
-        s03 += u * v3
-        s04 += u * v4
-        u = x1[n]
-        s10 += u * v0
-        s11 += u * v1
-        s12 += u * v2
-        s13 += u * v3
-        s14 += u * v4
-        u = x2[n]
-        s20 += u * v0
-        s21 += u * v1
-        s22 += u * v2
-        s23 += u * v3
-        s24 += u * v4
-        u = x3[n]
-        s30 += u * v0
-        s31 += u * v1
-        s32 += u * v2
-        s33 += u * v3
-        s34 += u * v4
-        u = x4[n]
-        s40 += u * v0
-        s41 += u * v1
-        s42 += u * v2
-        s43 += u * v3
-        s44 += u * v4
-    G[k, l] += s00
-    G[k, l + 1] += s01
-    G[k, l + 2] += s02
-    G[k, l + 3] += s03
-    G[k, l + 4] += s04
-    G[k + 1, l] += s10
-    G[k + 1, l + 1] += s11
-    G[k + 1, l + 2] += s12
-    G[k + 1, l + 3] += s13
-    G[k + 1, l + 4] += s14
-    G[k + 2, l] += s20
-    G[k + 2, l + 1] += s21
-    G[k + 2, l + 2] += s22
-    G[k + 2, l + 3] += s23
-    G[k + 2, l + 4] += s24
-    G[k + 3, l] += s30
-    G[k + 3, l + 1] += s31
-    G[k + 3, l + 2] += s32
-    G[k + 3, l + 3] += s33
-    G[k + 3, l + 4] += s34
-    G[k + 4, l] += s40
-    G[k + 4, l + 1] += s41
-    G[k + 4, l + 2] += s42
-    G[k + 4, l + 3] += s43
-    G[k + 4, l + 4] += s44
+                    z[n] = e[n] * (e[n] + 2.0)
+        for k in range(p):
+            z, plus, factor = out[k, i], offset[k], factors[k]
+            for n in range(b):
+                z[n] = (z[n] + plus) * factor

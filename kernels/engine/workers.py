@@ -16,8 +16,11 @@ import numpy as np
 from learnkernels.kernels.engine.threads import threads_of_a_pass
 from learnkernels.kernels.families.base import Rows, move
 
-SUPER_TILE = 1024
-"""Rows of the square of pairs that one thread takes at a time."""
+SPANS = 16
+"""Runs that many rows are cut into: 136 squares of pairs keep as many threads busy as most machines have."""
+
+SUPER_TILES = 512, 4096
+"""Fewest and most rows of the square of pairs that one thread takes at a time."""
 
 Step = Callable[[Any, Any, Any], Any]
 """``step(shared, argument, task)`` is what one task adds to a total."""
@@ -114,8 +117,12 @@ class Threads:
         return value
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return a size that leaves some tasks for each thread, without many results to add."""
-        return SUPER_TILE
+        """Return a size that leaves some tasks for each thread, without many results to add.
+
+        It follows from the rows and not from the threads, on which the last bits of a sum would then depend.
+        """
+        least, most = SUPER_TILES
+        return min(most, max(least, -(-n_rows // SPANS)))
 
     def total(self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]) -> Any:
         """Return the sum, added here in the order of the tasks, whatever the number of threads."""

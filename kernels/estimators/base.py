@@ -10,14 +10,11 @@ from numbers import Integral
 from typing import Any, Literal, Self, TypeVar, cast
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from learnkernels.kernels.engine.combined_gram import Pieces
-from learnkernels.kernels.engine.threads import at_most_threads, one_blas_thread
-from learnkernels.kernels.engine.workers import Threads
+from learnkernels.kernels.engine.threads import at_most_threads
 from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family, default_learner
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows, drawn_rows
@@ -28,6 +25,7 @@ from learnkernels.kernels.learning import learn_from_moments, learn_kernel
 from learnkernels.kernels.moments.normalisation import Normalisation, require_normalisation
 from learnkernels.kernels.moments.sampling import require_sample, sample_moments
 from learnkernels.kernels.predictors import as_predictor
+from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.tables import TableEncoding, is_table, shares_by_column
 from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.tables.reading import numbers_alone, read_columns
@@ -43,10 +41,12 @@ AUTO = "auto"
 """The learner that is chosen by what is given: `default_learner`."""
 
 MOST_THREADS = 4
-"""Chunks of new rows taken at the same time; each has a matrix of its own in memory."""
+"""Runs of new rows taken at the same time; each has a tile of its own in memory."""
+
+Precision = Literal["float64", "float32"]
 
 READ_AS = (np.float64, np.float32)
-"""Types of new rows that are taken as they are, and made float64 chunk by chunk."""
+"""Types of new rows that are taken as they are, and made float64 strip by strip."""
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -64,7 +64,7 @@ def within_n_jobs(method: Method) -> Method:
 
 
 class KernelLearner(BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators: learns a kernel, and applies it to new rows by chunks.
+    """Base of the estimators: learns a kernel, and applies it to new rows.
 
     A subclass has the parameters `family`, `learner`, `columns`, `normalise`, `sample`, `random_state` and `n_jobs`.
     """
@@ -266,25 +266,31 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         self.alignment_ = float(kernel.alignment)
 
     @within_n_jobs
-    def _by_chunks(self, X: Any, of: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-        """Return what a function makes of the kernel between new rows and training rows, chunk by chunk, in order."""
+    def _scores(self, X: Any) -> np.ndarray:
+        """Return what is linear in the kernel between new rows and training rows, shape (n, q)."""
         check_is_fitted(self)
-        X = self._read_new(X)
-        step = chunk_rows_for(self.kernel_.X.shape[0])
-        starts = range(0, X.shape[0], step)
+        dtype, strip = np.dtype(self._precision()), chunk_rows_for(self.kernel_.X.shape[0])
+        with at_most_threads(MOST_THREADS):
+            return self._linear_scores().of(self._read_new(X), dtype, strip)
 
-        def made(start: int) -> np.ndarray:
-            chunk = X[start : start + step]
-            if not sparse.issparse(chunk):
-                # One layout, so that the bits of a product do not depend on how the rows came.
-                chunk = np.ascontiguousarray(chunk, dtype=np.float64)
-            return of(self.kernel_.cross_gram(chunk))
+    def _linear_scores(self) -> LinearScores:
+        """Return how, with what was prepared at the first time."""
+        linear: LinearScores | None = getattr(self, "_linear", None)
+        kernel, dual, intercept = self._coefficients()
+        if linear is None or linear.dual is not dual or linear.intercept is not intercept:
+            self._linear = linear = LinearScores(kernel, dual, intercept)
+        return linear
 
-        with one_blas_thread(), at_most_threads(MOST_THREADS if len(starts) > 1 else None):
-            if len(starts) == 1:
-                return made(0)
-            pieces: Pieces = Threads().total(lambda _, __, start: Pieces({start: made(start)}), None, None, starts)
-            return pieces.joined()
+    def _coefficients(self) -> tuple[LearnedKernel, np.ndarray, np.ndarray]:
+        """Return the kernel that new rows are seen by, and what it is multiplied by and added to."""
+        raise NotImplementedError
+
+    def _precision(self) -> Precision:
+        """Return the precision that new rows are compared in."""
+        return "float64"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "_linear"}
 
     def _read_new(self, X: Any) -> Rows:
         """Return new rows, checked, or the features of those of a table."""

@@ -15,12 +15,13 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
-from learnkernels.kernels.estimators.base import within_n_jobs
+from learnkernels.kernels.estimators.base import Precision, within_n_jobs
 from learnkernels.kernels.estimators.calibration import assign_calibration_folds, fit_sigmoid, probabilities
 from learnkernels.kernels.estimators.regularisation import given
 from learnkernels.kernels.estimators.supervised import (
     SupervisedLearner,
     linear_scores,
+    require_precision,
     without_zero_weights,
 )
 from learnkernels.kernels.families import KernelFamily
@@ -71,6 +72,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.
     probability : bool, default False
         Whether to fit probabilities, which takes five more predictors.
+    precision : {"float64", "float32"}, default "float64"
+        Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
+        of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
+        cancel, and take about half the time.
     random_state : int, RandomState or None, default 0
         Draws samples and, for a predictor that is given by its name, landmarks.
     n_jobs : int or None, default None
@@ -123,8 +128,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     -----
     O(m^2 (d + p^2)) time for the weights of a two-stage learner, then O(m^2) memory and O(m^2) to O(m^3) time for an
     exact predictor. krr-cg takes some tens of passes over pairs of rows and O(m) memory; nystrom O(m M) time a pass, or
-    O(m M^2) in all, and O(M^2) memory, with O(m M) for losses other than the squared one. Prediction takes chunks of a
-    fixed number of rows, a core each: O(m) or O(M) time a row, and at most 64 MiB for each of up to four matrices.
+    O(m M^2) in all, and O(M^2) memory, with O(m M) for losses other than the squared one. New rows take O(s) time
+    each, where s are the rows with a coefficient: support vectors, landmarks, or all; and memory beside the scores that
+    depends neither on their number nor on s.
 
     A sample weight of w counts a row as w copies of it, for the kernel, its centering and the predictor; two-stage
     learners and rfm alone know weights.
@@ -168,6 +174,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         sample: Literal["auto", "all"] | int | None = None,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         probability: bool = False,
+        precision: Precision = "float64",
         random_state: Any = 0,
         n_jobs: int | None = None,
     ) -> None:
@@ -180,6 +187,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         self.sample = sample
         self.class_weight = class_weight
         self.probability = probability
+        self.precision = precision
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -215,6 +223,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             X, y, weights = without_zero_weights(X, y, as_sample_weight(of_classes, len(y), zero=True))
         classes, codes = np.unique(y, return_inverse=True)
         require_classes(classes)
+        require_precision(self.precision)
         self._checked_predictor("classification")
         kernel = self._learned_for(X, codes, "classification", C, weights)
         return self._fit_predictor(KernelOnRows.of(kernel, X, np.arange(len(y))), y)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
 from learnkernels.kernels.engine.workers import Workers
-from learnkernels.kernels.estimators.base import AUTO, KernelLearner, within_n_jobs
-from learnkernels.kernels.estimators.defaults import DEFAULTS, chunk_rows_for, default_family
+from learnkernels.kernels.estimators.base import AUTO, KernelLearner, Precision, within_n_jobs
+from learnkernels.kernels.estimators.defaults import DEFAULTS, default_family
 from learnkernels.kernels.estimators.regularisation import MOST_ROWS, chosen
 from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.learned import LearnedKernel
@@ -17,16 +18,18 @@ from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor, RowsPath, as_predictor
 from learnkernels.kernels.predictors.choice import Problem, choose_predictor
+from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.targets import Target, Task
 
 
 class SupervisedLearner(KernelLearner):
     """Base of both: a predictor on the learned kernel, linear in the kernel between new rows and training rows.
 
-    A subclass has the parameter `predictor` as well.
+    A subclass has the parameters `predictor` and `precision` as well.
     """
 
     predictor: str | Predictor
+    precision: Precision
 
     dual_coef_: np.ndarray
     intercept_: np.ndarray
@@ -137,13 +140,41 @@ class SupervisedLearner(KernelLearner):
         auto = regularisation == "auto"
         self.regularisation_ = chosen(on, target, choice.predictor, self._seed) if auto else float(regularisation)
         fitted = choice.predictor.fit_on(on, target, [self.regularisation_], fine=True)
-        self._take_kernel(fitted.kernel)
-        self.dual_coef_, self.intercept_ = fitted.coefficients()
+        self.take_coefficients(fitted.kernel, *fitted.coefficients())
         return choice.predictor, fitted
 
-    def _scores(self, X: Any) -> np.ndarray:
-        """Return ``cross_gram(X) @ dual_coef_ + intercept_``, shape (n, q), by chunks."""
-        return self._by_chunks(X, lambda K_cross: K_cross @ self.dual_coef_ + self.intercept_)
+    def take_coefficients(self, kernel: LearnedKernel, dual: np.ndarray, intercept: np.ndarray) -> None:
+        """Predict by ``kernel.cross_gram(X) @ dual + intercept`` from now on."""
+        self._take_kernel(kernel)
+        self.dual_coef_, self.intercept_ = dual, intercept
+        self._linear = LinearScores(kernel, dual, intercept)
+
+    def on_support(self) -> Self:
+        """Return this estimator with a kernel over those rows alone that have a coefficient; itself where all have.
+
+        Its predictions are the same but for rounding: see `LinearScores.on_support`.
+        """
+        all_rows = self._linear_scores()
+        some = all_rows.on_support()
+        if some is all_rows:
+            return self
+        estimator = copy(self)
+        estimator.take_coefficients(some.kernel, some.dual, some.intercept)
+        return estimator
+
+    def _coefficients(self) -> tuple[LearnedKernel, np.ndarray, np.ndarray]:
+        return self.kernel_, self.dual_coef_, self.intercept_
+
+    def _precision(self) -> Precision:
+        return require_precision(self.precision)
+
+
+def require_precision(precision: Any) -> Precision:
+    """Return the precision of predictions; ValueError for one that is none."""
+    if precision not in get_args(Precision):
+        raise ValueError(f"precision must be one of {', '.join(get_args(Precision))}, got {precision!r}.")
+    chosen: Precision = precision
+    return chosen
 
 
 def require_rows_of(kernel: LearnedKernel, X: Any) -> None:
@@ -168,9 +199,7 @@ def linear_scores(path: RowsPath, X: Rows, rows: np.ndarray) -> np.ndarray:
     """Return the scores of some rows of X, less the kernel's origin, that are linear in it, shape (n, q)."""
     dual, intercept = path.coefficients()
     kernel = replace(path.kernel, origin=np.zeros_like(path.kernel.origin))
-    step = chunk_rows_for(kernel.X.shape[0])
-    chunks = [X[rows[start : start + step]] for start in range(0, len(rows), step)]
-    return np.concatenate([kernel.cross_gram(chunk) @ dual + intercept for chunk in chunks])
+    return LinearScores(kernel, dual, intercept).of(X[rows])
 
 
 def without_zero_weights(

@@ -19,6 +19,7 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.parameters import positive
+from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.targets import Task, task_of
 
@@ -80,8 +81,13 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         The base kernels.
     landmarks_ : ndarray of int of shape (l,)
         Positions among ``kernel_.X`` of the training rows that features are made from; all of these for ``eigen``.
+    landmark_kernel_ : LearnedKernel
+        `kernel_` over the landmarks, and centered on them; of a power, `kernel_` itself.
     components_ : ndarray of shape (l, q)
-        ``kernel_.cross_gram(X)[:, landmarks_] @ components_`` are the features.
+        ``landmark_kernel_.cross_gram(X) @ components_ - mean_`` are the features; of a power, the columns `landmarks_`
+        of that matrix are multiplied.
+    mean_ : ndarray of shape (q,)
+        The mean over the training rows before it is subtracted: features are centered on all of these.
     table_ : TableEncoding or None
         What the columns of a table were taken for, with the features that they became; None for rows of numbers.
     n_features_in_ : int
@@ -91,13 +97,15 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
     Notes
     -----
-    With L the landmarks, :math:`Z = K(X, L) \, K_{LL}^{-1/2}` by the eigenvalues above rounding: with all training rows
+    With L the landmarks, :math:`Z = K(X, L) \, K_{LL}^{-1/2}` by the eigenvalues above rounding, for a kernel that is
+    centered on the landmarks, and less the mean over the training rows: with all training rows
     for landmarks it gives their Gram matrix to rounding, and so do all eigenvectors. A kernel of negative weights is
     replaced by its positive semi-definite part. Each method gives at most as many features as there are training rows,
     and ``eigen`` no more than the rank of the kernel.
 
-    Learning costs what `KernelLearningClassifier` says; the features O(l^3) time, or O(m^3) for ``eigen``. New rows are
-    taken by chunks, a core each: O(m) time a row, and at most 64 MiB for each of up to four matrices.
+    Learning costs what `KernelLearningClassifier` says; the features O(m l + l^3) time, or O(m^3) for ``eigen``. New
+    rows take O(l) time each, or O(m) for ``eigen``, and memory that beside the features does not depend on their
+    number.
 
     References
     ----------
@@ -119,6 +127,8 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     """
 
     landmarks_: np.ndarray
+    landmark_kernel_: LearnedKernel
+    mean_: np.ndarray
     components_: np.ndarray
 
     def __init__(
@@ -181,11 +191,32 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             kernel = self.kernel_
             if self.method == "eigen":
                 self.landmarks_, self.components_ = np.arange(m), principal_components(kernel.gram(), most)
+                self._take_landmarks(kernel)
             else:
                 drawn = check_random_state(self.random_state).permutation(m)[:most] if most < m else np.arange(m)
                 self.landmarks_ = np.sort(drawn)
-                self.components_ = inverse_root(self._landmark_gram())
+                some = np.ix_(self.landmarks_, self.landmarks_)
+                on = kernel.over(self.landmarks_) if kernel.degree == 1 and most < m else kernel
+                self.components_ = inverse_root(kernel.gram()[some] if on is kernel else on.gram())
+                self._take_landmarks(on)
         return self
+
+    def _take_landmarks(self, kernel: LearnedKernel) -> None:
+        """Make features from a kernel over the landmarks, or over all training rows, from now on."""
+        self.landmark_kernel_, self._dual = kernel, self.components_
+        if len(kernel.rows) > len(self.landmarks_):
+            self._dual = np.zeros((len(kernel.rows), self.components_.shape[1]))
+            self._dual[self.landmarks_] = self.components_
+        self.mean_ = self._shift = np.zeros(self.components_.shape[1])
+        if kernel is not self.kernel_:
+            X = self.kernel_.X
+            here = LinearScores(replace(kernel, origin=np.zeros(X.shape[1])), self._dual, self.mean_)
+            self.mean_ = here.of(X).mean(axis=0)
+            self._shift = -self.mean_
+        self._linear_scores()
+
+    def _coefficients(self) -> tuple[LearnedKernel, np.ndarray, np.ndarray]:
+        return self.landmark_kernel_, self._dual, self._shift
 
     def _require(self) -> None:
         n = self.n_components
@@ -211,11 +242,6 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
             raise ValueError(f"y must hold at least two classes, got 1 class: {classes.tolist()}.")
         return task, codes
 
-    def _landmark_gram(self) -> np.ndarray:
-        """Return the kernel among the landmarks, shape (l, l)."""
-        X = self.kernel_.X[self.landmarks_]
-        return self.kernel_.cross_gram(X + self.kernel_.origin if self.kernel_.origin.any() else X)[:, self.landmarks_]
-
     def transform(self, X: Any) -> np.ndarray:
         """Return the features of new rows.
 
@@ -228,7 +254,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         -------
         Z : ndarray of shape (n, q)
         """
-        return self._by_chunks(X, lambda K_cross: K_cross[:, self.landmarks_] @ self.components_)
+        return self._scores(X)
 
     @property
     def _n_features_out(self) -> int:

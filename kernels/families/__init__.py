@@ -1,6 +1,6 @@
 """Families of base kernels, one file a family.
 
-Imports: fields, parameters.
+Imports: compiled, fields, parameters.
 """
 
 from learnkernels.kernels.families.base import KernelFamily, family_from_dict

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
-from scipy.spatial.distance import cdist
 
+from learnkernels.kernels.compiled.distances import Metric, distances
 from learnkernels.kernels.fields import Fields, one_of, plain
 from learnkernels.kernels.parameters import Parameterised, content
 
@@ -61,6 +61,9 @@ class TilePlan:
 FINITE_BLOCK = 1 << 20
 """Values that are checked at once."""
 
+FEW_FEATURES = 64
+"""Most features whose squared differences are added pair by pair; of more, a product of matrices is faster."""
+
 FAR = 2.0**22
 """Largest squared norm of a row, times gamma, whose distances are taken in expanded form: it loses 1e-9 there."""
 
@@ -90,6 +93,10 @@ class KernelFamily(Parameterised, ABC):
         super().__init_subclass__(**options)
         if "kind" in vars(cls) and KINDS.setdefault(cls.kind, cls).__module__ == cls.__module__:
             KINDS[cls.kind] = cls  # also where a class is defined again
+        if {"tile", "distances", "fill_seeds"} & set(vars(cls)) and not {"side", "fill_between"} & set(vars(cls)):
+            # What a class above prepares is not what this one fills.
+            cls.side = KernelFamily.side  # type: ignore[method-assign]
+            cls.fill_between = KernelFamily.fill_between  # type: ignore[method-assign]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the family as plain data, as JSON holds them, that `family_from_dict` reads back.
@@ -151,6 +158,11 @@ class KernelFamily(Parameterised, ABC):
         """p, the number of base kernels."""
         return len(self.names)
 
+    @property
+    def kernel_views(self) -> tuple[str | None, ...]:
+        """What the columns are called that each base kernel sees; None where it sees all."""
+        return (None,) * self.n_kernels
+
     @abstractmethod
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
         """Return the p kernels between the rows of `A` and of `B`.
@@ -183,6 +195,29 @@ class KernelFamily(Parameterised, ABC):
         The caller keeps `out` from tile to tile: to ask the system for megabytes a tile costs as much as to fill them.
         """
         out[...] = self.tile(A, B, shift)
+
+    def side(self, A: Rows, right: Any = None, dtype: Any = np.float64) -> Any:
+        """Return what `fill_between` needs of some rows, which many tiles have in common; by default the rows.
+
+        Parameters
+        ----------
+        A : ndarray or CSR matrix of shape (a, d)
+            Rows; not modified.
+        right : object, optional
+            What this method made of the other side's rows; None for the right side of a tile, which is made first.
+        dtype : dtype, default float64
+            Of the values that are to be filled.
+
+        Returns
+        -------
+        side : object
+            Its slices are what this method would make of a part of the rows.
+        """
+        return A.astype(dtype, copy=False)
+
+    def fill_between(self, left: Any, right: Any, shift: np.ndarray, out: np.ndarray) -> None:
+        """Do what `fill_seeds` does, for two different sets of rows as `side` made them."""
+        self.fill_seeds(left, right, shift, out)
 
     @property
     def translation_invariant(self) -> bool:
@@ -379,26 +414,48 @@ def squared_distances(
         B = A if same else B - mean
     left = squared_norms(A)
     right = left if same else squared_norms(B)
-    if out is None:
-        out = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype)
+    out = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype) if out is None else out
+    fill_distances(A, B, left, right, out, scale, steepest)
+    if same:
+        np.fill_diagonal(out, 0.0)
+    return out
+
+
+def fill_distances(
+    A: Rows,
+    B: Rows,
+    left: np.ndarray,
+    right: np.ndarray,
+    out: np.ndarray,
+    scale: float = 1.0,
+    steepest: float = 0.0,
+    b_wide: np.ndarray | None = None,
+) -> None:
+    """Write what `squared_distances` returns of rows that are moved already, with squared norms `left` and `right`.
+
+    The rows `b_wide`, of dense rows, are `widened` ones of `B`.
+    """
     if max(left.max(initial=0.0), right.max(initial=0.0)) * steepest > FAR:
-        return np.multiply(direct_distances(A, B, "sqeuclidean"), scale, out=out)
+        np.multiply(direct_distances(A, B, "squared"), scale, out=out)
+        return
     if sparse.issparse(A):
         np.multiply(inner_products(A, B), -2.0 * scale, out=out)
         out += scale * left[:, None]
         out += scale * right
     else:
         a_wide = np.column_stack([-2.0 * scale * A, scale * left, np.full_like(left, scale)])
-        b_wide = np.column_stack([B, np.ones_like(right), right])
+        b_wide = widened(B, right) if b_wide is None else b_wide
         np.matmul(a_wide, b_wide.T, out=out)
-    if same:
-        np.fill_diagonal(out, 0.0)
     if (out.min(initial=0.0) if scale > 0 else -out.max(initial=0.0)) < 0:  # rare, and a sixth of the cost of clipping
         (np.maximum if scale > 0 else np.minimum)(out, 0.0, out=out)
-    return out
 
 
-def direct_distances(A: Rows, B: Rows, metric: Literal["cityblock", "sqeuclidean"]) -> np.ndarray:
+def widened(B: np.ndarray, norms: np.ndarray) -> np.ndarray:
+    """Return rows with a column of ones and one of their squared norms, as products that are distances take them."""
+    return np.column_stack([B, np.ones_like(norms), norms])
+
+
+def direct_distances(A: Rows, B: Rows, metric: Metric) -> np.ndarray:
     """Return the distances between two sets of rows from their differences, shape (a, b): exact zeros for equal rows.
 
     About ``3 a b d`` flops. Of sparse rows the columns that are used are filled.
@@ -408,7 +465,7 @@ def direct_distances(A: Rows, B: Rows, metric: Literal["cityblock", "sqeuclidean
         if not len(used):
             return np.zeros((A.shape[0], B.shape[0]), dtype=A.dtype)
         A, B = A[:, used].toarray(), B[:, used].toarray()
-    return np.asarray(cdist(A, B, metric=metric), dtype=A.dtype)
+    return distances(A, B, metric)
 
 
 def inner_products(A: Rows, B: Rows) -> np.ndarray:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
-from scipy.spatial.distance import cdist
 
+from learnkernels.kernels.compiled.distances import distances, fill_exponentials
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.families.exponential import ExponentialFamily
 from learnkernels.kernels.fields import Fields, list_of, number, optional
@@ -56,12 +56,15 @@ class CategoricalFamily(ExponentialFamily):
         return {"gammas": self.gammas, "weights": self.weights}
 
     def distances(self, A: Rows, B: Rows) -> np.ndarray:
-        d = A.shape[1]
-        if self.weights is None:
-            return np.asarray(cdist(A, B, "hamming") * d, dtype=A.dtype)
-        if len(self.weights) != d:
-            raise ValueError(f"X must have the {len(self.weights)} columns that have a weight, got {d}.")
-        return np.asarray(cdist(A, B, "hamming", w=self.weights) * sum(self.weights), dtype=A.dtype)
+        return distances(A, B, "differing", self._weights_of(A))
+
+    def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
+        fill_exponentials(A, B, "differing", self._seed_gammas, out, self._weights_of(A))
+
+    def _weights_of(self, A: Rows) -> np.ndarray | None:
+        if self.weights is not None and len(self.weights) != A.shape[1]:
+            raise ValueError(f"X must have the {len(self.weights)} columns that have a weight, got {A.shape[1]}.")
+        return None if self.weights is None else np.asarray(self.weights)
 
     @property
     def takes_sparse(self) -> bool:

@@ -9,6 +9,7 @@ from typing import Self
 
 import numpy as np
 
+from learnkernels.kernels.compiled.distances import exponentiate
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, readable
 from learnkernels.kernels.fields import Fields, list_of, number
 
@@ -62,10 +63,11 @@ class ExponentialFamily(KernelFamily):
         return len(self._seed_gammas)
 
     def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
-        D = self.distances(A, B)
-        for seed, gamma in zip(out, self._seed_gammas, strict=True):
-            np.multiply(D, -gamma, out=seed)
-        np.expm1(out, out=out)
+        self._fill_from(self.distances(A, B), out)
+
+    def _fill_from(self, D: np.ndarray, out: np.ndarray) -> None:
+        """Write the seeds of some distances."""
+        exponentiate(D, self._seed_gammas, out)
 
     @property
     def translation_invariant(self) -> bool:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from learnkernels.kernels.families.base import Rows, squared_distances
+import numpy as np
+from scipy import sparse
+
+from learnkernels.kernels.compiled.distances import distances, fill_exponentials
+from learnkernels.kernels.families.base import FEW_FEATURES, Rows, fill_distances, squared_distances
 from learnkernels.kernels.families.exponential import ExponentialFamily
+from learnkernels.kernels.families.sides import MovedRows
 
 
 class GaussianFamily(ExponentialFamily):
@@ -39,11 +44,34 @@ class GaussianFamily(ExponentialFamily):
     kind = "gaussian"
 
     def distances(self, A: Rows, B: Rows) -> np.ndarray:
-        return squared_distances(A, B, steepest=max(self.gammas))
+        return distances(A, B, "squared") if _few(A) else squared_distances(A, B, steepest=max(self.gammas))
 
     def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
+        if _few(A):
+            fill_exponentials(A, B, "squared", self._seed_gammas, out)
+            return
+        squared_distances(A, B, -self._seed_gammas[0], max(self.gammas), out=out[0])
+        self._exponentials(out)
+
+    def side(self, A: Rows, right: Any = None, dtype: Any = np.float64) -> Any:
+        return super().side(A, right, dtype) if sparse.issparse(A) else MovedRows.of(A, right, dtype)
+
+    def fill_between(self, left: Any, right: Any, shift: np.ndarray, out: np.ndarray) -> None:
+        if not isinstance(right, MovedRows):
+            self.fill_seeds(left, right, shift, out)
+            return
+        scale, steepest = -self._seed_gammas[0], max(self.gammas)
+        fill_distances(left.rows, right.rows, left.norms, right.norms, out[0], scale, steepest, right.wide)
+        self._exponentials(out)
+
+    def _exponentials(self, out: np.ndarray) -> None:
+        """Turn distances times the first bandwidth of the seeds, in ``out[0]``, into all seeds."""
         first, *others = self._seed_gammas
-        squared_distances(A, B, -first, max(self.gammas), out=out[0])
         for seed, gamma in zip(out[1:], others, strict=True):
             np.multiply(out[0], gamma / first, out=seed)
         np.expm1(out, out=out)
+
+
+def _few(A: Rows) -> bool:
+    """Return whether distances are those of differences, feature by feature."""
+    return not sparse.issparse(A) and A.shape[1] <= FEW_FEATURES

@@ -8,12 +8,21 @@ from typing import Any, Literal, Self
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.families.base import Rows, direct_distances, squared_distances, squared_norms
+from learnkernels.kernels.compiled.distances import Metric, distances, fill_exponentials
+from learnkernels.kernels.families.base import (
+    FEW_FEATURES,
+    Rows,
+    direct_distances,
+    fill_distances,
+    squared_distances,
+    squared_norms,
+)
 from learnkernels.kernels.families.exponential import ExponentialFamily
+from learnkernels.kernels.families.sides import MovedRows
 from learnkernels.kernels.fields import Fields, list_of, number, optional, whole
 
-ROUNDING = 8 * np.finfo(np.float64).eps
-"""Share of two rows' squared lengths that their squared distance may be wrong by."""
+ROUNDING = 8
+"""Share of two rows' squared lengths, in units of rounding, that their squared distance may be wrong by."""
 
 
 class LaplacianFamily(ExponentialFamily):
@@ -72,13 +81,47 @@ class LaplacianFamily(ExponentialFamily):
     def distances(self, A: Rows, B: Rows) -> np.ndarray:
         if self.norm == 1:
             return direct_distances(A, B, "cityblock")
+        if self._metric(A) is not None:
+            return distances(A, B, "euclidean")
         if not sparse.issparse(B):  # moves no distance, and shortens the rows
             same, mean = A is B, B.mean(axis=0)
             A = A - mean
             B = A if same else B - mean
         D = squared_distances(A, B)
-        D[ROUNDING * (squared_norms(A)[:, None] + squared_norms(B)) > D] = 0.0
-        return np.sqrt(D, out=D)
+        return _roots(D, squared_norms(A), squared_norms(B))
+
+    def side(self, A: Rows, right: Any = None, dtype: Any = np.float64) -> Any:
+        if self.norm == 1 or sparse.issparse(A):
+            return super().side(A, right, dtype)
+        return MovedRows.of(A, right, dtype)
+
+    def fill_between(self, left: Any, right: Any, shift: np.ndarray, out: np.ndarray) -> None:
+        if not isinstance(right, MovedRows):
+            self.fill_seeds(left, right, shift, out)
+            return
+        D = np.empty(out.shape[1:], dtype=out.dtype)
+        fill_distances(left.rows, right.rows, left.norms, right.norms, D, b_wide=right.wide)
+        self._fill_from(_roots(D, left.norms, right.norms), out)
+
+    def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
+        metric = self._metric(A)
+        if metric is None:
+            super().fill_seeds(A, B, shift, out)
+        else:
+            fill_exponentials(A, B, metric, self._seed_gammas, out)
+
+    def _metric(self, A: Rows) -> Metric | None:
+        """Return the distance of dense rows that is taken from differences; None where it is not."""
+        if sparse.issparse(A) or (self.norm == 2 and A.shape[1] > FEW_FEATURES):
+            return None
+        return "cityblock" if self.norm == 1 else "euclidean"
 
     def subset(self, kernels: Sequence[int]) -> Self:
         return type(self)([self.gammas[k] for k in kernels], self.norm)
+
+
+def _roots(D: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return distances from squared ones, in their place, of rows of squared norms `left` and `right`."""
+    rounding = D.dtype.type(ROUNDING * np.finfo(D.dtype).eps)
+    D[np.add.outer(rounding * left, rounding * right) > D] = 0.0
+    return np.sqrt(D, out=D)

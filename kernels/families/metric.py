@@ -87,6 +87,12 @@ class MetricFamily(KernelFamily):
         A_mapped = self._mapped(A)
         self.base.fill_seeds(A_mapped, A_mapped if A is B else self._mapped(B), shift, out)
 
+    def side(self, A: Rows, right: Any = None, dtype: Any = np.float64) -> Any:
+        return self.base.side(self._mapped(A), right, dtype)
+
+    def fill_between(self, left: Any, right: Any, shift: np.ndarray, out: np.ndarray) -> None:
+        self.base.fill_between(left, right, shift, out)
+
     @property
     def translation_invariant(self) -> bool:
         return self.base.translation_invariant

@@ -9,6 +9,7 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, distinct, family_from_dict
+from learnkernels.kernels.families.sides import Sides, part_of
 from learnkernels.kernels.fields import Fields, list_of, number, text
 
 
@@ -108,6 +109,15 @@ class ScaledFamily(KernelFamily):
             A_k = self._scaled(A, k)
             B_k = A_k if A is B else self._scaled(B, k)
             self.base.fill_seeds(A_k, B_k, shift[k : k + 1], out[n * k : n * (k + 1)])
+
+    def side(self, A: Rows, right: Any = None, dtype: Any = np.float64) -> Sides:
+        kernels = range(self.n_kernels)
+        return Sides(tuple(self.base.side(self._scaled(A, k), part_of(right, k), dtype) for k in kernels))
+
+    def fill_between(self, left: Sides, right: Sides, shift: np.ndarray, out: np.ndarray) -> None:
+        n = self.base.n_seeds
+        for k, (A, B) in enumerate(zip(left.of, right.of, strict=True)):
+            self.base.fill_between(A, B, shift[k : k + 1], out[n * k : n * (k + 1)])
 
     @property
     def translation_invariant(self) -> bool:

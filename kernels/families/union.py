@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, distinct, family_from_dict
+from learnkernels.kernels.families.sides import Sides, part_of
 from learnkernels.kernels.fields import Fields, list_of, optional, text, whole
 
 
@@ -78,6 +79,11 @@ class FamilyUnion(KernelFamily):
     def n_kernels(self) -> int:
         return sum(family.n_kernels for family in self.families)
 
+    @property
+    def kernel_views(self) -> tuple[str | None, ...]:
+        of_families = zip(self.families, self.views, strict=True)
+        return tuple(view or inner for family, view in of_families for inner in family.kernel_views)
+
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
         K = np.empty((self.n_kernels, A.shape[0], B.shape[0]), dtype=A.dtype)
         stop = 0
@@ -103,6 +109,16 @@ class FamilyUnion(KernelFamily):
             start, stop = stop, stop + family.n_seeds
             A_view = _view(A, view)
             family.fill_seeds(A_view, A_view if A is B else _view(B, view), part, out[start:stop])
+
+    def side(self, A: Rows, right: Any = None, dtype: Any = np.float64) -> Sides:
+        parts = enumerate(zip(self.families, self.columns, strict=True))
+        return Sides(tuple(one.side(_view(A, view), part_of(right, i), dtype) for i, (one, view) in parts))
+
+    def fill_between(self, left: Sides, right: Sides, shift: np.ndarray, out: np.ndarray) -> None:
+        stop = 0
+        for family, A, B, part in zip(self.families, left.of, right.of, self._parts(shift), strict=True):
+            start, stop = stop, stop + family.n_seeds
+            family.fill_between(A, B, part, out[start:stop])
 
     @property
     def translation_invariant(self) -> bool:

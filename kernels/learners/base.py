@@ -483,6 +483,7 @@ class TrainingRows:
             offset=solution.offset,
             regularisation=regularisation,
             sample_weight=moments.sample_weight,
+            traces=moments.centered_traces if any(self.family.kernel_views) else None,
         )
         if kernel.degree == 1:
             return kernel

@@ -11,7 +11,7 @@ from learnkernels.kernels.learners.base import OneStageLearner, Solution
 from learnkernels.kernels.learners.norm_ball import MOST_ITERATIONS, ball, solve_on_ball
 from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.minimax import Ball
-from learnkernels.kernels.solvers.ridge import RidgeProblem
+from learnkernels.kernels.solvers.streamed_ridge import ridge_problem
 from learnkernels.kernels.targets import Target
 
 
@@ -55,7 +55,7 @@ class LpKRR(OneStageLearner):
         self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
     ) -> Solution:
         """Return the weights; see `OneStageLearner.solve`."""
-        problem = RidgeProblem(grams, target, regularisation)
+        problem = ridge_problem(grams, target, regularisation)
         return solve_on_ball(self.name, problem, self._ball(grams), start, self.tolerance, self.max_iterations)
 
     def _ball(self, grams: GramOperator) -> Ball:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalise
 from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.search.halves import Choice, Columns, Examples, Half, halves_of
 from learnkernels.kernels.search.metric import KINDS, Round, best_left_out, learned_metrics, metric_of
+from learnkernels.kernels.search.views import Effects, beside_views
 from learnkernels.kernels.targets import Target
 
 WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Unif(), Align(), Alignf())}
@@ -69,6 +70,11 @@ class RFM(SearchingLearner):
     codes : tuple of int, default ()
         Columns of X that hold codes of levels, as tables have for categories of many levels. They have no part in the
         metrics: beside the other base kernels stands one for each, which tells whether two rows have the same level.
+    views : tuple of (str, tuple of int), default ()
+        Names of parts of the columns of X, as tables have numbers, categories, dates and gaps, and their positions.
+    effects : {"joint", "additive", "auto"}, default "joint"
+        Where there are several views: base kernels of all features, whose effects are joint, of each view alone, whose
+        effects add up, weighed by alignment, or, with "auto", both in the parts that predict best (`beside_views`).
 
     Notes
     -----
@@ -103,6 +109,8 @@ class RFM(SearchingLearner):
     seed: int = 0
     scaled: bool = False
     codes: tuple[int, ...] = ()
+    views: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    effects: Effects = "joint"
 
     def find(
         self, X: Rows, target: Target, regularisation: float = 1.0, sample_weight: np.ndarray | None = None
@@ -114,7 +122,10 @@ class RFM(SearchingLearner):
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.seed)
         some, w = distinct_examples(X[rows], target.Y[rows], None if sample_weight is None else sample_weight[rows])
-        searched, columns = Examples(X[rows[some]], target.Y[rows[some]], w), Columns.of(X.shape[1], self.codes)
+        searched, columns = (
+            Examples(X[rows[some]], target.Y[rows[some]], w),
+            Columns.of(X.shape[1], self.codes, self.views),
+        )
         choices, halves = self._choices(), self._halves(searched, columns)
         choice = choices[0]
         if halves and len(choices) > 1:
@@ -126,12 +137,15 @@ class RFM(SearchingLearner):
         ways = [_weigh(rule, moments, halves, choice) for rule in rules]
         weights = ways[0] if len(ways) == 1 else min(ways, key=lambda one: _left_out(family, one, searched))
         carried = weights > 0
-        return FoundKernels(
+        together = FoundKernels(
             family.subset(np.flatnonzero(carried).tolist()),
             weights[carried],
             sigmas[carried],
             tuple(np.mean([half.alignments for half in halves], axis=0).tolist()) if halves else (),
         )
+        views = [(name, of) for name, of in self.views if not set(of) <= set(self.codes)]
+        of_views = searched.X, searched.Y, w, views, self.effects
+        return beside_views(together, *of_views, lambda M, a: Alignf().weigh(M, a).weights)
 
     def _choices(self) -> list[Choice]:
         """Return what there is to choose among; of equals the first is taken."""
@@ -170,6 +184,7 @@ class RFM(SearchingLearner):
             "metric": ("both", "diagonal", "full"),
             "kernels": ("auto", *KINDS),
             "weights": ("auto", *WEIGHTS),
+            "effects": get_args(Effects),
         }
         for name, known in known_values.items():
             if getattr(self, name) not in known:

@@ -11,7 +11,7 @@ from learnkernels.kernels.learners.base import OneStageLearner, Solution
 from learnkernels.kernels.learners.norm_ball import ADVICE, MOST_ITERATIONS
 from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.minimax import Orthant, minimise
-from learnkernels.kernels.solvers.ridge import RidgeProblem
+from learnkernels.kernels.solvers.streamed_ridge import ridge_problem
 from learnkernels.kernels.targets import Target
 
 
@@ -71,7 +71,7 @@ class SingleStage(OneStageLearner):
             )
         if self.gamma1 == self.gamma2 == 0:
             raise ValueError("gamma1 or gamma2 must be positive, or the weights have no bound; set gamma2 to 1.")
-        problem = RidgeProblem(grams, target, regularisation)
+        problem = ridge_problem(grams, target, regularisation)
         m = grams.n_rows
         squared = float(np.vdot(problem.Y, problem.Y))
         a = np.maximum(grams.quadratic_forms(problem.Y), 0.0) / (m * squared)

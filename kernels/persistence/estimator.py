@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
 
-ADDED = {"predictor", "columns", "sample", "class_weight", "random_state", "n_jobs"}
+ADDED = {"predictor", "columns", "sample", "class_weight", "random_state", "n_jobs", "precision"}
 """Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
 
 KERNEL = "kernel."
@@ -104,14 +104,13 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
     else:
         estimator._vector = fields.get("vector", truth)
     kernel = {name.removeprefix(KERNEL): array for name, array in arrays.items() if name.startswith(KERNEL)}
-    estimator._take_kernel(kernel_from_arrays(kernel))
+    estimator.take_coefficients(kernel_from_arrays(kernel), take(arrays, "dual_coef"), take(arrays, "intercept"))
     estimator.n_features_in_ = int(estimator.kernel_.X.shape[1])
     if (table := fields.get("table", optional(TableEncoding.from_dict))) is not None and (
         len(table.features) != estimator.n_features_in_
     ):
         fields.refuse("table", f"columns that become {estimator.n_features_in_} features", len(table.features))
     estimator.take_table(table)
-    estimator.dual_coef_, estimator.intercept_ = take(arrays, "dual_coef"), take(arrays, "intercept")
     if "calibration" in arrays:
         estimator.calibration_ = take(arrays, "calibration")
     return estimator

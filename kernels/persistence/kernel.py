@@ -44,7 +44,7 @@ DESCRIPTION = "description"
 VECTORS = ("weights", "scales", "alignments", "origin", "shift", "row_means")
 """Fields of a kernel that are arrays of float64; all but the alignments must be finite."""
 
-OPTIONAL = ("parameters", "sample_weight")
+OPTIONAL = ("parameters", "sample_weight", "traces", "spread")
 """The same of fields that may be None and are not written then."""
 
 PARTS = ("X_data", "X_indices", "X_indptr", "X_shape")
@@ -202,8 +202,10 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
         regularisation=fields.get("regularisation", optional(any_number)),
         parameters=take(arrays, "parameters") if "parameters" in arrays else None,
         sample_weight=take(arrays, "sample_weight") if weighted else None,
+        traces=take(arrays, "traces") if "traces" in arrays else None,
         sampling=fields.get("sampling", optional(_sampling_from)),
         history=tuple(history or ()),
+        spread=take(arrays, "spread") if "spread" in arrays else None,
         **{name: take(arrays, name) for name in VECTORS},
     )
     require_sound(kernel)
@@ -278,19 +280,7 @@ def require_sound(kernel: LearnedKernel) -> None:
             f"X must be a matrix of at least one training row, got shape {kernel.X.shape}; learn and save the kernel "
             "again."
         )
-    p, (m, d) = kernel.family.n_kernels, kernel.X.shape
-    shapes = {name: (p,) for name in ("weights", "scales", "alignments", "shift")}
-    shapes |= {"rows": (m,), "row_means": (m,), "origin": (d,)}
-    if kernel.parameters is not None:
-        shapes["parameters"] = (p, *kernel.parameters.shape[1:2])
-    for name, shape in shapes.items():
-        got = getattr(kernel, name).shape
-        if got != shape or len(got) != (2 if name == "parameters" else 1):
-            expected = f"({p}, r)" if name == "parameters" else str(shape)
-            raise ValueError(
-                f"{name} must have shape {expected}, for {p} base kernels and {m} training rows of {d} features, got "
-                f"{got}; learn and save the kernel again."
-            )
+    _require_shapes(kernel)
     values = {name: getattr(kernel, name) for name in VECTORS if name != "alignments"}
     values |= {"X": kernel.X.data if sparse.issparse(kernel.X) else kernel.X, "offset": np.asarray(kernel.offset)}
     for name, array in values.items():
@@ -301,9 +291,9 @@ def require_sound(kernel: LearnedKernel) -> None:
         raise ValueError(
             "scales must be positive wherever a weight is not zero, got others; learn and save the kernel again."
         )
-    as_sample_weight(kernel.sample_weight, m)
+    as_sample_weight(kernel.sample_weight, kernel.X.shape[0])
     if kernel.sampling is not None:
-        _require_error_bars(kernel.sampling, p)
+        _require_error_bars(kernel.sampling, kernel.family.n_kernels)
     if kernel.degree < 1:
         raise ValueError(
             f"degree must be a whole number of at least 1, got {kernel.degree}; learn and save the kernel again."
@@ -313,8 +303,27 @@ def require_sound(kernel: LearnedKernel) -> None:
             kernel.family.diag(kernel.X[:1])
     except (ValueError, IndexError, ArithmeticError) as error:
         raise ValueError(
-            f"the family must fit training rows of {d} features, got {error}; learn and save the kernel again."
+            f"the family must fit training rows of {kernel.X.shape[1]} features, got {error}; learn and save the "
+            "kernel again."
         ) from None
+
+
+def _require_shapes(kernel: LearnedKernel) -> None:
+    p, (m, d) = kernel.family.n_kernels, kernel.X.shape
+    shapes = {name: (p,) for name in ("weights", "scales", "alignments", "shift")}
+    shapes |= {"rows": (m,), "row_means": (m,), "origin": (d,)}
+    shapes |= {} if kernel.traces is None else {"traces": (p,)}
+    shapes |= {} if kernel.spread is None else {"spread": (d,)}
+    if kernel.parameters is not None:
+        shapes["parameters"] = (p, *kernel.parameters.shape[1:2])
+    for name, shape in shapes.items():
+        got = getattr(kernel, name).shape
+        if got != shape or len(got) != (2 if name == "parameters" else 1):
+            expected = f"({p}, r)" if name == "parameters" else str(shape)
+            raise ValueError(
+                f"{name} must have shape {expected}, for {p} base kernels and {m} training rows of {d} features, got "
+                f"{got}; learn and save the kernel again."
+            )
 
 
 def _require_error_bars(sampling: Sampling, p: int) -> None:

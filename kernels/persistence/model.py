@@ -49,7 +49,7 @@ class Model(Value):
     Attributes
     ----------
     estimator : KernelLearningClassifier or KernelLearningRegressor
-        Fitted on the features.
+        Fitted on the features; its `on_support` makes a smaller file of a support vector machine.
     features : tuple of str
         Names of the d columns it reads, in order.
     low, spread : ndarray of shape (d,)

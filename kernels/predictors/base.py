@@ -5,14 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Integral
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learned import LearnedKernel, checked_rows
 from learnkernels.kernels.parameters import Parameterised, positive
 from learnkernels.kernels.predictors.rows import KernelOnRows, usable_gram
+from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target, Task
 
@@ -20,8 +22,16 @@ from learnkernels.kernels.targets import Target, Task
 class RegularisationPath(Protocol):
     """Predictors fitted on one kernel, one a regularisation."""
 
+    def __len__(self) -> int:
+        """Return L, the number of regularisations."""
+        ...
+
     def predict(self, K_cross: np.ndarray) -> np.ndarray:
         """Return predictions in the terms of the target, one row a regularisation."""
+        ...
+
+    def decode(self, scores: np.ndarray) -> np.ndarray:
+        """Return predictions from scores of each regularisation, shape (L, n, r)."""
         ...
 
     def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -72,17 +82,22 @@ class Fitted:
 
     def predict(self, X_new: Any) -> np.ndarray:
         """Return predictions for new rows in the terms of the target, one row a regularisation."""
-        return self.path.predict(np.dot(self.kernel.cross_gram(X_new), self.new_rows))
+        return self.path.decode(self.scores(X_new))
 
-    def scores(self, X_new: Any, length: int) -> np.ndarray:
-        """Return scores of two classes, above zero for the second, at so many places of the grid, shape (length, n)."""
-        K_cross = np.dot(self.kernel.cross_gram(X_new), self.new_rows)
-        paths = (self.path.coefficients(position) for position in range(length))
-        return np.array([(K_cross @ dual + intercept)[:, 0] for dual, intercept in paths])
+    def scores(self, X_new: Any) -> np.ndarray:
+        """Return scores of new rows, one set a regularisation, shape (L, n, r)."""
+        scores = self._scores.of(checked_rows(self.kernel, X_new))
+        return scores.reshape(len(scores), len(self.path), -1).transpose(1, 0, 2)
 
-    def coefficients(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return dual and intercept of the first regularisation, for ``kernel.cross_gram(X) @ dual + intercept``."""
-        dual, intercept = self.path.coefficients()
+    @cached_property
+    def _scores(self) -> LinearScores:
+        """Those of all regularisations side by side."""
+        duals, intercepts = zip(*map(self.coefficients, range(len(self.path))), strict=True)
+        return LinearScores(self.kernel, np.concatenate(duals, axis=1), np.concatenate(intercepts))
+
+    def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return dual and intercept of a regularisation, for ``kernel.cross_gram(X) @ dual + intercept``."""
+        dual, intercept = self.path.coefficients(position)
         return np.dot(self.new_rows, dual), intercept
 
 

@@ -13,8 +13,7 @@ from learnkernels.kernels.predictors.base import RowsPredictor
 from learnkernels.kernels.predictors.landmarks import uniform_landmarks
 from learnkernels.kernels.predictors.nystrom import tell_of
 from learnkernels.kernels.predictors.rows import KernelOnRows
-from learnkernels.kernels.predictors.subspace import DEPENDENT
-from learnkernels.kernels.solvers.conjugate_gradients import Progress, solve_shifted
+from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, Progress, solve_shifted
 from learnkernels.kernels.targets import Target
 
 TOLERANCE = 1e-8
@@ -127,11 +126,6 @@ class ConjugateRidgePath:
         A step is one pass over the pairs of rows, O(m^2 (d + p + L q)) time, with the base kernels combined within a
         tile. The preconditioner is a Nystroem approximation of the matrix from up to `SKETCH` of its columns, whose
         eigenvectors serve all regularisations: O(m SKETCH^2) once. Memory O(m (SKETCH + L q)).
-
-        References
-        ----------
-        Frangella, Tropp, Udell (2023), Randomized Nystroem Preconditioning, SIAM Journal on Matrix Analysis and
-        Applications 44:718-752, section 5, with columns in place of random projections.
         """
         kernel = on.kernel
         if kernel.degree != 1 or kernel.indefinite:
@@ -151,18 +145,12 @@ class ConjugateRidgePath:
         self.intercept = np.average(target.Y, axis=0, weights=w)
         centered = _CenteredGram(gram, row_means, on.shares, None if w is None else np.sqrt(w)[:, None])
         right = centered.rooted(target.Y - self.intercept)
-        U, theta = _sketch(centered, on, seed)
-
-        def precondition(R: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-            inside = U.T @ R
-            return R + U @ (inside * ((theta[0] + shifts) / (theta[:, None] + shifts) - 1))
-
         q = right.shape[1]
         self.solutions = solve_shifted(
             centered.matvec,
             np.tile(right, len(grid)),
             np.repeat(self.unit / np.asarray(grid), q),
-            precondition,
+            _preconditioner(centered, on, seed),
             tolerance=tolerance,
             most=MOST_ITERATIONS,
             progress=progress,
@@ -177,7 +165,14 @@ class ConjugateRidgePath:
 
     def predict(self, K_cross: np.ndarray) -> np.ndarray:
         """Return predictions in the terms of the target, one row a regularisation."""
-        return self._target.decode(K_cross @ self.dual + self.intercept)
+        return self.decode(K_cross @ self.dual + self.intercept)
+
+    def decode(self, scores: np.ndarray) -> np.ndarray:
+        """Return predictions from scores of each regularisation, shape (L, n, q)."""
+        return self._target.decode(scores)
+
+    def __len__(self) -> int:
+        return len(self.dual)
 
 
 class _CenteredGram:
@@ -206,14 +201,9 @@ class _CenteredGram:
         return K
 
 
-def _sketch(gram: _CenteredGram, on: KernelOnRows, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return orthonormal vectors, shape (m, r), and the eigenvalues of the matrix that they stand for, ascending."""
+def _preconditioner(gram: _CenteredGram, on: KernelOnRows, seed: int) -> Preconditioner:
+    """Return a preconditioner from some columns of the matrix."""
     size = min(SKETCH, max(1, on.n_rows // 4))
     positions = uniform_landmarks(on.n_rows, size, np.random.default_rng(seed)).positions
     C = gram.columns(positions, on.take(positions)[0])
-    s, Q = np.linalg.eigh(C[positions])
-    used = s > DEPENDENT * len(s) * s[-1]
-    C = C @ (Q[:, used] / np.sqrt(s[used]))
-    theta, Q = np.linalg.eigh(C.T @ C)
-    used = theta > DEPENDENT * len(theta) * theta[-1]
-    return C @ (Q[:, used] / np.sqrt(theta[used])), theta[used]
+    return Preconditioner.of_columns(C, C[positions])

@@ -241,7 +241,14 @@ class NystromPath:
 
     def predict(self, K_cross: np.ndarray) -> np.ndarray:
         """Return predictions from the kernel with the landmarks, one row a regularisation."""
-        return self._target.decode(K_cross @ self.dual + self.intercept[:, None])
+        return self.decode(K_cross @ self.dual + self.intercept[:, None])
+
+    def decode(self, scores: np.ndarray) -> np.ndarray:
+        """Return predictions from scores of each regularisation, shape (L, n, q)."""
+        return self._target.decode(scores)
+
+    def __len__(self) -> int:
+        return len(self.dual)
 
 
 def tell_of(solutions: ShiftedSolutions, grid: Sequence[float], n_outputs: int) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from learnkernels.kernels.engine.workers import RowSource, spans
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.predictors.rows import KernelOnRows
+from learnkernels.kernels.solvers.conjugate_gradients import DEPENDENT
 
 BLOCK = 512
 """Rows whose kernel with all landmarks is held at once, a thread."""
@@ -22,9 +23,6 @@ PRODUCT_ROWS = 2048
 
 TASKS = 16
 """Tasks that a pass is cut into."""
-
-DEPENDENT = 10 * np.finfo(np.float64).eps
-"""Times M and the largest eigenvalue: directions of the landmarks below that are rounding, and dropped."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from learnkernels.kernels.predictors.base import ExactPredictor
-from learnkernels.kernels.solvers.svm import solve_machine
+from learnkernels.kernels.solvers.svm import AT_BOUND, Machine, solve_machine
 from learnkernels.kernels.targets import Target
 
 if TYPE_CHECKING:
@@ -35,30 +35,23 @@ class ExactMachine:
 
     Attributes
     ----------
+    C : float
     dual : ndarray of shape (m, n_pairs)
         Signed coefficients of each pair of classes.
     intercepts : ndarray of shape (n_pairs,)
     """
 
-    def __init__(self, K: np.ndarray, labels: np.ndarray, C: float) -> None:
-        """Fit on a Gram matrix and the labels of its rows, at least two different ones."""
-        self._pairs = list(combinations(np.unique(labels).tolist(), 2))
-        self.dual, self.intercepts = np.zeros((len(K), len(self._pairs))), np.zeros(len(self._pairs))
-        for j, (first, second) in enumerate(self._pairs):
+    def __init__(self, K: np.ndarray, labels: np.ndarray, C: float, start: ExactMachine | None = None) -> None:
+        """Fit on a Gram matrix and the labels of its rows, at least two different ones, from a machine of another C."""
+        pairs = list(combinations(np.unique(labels).tolist(), 2))
+        self.C, self.dual, self.intercepts = C, np.zeros((len(K), len(pairs))), np.zeros(len(pairs))
+        for j, (first, second) in enumerate(pairs):
             rows = np.flatnonzero((labels == first) | (labels == second))
             y = np.where(labels[rows] == second, 1.0, -1.0)
-            machine = solve_machine(K[np.ix_(rows, rows)], y, C)
+            # What counts of a start is which rows are at a bound, and that moves with C.
+            guess = None if start is None else Machine(np.abs(start.dual[rows, j]) * (C / start.C), 0.0, rows)
+            machine = solve_machine(K[np.ix_(rows, rows)], y, C, guess)
             self.dual[rows, j], self.intercepts[j] = y * machine.coefficients, machine.intercept
-
-    def predict(self, K_cross: np.ndarray) -> np.ndarray:
-        """Return the class that wins most pairs, the first of equals, shape (n,)."""
-        scores = K_cross @ self.dual + self.intercepts
-        classes = sorted({c for pair in self._pairs for c in pair})
-        votes = np.zeros((len(K_cross), len(classes)))
-        for j, (first, second) in enumerate(self._pairs):
-            votes[:, classes.index(first)] += scores[:, j] <= 0
-            votes[:, classes.index(second)] += scores[:, j] > 0
-        return np.asarray(classes)[votes.argmax(axis=1)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -102,7 +95,7 @@ class SupportVectorPath:
     Attributes
     ----------
     machines : list of sklearn.svm.SVC or ExactMachine
-        One fitted machine a regularisation; the same one again where a larger C binds no coefficient.
+        One fitted machine a regularisation.
     """
 
     def __init__(
@@ -136,15 +129,25 @@ class SupportVectorPath:
         References
         ----------
         Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
+
+        Notes
+        -----
+        A machine none of whose coefficients is at its bound is that of every larger C as well, and is not fitted again.
+        One that scikit-learn's solver does not end for is the start of the next, which does without that solver.
         """
-        self._rows = len(K)
+        self._rows, self._classes = len(K), np.unique(target.values)
         self.machines: list[SVC | ExactMachine] = []
-        for position, value in enumerate(grid):
-            before = position and (self.machines[-1], grid[position - 1])
-            if before and value >= before[1] and _unbounded(*before, sample_weight):
-                self.machines.append(before[0])
+        for value in grid:
+            before = self.machines[-1] if self.machines else None
+            if before is not None and value >= before.C and _is_free(before, sample_weight):
+                self.machines.append(before)
+            elif isinstance(before, ExactMachine) and value >= before.C:
+                self.machines.append(ExactMachine(K, target.values, value, before))
             else:
                 self.machines.append(_fitted(K, target.values, value, sample_weight, tolerance))
+
+    def __len__(self) -> int:
+        return len(self.machines)
 
     def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return dual and intercept at a position of the grid, one column a pair of classes.
@@ -162,7 +165,28 @@ class SupportVectorPath:
 
     def predict(self, K_cross: np.ndarray) -> np.ndarray:
         """Return predicted classes, as positions in the target's classes, shape (L, n)."""
-        return np.stack([machine.predict(K_cross) for machine in self.machines])
+        paths = [self.coefficients(position) for position in range(len(self))]
+        return self.decode(np.stack([K_cross @ dual + intercept for dual, intercept in paths]))
+
+    def decode(self, scores: np.ndarray) -> np.ndarray:
+        """Return the classes that win most pairs, the first of equals, from scores of shape (L, n, n_pairs)."""
+        if len(self._classes) == 2:
+            return self._classes[(scores[..., 0] > 0).astype(np.intp)]
+        votes = np.zeros((*scores.shape[:2], len(self._classes)), dtype=np.intp)
+        for j, (first, second) in enumerate(combinations(range(len(self._classes)), 2)):
+            votes[..., first] += scores[..., j] <= 0
+            votes[..., second] += scores[..., j] > 0
+        return self._classes[votes.argmax(axis=-1)]
+
+
+def _is_free(machine: SVC | ExactMachine, sample_weight: np.ndarray | None) -> bool:
+    """Return whether no coefficient of a machine is at its upper bound."""
+    if isinstance(machine, ExactMachine):
+        sizes, bounds = np.abs(machine.dual), np.asarray(machine.C)
+    else:
+        w = 1.0 if sample_weight is None else sample_weight[machine.support_]
+        sizes, bounds = np.abs(machine.dual_coef_), machine.C * w
+    return bool((sizes < (1 - AT_BOUND) * bounds).all())
 
 
 def _fitted(
@@ -188,14 +212,6 @@ def _fitted(
         stacklevel=2,
     )
     return machine
-
-
-def _unbounded(machine: SVC | ExactMachine, C: float, sample_weight: np.ndarray | None) -> bool:
-    """Return whether no coefficient is as large as C lets it be, so that the machine is that of every larger C, too."""
-    if isinstance(machine, ExactMachine):
-        return False
-    bounds = C if sample_weight is None else C * sample_weight[machine.support_]
-    return bool((np.abs(machine.dual_coef_) < bounds).all())
 
 
 def _expanded(machine: SVC, m: int) -> tuple[np.ndarray, np.ndarray]:

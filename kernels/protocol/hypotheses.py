@@ -16,9 +16,6 @@ from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor, as_
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target
 
-CROSS_ENTRIES = 1 << 24
-"""Entries of the kernel between new rows and training rows that are held at once, 128 MiB."""
-
 
 class Hypotheses(Protocol):
     """Predictors of one learner, one a regularisation; `KernelPredictors` and `KernelEnsemble` are such.
@@ -114,20 +111,11 @@ class KernelPredictors:
 
     def predict(self, X_new: Rows) -> np.ndarray:
         """Return predictions for new rows in the terms of the target, one row a regularisation."""
-        predictions = [
-            np.concatenate([one.predict(X_new[rows]) for rows in _chunks(X_new.shape[0], one.kernel)], axis=1)
-            for one in self._fitted
-        ]
-        return np.concatenate(predictions)
+        return np.concatenate([one.predict(X_new) for one in self._fitted])
 
     def scores(self, X_new: Rows) -> np.ndarray:
         """Return scores of two classes for new rows, above zero for the second, one row a regularisation."""
-        length = len(self.grid) // len(self._fitted)
-        scores = [
-            np.concatenate([one.scores(X_new[rows], length) for rows in _chunks(X_new.shape[0], one.kernel)], axis=1)
-            for one in self._fitted
-        ]
-        return np.concatenate(scores)
+        return np.concatenate([one.scores(X_new)[..., 0] for one in self._fitted])
 
     def only(self, position: int) -> KernelPredictors:
         """Return the predictor of one value of Lambda alone; of many kernels one, so that new rows cost one's."""
@@ -166,9 +154,3 @@ class KernelPredictors:
                 "rows to validate, or choose by error."
             )
         return float(np.mean([kernel.alignment_with(X_new, target_new, sample_weight) for kernel in self.kernels]))
-
-
-def _chunks(n_new: int, kernel: LearnedKernel) -> list[slice]:
-    """Return runs of new rows whose kernel with the training rows is held at once."""
-    step = max(1, CROSS_ENTRIES // kernel.X.shape[0])
-    return [slice(start, start + step) for start in range(0, n_new, step)] or [slice(0, 0)]

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from learnkernels.kernels.engine.compiler import FAST, compiled
+from learnkernels.kernels.compiled.compiler import FAST, compiled
 
 COLUMNS = 128
 """Rows that are paired with one row at a time."""

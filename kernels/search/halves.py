@@ -60,15 +60,19 @@ class Columns:
 
     codes: np.ndarray
     others: np.ndarray
+    names: tuple[str, ...]
 
     @classmethod
-    def of(cls, d: int, given: Sequence[int]) -> Columns:
-        """Return which of d columns hold codes, as they are given; ValueError where no other is left."""
+    def of(cls, d: int, given: Sequence[int], views: Sequence[tuple[str, Sequence[int]]] = ()) -> Columns:
+        """Return which of d columns hold codes, and the views that name these; ValueError where no other is left."""
         codes = np.asarray(given, dtype=np.intp)
         others = np.setdiff1d(np.arange(d), codes)
         if len(codes) and not (codes.min() >= 0 and codes.max() < d and len(others)):
             raise ValueError(f"codes must be some of the {d} columns of X and not all of them, got {given!r:.60}.")
-        return cls(codes, others)
+        if any(not 0 <= column < d for _, columns in views for column in columns):
+            raise ValueError(f"views must hold columns of X, which has {d}, got {views!r:.60}.")
+        called = {code: name for name, of in views for code in of}
+        return cls(codes, others, tuple(called.get(code, f"column {code}") for code in codes.tolist()))
 
     def union(self, metrics: Sequence[Metric], examples: Examples, kind: str) -> tuple[FamilyUnion, np.ndarray]:
         """Return base kernels of a kind in some metrics, then one a code, and the sigma of each for every column."""
@@ -79,7 +83,7 @@ class Columns:
         if not len(self.codes):
             return FamilyUnion(families), sigmas
         columns = [self.others] * len(metrics) + [np.array([code]) for code in self.codes]
-        views = [None] * len(metrics) + [f"column {code}" for code in self.codes]
+        views = [*[None] * len(metrics), *self.names]
         union = FamilyUnion([*families, *[CategoricalFamily([EQUAL])] * len(self.codes)], columns, views)
         whole = np.full((len(sigmas) + len(self.codes), X.shape[1]), np.inf)
         whole[: len(sigmas), self.others] = sigmas

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from learnkernels.kernels.engine.compiler import FAST, compiled
+from learnkernels.kernels.compiled.compiler import FAST, compiled
 
 
 @compiled()

@@ -17,6 +17,48 @@ Progress = Callable[[int, float], None]
 """Told the number of steps and the largest relative residual so far."""
 
 
+DEPENDENT = 10 * np.finfo(np.float64).eps
+"""Times their number and the largest eigenvalue: directions of some rows below that are rounding, and dropped."""
+
+
+@dataclass(frozen=True)
+class Preconditioner:
+    r"""About :math:`(A + s I)^{-1}` for every shift s, from an approximation :math:`U \Theta U^\top` of A.
+
+    .. math:: P_s = I + U \bigl( (\theta_1 + s) (\Theta + s I)^{-1} - I \bigr) U^\top
+
+    Attributes
+    ----------
+    U : ndarray of shape (n, r)
+        Orthonormal columns.
+    theta : ndarray of shape (r,)
+        Ascending; the first one is :math:`\theta_1`.
+
+    References
+    ----------
+    Frangella, Tropp, Udell (2023), Randomized Nystroem Preconditioning, SIAM Journal on Matrix Analysis and
+    Applications 44:718-752, section 5, with columns in place of random projections.
+    """
+
+    U: np.ndarray
+    theta: np.ndarray
+
+    @classmethod
+    def of_columns(cls, C: np.ndarray, among: np.ndarray) -> Preconditioner:
+        """Return the preconditioner from some columns of A, shape (n, s), and their own rows of it, shape (s, s)."""
+        s, Q = np.linalg.eigh(among)
+        used = s > DEPENDENT * len(s) * s[-1]
+        C = C @ (Q[:, used] / np.sqrt(s[used]))
+        theta, Q = np.linalg.eigh(C.T @ C)
+        used = theta > DEPENDENT * len(theta) * theta[-1]
+        return cls(C @ (Q[:, used] / np.sqrt(theta[used])), theta[used])
+
+    def __call__(self, R: np.ndarray, shifts: np.ndarray) -> np.ndarray:
+        """Return it times the columns of R, shape (n, c), each with its shift."""
+        inside, theta = self.U.T @ R, self.theta
+        return np.asarray(R + self.U @ (inside * ((theta[0] + shifts) / (theta[:, None] + shifts) - 1)))
+
+
 @dataclass(frozen=True)
 class ShiftedSolutions:
     """Solutions of ``(A + shift_j I) x_j = b_j``.

@@ -1,10 +1,10 @@
-"""How one column of a table becomes features: a number, an indicator a level, or the parts of a date."""
+"""How one column of a table becomes features: a number, or an indicator a level."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar, Literal, Self, TypeAlias
@@ -12,15 +12,11 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from learnkernels.kernels.fields import Fields, list_of, number, optional, text, truth
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.tables.reading import Column, as_texts
 
 MOST_LEVELS = 32
 """Levels of a category that have a feature each, the most frequent ones; all levels of one with more share a code."""
-
-DAY = 86_400.0
-"""Seconds."""
 
 KNOTS = 101
 """Quantiles that a scale of quantiles is made of."""
@@ -28,8 +24,8 @@ KNOTS = 101
 Scale: TypeAlias = Literal["none", "unit", "standard", "quantile"]
 """Units of numbers: their own; from 0 to 1; mean zero and deviation one; or those of a normal distribution's ranks."""
 
-View: TypeAlias = Literal["numbers", "categories", "dates", "codes"]
-"""What features tell of: magnitudes, which level, when, or which of many levels."""
+View: TypeAlias = Literal["numbers", "categories", "dates", "gaps", "codes"]
+"""What features tell of: magnitudes, which level, when, what is missing, or which of many levels."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -57,6 +53,31 @@ class ColumnEncoding(Value):
         """Whether values are numbers, and not texts."""
         return False
 
+    @property
+    @abstractmethod
+    def kinds(self) -> str:
+        """What such columns are called where several are named."""
+
+    @property
+    @abstractmethod
+    def said(self) -> str | tuple[str, ...]:
+        """What is said of the column, in `columns`, to have it taken for what it is."""
+
+    @property
+    @abstractmethod
+    def has_gaps(self) -> bool:
+        """Whether training rows had gaps."""
+
+    @property
+    def is_coded(self) -> bool:
+        """Whether levels are told apart by a code alone, or beside indicators."""
+        return any(view == "codes" for _, view in self.features)
+
+    @property
+    def levels_for_trees(self) -> bool:
+        """Whether `for_trees` gives levels, as numbers."""
+        return False
+
     @abstractmethod
     def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
         """Write the features of a column into `out`, shape (n, features); return how many gaps and new levels it has.
@@ -73,7 +94,7 @@ class ColumnEncoding(Value):
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
         """Return features as trees take them, which need no indicators: a gap is NaN, and a level a number."""
-        values = np.array(Z[:, :-1] if self.features[-1][0] == f"{self.name} missing" else Z)
+        values = np.array(Z[:, :-1] if self.features[-1][1] == "gaps" else Z)
         if values.shape[1] < Z.shape[1]:
             values[Z[:, -1] > 0] = np.nan
         return values
@@ -131,12 +152,23 @@ class NumberColumn(ColumnEncoding):
         if scale == "quantile" and np.ptp(numbers[~gaps]) > 0:
             knots = np.quantile(numbers[~gaps], np.linspace(0.0, 1.0, KNOTS)).tolist()
             return cls(name, fill, bool(gaps.any()), 0.0, 1.0, levels, tuple(knots))
-        return cls(name, fill, bool(gaps.any()), *_scaling(np.where(gaps, fill, numbers), scale), levels)
+        return cls(name, fill, bool(gaps.any()), *scaling_of(np.where(gaps, fill, numbers), scale), levels)
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
-        names = [self.name, f"{self.name} missing"] if self.gaps else [self.name]
-        return tuple((name, "numbers") for name in names)
+        return ((self.name, "numbers"), *gap_feature(self.name, self.gaps))
+
+    @property
+    def kinds(self) -> str:
+        return "ordered levels" if self.levels else "numbers"
+
+    @property
+    def said(self) -> str | tuple[str, ...]:
+        return self.levels or "number"
+
+    @property
+    def has_gaps(self) -> bool:
+        return self.gaps
 
     def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
         new = 0
@@ -228,6 +260,22 @@ class CategoryColumn(ColumnEncoding):
             found.append((f"{self.name} code", "codes"))
         return tuple(found)
 
+    @property
+    def kinds(self) -> str:
+        return "categories of many levels" if self.many else "categories"
+
+    @property
+    def said(self) -> str | tuple[str, ...]:
+        return "categorical" if self.levels else "code"
+
+    @property
+    def has_gaps(self) -> bool:
+        return None in self.levels
+
+    @property
+    def levels_for_trees(self) -> bool:
+        return not self.many
+
     def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
         texts = self._texts(column)
         place = {level: j for j, level in enumerate(self.levels)}
@@ -267,109 +315,9 @@ class CategoryColumn(ColumnEncoding):
         return f"category of {len(self.levels)}{' and more' if self.many else ''} levels"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class DateColumn(ColumnEncoding):
-    """A moment in time: how long ago, and where in the year, the week and the day, as far as these differ.
-
-    Attributes
-    ----------
-    fill : float
-        What stands for a gap, the median of the training rows; in days since 1970.
-    gaps : bool
-        Whether training rows had gaps, so that a feature says where.
-    low, spread : float
-        The first feature is (days - low) / spread.
-    cycles : tuple of {"year", "week", "day"}
-        Of which sine and cosine are features.
-    """
-
-    fill: float
-    gaps: bool
-    low: float
-    spread: float
-    cycles: tuple[str, ...]
-
-    kind = "date"
-
-    @classmethod
-    def of(cls, name: str, dates: np.ndarray, scale: Scale) -> Self:
-        """Return the encoding of moments in time, NaT for gaps, of which some are there."""
-        days = _days(dates)
-        gaps = np.isnan(days)
-        held = days[~gaps]
-        cycles = [name for name in CYCLES if np.ptp(CYCLES[name](held)) > (0.25 if name == "year" else 1e-6)]
-        fill = float(np.median(held))
-        scaling = _scaling(np.where(gaps, fill, days), "standard" if scale == "quantile" else scale)
-        return cls(name, fill, bool(gaps.any()), *scaling, tuple(cycles))
-
-    @property
-    def features(self) -> tuple[tuple[str, View], ...]:
-        parts = [self.name, *(f"{self.name} {wave} of {cycle}" for cycle in self.cycles for wave in ("sine", "cosine"))]
-        return tuple((part, "dates") for part in [*parts, *([f"{self.name} missing"] if self.gaps else [])])
-
-    def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
-        dates = column.as_dates() if column.kind in ("date", "text") else None
-        if dates is None:
-            self._refuse(column, "dates")
-        assert dates is not None
-        days = _days(dates)
-        gaps = np.isnan(days)
-        days = np.where(gaps, self.fill, days)
-        out[:, 0] = (days - self.low) / self.spread
-        for j, cycle in enumerate(self.cycles):
-            angle = 2.0 * np.pi * CYCLES[cycle](days)
-            out[:, 2 * j + 1], out[:, 2 * j + 2] = np.sin(angle), np.cos(angle)
-        if self.gaps:
-            out[:, -1] = gaps
-        return int(gaps.sum()), 0
-
-    def decode(self, Z: np.ndarray) -> list[Any]:
-        seconds = np.round((Z[:, 0] * self.spread + self.low) * DAY)
-        return [str(moment) for moment in seconds.astype("datetime64[s]")]
-
-    def describe(self) -> str:
-        return f"date ({', '.join(('time', *self.cycles))})"
-
-
-CYCLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "year": lambda days: days / 365.2425 % 1.0,
-    "week": lambda days: np.floor(days) % 7.0 / 7.0,
-    "day": lambda days: days % 1.0,
-}
-"""Where in a cycle, from 0 to 1, some days since 1970 are."""
-
-
-def column_from_dict(data: object) -> ColumnEncoding:
-    """Return the encoding that `ColumnEncoding.to_dict` was called on; raise ValueError for data of none."""
-    fields = Fields(data, "a column")
-    kind = fields.data.get("kind")
-    if kind == "number":
-        made: ColumnEncoding = NumberColumn(
-            *_place(fields), tuple(fields.get("levels", list_of(text))), tuple(fields.get("knots", list_of(number)))
-        )
-    elif kind == "category":
-        held = tuple(fields.get("levels", list_of(optional(text))))
-        scales = tuple(fields.get("scales", list_of(number)))
-        if len(scales) != len(held) or not all(scale > 0 for scale in scales):
-            fields.refuse("scales", f"{len(held)} positive numbers", list(scales))
-        rest = fields.get("many", truth), scales, fields.get("numeric", truth)
-        made = CategoryColumn(fields.get("name", text), held, *rest)
-    elif kind == "date":
-        cycles = tuple(fields.get("cycles", list_of(text)))
-        if not set(cycles) <= set(CYCLES):
-            fields.refuse("cycles", f"some of {', '.join(CYCLES)}", list(cycles))
-        made = DateColumn(*_place(fields), cycles)
-    else:
-        fields.refuse("kind", "number, category or date", kind)
-    if not getattr(made, "spread", 1.0) > 0:
-        fields.refuse("spread", "positive", 0.0)
-    return made
-
-
-def _place(fields: Fields) -> tuple[str, float, bool, float, float]:
-    """Return the name, what stands for gaps and whether there were some, and the scaling of a column."""
-    low, spread = fields.get("low", number), fields.get("spread", number)
-    return fields.get("name", text), fields.get("fill", number), fields.get("gaps", truth), low, spread
+def gap_feature(name: str, gaps: bool) -> tuple[tuple[str, View], ...]:
+    """Return the feature that says where values are missing, if some are."""
+    return ((f"{name} missing", "gaps"),) if gaps else ()
 
 
 def places_of(texts: Sequence[str | None] | np.ndarray, levels: Sequence[str]) -> np.ndarray:
@@ -396,13 +344,7 @@ def require_no_infinity(name: str, numbers: np.ndarray) -> None:
         )
 
 
-def _days(dates: np.ndarray) -> np.ndarray:
-    """Return moments in time as days since 1970, NaN for gaps."""
-    days = dates.astype("datetime64[us]").astype(np.int64) / (1e6 * DAY)
-    return np.asarray(np.where(np.isnat(dates), np.nan, days))
-
-
-def _scaling(values: np.ndarray, scale: Scale) -> tuple[float, float]:
+def scaling_of(values: np.ndarray, scale: Scale) -> tuple[float, float]:
     """Return what to subtract from values, and then to divide them by; by one where all are equal."""
     if scale == "none":
         return 0.0, 1.0

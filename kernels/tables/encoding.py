@@ -6,31 +6,39 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 
 from learnkernels.kernels.families.base import distinct
-from learnkernels.kernels.fields import Fields, list_of, text, truth
+from learnkernels.kernels.fields import Fields, list_of, number, one_of, optional, text, truth
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.tables.columns import (
     MOST_LEVELS,
     CategoryColumn,
     ColumnEncoding,
-    DateColumn,
     NumberColumn,
     Scale,
-    column_from_dict,
     places_of,
     require_no_infinity,
 )
-from learnkernels.kernels.tables.reading import Column, read_columns
+from learnkernels.kernels.tables.date_column import CYCLES, DateColumn
+from learnkernels.kernels.tables.dates import FIRSTS
+from learnkernels.kernels.tables.reading import MISSING, Column, read_columns
 
-Said: TypeAlias = Mapping[str, Literal["number", "categorical", "code", "date", "drop"] | Sequence[str]]
+Kind: TypeAlias = Literal["number", "categorical", "code", "date", "drop"]
+"""What a column can be said to be, besides a list of ordered levels."""
+
+KINDS: tuple[str, ...] = get_args(Kind)
+
+Said: TypeAlias = Mapping[str, Kind | Sequence[str]]
 """What columns are: by name, the kind, or the levels of an ordered category from the lowest to the highest."""
 
-KINDS = ("number", "categorical", "code", "date", "drop")
-"""What a column can be said to be, besides a list of ordered levels."""
+UNDECIDED = (
+    "its dates may begin with the day or with the month; say that it is a date, which reads the day first, or write "
+    "2024-12-31"
+)
+"""Why a column of dates is left out that all can be read both ways."""
 
 FEW_ROWS = 20
 """Rows from which on values that are all different are taken for identifiers."""
@@ -74,12 +82,16 @@ class TableFeatures(tuple[str, ...]):
         Name of the column of each.
     codes : tuple of int
         Positions of those that are codes of levels.
+    views : tuple of (str, tuple of int)
+        Numbers, categories, dates and gaps, as far as there are some, and each code by its column: names, and
+        positions.
     scaled : bool
         Whether they are in comparable units.
     """
 
     owners: tuple[str, ...]
     codes: tuple[int, ...]
+    views: tuple[tuple[str, tuple[int, ...]], ...]
     scaled: bool
 
     @classmethod
@@ -89,13 +101,17 @@ class TableFeatures(tuple[str, ...]):
         found = cls(distinct([name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name, _, _ in told]))
         found.owners = tuple(owner for _, _, owner in told)
         found.codes = tuple(place for place, (_, view, _) in enumerate(told) if view == "codes")
+        views: dict[str, list[int]] = {}
+        for place, (_, view, owner) in enumerate(told):
+            views.setdefault(owner if view == "codes" else view, []).append(place)
+        found.views = tuple((view, tuple(places)) for view, places in views.items())
         found.scaled = scaled
         return found
 
     @property
     def for_rfm(self) -> dict[str, Any]:
         """What a learner of metrics is told of the features."""
-        return {"codes": self.codes, "scaled": self.scaled}
+        return {"codes": self.codes, "views": self.views, "scaled": self.scaled}
 
 
 def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:
@@ -124,9 +140,11 @@ class TableEncoding(Value):
     -----
     Rules, in this order; what is said goes before all. A column without values or with a single one is left out.
     Truth values and numbers are numbers, and so are texts that all are numbers; whole numbers that are all different
-    are left out as identifiers where the name says so or they count the rows. Texts that all are dates of ISO 8601 are
-    dates. Other texts are a category, but are left out where more than 90 % of them are different. Texts such as
-    ``?``, ``NA`` and the empty one are gaps.
+    are left out as identifiers where the name says so or they count the rows. Texts that all are dates are dates: of
+    ISO 8601, or such as 31/12/2024, 31.12.2024 and 12-31-2024, where a number above 12 tells which is the day; where
+    none does, the day stands first between dots, and other columns are left out, unless they are said to be dates: then
+    the day stands first. Other texts are a category, but are left out where more than 90 % of them are different. Texts
+    such as ``?``, ``NA`` and the empty one are gaps.
     """
 
     columns: tuple[ColumnEncoding, ...]
@@ -215,7 +233,7 @@ class TableEncoding(Value):
         for column in self.columns:
             stop = start + len(column.features)
             parts.append(column.for_trees(X[:, start:stop]))
-            levels += [isinstance(column, CategoryColumn) and not column.many] * parts[-1].shape[1]
+            levels += [column.levels_for_trees] * parts[-1].shape[1]
             start = stop
         return np.hstack(parts), np.array(levels)
 
@@ -257,6 +275,40 @@ class TableEncoding(Value):
         return cls(columns, left_out, fields.get("scaled", truth))
 
 
+def column_from_dict(data: object) -> ColumnEncoding:
+    """Return the encoding that `ColumnEncoding.to_dict` was called on; raise ValueError for data of none."""
+    fields = Fields(data, "a column")
+    kind = fields.data.get("kind")
+    if kind == "number":
+        made: ColumnEncoding = NumberColumn(
+            *_place(fields), tuple(fields.get("levels", list_of(text))), tuple(fields.get("knots", list_of(number)))
+        )
+    elif kind == "category":
+        held = tuple(fields.get("levels", list_of(optional(text))))
+        scales = tuple(fields.get("scales", list_of(number)))
+        if len(scales) != len(held) or not all(scale > 0 for scale in scales):
+            fields.refuse("scales", f"{len(held)} positive numbers", list(scales))
+        rest = fields.get("many", truth), scales, fields.get("numeric", truth)
+        made = CategoryColumn(fields.get("name", text), held, *rest)
+    elif kind == "date":
+        cycles = tuple(fields.get("cycles", list_of(text)))
+        if not set(cycles) <= set(CYCLES):
+            fields.refuse("cycles", f"some of {', '.join(CYCLES)}", list(cycles))
+        given = fields.get("first", optional(one_of(FIRSTS))) or "year"  # which older files do not tell
+        made = DateColumn(*_place(fields), cycles, next(first for first in FIRSTS if first == given))
+    else:
+        fields.refuse("kind", "number, category or date", kind)
+    if not getattr(made, "spread", 1.0) > 0:
+        fields.refuse("spread", "positive", 0.0)
+    return made
+
+
+def _place(fields: Fields) -> tuple[str, float, bool, float, float]:
+    """Return the name, what stands for gaps and whether there were some, and the scaling of a column."""
+    low, spread = fields.get("low", number), fields.get("spread", number)
+    return fields.get("name", text), fields.get("fill", number), fields.get("gaps", truth), low, spread
+
+
 def _as_said(column: Column, said: str | Sequence[str], scale: Scale) -> ColumnEncoding | str:
     """Return the encoding of a column whose kind is said, or why it is left out."""
     if said == "drop":
@@ -266,12 +318,13 @@ def _as_said(column: Column, said: str | Sequence[str], scale: Scale) -> ColumnE
     if said in ("categorical", "code"):
         return CategoryColumn.of(column, scale, MOST_LEVELS if said == "categorical" else 0)
     if said == "date":
-        dates = column.as_dates() if column.kind in ("date", "text") else None
+        first = (column.first_of_dates() or "day") if column.kind in ("date", "text") else "day"
+        dates = column.as_dates(first) if column.kind in ("date", "text") else None
         if dates is None:
             raise ValueError(
                 f"columns: {column.name!r} is said to be a date, but holds {_example(column)}; correct it."
             )
-        return DateColumn.of(column.name, dates, scale)
+        return DateColumn.of(column.name, dates, scale, first)
     if said == "number":
         numbers = column.as_numbers() if column.kind in ("number", "text") else None
         if numbers is None:
@@ -284,6 +337,10 @@ def _as_said(column: Column, said: str | Sequence[str], scale: Scale) -> ColumnE
         raise ValueError(
             f"columns: {column.name!r} must be one of {', '.join(KINDS)} or a list of at least two ordered levels, got "
             f"{said!r:.60}."
+        )
+    if gaps := [level for level in map(str, said) if level.strip().lower() in MISSING]:
+        raise ValueError(
+            f"columns: {column.name!r} has the level {gaps[0]!r}, a text that stands for a gap; rename it in the table."
         )
     return _ordered(column, tuple(map(str, said)), scale)
 
@@ -314,8 +371,9 @@ def _inferred(column: Column, scale: Scale) -> ColumnEncoding | str:
     different = len(set(held))
     if different == 1 and not gaps.any():
         return "it is constant"
-    if (dates := column.as_dates()) is not None:
-        return DateColumn.of(column.name, dates, scale)
+    first = column.first_of_dates()
+    if (dates := column.as_dates(first or "day")) is not None:
+        return UNDECIDED if first is None else DateColumn.of(column.name, dates, scale, first)
     if len(held) >= FEW_ROWS and different > DIFFERENT * len(held):
         spaces = np.mean([value.count(" ") for value in held])
         return "it is free text" if spaces >= 3 else "nearly all of its texts differ, as those of identifiers do"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.fields import listed
+from learnkernels.kernels.tables.dates import First, first_of, moment_of
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none", "<na>", "nat"})
 """Texts, in small letters, that stand for nothing."""
@@ -60,21 +60,19 @@ class Column:
                 return None
         return np.array([of_text[value] for value in self.values], dtype=np.float64)
 
-    def as_dates(self) -> np.ndarray | None:
-        """Return the values as moments in time, NaT for gaps; None where a text is no date of ISO 8601."""
+    def first_of_dates(self) -> First | None:
+        """Return what the dates of the column begin with; None where day and month cannot be told apart."""
+        return "year" if self.kind == "date" else first_of(set(self.values.tolist()) - {None})
+
+    def as_dates(self, first: First) -> np.ndarray | None:
+        """Return the values as moments in time, NaT for gaps; None where a text is no date that begins so."""
         if self.kind == "date":
             return self.values
         of_text: dict[str | None, np.datetime64] = {None: np.datetime64("NaT", "us")}
         for value in set(self.values.tolist()) - {None}:
-            try:
-                moment = datetime.fromisoformat(value) if len(value) >= len("2000-01-01") else None
-            except ValueError:
-                moment = None
-            if moment is None:
+            if (moment := moment_of(value, first)) is None:
                 return None
-            of_text[value] = np.datetime64(
-                moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment, "us"
-            )
+            of_text[value] = moment
         return np.array([of_text[value] for value in self.values], dtype="datetime64[us]")
 
     def as_texts(self) -> np.ndarray:
@@ -154,7 +152,7 @@ def _column(name: str, series: Any, nw: Any) -> Column:
         return Column(name, "other", np.empty(0))
     levels: tuple[str, ...] = ()
     if dtype in (nw.Categorical, nw.Enum) and nw.is_ordered_categorical(series):
-        levels = tuple(as_texts(series.cat.get_categories().to_list()))
+        levels = tuple(level for level in as_texts(series.cat.get_categories().to_list()) if level is not None)
     values = series.to_list()
     if dtype == nw.Object and all(value is None or isinstance(value, int | float) for value in values):
         return Column(name, "number", np.array([np.nan if value is None else float(value) for value in values]))

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +22,8 @@ from sklearn import datasets as bundled
 from learnkernels.conf.errors import InputError, cut, listed, one_line
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.tables import Met, TableEncoding
-from learnkernels.kernels.tables.reading import read_columns
+from learnkernels.kernels.tables.dates import moment_of
+from learnkernels.kernels.tables.reading import Column, as_texts, read_columns
 from learnkernels.tasks.data.locations import LIBSVM, Location, sound, transferring
 from learnkernels.tasks.data.streams import arrow_batches, arrow_source, delimiter_of
 from learnkernels.tasks.data.text import count_ngrams
@@ -214,17 +214,27 @@ def _groups(column: pa.Array, found: str) -> np.ndarray:
 def _times(column: pa.Array, found: str) -> np.ndarray:
     """Return the place of each time among the different ones, -1 where it is missing."""
     if _is_text(column.type):
-        read = pd.to_datetime(column.to_pandas(), format="ISO8601", utc=True, errors="coerce").dt.tz_convert(None)
-        wrong = np.flatnonzero(read.isna().to_numpy() & column.is_valid().to_numpy(zero_copy_only=False))
-        if len(wrong):
-            raise InputError(
-                f"{found} has text that is no date or time of ISO 8601, such as "
-                f"{cut(one_line(column[int(wrong[0])].as_py()), 40)!r}; write 2026-01-31 or 2026-01-31T12:00."
-            )
-        column = pa.Array.from_pandas(read)
+        column = pa.array(_moments(Column("time", "text", as_texts(column.to_pylist())), found))
     if not (pa.types.is_temporal(column.type) or is_number(column.type)) or pa.types.is_boolean(column.type):
-        raise InputError(f"{found} is {column.type}; name one of numbers, dates or ISO 8601 text.")
+        raise InputError(f"{found} is {column.type}; name one of numbers, or of dates.")
     return _numbered(column, lambda held: pc.subtract(pc.rank(held, tiebreaker="dense"), 1))
+
+
+def _moments(column: Column, found: str) -> np.ndarray:
+    """Return the moments that texts tell."""
+    first = column.first_of_dates()
+    if (moments := column.as_dates(first or "day")) is None:
+        wrong = next(text for text in column.values if text is not None and moment_of(text, first or "day") is None)
+        raise InputError(
+            f"{found} has text that is no date or time, such as {cut(one_line(wrong), 40)!r}; write 2026-01-31 or "
+            "2026-01-31T12:00."
+        )
+    if first is None:
+        raise InputError(
+            f"{found} has dates that may begin with the day or with the month, such as "
+            f"{next(text for text in column.values if text is not None)!r}; write 2026-01-31."
+        )
+    return moments
 
 
 def _weights(column: pa.Array, found: str) -> np.ndarray:

@@ -17,7 +17,7 @@ from learnkernels.conf.errors import InputError, did_you_mean, listed, one_line,
 from learnkernels.conf.loading import describe
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.estimators import default_family
-from learnkernels.kernels.tables.columns import CategoryColumn, ColumnEncoding, DateColumn, NumberColumn
+from learnkernels.kernels.tables.columns import ColumnEncoding
 from learnkernels.kernels.tables.encoding import TableEncoding
 from learnkernels.tasks.data.ingest import Dataset, load_source, source_location
 from learnkernels.tasks.data.streams import INPUTS
@@ -133,25 +133,11 @@ def _kinds(table: TableEncoding) -> list[str]:
     """Return one line a kind of columns, one about gaps, and one a column that is left out."""
     kinds: dict[str, list[str]] = {}
     for column in table.columns:
-        kinds.setdefault(_kind(column), []).append(column.name)
+        kinds.setdefault(column.kinds, []).append(column.name)
     lines = [f"{kind}: {_some(names)}" for kind, names in kinds.items()]
-    if gaps := [column.name for column in table.columns if _has_gaps(column)]:
+    if gaps := [column.name for column in table.columns if column.has_gaps]:
         lines.append(f"gaps, filled and told by a feature of their own: {_some(gaps)}")
     return [*lines, *(f"left out: {name}, as {why}" for name, why in table.left_out.items())]
-
-
-def _kind(column: ColumnEncoding) -> str:
-    if isinstance(column, CategoryColumn):
-        return "categories of many levels" if column.many else "categories"
-    if isinstance(column, DateColumn):
-        return "dates"
-    return "ordered levels" if isinstance(column, NumberColumn) and column.levels else "numbers"
-
-
-def _has_gaps(column: ColumnEncoding) -> bool:
-    if isinstance(column, CategoryColumn):
-        return None in column.levels
-    return isinstance(column, NumberColumn | DateColumn) and column.gaps
 
 
 def _some(names: Sequence[str]) -> str:
@@ -189,13 +175,12 @@ def _text(label: str, path: str, target: str, dataset: Dataset, beside: Mapping[
     """Return the configuration as YAML with comments."""
     table = dataset.table
     assert table is not None
-    kinds = {column.name: _said(column) for column in table.columns}
-    lines = [f"      {_yaml(name)}: {kind}" for name, kind in kinds.items() if kind]
+    lines = [f"      {_yaml(column.name)}: {_said(column)}" for column in table.columns if column.said != "number"]
     lines += [f"      {_yaml(name)}: drop  # {why}" for name, why in table.left_out.items()]
     columns = "\n".join(["    columns:  # all others are numbers", *lines]) if lines else "    columns: {}"
     exponents = sorted(round(float(np.log2(gamma))) for gamma in default_family(dataset.X).gammas)
     divided = "".join(f"    {key}: {_yaml(column)}\n" for key, column in beside.items())
-    coded = [column.name for column in table.columns if isinstance(column, CategoryColumn) and column.many]
+    coded = [column.name for column in table.columns if column.is_coded]
     return f"""\
 # Which way of learning the kernel predicts {one_line(target)} best, and is it worth it?
 name: {_yaml(label)}
@@ -223,11 +208,9 @@ protocol:
 
 
 def _said(column: ColumnEncoding) -> str:
-    if isinstance(column, CategoryColumn):
-        return "categorical"
-    if isinstance(column, NumberColumn) and column.levels:
-        return f"[{', '.join(map(_yaml, column.levels))}]"
-    return "date" if isinstance(column, DateColumn) else ""
+    """Return what is said of a column as YAML."""
+    said = column.said
+    return said if isinstance(said, str) else f"[{', '.join(map(_yaml, said))}]"
 
 
 def _yaml(text: str) -> str:

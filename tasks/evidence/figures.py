@@ -1,4 +1,6 @@
-"""Figures of a run: alignment against error, convergence, shares, base kernels that were found, what features count."""
+"""Figures of a run: alignment against error, convergence, shares, base kernels that were found, what features and views
+count.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from learnkernels.kernels.learners import LEARNERS
 from learnkernels.tasks.evidence.tables import (
     largest_shares,
     missing,
-    relevance_of,
+    parts_of,
     sampled,
 )
 from learnkernels.tasks.measure.baseline import BOOSTING, GRID_SEARCH
@@ -171,20 +173,20 @@ def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | Non
     return figure
 
 
-def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of the features that count most, a colour a learner; None where no learner tells."""
-    told = list(relevance_of(folds))
+def parts_figure(folds: pd.DataFrame, colors: Mapping[str, str], columns: tuple[str, str], label: str) -> Figure | None:
+    """Return the figure of the parts with the largest shares, a colour a learner; None where no learner tells."""
+    told = list(parts_of(folds, columns))
     if not told:
         return None
     figure, axes = panels([dataset for dataset, _ in told])
     for axis, (_, shares) in zip(axes, told, strict=True):
-        features = list(dict.fromkeys(shares["feature"]))
+        parts = list(dict.fromkeys(shares["part"]))
         for learner, of in shares.groupby("learner", sort=False):
-            at = [features.index(name) for name in of["feature"]]
+            at = [parts.index(name) for name in of["part"]]
             axis.errorbar(of["mean"], at, xerr=of["sd"], color=colors[str(learner)], **BARS)
             axis.plot(of["mean"], at, "o", color=colors[str(learner)], label=learner)
-        axis.set(xlabel="share of what all features count")
-        axis.set_yticks(range(len(features)), features, parse_math=False)
+        axis.set(xlabel=label)
+        axis.set_yticks(range(len(parts)), parts, parse_math=False)
         axis.invert_yaxis()
     add_legend(figure, axes)
     return figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from learnkernels.tasks.evidence.markdown import inline_links, plain
+from learnkernels.tasks.evidence.markdown import code, inline_links, plain
 from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, View, run_path, view_path
 
 NOTE_CHARACTERS = 8_000
@@ -28,7 +28,9 @@ the start page: the experiment, and the first link above. Colour = learner.
 |---|---|
 | `test_error` | misclassified share, root mean squared error, or what parameter `metric` says, less being better, on \
 rows that nothing was learned or chosen from |
-| `relative_error` | that over the error of the best constant: 1 has learned nothing; one axis for all data sets |
+| `percent_above_best` | that above the lowest of the data set, in percent: the winner has 0, and no bar; \
+`alignment_over_best` likewise, the highest alignment having 1 |
+| `relative_error` | test error over the error of the best constant: 1 has learned nothing |
 | `alignment` | centered alignment of the learned kernel with the target on its training rows, from 0 to 1 |
 | `alignment_error` | where base kernels were measured on a sample: half the width of the interval of the alignment on \
 all training rows, at the `confidence` of the run |
@@ -38,7 +40,8 @@ trials; none where there is a formula |
 | `fold/...` | the same, trial by trial |
 | `objective`, `found/...` | objective after each iteration; sigma and share of kernels that were searched |
 
-Good learners lie to the lower right of *alignment against error*. Side by side: tick runs, then *Compare*. Versions \
+Learners without a bar in *percent above best* win their data set, and good ones lie to the lower right of \
+*alignment against error*. Side by side: tick runs, then *Compare*. Versions \
 of one model: *Model registry*, the model, tick versions, then *Compare*.
 """
 
@@ -83,14 +86,15 @@ def sweep_note(experiment_id: str, run_id: str, verdicts: Sequence[str], files: 
     return _cut("\n".join([inline_links(links), "", *shown, "", f"![alignment against error]({figure})"]))
 
 
-def result_note(experiment_id: str, what: str, sweep_run: str, sweep_name: str, flow_run: str) -> str:
-    """Return the note of a result: what it measured, and the comparison it belongs to."""
+def result_note(experiment_id: str, what: str, sweep_run: str, sweep_name: str, flow_run: str, train: str) -> str:
+    """Return the note of a result: what it measured, the comparison it belongs to, and the command that trains it."""
     links = {
         sweep_name: run_path(experiment_id, sweep_run),
         "chart": view_path(experiment_id),
         "Prefect": flow_run,
     }
-    return _cut(f"{plain(what)}\n\n{inline_links(links)}")
+    model = f"\n\nA model of it: {code(train)}" if train else ""
+    return _cut(f"{plain(what)}\n\n{inline_links(links)}{model}")
 
 
 def run_note(report: str, links: Mapping[str, str]) -> str:

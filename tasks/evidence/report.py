@@ -23,12 +23,14 @@ from learnkernels.tasks.evidence.figures import (
     convergence_figure,
     found_figure,
     inline,
-    relevance_figure,
+    parts_figure,
     shares_figure,
 )
 from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
 from learnkernels.tasks.evidence.tables import (
     BASELINE,
+    RELEVANCE,
+    VIEW_SHARES,
     certificate_table,
     display_table,
     equals_p,
@@ -36,8 +38,8 @@ from learnkernels.tasks.evidence.tables import (
     history_table,
     mean_and_sd,
     missing,
+    parts_table,
     read_folds,
-    relevance_table,
     sampled,
     sampling_table,
     share_table,
@@ -64,9 +66,14 @@ HISTORY = (
     "round, from none on, on the half of these rows that did not teach it. Where it falls, more rounds do harm."
 )
 
-RELEVANCE = (
+COUNTED = (
     "Shares of what all features count, means ± deviations over {trials}: how fast the learned kernel falls where rows "
     "differ in a feature as they commonly do. Features that tell the same share what they count."
+)
+
+VIEWED = (
+    "Shares of the trace, weights times traces of base kernels, means ± deviations over {trials}: effects of a view by "
+    "itself add up to those of the others, and base kernels of all features have joint effects."
 )
 
 SAMPLED = (
@@ -199,8 +206,10 @@ def markdown_report(
             HISTORY.format(trials=trials),
             "",
         ]
-    if counted := relevance_table(folds):
-        lines += ["## How much features count", "", *markdown_table(counted), "", RELEVANCE.format(trials=trials), ""]
+    if counted := parts_table(folds, RELEVANCE, "feature"):
+        lines += ["## How much features count", "", *markdown_table(counted), "", COUNTED.format(trials=trials), ""]
+    if viewed := parts_table(folds, VIEW_SHARES, "view"):
+        lines += ["## What views have of the kernel", "", *markdown_table(viewed), "", VIEWED.format(trials=trials), ""]
     lines += [*_share_lines(summary, folds), *_computed_before(earlier)]
     return "\n".join([*lines, "## Where the evidence lies", "", *link_list(links), ""])
 
@@ -336,7 +345,8 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
             "convergence": convergence_figure(folds, colors_of(summary)),
             "kernel_shares": shares_figure(folds, summary),
             "found_kernels": found_figure(folds, colors_of(summary)),
-            "relevance": relevance_figure(folds, colors_of(summary)),
+            "relevance": parts_figure(folds, colors_of(summary), RELEVANCE, "share of what all features count"),
+            "views": parts_figure(folds, colors_of(summary), VIEW_SHARES, "share of the trace"),
         }
         for name, figure in figures.items():
             if figure is not None:

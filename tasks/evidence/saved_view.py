@@ -70,10 +70,17 @@ def _bar(metric: str) -> Chart:
 
 
 MEASURED = ("metrics.test_error", "metrics.test_error_sd", "metrics.relative_error", "metrics.alignment")
-RESULT_COLUMNS = ("params.dataset", "params.learner", "params.predictor", *MEASURED, "metrics.certificate")
+RESULT_COLUMNS = (
+    "params.dataset",
+    "params.learner",
+    "params.predictor",
+    "metrics.percent_above_best",
+    *MEASURED,
+    "metrics.certificate",
+)
 RESULT_CHARTS = (
-    _scatter("alignment", "relative_error"),
-    _bar("relative_error"),
+    _bar("percent_above_best"),
+    _scatter("alignment_over_best", "percent_above_best"),
     _bar("alignment"),
     _bar("test_error"),
 )

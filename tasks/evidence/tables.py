@@ -53,11 +53,13 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     """Return one row a (data set, learner), in the order of the run.
 
     Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
-    best constant, `p_better_than_unif`, `p_better_than_grid_search` and `p_better_than_boosting` of corrected resampled
-    t-tests over folds, which decide, the same with `plain_` of the papers' paired t-tests, `best` on its data set. With
-    a split, a repeat takes the place of a fold. Where base kernels were measured on a sample, `alignment_error` and
-    `shares_error` are mean half widths of the intervals at `confidence`, `alignment_bound` is the mean of Theorem 12,
-    and `n_sampled` and `n_train` are mean numbers of rows.
+    best constant, `percent_above_best` and `alignment_over_best` against the best of the data set, on which
+    learners differ more than data sets do, `p_better_than_unif`, `p_better_than_grid_search` and
+    `p_better_than_boosting` of corrected resampled t-tests over folds, which decide, the same with `plain_` of the
+    papers' paired t-tests, `best` on its data set. With a split, a repeat takes the place of a fold. Where base
+    kernels were measured on a sample, `alignment_error` and `shares_error` are mean half widths of the intervals at
+    `confidence`, `alignment_bound` is the mean of Theorem 12, and `n_sampled` and `n_train` are mean numbers of
+    rows.
 
     References
     ----------
@@ -104,7 +106,12 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
             }
         )
     summary = pd.DataFrame(rows)
-    summary["best"] = summary["error_mean"] == summary.groupby("dataset")["error_mean"].transform("min")
+    lowest = summary.groupby("dataset")["error_mean"].transform("min")
+    highest = summary.groupby("dataset")["alignment_mean"].transform("max")
+    summary["best"] = summary["error_mean"] == lowest
+    above = 100.0 * (summary["error_mean"] - lowest) / lowest.where(lowest > 0)
+    summary["percent_above_best"] = above.mask(summary["best"], 0.0)
+    summary["alignment_over_best"] = summary["alignment_mean"] / highest.where(highest > 0)
     return summary
 
 
@@ -287,36 +294,50 @@ def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
     return rows
 
 
-def relevance_of(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Give for each data set how much its features count, over the trials of learners that tell.
+RELEVANCE = ("relevance", "features")
+"""Columns of the fold table that tell how much features count, and their names."""
+
+VIEW_SHARES = ("view_shares", "views")
+"""Columns of the fold table that tell what views have of a kernel, and their names."""
+
+
+def parts_of(folds: pd.DataFrame, columns: tuple[str, str]) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Give for each data set the shares of its parts, over the trials of learners that tell.
+
+    Parameters
+    ----------
+    folds : DataFrame
+        One row a trial.
+    columns : (str, str)
+        Those of the shares, and of the names of what has them: `RELEVANCE` or `VIEW_SHARES`.
 
     Yields
     ------
     dataset : str
     shares : DataFrame
-        Columns `learner`, `feature`, `mean` and `sd`; of each learner the same features, at most
-        `SHOWN_FEATURES`, the one that counts most on average first.
+        Columns `learner`, `part`, `mean` and `sd`; of each learner the same parts, at most `SHOWN_FEATURES`, the
+        largest on average first. A trial that does not name a part has nothing of it.
     """
-    if "relevance" not in folds:
+    of, named = columns
+    if of not in folds:
         return
-    told = folds[[isinstance(values, Sequence | np.ndarray) for values in folds["relevance"]]]
+    told = folds[[isinstance(values, Sequence | np.ndarray) for values in folds[of]]]
     for dataset, group in told.groupby("dataset", sort=False):
-        long = group[["learner", "relevance", "features"]].explode(["relevance", "features"])
-        long["relevance"] = long["relevance"].astype(float)
-        first = long.groupby("features", sort=False)["relevance"].mean().nlargest(SHOWN_FEATURES).index
-        shares = long.groupby(["learner", "features"], sort=False)["relevance"].agg(["mean", "std"]).fillna(0.0)
-        shares = shares.reset_index().rename(columns={"features": "feature", "std": "sd"})
-        shares = shares[shares["feature"].isin(first)]
-        yield str(dataset), shares.sort_values("feature", key=lambda names: names.map(first.get_loc), kind="stable")
+        trials = [dict(zip(names, shares, strict=True)) for names, shares in zip(group[named], group[of], strict=True)]
+        wide = pd.DataFrame(trials, dtype=float).fillna(0.0)
+        first = wide.mean().nlargest(SHOWN_FEATURES).index.rename("part")
+        by_learner = wide[first].groupby(group["learner"].to_numpy(), sort=False)
+        long = by_learner.agg(["mean", "std"]).fillna(0.0).stack(0, future_stack=True).rename(columns={"std": "sd"})
+        yield str(dataset), long.rename_axis(["learner", "part"]).swaplevel().loc[list(first)].reset_index()
 
 
-def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row a feature that counts, one column a learner that tells how much."""
+def parts_table(folds: pd.DataFrame, columns: tuple[str, str], called: str) -> list[dict[str, str]]:
+    """Return one row a part, one column a learner that tells its share."""
     rows = []
-    for dataset, shares in relevance_of(folds):
-        for feature, of in shares.groupby("feature", sort=False):
+    for dataset, shares in parts_of(folds, columns):
+        for part, of in shares.groupby("part", sort=False):
             told = {str(one.learner): mean_and_sd(one.mean, one.sd) for one in of.itertuples()}
-            rows.append({"dataset": dataset, "feature": str(feature), **told})
+            rows.append({"dataset": dataset, called: str(part), **told})
     return rows
 
 

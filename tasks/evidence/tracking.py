@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -40,7 +41,15 @@ from learnkernels.tasks.evidence.markdown import link, plain
 from learnkernels.tasks.evidence.notes import experiment_note, result_note, run_note, sweep_note
 from learnkernels.tasks.evidence.report import verdicts
 from learnkernels.tasks.evidence.saved_view import HISTORY, LEVEL, MODELS, NEWEST, RUN, run_path, view_path, view_tag
-from learnkernels.tasks.evidence.tables import display_table, mean_history, read_folds, relevance_of, summarise
+from learnkernels.tasks.evidence.tables import (
+    RELEVANCE,
+    VIEW_SHARES,
+    display_table,
+    mean_history,
+    parts_of,
+    read_folds,
+    summarise,
+)
 from learnkernels.tasks.measure.baseline import BOOSTING, LEAVES, RATES, TITLES, kinds_of
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
 from learnkernels.tasks.measure.moments import planned_trials
@@ -250,6 +259,10 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     aligned = f", alignment {shown['alignment']}" if shown["alignment"] else ""
     aligned += f", sampling error {shown['sampling error']}" if shown.get("sampling error") else ""
     what = f"{folds.learner} with {folds.predictor} on {ref.name}: {row.metric} {shown['test error']}{aligned}."
+    settings = ["results", config.name, run_id, "config.yaml"]
+    train = ["learnkernels", "train", "/".join(settings), "--dataset", ref.name, "--learner", folds.learner]
+    links = (sweep.experiment_id, what, sweep.run_id, f"sweep {run_id}", sweep.flow_run_url)
+    own = any(learner.title == folds.learner for learner in config.learners)
     run = client.create_run(
         sweep.experiment_id,
         run_name=f"{ref.name} {folds.learner}",
@@ -263,7 +276,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
             "dataset_digest": ref.digest,
             "mlflow.runColor": _colors(config)[folds.learner],
             **({"predictor_reason": row.predictor_reason} if row.predictor_reason else {}),
-            NOTE: result_note(sweep.experiment_id, what, sweep.run_id, f"sweep {run_id}", sweep.flow_run_url),
+            NOTE: result_note(*links, shlex.join([*train, "--register", config.name]) if own else ""),
             **config.tracking.tags,
         },
     )
@@ -356,8 +369,9 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
         **{f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:100])},
         **{f"weight_error/k{k:03d}": error for k, error in enumerate(row.shares_error[:100])},
         **{
-            f"relevance/{metric_name(of.feature)}": of.mean
-            for _, shares in relevance_of(table)
+            f"{called}/{metric_name(of.part)}": of.mean
+            for called, columns in (("relevance", RELEVANCE), ("view", VIEW_SHARES))
+            for _, shares in parts_of(table, columns)
             for of in shares.itertuples()
         },
     }
@@ -446,6 +460,7 @@ def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[Dat
     client.log_inputs(sweep.run_id, [_tracked(ref) for ref in refs])
     files = [path.name for path in Path(results).iterdir()]
     summary = pd.read_parquet(Path(results) / "summary.parquet")
+    _compare_results(client, sweep, summary)
     note = sweep_note(sweep.experiment_id, sweep.run_id, verdicts(summary), files, sweep.flow_run_url)
     client.log_batch(
         sweep.run_id,
@@ -456,6 +471,18 @@ def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[Dat
         tags=[RunTag(NOTE, note), RunTag(RESULTS, results)],
     )
     get_run_logger().info("sweep %s: %s", run_id, sweep.url)
+
+
+def _compare_results(client: MlflowClient, sweep: TrackedRun, summary: pd.DataFrame) -> None:
+    """Put on each result of a comparison how far it is from the best of its data set, which is known at the end."""
+    now = int(time.time() * 1000)
+    rows = {(row.dataset, row.learner): row for row in summary.itertuples()}
+    mine = f"tags.`learnkernels.sweep` = '{sweep.run_id}'"
+    for run in _pages(partial(client.search_runs, [sweep.experiment_id], mine)):
+        row = rows[run.data.params["dataset"], run.data.params["learner"]]
+        compared = {key: getattr(row, key) for key in ("percent_above_best", "alignment_over_best")}
+        known = [Metric(key, float(f"{value:.7g}"), now, 0) for key, value in compared.items() if np.isfinite(value)]
+        client.log_batch(run.info.run_id, metrics=known)
 
 
 def forgettable_runs(days: float) -> dict[str, str]:

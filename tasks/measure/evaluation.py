@@ -5,15 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from dask.utils import parse_bytes
+from distributed.system import MEMORY_LIMIT
 from prefect import get_run_logger
 
 from learnkernels.conf.errors import InputError
@@ -97,6 +97,8 @@ COLUMNS = pa.schema(
         ("relevance", pa.list_(pa.float64())),
         ("features", pa.list_(pa.string())),
         ("history", pa.list_(pa.float64())),
+        ("view_shares", pa.list_(pa.float64())),
+        ("views", pa.list_(pa.string())),
     ]
 )
 """One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
@@ -111,13 +113,14 @@ were measured on a sample, `n_sampled` are its rows among those that train, `ali
 widths of intervals at `confidence`, and `alignment_bound` what Theorem 12 of JMLR 2012 gives in place of the former;
 all null where every row counts. `predictor_reason` says why ``auto`` took that predictor, and `notes` what the
 predictor has to say of its solution. `relevance` is how much each of the `features` counts, null where base kernels
-have no sigma a feature. `history` holds alignments while base kernels were found: of a continuous family after each
-addition, of learned metrics of each round on rows that did not teach it.
+have no sigma a feature; `view_shares` what the base kernels of each of the `views` have of the traces of all, null
+where there is one view alone. `history` holds alignments while base kernels were found: of a continuous family after
+each addition, of learned metrics of each round on rows that did not teach it.
 """
 
 LATER = (
     "n_sampled", "confidence", "alignment_error", "weights_error", "alignment_bound", "predictor_reason", "notes",
-    "relevance", "features", "history",
+    "relevance", "features", "view_shares", "views", "history",
 )  # fmt: skip
 """Columns that tables in the store may lack: they are null there, and no part of the store's keys."""
 
@@ -244,15 +247,14 @@ def _n_kernels(configs: Sequence[FamilyConfig], n_features: int) -> int:
     return n
 
 
-@cache
 def predictor_memory(setting: str | None) -> int:
-    """Return how many bytes a predictor may take: as set, or half of what is free, asked once a process.
+    """Return how many bytes a predictor may take: as set, or half of what the machine or its container has.
 
-    Half of what is free is rounded down to a power of two, so that the same command mostly finds the same, and with it
-    results in the store.
+    Not of what is free: which predictor suits, and with it a result and its place in the store, would follow from what
+    else is running. Rounded down to a power of two.
     """
     if setting is None:
-        return 1 << int(psutil.virtual_memory().available // 2).bit_length() - 1
+        return 1 << int(MEMORY_LIMIT // 2).bit_length() - 1
     return int(parse_bytes(setting))
 
 

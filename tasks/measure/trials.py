@@ -33,7 +33,7 @@ from learnkernels.kernels.protocol.folds import Trial, inner_trials
 from learnkernels.kernels.protocol.hypotheses import Hypotheses, KernelPredictors
 from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
-from learnkernels.kernels.tables import shares_by_column
+from learnkernels.kernels.tables import TableFeatures, shares_by_column
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family
@@ -267,6 +267,9 @@ def _learned_columns(
     if (relevance := kernel.relevance) is not None:
         shares = shares_by_column(features, relevance)
         columns |= {"relevance": list(shares.values()), "features": list(shares)}
+    if kernel.traces is not None or (isinstance(features, TableFeatures) and len(features.views) > 1):
+        of_views = kernel.view_shares
+        columns |= {"view_shares": list(of_views.values()), "views": list(of_views)}
     if kernel.certificate is not None:
         columns |= {
             "certificate": kernel.certificate.residual,

@@ -251,7 +251,7 @@ def fit_on_all_rows(
     if (sampling := kernel.sampling) is not None and sampling.n_rows < sampling.of_rows:
         about["sampling"] = _sampling_numbers(sampling)
     workers = pool.workers if predictor.by_rows and ref.n_rows > PARALLEL_ROWS else None
-    estimator = _fitted(kernel, dataset, choice, config, predictor, workers)
+    estimator = _fitted(kernel, dataset, choice, config, predictor, workers).on_support()
     if dataset.table is None:
         model = Model(estimator, tuple(dataset.features), low, spread, about)
     else:

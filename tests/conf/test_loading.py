@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -24,9 +25,11 @@ from learnkernels.conf.schema import (
     PresetName,
     grid_values,
 )
+from learnkernels.conf.schema.datasets import ColumnKind
 from learnkernels.conf.schema.learners import SEARCHING
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.predictors import PREDICTORS
+from learnkernels.kernels.tables.encoding import KINDS
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -645,3 +648,7 @@ def test_a_configuration_of_data_sets_alone_compares_what_finds_its_own_kernels(
     assert {name for name, learner in LEARNERS.items() if not learner.takes_family} == set(SEARCHING)
     with pytest.raises(InputError, match="learner unif weighs base kernels, and 'kernels' gives none; give families"):
         load_config(path, ["learners=[rfm, unif]"])
+
+
+def test_columns_can_be_said_to_be_what_tables_know():
+    assert get_args(ColumnKind) == KINDS

@@ -20,8 +20,9 @@ from prefect.settings import PREFECT_API_URL
 from typer.testing import CliRunner
 
 from learnkernels.conf.loading import load_config, located
-from learnkernels.flows.cli import _show, app
+from learnkernels.flows.cli import TABLES, _show, app
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
+from learnkernels.tasks.data.streams import INPUTS
 from learnkernels.tasks.evidence.tables import display_table, summarise
 from learnkernels.tasks.operate.children import free_port
 from tests.tasks.test_report import folds
@@ -74,6 +75,10 @@ def test_help_is_quick_to_import_and_names_the_commands(home: Path):
     code = f"import learnkernels.flows.cli, sys; print([name for name in {heavy} if name in sys.modules])"
     loaded = subprocess.run([sys.executable, "-c", code], env=environment(home), capture_output=True, text=True)
     assert loaded.stdout.strip() == "[]"
+
+
+def test_a_command_begins_with_every_table_that_can_be_read():
+    assert set(TABLES) == set(INPUTS)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import learnkernels
-from learnkernels.kernels.engine import compiler
+from learnkernels.kernels.compiled import compiler
 
 PACKAGE = Path(learnkernels.__file__).parent / "kernels"
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
@@ -84,6 +84,17 @@ def test_without_a_home_it_is_kept_in_a_temporary_folder_that_is_the_users_alone
 def test_with_no_folder_to_write_to_a_fit_works_and_nothing_is_kept(installed: Path):
     nowhere = "\nimport tempfile; tempfile.gettempdir = lambda: '/dev/null/none'"
     assert run(installed, "/dev/null", "/dev/null", nowhere + FIT) == ("None", compiler.NOTICE)
+
+
+def test_what_is_kept_is_made_anew_when_code_that_another_file_emits_changes(installed: Path, tmp_path: Path):
+    again = "\nfrom learnkernels.kernels.compiled.distances import distances"
+    again += "\ndistances(np.ones((1, 1)), np.ones((1, 1)), 'squared')"
+    again += "\nfrom learnkernels.kernels.compiled.distances import fill_between as one"
+    again += "\nsys.stderr.write(str(sum(one.stats.cache_hits.values())))"
+    assert [run(installed, tmp_path, tmp_path, again)[1][-1] for _ in range(2)] == ["0", "1"]
+    with (installed / "learnkernels" / "kernels" / "compiled" / "vectors.py").open("a") as emitting:
+        emitting.write("# changed")
+    assert run(installed, tmp_path, tmp_path, again)[1][-1] == "0"
 
 
 @pytest.mark.parametrize("wrong", ["link", "file", "open", "missing"])

@@ -147,10 +147,10 @@ def test_a_combination_is_the_weighted_sum_of_its_kernels(family, zeros):
 
 def test_an_inactive_bandwidth_between_two_saves_an_exponential():
     family = GaussianFamily([1.0, 2.0, 4.0, 8.0, 16.0])
-    evaluated, c, _ = Combination(family, np.array([0.0, 1.0, 0.0, 2.0, 0.0]), np.zeros(5))._evaluated
+    evaluated, c, _ = Combination(family, np.array([0.0, 1.0, 0.0, 2.0, 0.0]), np.zeros(5)).evaluated
     assert evaluated.n_seeds == 1
     assert c.tolist() == [1.0, 0.0, 2.0]
-    evaluated, c, _ = Combination(family, np.array([0.0, 0.0, 0.0, 0.0, 3.0]), np.zeros(5))._evaluated
+    evaluated, c, _ = Combination(family, np.array([0.0, 0.0, 0.0, 0.0, 3.0]), np.zeros(5)).evaluated
     assert (evaluated.n_kernels, c.tolist()) == (1, [3.0])
 
 

@@ -108,8 +108,8 @@ def test_rows_whose_group_or_time_is_missing_are_refused_or_dropped(
     ("keys", "sentence"),
     [
         ({"groups": "patinet"}, "groups 'patinet' is not a column of data.parquet; it has a, patient, day, target"),
-        ({"time": "patient"}, "column 'patient' of 'time' has text that is no date or time of ISO 8601, such as 'p9'"),
-        ({"time": "flag"}, "column 'flag' of 'time' is bool; name one of numbers, dates or ISO 8601 text"),
+        ({"time": "patient"}, "column 'patient' of 'time' has text that is no date or time, such as 'p9'"),
+        ({"time": "flag"}, "column 'flag' of 'time' is bool; name one of numbers, or of dates"),
         ({"groups": "list"}, "column 'list' of 'groups' is list<.*; name one of text or numbers"),
         ({"weights": "patient"}, "column 'patient' of 'weights' is large_string; name one of numbers"),
         ({"weights": "b"}, "column 'b' of 'weights' must be finite and not negative, got -1 among 2 such rows; corr"),

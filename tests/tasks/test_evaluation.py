@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -72,7 +73,7 @@ def test_auto_takes_landmarks_where_a_matrix_has_no_room_and_says_so():
     assert "100,000" in predictor_for(of, of.learners[0], rows(n_rows=100_000), 100_000).reason  # a model's
 
 
-def test_a_predictor_gets_the_options_that_are_its_own():
+def test_a_predictor_gets_the_options_that_are_its_own(monkeypatch: pytest.MonkeyPatch):
     of = config(predictor={"landmarks": 50, "memory": "2GB", "tolerance": 1e-5}, protocol={"seed": 3})
     assert predictor_options(of, "svm") == {}
     assert predictor_options(of, "krr-cg") == {"tolerance": 1e-5, "seed": 3}
@@ -81,6 +82,8 @@ def test_a_predictor_gets_the_options_that_are_its_own():
     assert memory == predictor_memory(None)
     assert memory & (memory - 1) == 0
     assert memory < psutil.virtual_memory().total
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1 << 27, total=1 << 34))
+    assert predictor_memory(None) == memory  # whatever else is running
     assert predictor_options(config(predictor={"name": "nystrom", "memory": "2GB"}), "nystrom")["memory"] == 2 * 10**9
 
 

@@ -17,13 +17,14 @@ from scipy import stats
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import LEARNERS
-from learnkernels.tasks.evidence.figures import alignment_figure, learner_colors, relevance_figure, shares_figure
+from learnkernels.tasks.evidence.figures import alignment_figure, learner_colors, parts_figure, shares_figure
 from learnkernels.tasks.evidence.markdown import markdown_table
 from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, experiment_note, run_note, sweep_note
 from learnkernels.tasks.evidence.report import markdown_report, verdicts
 from learnkernels.tasks.evidence.report import measures as describe_measures
 from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, View, view_path, view_tag
-from learnkernels.tasks.evidence.tables import display_table, relevance_table, summarise
+from learnkernels.tasks.evidence.tables import RELEVANCE, VIEW_SHARES, display_table, parts_table, summarise
+from learnkernels.tasks.evidence.tracking import _metrics
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
@@ -67,6 +68,18 @@ def test_equal_errors_are_not_significant_and_the_lowest_is_marked():
     summary = summarise(folds()).set_index("learner")
     assert summary.loc["single", "p_better_than_unif"] == 1.0
     assert summary["best"].to_dict() == {"unif": False, "alignf": True, "single": False}
+
+
+def test_a_result_is_told_beside_the_best_of_its_own_data_set():
+    easy, hard = folds(), folds({"unif": [0.5], "alignf": [0.4]}, "hard")
+    hard["alignment"] = [0.1, 0.2]
+    rows = summarise(pd.concat([easy, hard])).set_index(["dataset", "learner"])
+    assert rows["percent_above_best"]["hard"].to_dict() == {"unif": pytest.approx(25.0), "alignf": 0.0}
+    assert rows["alignment_over_best"]["hard"].to_dict() == {"unif": 0.5, "alignf": 1.0}
+    assert rows["percent_above_best"]["d"]["alignf"] == 0.0
+    perfect = summarise(folds({"unif": [0.1], "alignf": [0.0]})).set_index("learner")["percent_above_best"]
+    assert perfect["alignf"] == 0.0
+    assert np.isnan(perfect["unif"])  # no percent of nothing
 
 
 def test_without_the_baseline_there_is_no_test():
@@ -300,16 +313,41 @@ def test_features_that_count_are_in_table_and_figure():
     told = {"rfm": [[0.7, 0.1, 0.2], [0.5, 0.1, 0.4]]}
     table["relevance"] = [told["rfm"][row.fold] if row.learner == "rfm" else None for row in table.itertuples()]
     table["features"] = [["a", "b", "price in $"] if row.learner == "rfm" else None for row in table.itertuples()]
-    assert relevance_table(table) == [
+    assert parts_table(table, RELEVANCE, "feature") == [
         {"dataset": "d", "feature": "a", "rfm": "0.60 ± 0.14"},
         {"dataset": "d", "feature": "price in $", "rfm": "0.30 ± 0.14"},
         {"dataset": "d", "feature": "b", "rfm": "0.1000 ± 0.0000"},
     ]
-    (axis,) = relevance_figure(table, {"rfm": "#000000"}).axes
+    (axis,) = parts_figure(table, {"rfm": "#000000"}, RELEVANCE, "share").axes
     assert [label.get_text() for label in axis.get_yticklabels()] == ["a", "price in $", "b"]
     report = markdown_report(config(), table, summarise(table), {})
     assert "## How much features count" in report
     assert "over folds" in report.partition("## How much features count")[2]
     table["relevance"] = None
-    assert relevance_table(table) == []
-    assert relevance_figure(table, {}) is None
+    assert parts_table(table, RELEVANCE, "feature") == []
+    assert parts_figure(table, {}, RELEVANCE, "share") is None
+
+
+def test_a_view_that_a_trial_leaves_out_has_nothing_there():
+    table = folds({"rfm": [0.2, 0.3], "unif": [0.2, 0.3]})
+    told = [{"all features": 0.5, "numbers": 0.3, "categories": 0.2}, {"all features": 1.0}]
+    of_rfm = [told[row.fold] if row.learner == "rfm" else None for row in table.itertuples()]
+    table["view_shares"] = [None if of is None else list(of.values()) for of in of_rfm]
+    table["views"] = [None if of is None else list(of) for of in of_rfm]
+    assert parts_table(table, VIEW_SHARES, "view") == [
+        {"dataset": "d", "view": "all features", "rfm": "0.75 ± 0.35"},
+        {"dataset": "d", "view": "numbers", "rfm": "0.15 ± 0.21"},
+        {"dataset": "d", "view": "categories", "rfm": "0.10 ± 0.14"},
+    ]
+    summary = summarise(table)
+    report = markdown_report(config(), table, summary, {})
+    assert "## What views have of the kernel" in report
+    of_rfm, rows = summary["learner"] == "rfm", table[table["learner"] == "rfm"]
+    logged = {one.key: one.value for one in _metrics(next(summary[of_rfm].itertuples()), rows, 2)}
+    assert {key: value for key, value in logged.items() if key.startswith("view/")} == {
+        "view/all features": 0.75,
+        "view/numbers": 0.15,
+        "view/categories": 0.1,
+    }
+    (axis,) = parts_figure(table, {"rfm": "#000000"}, VIEW_SHARES, "share").axes
+    assert [label.get_text() for label in axis.get_yticklabels()] == ["all features", "numbers", "categories"]

@@ -32,6 +32,25 @@ IN_FLOW = """from prefect.utilities.engine import capture_sigterm
 ACTS = {"at work": "os.kill(os.getpid(), signal.{name})", "putting away": "PutAway()", "within a flow": IN_FLOW}
 
 
+BEGINNING = """
+import os, signal, threading
+from learnkernels.tasks.stopping import orderly_end
+
+begin = threading.Thread.start
+threading.Thread.start = lambda thread: (os.kill(os.getpid(), signal.{name}), begin(thread))
+with orderly_end():
+    pass
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_that_comes_while_the_command_makes_ready_for_it_is_one_sentence(name: str):
+    code = BEGINNING.replace("{name}", name)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout) == (128 + getattr(signal, name), "")
+    assert run.stderr == "stopped; nothing was begun.\n"
+
+
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_a_signal_is_one_sentence_wherever_it_comes(name: str, act: str):

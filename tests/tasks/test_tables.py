@@ -16,13 +16,16 @@ from learnkernels.conf.loading import config_of_text
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.estimators import KernelLearningClassifier
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion
+from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.tables import TableFeatures
 from learnkernels.tasks.data.ingest import dataset_digest, load_dataset, load_source, store_dataset
 from learnkernels.tasks.data.starting import MOST_ROWS, start
 from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.trials import _learned_columns
 from learnkernels.tasks.models.registry import signature_of
 from learnkernels.tasks.models.scoring import score_with
+from learnkernels.tasks.own import as_learner, on_features
 
 M = 200
 
@@ -140,6 +143,20 @@ def test_families_see_columns_of_the_table(frame: pd.DataFrame, tmp_path: Path):
     X = dataset.X[:, family.columns[1]]
     equal = CategoricalFamily([64.0]).tile(X, X)[0]
     np.testing.assert_allclose(equal, shops[:, None] == shops, atol=1e-27)
+
+
+@pytest.mark.parametrize("effects", ["joint", "additive"])
+def test_trials_on_a_table_tell_what_its_views_have(frame: pd.DataFrame, tmp_path: Path, effects: str):
+    frame.to_csv(tmp_path / "data.csv", index=False)
+    dataset = load_source(config("data.csv", scale="standard"), str(tmp_path), tell=lambda sentence: None)
+    params = on_features("rfm", {"effects": effects, "rounds": 0}, dataset.features)
+    kernel = learn_kernel(as_learner("rfm", **params), None, dataset.X, dataset.target.values)
+    told = _learned_columns((kernel,), kernel.family, 0, dataset.features)
+    views = {"joint": {"all features", "shop"}, "additive": {"numbers", "gaps", "categories", "shop", "dates"}}[effects]
+    assert set(told["views"]) <= views
+    assert len(told["views"]) > 1
+    assert sum(told["view_shares"]) == pytest.approx(1.0, rel=1e-12)
+    assert set(told["features"]) == {"age", "city", "shop", "joined"}
 
 
 # From a table to a configuration -------------------------------------------------------------------------------------

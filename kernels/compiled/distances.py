@@ -1,0 +1,218 @@
+"""Distances between rows and their exponentials, from differences: exact zeros for equal rows, no digits lost.
+
+The rows of one side are laid side by side, a few vectors of them; against those go a few rows of the other side at a
+time, so that every number that is read serves several pairs, whose sums stay in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from learnkernels.kernels.compiled.compiler import compiled, emitted
+from learnkernels.kernels.compiled.vectors import Value, Vectors, lanes, machine, room
+
+Metric: TypeAlias = Literal["squared", "euclidean", "cityblock", "differing"]
+
+CODES: dict[str, int] = {"squared": 0, "euclidean": 0, "cityblock": 1, "differing": 2}
+"""What is added for each feature: the square of a difference, its absolute value, or a weight where there is one."""
+
+ROWS = 4
+"""Rows that go against the vectors of the other side at a time."""
+
+
+def distances(A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray | None = None) -> np.ndarray:
+    """Return the distances between the rows of two matrices, shape (a, b).
+
+    Parameters
+    ----------
+    A, B : ndarray of shape (a, d) and (b, d)
+        Of float64 or float32. Not modified.
+    metric : {"squared", "euclidean", "cityblock", "differing"}
+        Squared Euclidean distances, their roots, sums of absolute differences, or of the weights of the features that
+        differ.
+    weights : ndarray of shape (d,), optional
+        For "differing"; by default one each.
+
+    Notes
+    -----
+    O(a b d).
+    """
+    out = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype)
+    _fill(A, B, metric, weights, np.empty(0, dtype=A.dtype), out[None])
+    return out
+
+
+def fill_exponentials(
+    A: np.ndarray,
+    B: np.ndarray,
+    metric: Metric,
+    gammas: Sequence[float],
+    out: np.ndarray,
+    weights: np.ndarray | None = None,
+) -> None:
+    """Write ``exp(-gamma D) - 1`` of the `distances` D into `out`, shape (n, a, b), one matrix a gamma."""
+    _fill(A, B, metric, weights, np.asarray(gammas, dtype=out.dtype), out)
+
+
+def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> None:
+    """Write ``exp(-gamma D) - 1`` into `out`, shape (n, a, b), one matrix a gamma; `D`, not negative, is kept."""
+    given = np.ascontiguousarray(D, dtype=out.dtype).ravel()
+    held = out if out.flags.c_contiguous else np.empty_like(out)
+    width = lanes(out.dtype)
+    exponentiate_values(given, np.asarray(gammas, dtype=out.dtype), width, room(2 * width, out.dtype), held)
+    if held is not out:
+        out[...] = held
+
+
+def _fill(
+    A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray | None, gammas: np.ndarray, out: np.ndarray
+) -> None:
+    dtype, width = out.dtype, lanes(out.dtype)
+    A, B = (np.ascontiguousarray(side, dtype=dtype) for side in (A, B))
+    w = np.ones(A.shape[1]) if weights is None else weights
+    held = out if out.flags.c_contiguous else np.empty(out.shape, dtype=dtype)
+    across = (4 if machine()[1] == 32 else 2) * width
+    panels = -(-B.shape[0] // across)
+    fill_between(
+        A.ravel(), B, np.asarray(w, dtype=dtype), CODES[metric], metric == "euclidean", gammas, width, across,
+        room(panels * across * A.shape[1], dtype), room(ROWS * panels * across, dtype), held,
+    )  # fmt: skip
+    if held is not out:
+        out[...] = held
+
+
+@compiled()
+def fill_between(  # noqa: C901  (one loop over a few rows, its body in four short loops)
+    A: np.ndarray,
+    B: np.ndarray,
+    weights: np.ndarray,
+    code: int,
+    rooted: bool,
+    gammas: np.ndarray,
+    width: int,
+    across: int,
+    panels: np.ndarray,
+    strip: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Write exponentials of distances, or without gammas distances, into `out`.
+
+    Parameters
+    ----------
+    A, B : ndarray of shape (a d,) and (b, d)
+        Rows, the first ones one after the other.
+    weights : ndarray of shape (d,)
+        Of the features, where they are to differ.
+    code : int
+        Of `CODES`.
+    rooted : bool
+        Whether the root of a distance is meant.
+    gammas : ndarray of shape (n,)
+        One for each matrix of exponentials; none for distances.
+    width, across : int
+        Values of a vector, and rows of B side by side, a few vectors.
+    panels, strip : ndarray
+        Places to work at: for the rows of B rounded up to `across`, and for `ROWS` rows of as many distances.
+    out : ndarray of shape (n, a, b), or (1, a, b) without gammas
+        Written to.
+    """
+    _, a, b = out.shape
+    d, count = B.shape[1], -(-b // across)
+    panels[:] = 0
+    for row in range(b):
+        at = row // across * d * across + row % across
+        for c in range(d):
+            panels[at + c * across] = B[row, c]
+    flat, stride = out.reshape(-1), count * across
+    for i in range(0, a, ROWS):
+        rows = min(ROWS, a - i)
+        for panel in range(count):
+            place = panel * d * across
+            if rows == ROWS:
+                add_differences(ROWS, code, A, i * d, panels, place, d, weights, strip, panel * across, stride)
+            else:
+                for r in range(rows):
+                    to = r * stride + panel * across
+                    add_differences(1, code, A, (i + r) * d, panels, place, d, weights, strip, to, stride)
+        if rooted:
+            take_roots(strip, rows * stride // width)
+        for r in range(rows):
+            for k in range(len(gammas)):
+                to = (k * a + i + r) * b
+                exponentials(strip, r * stride, -gammas[k], flat, to, b // width)
+                full = b // width * width
+                if full < b:  # beyond the last value there may be another row
+                    exponentials(strip, r * stride + full, -gammas[k], panels, len(panels) - width, 1)
+                    for n in range(b - full):
+                        flat[to + full + n] = panels[len(panels) - width + n]
+            if len(gammas) == 0:
+                for n in range(b):
+                    flat[(i + r) * b + n] = strip[r * stride + n]
+
+
+@compiled()
+def exponentiate_values(D: np.ndarray, gammas: np.ndarray, width: int, aside: np.ndarray, out: np.ndarray) -> None:
+    """Write the exponentials of some values, shape (n,), into `out`, of as many values a gamma."""
+    flat, size = out.reshape(-1), len(D)
+    full = size // width * width
+    for n in range(size - full):
+        aside[n] = D[full + n]
+    for k in range(len(gammas)):
+        exponentials(D, 0, -gammas[k], flat, k * size, size // width)
+        exponentials(aside, 0, -gammas[k], aside, width, 1)
+        for n in range(size - full):
+            flat[k * size + full + n] = aside[width + n]
+
+
+@emitted
+def add_differences(
+    v: Vectors, rows: int, code: Value, A: Value, a_at: Value, B: Value, b_at: Value, d: Value, weights: Value,
+    out: Value, to: Value, stride: Value,
+) -> None:  # fmt: skip
+    """Write the distances of one or a few rows from those of a panel: `ROWS` or one, of a `code`."""
+    build, across = v.builder, 4 if machine()[1] == 32 else 2
+
+    def loops(kind: int) -> None:
+        sums = {(r, q): v.variable(v.constant(0)) for r in range(rows) for q in range(across)}
+        with v.loop(d) as c:
+            at = build.add(b_at, build.mul(c, v.place(across * v.lanes)))
+            ys = [v.load(B, at, q) for q in range(across)]
+            weight = v.spread(weights, c) if kind == CODES["differing"] else None
+            for r in range(rows):
+                x = v.spread(A, build.add(a_at, build.add(build.mul(v.place(r), d), c)))
+                for q in range(across):
+                    if kind == CODES["differing"]:
+                        apart = build.fcmp_unordered("!=", x, ys[q])
+                        v.add(sums[r, q], build.select(apart, weight, v.constant(0)))
+                        continue
+                    z = build.fsub(x, ys[q])
+                    if kind == CODES["squared"]:
+                        v.add_product(sums[r, q], z, z)
+                    else:
+                        v.add(sums[r, q], v.absolute(z))
+        for (r, q), kept in sums.items():
+            v.store(build.load(kept), out, build.add(to, build.mul(v.place(r), stride)), q)
+
+    v.cases(code, {kind: partial(loops, kind) for kind in set(CODES.values())})
+
+
+@emitted
+def exponentials(v: Vectors, D: Value, at: Value, factor: Value, out: Value, to: Value, n: Value) -> None:
+    """Write ``exp(factor D) - 1`` of n vectors."""
+    scale = v.splat(factor)
+    with v.loop(n) as step:
+        on = v.builder.mul(step, v.place(v.lanes))
+        x = v.builder.fmul(scale, v.load(D, v.builder.add(at, on)))
+        v.store(v.exponential_less_one(x), out, v.builder.add(to, on))
+
+
+@emitted
+def take_roots(v: Vectors, D: Value, n: Value) -> None:
+    """Replace n vectors by their square roots."""
+    with v.loop(n) as step:
+        on = v.builder.mul(step, v.place(v.lanes))
+        v.store(v.root(v.load(D, on)), D, on)

@@ -1,0 +1,254 @@
+"""Vectors as wide as the machine has them, for loops whose code is written here and not left to the compiler.
+
+Left to itself the compiler takes half of what many machines have, keeps too few sums in registers, and knows no vectors
+across kernels. What is emitted here is LLVM's own language, the same for every machine: vectors that one does not have
+become several of those that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from inspect import signature
+from math import factorial, log
+from typing import Any
+
+import numpy as np
+
+Value = Any
+"""A value, or the place of one, in code that is being written."""
+
+WIDEST = 64
+"""Most bytes of a vector."""
+
+LEAST_EXPONENT = -40.0
+"""Where the exponential less one is minus one up to rounding."""
+
+LOG_2 = {
+    digits: (float.fromhex(high), float.fromhex(low))
+    for digits, high, low in (
+        (52, "0x1.62e42fefa3800p-1", "0x1.ef35793c76730p-45"),
+        (23, "0x1.62e4p-1", "0x1.7f7d1cf79abcap-20"),
+    )
+}
+"""The logarithm of two in two parts, by the digits of a value: whole multiples of the first have no rounding."""
+
+
+@cache
+def machine() -> tuple[int, int]:
+    """Return the bytes of a vector on the machine that code is compiled for, and how many vectors registers hold."""
+    from numba.core.registry import cpu_target
+
+    triple, _, features = cpu_target.target_context.codegen().magic_tuple()[:3]
+    if "+avx512f" in features:
+        return WIDEST, 32
+    if triple.startswith(("aarch64", "arm64")):
+        return 16, 32
+    return (32 if "+avx2" in features else 16), 16
+
+
+def lanes(dtype: np.dtype[Any]) -> int:
+    """Return how many values a vector holds."""
+    return machine()[0] // dtype.itemsize
+
+
+def room(n: int, dtype: Any) -> np.ndarray:
+    """Return a flat array of n values, not set, that begins where a vector does and has one to spare behind it."""
+    size = np.dtype(dtype).itemsize
+    held = np.empty(n + 2 * WIDEST // size, dtype=dtype)
+    return held[(-held.ctypes.data % WIDEST) // size :][: n + WIDEST // size]
+
+
+def written(write: Callable[..., None], kinds: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
+    """Return the signature of a function of arguments of these types of Numba, and what calls it in code.
+
+    See `emitted` for what writes it.
+    """
+    from llvmlite import ir
+    from numba.core import types
+
+    declared = [parameter.annotation for parameter in signature(write).parameters.values()][1:]
+    literals = [kind.literal_value if kind_of == "int" else None for kind, kind_of in zip(kinds, declared, strict=True)]
+    vectors_of = next(kind.dtype for kind in kinds if isinstance(kind, types.Array))
+
+    def call(context: Any, builder: Any, of: Any, arguments: Sequence[Value]) -> Value:
+        given = [
+            context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
+            for kind, value in zip(of.args, arguments, strict=True)
+        ]
+        name = ".".join([write.__name__, str(vectors_of), *(str(n) for n in literals if n is not None)])
+        function = builder.module.globals.get(name)
+        if function is None:
+            kind = ir.FunctionType(ir.VoidType(), [value.type for value in given])
+            function = ir.Function(builder.module, kind, name)
+            function.linkage = "internal"
+            function.attributes.add("noinline")
+            own = ir.IRBuilder(function.append_basic_block("entry"))
+            values = [value if n is None else n for value, n in zip(function.args, literals, strict=True)]
+            write(Vectors(context, own, vectors_of), *values)
+            own.ret_void()
+        builder.call(function, given)
+        return context.get_dummy_value()
+
+    return types.void(*kinds), call
+
+
+class Vectors:
+    """Writes code on vectors of float64 or float32 at places in flat arrays.
+
+    Parameters
+    ----------
+    context, builder
+        Of Numba, as a function that is emitted gets them.
+    dtype
+        Numba's type of the values.
+    """
+
+    def __init__(self, context: Any, builder: Any, dtype: Any) -> None:
+        from llvmlite import ir
+
+        self.ir, self.context, self.builder = ir, context, builder
+        self.lanes = machine()[0] * 8 // dtype.bitwidth
+        self.number = ir.DoubleType() if dtype.bitwidth == 64 else ir.FloatType()
+        self.vector, self.double = ir.VectorType(self.number, self.lanes), ir.VectorType(ir.DoubleType(), self.lanes)
+        self.bits = ir.VectorType(ir.IntType(dtype.bitwidth), self.lanes)
+        self.is_double = dtype.bitwidth == 64
+        self.digits = 52 if self.is_double else 23
+
+    def constant(self, value: float) -> Value:
+        """Return a vector of one number."""
+        return self.ir.Constant(self.vector, [self.ir.Constant(self.number, float(value))] * self.lanes)
+
+    def whole(self, value: int) -> Value:
+        """Return a vector of one whole number, of the bits of a value."""
+        return self.ir.Constant(self.bits, [self.bits.element(value)] * self.lanes)
+
+    @contextmanager
+    def loop(self, n: Value) -> Iterator[Value]:
+        """Write a loop over n steps; gives the step."""
+        from numba.core import cgutils
+
+        with cgutils.for_range(self.builder, n) as loop:
+            yield loop.index
+
+    def cases(self, value: Value, of: dict[int, Callable[[], None]]) -> None:
+        """Write code for some values of a number; none for others."""
+        end = self.builder.append_basic_block("end")
+        choice = self.builder.switch(value, end)
+        for number, write in of.items():
+            block = self.builder.append_basic_block("case")
+            choice.add_case(self.place(number), block)
+            self.builder.position_at_end(block)
+            write()
+            self.builder.branch(end)
+        self.builder.position_at_end(end)
+
+    def place(self, n: int) -> Value:
+        """Return a number of values or vectors."""
+        return self.ir.IntType(64)(n)
+
+    def plus(self, place: Value, n: int) -> Value:
+        """Return a place so many vectors on."""
+        return self.builder.add(place, self.place(n * self.lanes)) if n else place
+
+    def times(self, n: Value, step: Value) -> Value:
+        """Return the product of two numbers of values."""
+        return self.builder.mul(n, step)
+
+    def _at(self, base: Value, place: Value, kind: Any) -> Value:
+        return self.builder.bitcast(self.builder.gep(base, [place]), kind.as_pointer())
+
+    def load(self, base: Value, place: Value, n: int = 0) -> Value:
+        """Return the vector at a place, or so many vectors on."""
+        value = self.builder.load(self._at(base, self.plus(place, n), self.vector))
+        value.align = 8 if self.is_double else 4
+        return value
+
+    def store(self, value: Value, base: Value, place: Value, n: int = 0) -> None:
+        """Write a vector."""
+        pointer = self._at(base, self.plus(place, n), value.type)
+        self.builder.store(value, pointer, align=8 if value.type.element == self.ir.DoubleType() else 4)
+
+    def spread(self, base: Value, place: Value) -> Value:
+        """Return a vector of the one value at a place."""
+        return self.splat(self.builder.load(self.builder.gep(base, [place])))
+
+    def splat(self, value: Value) -> Value:
+        """Return a vector of one value."""
+        ir, none = self.ir, self.ir.Constant(self.ir.VectorType(value.type, self.lanes), self.ir.Undefined)
+        first = self.builder.insert_element(none, value, ir.IntType(32)(0))
+        return self.builder.shuffle_vector(
+            first, none, ir.Constant(ir.VectorType(ir.IntType(32), self.lanes), [0] * self.lanes)
+        )
+
+    def variable(self, value: Value) -> Value:
+        """Return a place of its own for a value, in a register where there is one."""
+        from numba.core import cgutils
+
+        kept = cgutils.alloca_once(self.builder, value.type)
+        self.builder.store(value, kept)
+        return kept
+
+    def add(self, kept: Value, value: Value) -> None:
+        """Add a vector to a variable."""
+        self.builder.store(self.builder.fadd(self.builder.load(kept), value), kept)
+
+    def add_product(self, kept: Value, x: Value, y: Value) -> None:
+        """Add the product of two vectors to a variable."""
+        self.builder.store(self.fused(x, y, self.builder.load(kept)), kept)
+
+    def fused(self, x: Value, y: Value, z: Value) -> Value:
+        """Return ``x y + z``, in one step where the machine has it."""
+        return self.builder.fadd(self.builder.fmul(x, y, flags=("contract",)), z, flags=("contract",))
+
+    def add_to_sums(self, kept: Value, sums: Value, place: Value, n: int) -> None:
+        """Add a variable to the sums at a place, of float64."""
+        value = self.builder.load(kept)
+        value = value if self.is_double else self.builder.fpext(value, self.double)
+        before = self.builder.load(self._at(sums, self.plus(place, n), self.double))
+        before.align = 8
+        self.store(self.builder.fadd(before, value), sums, place, n)
+
+    def within(self, first: Value, n: Value) -> Value:
+        """Return which values of a vector are among the first n, where `first` come before the vector."""
+        ir, kind = self.ir, self.ir.VectorType(self.ir.IntType(64), self.lanes)
+        positions = ir.Constant(kind, [ir.IntType(64)(lane) for lane in range(self.lanes)])
+        return self.builder.icmp_signed("<", positions, self.splat(self.builder.sub(n, first)))
+
+    def absolute(self, x: Value) -> Value:
+        """Return absolute values."""
+        size = self.digits + (11 if self.is_double else 8)
+        bits = self.builder.and_(self.builder.bitcast(x, self.bits), self.whole(2**size - 1))
+        return self.builder.bitcast(bits, self.vector)
+
+    def root(self, x: Value) -> Value:
+        """Return square roots."""
+        name = f"llvm.sqrt.v{self.lanes}f{64 if self.is_double else 32}"
+        module = self.builder.module
+        function = module.globals.get(name) or self.ir.Function(
+            module, self.ir.FunctionType(self.vector, [self.vector]), name
+        )
+        return self.builder.call(function, [x])
+
+    def exponential_less_one(self, x: Value) -> Value:
+        r"""Return :math:`e^x - 1` of values that are not positive, to a unit of rounding of its own.
+
+        With :math:`x = k \log 2 + r` it is :math:`2^k (e^r - 1) + (2^k - 1)`, and the first bracket a polynomial.
+        """
+        b, least, digits = self.builder, self.constant(LEAST_EXPONENT), self.digits
+        x = b.select(b.fcmp_ordered("<", x, least), least, x)  # and NaN as it is
+        aside = self.constant(1.5 * 2.0**digits)  # added to a number it leaves the nearest whole one, in the last bits
+        high, low = LOG_2[digits]
+        moved = self.fused(x, self.constant(1 / log(2)), aside)
+        k = b.fsub(moved, aside)
+        r = self.fused(k, self.constant(-high), x)
+        r = self.fused(k, self.constant(-low), r)
+        degree = 13 if self.is_double else 7
+        p = self.constant(1 / factorial(degree))
+        for n in range(degree - 1, 1, -1):
+            p = self.fused(p, r, self.constant(1 / factorial(n)))
+        p = self.fused(b.fmul(r, r), p, r)
+        one = self.whole((1023 if self.is_double else 127) << digits)
+        power = b.bitcast(b.add(b.shl(b.bitcast(moved, self.bits), self.whole(digits)), one), self.vector)
+        return self.fused(power, p, b.fsub(power, self.constant(1)))

@@ -1,0 +1,155 @@
+"""Kernel ridge regression as the inner problem of a one-stage learner, on more rows than a matrix of theirs fits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from learnkernels.kernels.engine.operators import GramOperator, TiledGrams
+from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, solve_shifted
+from learnkernels.kernels.solvers.minimax import InnerSolution
+from learnkernels.kernels.solvers.ridge import RidgeProblem
+from learnkernels.kernels.targets import Target
+
+LARGEST_MATRIX = 1 << 30
+"""Bytes of a matrix of all pairs of rows up to which it is formed."""
+
+SKETCH = 500
+"""Most rows whose columns of the kernel make the preconditioner."""
+
+EXCESS = 1e-11
+"""Share of the objective that the residual of a solution may add to it."""
+
+FIRST, LEAST = 1e-4, 1e-12
+"""Residual, relative to the target, that is asked for first, and the least that is asked for at all."""
+
+CURVATURE = 1e-4
+"""Relative residual of the solutions that make the Hessian, of which Newton's step needs a few digits."""
+
+MOST_STEPS = 400
+"""Of conjugate gradients, a solution."""
+
+MOST_REFINEMENTS = 4
+"""Solutions to ever smaller residuals."""
+
+
+class StreamedRidge:
+    r"""What `RidgeProblem` is, by conjugate gradients on products of tiles.
+
+    .. math:: J(\mu) \le \Bigl(2 \operatorname{tr} \alpha^\top Y - \lambda \lVert \alpha \rVert^2
+              - \operatorname{tr} \alpha^\top K_\mu \alpha\Bigr) + \tfrac1\lambda \lVert R \rVert^2, \qquad
+              R = Y - (K_\mu + \lambda I) \alpha
+
+    for every alpha, so that a duality gap is one whatever the residual R is.
+
+    Attributes
+    ----------
+    grams : TiledGrams
+        p centered base kernels over m rows.
+    Y : ndarray of shape (m, q)
+        Targets less their mean.
+    ridge : float
+        lambda.
+
+    Notes
+    -----
+    A step is a pass over the pairs of rows, with the base kernels combined; the right-hand sides of the Hessian, one a
+    base kernel, go through the same passes. Memory O(m (p q + SKETCH)).
+    """
+
+    def __init__(self, grams: TiledGrams, target: Target, regularisation: float) -> None:
+        """Take the training rows; ``lambda = 1 / regularisation``, which is positive."""
+        self._grams = grams
+        self.Y = target.Y - target.Y.mean(axis=0)
+        self.ridge = 1.0 / regularisation
+        self._last: tuple[np.ndarray, np.ndarray] | None = None
+        self._response: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def grams(self) -> GramOperator:
+        """The base kernels."""
+        return self._grams
+
+    def at(self, mu: np.ndarray) -> InnerSolution:
+        """Solve at the weights mu, shape (p,), from what the last solution and its derivative tell."""
+        precondition = self._preconditioner(mu)
+        alpha, residual, asked = self._start(mu), None, FIRST
+        for _ in range(MOST_REFINEMENTS):
+            alpha = self._corrected(mu, alpha, residual, asked, precondition)
+            products = self._grams.products(alpha)
+            residual = self.Y - np.einsum("k,kiq->iq", mu, products) - self.ridge * alpha
+            excess = float(np.vdot(residual, residual)) / self.ridge
+            size = float(np.vdot(alpha, self.Y))
+            if excess <= EXCESS * size or asked <= LEAST:
+                break
+            reached = float(np.linalg.norm(residual) / np.linalg.norm(self.Y))
+            asked = max(LEAST, 0.5 * reached * np.sqrt(EXCESS * size / excess))
+        forms = np.einsum("kiq,iq->k", products, alpha)
+        constant = float(2 * np.vdot(alpha, self.Y) - self.ridge * np.vdot(alpha, alpha))
+        self._last, self._response = (mu, alpha), None
+
+        def hessian(kernels: np.ndarray) -> np.ndarray:
+            shape = (len(alpha), len(kernels), alpha.shape[1])
+            P = products[kernels].transpose(1, 0, 2).reshape(len(alpha), -1)
+            Z = self._solved(mu, P, CURVATURE, precondition)
+            self._response = kernels, Z.reshape(shape)
+            H = 2 * np.einsum("ikq,ilq->kl", P.reshape(shape), Z.reshape(shape), optimize=True)
+            return np.asarray((H + H.T) / 2)
+
+        return InnerSolution(constant - float(mu @ forms) + excess, constant, forms, alpha, hessian)
+
+    def _start(self, mu: np.ndarray) -> np.ndarray:
+        """Return coefficients to begin with: those of the last weights, changed to first order."""
+        if self._last is None:
+            return np.zeros_like(self.Y)
+        before, alpha = self._last
+        if self._response is None:
+            return alpha
+        kernels, response = self._response
+        return np.asarray(alpha - np.einsum("k,ikq->iq", (mu - before)[kernels], response))
+
+    def _corrected(
+        self,
+        mu: np.ndarray,
+        alpha: np.ndarray,
+        residual: np.ndarray | None,
+        asked: float,
+        precondition: Preconditioner,
+    ) -> np.ndarray:
+        """Return coefficients whose residual is about what is asked for, relative to the target."""
+        if residual is None:
+            residual = self.Y
+            if alpha.any():
+                residual = self.Y - self._grams.matvec(mu, alpha) - self.ridge * alpha
+        norm, wanted = float(np.linalg.norm(residual)), asked * float(np.linalg.norm(self.Y))
+        if norm <= wanted:
+            return alpha
+        return alpha + self._solved(mu, residual, wanted / norm, precondition)
+
+    def _solved(self, mu: np.ndarray, B: np.ndarray, tolerance: float, precondition: Preconditioner) -> np.ndarray:
+        def apply(V: np.ndarray) -> np.ndarray:
+            return self._grams.matvec(mu, V)
+
+        shifts = np.full(B.shape[1], self.ridge)
+        return solve_shifted(apply, B, shifts, precondition, tolerance=tolerance, most=MOST_STEPS).solutions
+
+    def _preconditioner(self, mu: np.ndarray) -> Preconditioner:
+        """Return one from some columns of the kernel, centered."""
+        m = self._grams.n_rows
+        some = np.sort(np.random.default_rng(0).choice(m, min(SKETCH, max(1, m // 4)), replace=False))
+        C = self._grams.columns(mu, some)
+        among = C[some].copy()
+        C -= C.mean(axis=0)
+        return Preconditioner.of_columns(C, (among + among.T) / 2)
+
+
+def ridge_problem(grams: GramOperator, target: Target, regularisation: float) -> RidgeProblem | StreamedRidge:
+    """Return the regression as an inner problem: with a matrix of all pairs of rows where that fits, or without.
+
+    Raises
+    ------
+    ValueError
+        The regularisation is not positive and finite.
+    """
+    if isinstance(grams, TiledGrams) and 8 * grams.n_rows**2 > LARGEST_MATRIX and 0 < regularisation < np.inf:
+        return StreamedRidge(grams, target, regularisation)
+    return RidgeProblem(grams, target, regularisation)

@@ -1,0 +1,66 @@
+"""Compiled distances and exponentials: equal to SciPy's and to extended precision, for every shape and precision."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from learnkernels.kernels.compiled.distances import distances, exponentiate, fill_exponentials
+
+SHAPES = [(1, 1, 1), (4, 64, 3), (5, 37, 20), (9, 131, 70), (3, 2, 0)]
+"""Rows, other rows and features: whole vectors and parts of them, whole runs of rows and parts."""
+
+THEIRS = {"squared": "sqeuclidean", "euclidean": "euclidean", "cityblock": "cityblock"}
+
+
+@pytest.mark.parametrize("metric", [*THEIRS, "differing"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_distances_are_those_of_differences(metric, dtype, shape):
+    a, b, d = shape
+    rng = np.random.default_rng(0)
+    A, B = (rng.integers(0, 3, size=(n, d)).astype(dtype) for n in (a, b))
+    weights = rng.random(d) + 0.5
+    if metric == "differing":
+        expected = ((A[:, None] != B) * weights).sum(axis=2)
+    else:
+        A += rng.normal(size=A.shape).astype(dtype)
+        expected = cdist(A, B, THEIRS[metric]) if d else np.zeros((a, b))
+    found = distances(A, B, metric, weights)
+    assert found.dtype == dtype
+    rounding = (d + 4) * np.finfo(dtype).eps
+    np.testing.assert_allclose(found, expected, rtol=rounding)
+    gammas, wide = [0.3, 0.01], np.full((2, a, 2 * b), np.nan, dtype=dtype)
+    for out in np.empty((2, a, b), dtype=dtype), wide[..., ::2]:  # the second one is not contiguous
+        fill_exponentials(A, B, metric, gammas, out, weights)
+        for E, gamma in zip(out, gammas, strict=True):
+            # The derivative of exp(-x) times x is at most 1/e.
+            np.testing.assert_allclose(E, np.expm1(-gamma * expected), rtol=2 * rounding, atol=2 * rounding)
+        same = out.copy()
+        exponentiate(expected, gammas, same)
+        np.testing.assert_allclose(same, out, rtol=2 * rounding, atol=2 * rounding)
+    assert np.isnan(wide[..., 1::2]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_exponentials_less_one_keep_their_digits_from_nearly_zero_to_minus_one(dtype):
+    rng = np.random.default_rng(0)
+    D = np.concatenate(
+        [rng.random(2000) * 10.0 ** rng.integers(-30, 3, 2000), np.linspace(0, 60, 2001), [1e300, np.inf]]
+    )
+    with np.errstate(over="ignore"):
+        D = D.astype(dtype)
+    out = np.empty((1, 1, len(D)), dtype=dtype)
+    exponentiate(D, [1.0], out)
+    exact = np.expm1(-D.astype(np.longdouble))
+    units = np.abs(out.ravel() - exact) / np.spacing(np.abs(exact).astype(dtype))
+    assert units.max() < 2
+    assert out.min() == -1
+    assert out.max() == 0
+    exponentiate(np.array([0.5, np.nan], dtype=dtype), [1.0], out[..., :2])
+    assert np.isnan(out[0, 0, 1])
+
+
+def test_equal_rows_are_exactly_at_zero_however_far_out():
+    X = 1e9 * np.random.default_rng(0).normal(size=(11, 5))
+    for metric in THEIRS:
+        np.testing.assert_array_equal(np.diag(distances(X, X.copy(), metric)), 0)

@@ -1,0 +1,298 @@
+"""Scores of new rows without their centered kernel: equal to those with it, for every kind of kernel."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.svm import SVC
+
+from learnkernels import (
+    FamilyUnion,
+    FeatureFamily,
+    GaussianFamily,
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+    LaplacianFamily,
+    LearnedKernelTransformer,
+    LinearFamily,
+    PolynomialFamily,
+    learn_kernel,
+)
+from learnkernels.kernels.centering import center_gram
+from learnkernels.kernels.engine import expansion
+from learnkernels.kernels.engine.weighing import combine_tile
+from learnkernels.kernels.families.categorical import CategoricalFamily
+from learnkernels.kernels.families.cosine import CosineFamily
+from learnkernels.kernels.families.metric import MetricFamily
+from learnkernels.kernels.families.scaled import ScaledFamily
+from learnkernels.kernels.learners import NKRR
+from learnkernels.kernels.persistence.model import Model, load_model, save_model
+from learnkernels.kernels.predictors.krr import FACTORS, KernelRidgePath
+from learnkernels.kernels.predictors.scoring import LinearScores
+from learnkernels.kernels.predictors.svm import ExactMachine, SupportVectorPath
+from learnkernels.kernels.targets import Target
+
+GRID = GaussianFamily([2.0**g for g in range(-5, 2)])
+
+FAMILIES = {
+    "grid": GRID,
+    "gaps in the grid": GaussianFamily([0.25, 2.0, 0.3, 0.5, 0.6, 1.2, 2.4]),
+    "a bandwidth twice": GaussianFamily([0.5, 1.0, 1.0, 2.0]),
+    "laplacian": LaplacianFamily([0.1, 0.2, 0.4]),
+    "euclidean laplacian": LaplacianFamily([0.1, 0.2, 0.7], norm=2),
+    "metric": MetricFamily(GRID, np.arange(12.0).reshape(4, 3) / 6 - 1),
+    "weighed metric": MetricFamily(LaplacianFamily([0.3], norm=2), [1.0, 0.0, 2.0, 0.5]),
+    "union": FamilyUnion([GRID, LinearFamily(), LaplacianFamily([0.5], norm=2)], [[0, 1], None, [2, 3]]),
+    "scaled": ScaledFamily(GaussianFamily([0.5]), [[1.0, 2.0, 0.5, 1.0], [0.1, 1.0, 1.0, 1.0]]),
+    "features": FeatureFamily(4),
+    "linear": LinearFamily(),
+    "polynomial": PolynomialFamily([1, 2, 3], gamma=0.3),
+    "cosine": CosineFamily(),
+    "categories": CategoricalFamily([0.5, 1.0]),
+}
+
+
+def rows(n=60, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, 4))
+
+
+def numbers(X):
+    return np.sin(X[:, 0]) + X[:, 1] * X[:, 2]
+
+
+def labels(X):
+    return np.where(numbers(X) + 0.3 * X[:, 3] > 0.2, "yes", "no")
+
+
+def coefficients(n, q=2, seed=5, total=0.0):
+    """Coefficients of which half of the rows have none, and whose columns have a sum."""
+    dual = np.random.default_rng(seed).normal(size=(n, q))
+    dual[::2] = 0
+    dual[1] += total - dual.sum(axis=0)
+    return dual
+
+
+def assert_scores(linear: LinearScores, X_new, rtol=1e-12, **options):
+    K = linear.kernel.cross_gram(X_new)
+    expected = K @ linear.dual + linear.intercept
+    # What is added up is of the size of the terms, not of their sum.
+    size = np.abs(linear.kernel._combine(X_new - linear.kernel.origin, linear.kernel.X)).max() + np.abs(K).max()
+    size = 1 + size * np.abs(linear.dual).sum(axis=0).max()
+    np.testing.assert_allclose(linear.of(X_new, **options), expected, rtol=0, atol=rtol * size)
+
+
+@pytest.mark.parametrize("total", [0.0, 3.0])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_scores_are_those_of_the_centered_kernel(name, weighted, total):
+    X, X_new = rows() + 2, rows(23, seed=1) + 2
+    if name == "categories":
+        X, X_new = np.round(X), np.round(X_new)
+    w = np.random.default_rng(2).integers(1, 4, size=len(X)).astype(float) if weighted else None
+    kernel = learn_kernel("align", FAMILIES[name], X, numbers(X), sample_weight=w)
+    dual = coefficients(len(X), total=total)
+    linear = LinearScores(kernel, dual, np.array([0.5, -1.0]))
+    assert_scores(linear, X_new)
+    assert len(linear.support) == (len(X) if total else np.count_nonzero(dual.any(axis=1)))
+    assert linear.of(X_new[:0]).shape == (0, 2)
+
+
+def test_scores_of_a_power_of_a_kernel_are_those_of_the_centered_kernel():
+    X = rows()
+    kernel = learn_kernel(NKRR(degree=3, offset=0.7), GRID, X, numbers(X), regularisation=2.0)
+    linear = LinearScores(kernel, coefficients(len(X)), np.zeros(2))
+    assert_scores(linear, rows(30, seed=1), strip=7)
+    assert len(linear.support) == len(X)
+    assert linear.of(X[:0]).shape == (0, 2)
+
+
+@pytest.mark.parametrize(("trained", "new"), [(True, True), (True, False), (False, True)])
+def test_sparse_and_dense_rows_have_the_same_scores(trained, new):
+    X, X_new = rows() * (rows(seed=7) > 0), rows(20, seed=1) * (rows(20, seed=8) > 0)
+    kernel = learn_kernel("align", GRID, sparse.csr_array(X) if trained else X, numbers(X))
+    linear = LinearScores(kernel, coefficients(len(X)), np.zeros(2))
+    dense = LinearScores(learn_kernel("align", GRID, X, numbers(X)), linear.dual, linear.intercept)
+    np.testing.assert_allclose(linear.of(sparse.csr_array(X_new) if new else X_new), dense.of(X_new), atol=1e-11)
+
+
+def test_tiles_of_any_size_give_the_same_scores(monkeypatch):
+    X, X_new = rows(300), rows(70, seed=1)
+    kernel = learn_kernel("align", FAMILIES["union"], X, numbers(X))
+    linear = LinearScores(kernel, coefficients(300), np.zeros(2))
+    whole = linear.of(X_new)
+    monkeypatch.setattr(expansion, "TILE_BYTES", 1)
+    monkeypatch.setattr(expansion, "TASK_PAIRS", 3000)
+    np.testing.assert_allclose(linear.of(X_new, strip=9), whole, rtol=0, atol=1e-12)
+    # Of rows whose tiles begin at the same places the bits are the same.
+    parts = [linear.of(X_new[start : start + 18], strip=9) for start in range(0, 70, 18)]
+    np.testing.assert_array_equal(np.concatenate(parts), linear.of(X_new, strip=9))
+
+
+@pytest.mark.parametrize("gammas", [[1.0], [0.1] * 3, [2.0**g for g in (1, 0, -1, 3, 2, -2, 5, 4, -3)], [1, 2, 2, 4]])
+def test_a_tile_is_the_weighted_sum_of_its_kernels(gammas):
+    family, (a, b) = GaussianFamily(gammas), (5, 130)
+    A, B, c = rows(a), rows(b, seed=1), np.linspace(-1, 2, len(gammas))
+    shift = np.linspace(0, 1, len(gammas))
+    for dtype, atol in ((np.float64, 1e-14), (np.float32, 1e-5)):
+        seeds, out = np.empty((family.n_seeds, a, b), dtype), np.empty((a, b), dtype)
+        family.fill_seeds(A, B, shift, seeds)
+        plan = family.plan(shift)
+        combine_tile(seeds, plan.order, plan.half, plan.offset, c, out)
+        np.testing.assert_allclose(out, np.tensordot(c, family.tile(A, B, shift), 1), rtol=0, atol=atol)
+
+
+class Bent(GaussianFamily):
+    """Gaussians whose seeds are made by a class of one's own, from distances that are other ones."""
+
+    def distances(self, A, B):
+        return super().distances(A, B) / 2
+
+    def fill_seeds(self, A, B, shift, out):
+        self._fill_from(self.distances(A, B), out)
+
+
+def test_seeds_of_a_class_of_ones_own_are_asked_for():
+    X = rows()
+    kernel = learn_kernel("align", Bent([0.5, 1.0, 3.0]), X, numbers(X))
+    same = replace(kernel, family=GaussianFamily([0.25, 0.5, 1.5]))
+    dual = coefficients(len(X))
+    expected = LinearScores(same, dual, np.zeros(2)).of(rows(9, seed=1))
+    np.testing.assert_allclose(LinearScores(kernel, dual, np.zeros(2)).of(rows(9, seed=1)), expected, atol=1e-12)
+
+
+# Support vectors -----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_support_vectors_alone_predicts_the_same():
+    X, y = load_breast_cancer(return_X_y=True)
+    X, y = ((X - X.mean(axis=0)) / X.std(axis=0))[:250, :10], y[:250]
+    model = KernelLearningClassifier(probability=True, predictor="svm", C=4.0).fit(X, y)
+    few = model.on_support()
+    used = np.flatnonzero(model.dual_coef_[:, 0])
+    assert 0 < len(used) < 125
+    assert len(few.dual_coef_) == len(used)
+    np.testing.assert_array_equal(few.kernel_.rows, model.kernel_.rows[used])
+    assert model.dual_coef_.shape == (len(X), 1)
+    for name in ("decision_function", "predict_proba"):
+        np.testing.assert_allclose(getattr(few, name)(X), getattr(model, name)(X), rtol=0, atol=1e-9)
+    linear = few.kernel_.cross_gram(X) @ few.dual_coef_ + few.intercept_
+    np.testing.assert_allclose(linear[:, 0], model.decision_function(X), rtol=0, atol=1e-9)
+    assert few.relevance_ == model.relevance_
+    assert few.on_support() is few
+    K = few.kernel_.gram()
+    np.testing.assert_allclose(K, center_gram(K), rtol=0, atol=1e-12 * np.abs(K).max())
+    sizes = []
+    for one in (model, few):
+        file = io.BytesIO()
+        names = tuple(f"x{j}" for j in range(X.shape[1]))
+        save_model(Model(one, names, np.zeros(len(names)), np.ones(len(names)), {}), file)
+        sizes.append(len(file.getvalue()))
+        file.seek(0)
+        back = load_model(file).estimator
+        np.testing.assert_array_equal(back.decision_function(X), one.decision_function(X))
+        assert back.relevance_ == model.relevance_
+    # What does not depend on the rows is the text and the metrics.
+    of_rows = 8 * (len(X) - len(used)) * (X.shape[1] + 3)
+    assert sizes[0] - sizes[1] == pytest.approx(of_rows, rel=0.02)
+
+
+def test_several_classes_keep_the_rows_of_any_pair():
+    X, y = load_iris(return_X_y=True)
+    model = KernelLearningClassifier(GRID, predictor="svm").fit(X, y)
+    few = model.on_support()
+    assert len(few.dual_coef_) == np.count_nonzero(model.dual_coef_.any(axis=1)) < len(X)
+    np.testing.assert_allclose(few.decision_function(X), model.decision_function(X), rtol=0, atol=1e-9)
+    assert KernelLearningClassifier(GRID, predictor="krr").fit(X, y).on_support().dual_coef_.shape == (150, 3)
+
+
+def test_coefficients_that_are_replaced_count_and_nothing_prepared_is_pickled():
+    X = rows()
+    model = KernelLearningRegressor(GRID, alpha=0.1).fit(X, numbers(X))
+    small, before = len(pickle.dumps(model)), model.predict(X)
+    assert len(pickle.dumps(model)) == small
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict(X), before)
+    model.dual_coef_ = 2 * model.dual_coef_
+    np.testing.assert_allclose(model.predict(X) - model.intercept_, 2 * (before - model.intercept_), atol=1e-11)
+
+
+@pytest.mark.parametrize("model", [KernelLearningRegressor(GRID, alpha=0.1), KernelLearningRegressor(alpha=0.1)])
+def test_single_precision_is_asked_for_and_errs_by_its_rounding(model):
+    X, X_new = rows(200), rows(50, seed=1)
+    values = model.fit(X, numbers(X)).predict(X_new)
+    single = model.set_params(precision="float32").predict(X_new)
+    assert single.dtype == np.float64
+    error = np.abs(single - values).max()
+    # Rounding of kernels' values, 6e-8 each and some times that after doublings, times coefficients that cancel.
+    assert 0 < error < 1e-4
+    model.set_params(precision="float16")
+    with pytest.raises(ValueError, match="precision must be one of float64, float32, got 'float16'"):
+        model.predict(X_new)
+    with pytest.raises(ValueError, match="precision must be one of"):
+        model.fit(X, numbers(X))
+    model.set_params(precision="float64")
+
+
+def test_features_are_those_of_a_kernel_centered_on_all_rows():
+    X = rows(80)
+    model = LearnedKernelTransformer(GRID, n_components=20).fit(X, numbers(X))
+    assert model.landmark_kernel_.X.shape == (20, 4)
+    Z = model.transform(X)
+    np.testing.assert_allclose(Z.mean(axis=0), 0, atol=1e-12)
+    linear = model.landmark_kernel_.cross_gram(X) @ model.components_ - model.mean_
+    np.testing.assert_allclose(Z, linear, rtol=0, atol=1e-9)
+
+
+# Paths ---------------------------------------------------------------------------------------------------------------
+
+
+def test_ridges_by_factors_are_those_by_eigenvectors():
+    X = rows(120)
+    kernel = learn_kernel("align", GRID, X, numbers(X))
+    K, target = kernel.gram(), Target.of(numbers(X)[kernel.rows])
+    values = [2.0**g for g in (3, -2, 10, 0)]
+    few = KernelRidgePath(K, target, values).dual
+    many = KernelRidgePath(K, target, values + [2.0**g for g in range(20, 20 + FACTORS)]).dual[:4]
+    np.testing.assert_allclose(few, many, rtol=0, atol=1e-9 * np.abs(many).max())
+
+
+def test_ridges_too_small_for_a_factor_are_solved_by_eigenvectors():
+    K = np.ones((6, 6)) - np.eye(6) / 3  # one eigenvalue above zero, others below, as rounding makes them
+    target = Target.of(np.arange(6.0))
+    assert np.isfinite(KernelRidgePath(K, target, [1.0, 2.0**40]).dual).all()
+
+
+@pytest.mark.parametrize("case", ["two classes", "three classes", "weights"])
+def test_machines_along_a_grid_are_those_of_each_value_alone(case):
+    X, y = load_iris(return_X_y=True)
+    X, y = (X[50:], y[50:]) if case == "two classes" else (X, y)
+    kernel = learn_kernel("align", GaussianFamily([0.5, 1.0, 2.0]), X, y, task="classification")
+    K, target = kernel.gram(), Target.of(y[kernel.rows], "classification")
+    K /= np.trace(K) / len(K)
+    w = np.random.default_rng(0).uniform(0.5, 2, size=len(K)) if case == "weights" else None
+    grid = [4.0**g for g in range(-2, 11)]
+    path = SupportVectorPath(K, target, grid, w, tolerance=1e-6)
+    distinct = len({id(machine) for machine in path.machines})
+    assert 1 < distinct < len(grid)  # the last ones have no coefficient at its bound, and are one
+    for position, C in enumerate(grid):
+        alone = SVC(kernel="precomputed", C=C, tol=1e-6).fit(K, target.values, w)
+        own = SupportVectorPath(K, target, [C], w, tolerance=1e-6)
+        for ours, theirs in zip(path.coefficients(position), own.coefficients(), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3 * np.abs(theirs).max())
+        np.testing.assert_array_equal(path.predict(K)[position], alone.predict(K))
+
+
+def test_a_machine_that_starts_from_that_of_another_C_is_exact_too():
+    X, y = load_iris(return_X_y=True)
+    X, y = X[50:], y[50:] - 1
+    K = center_gram(X @ X.T)
+    start = ExactMachine(K, y, 1.0)
+    for C in (0.5, 4.0, 64.0):
+        warm, cold = ExactMachine(K, y, C, start), ExactMachine(K, y, C)
+        # Of a kernel of rank four many coefficients share one hypothesis.
+        np.testing.assert_allclose(K @ warm.dual + warm.intercepts, K @ cold.dual + cold.intercepts, atol=1e-6)

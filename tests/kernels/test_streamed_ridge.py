@@ -1,0 +1,98 @@
+"""One-stage ridge learners without a matrix of all pairs of rows: the weights of those with matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from learnkernels import GaussianFamily, gram_moments, learn_kernel
+from learnkernels.kernels.engine import operators
+from learnkernels.kernels.engine.operators import TiledGrams, gram_operator
+from learnkernels.kernels.families.base import move
+from learnkernels.kernels.learners.lp_krr import L1KRR, L2KRR, LpKRR
+from learnkernels.kernels.learners.single_stage import SingleStage
+from learnkernels.kernels.solvers import streamed_ridge
+from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner
+from learnkernels.kernels.solvers.ridge import RidgeProblem
+from learnkernels.kernels.solvers.streamed_ridge import StreamedRidge, ridge_problem
+from learnkernels.kernels.targets import Target
+
+FAMILY = GaussianFamily([2.0**g for g in range(-6, 1)])
+
+
+def problem(m=250, classes=2):
+    X = np.random.default_rng(0).normal(size=(m, 5))
+    f = np.sin(X[:, 0]) + X[:, 1] * X[:, 2]
+    return X, f if classes is None else np.digitize(f, np.linspace(-1, 1, classes + 1)[1:-1])
+
+
+@pytest.fixture
+def no_matrices(monkeypatch):
+    """Nothing of m by m may be formed."""
+    monkeypatch.setattr(streamed_ridge, "LARGEST_MATRIX", 0)
+    monkeypatch.setattr(operators.gram_operator, "__kwdefaults__", {"in_memory": 0})
+    monkeypatch.setattr(TiledGrams, "combine", None)
+    monkeypatch.setattr(RidgeProblem, "at", None)
+
+
+def inner(m, regularisation, classes=2, in_memory=0):
+    X, y = problem(m, classes)
+    moments = gram_moments(FAMILY, X, Target.of(y).Y)
+    scales = moments.centered_traces / m
+    rows = move(X[moments.rows], moments.origin)
+    grams = gram_operator(FAMILY, rows, shift=moments.shift, scales=scales, in_memory=in_memory)
+    return grams, Target.of(y).take(moments.rows), regularisation
+
+
+@pytest.mark.parametrize("regularisation", [0.25, 8.0, 512.0])
+@pytest.mark.parametrize("classes", [2, 3, None])
+def test_solutions_are_those_with_a_matrix(regularisation, classes):
+    with_matrix = RidgeProblem(*inner(120, regularisation, classes, in_memory=2**30))
+    streamed = StreamedRidge(*inner(120, regularisation, classes))
+    for mu in np.full(7, 0.3), np.array([0.9, 0, 0.1, 0.2, 0, 0, 0.4]), np.array([0.88, 0, 0.1, 0.2, 0, 0, 0.42]):
+        ours, theirs = streamed.at(mu), with_matrix.at(mu)
+        # The value is above that of the solution by what its residual may add.
+        assert theirs.objective * (1 - 1e-11) <= ours.objective <= theirs.objective * (1 + 2e-11)
+        np.testing.assert_allclose(ours.forms, theirs.forms, rtol=1e-5)
+        some = np.array([0, 2, 6])
+        H = theirs.hessian(some)
+        np.testing.assert_allclose(ours.hessian(some), H, rtol=0, atol=1e-2 * H.max())
+
+
+@pytest.mark.parametrize("learner", [L2KRR(), L2KRR(center=1.0), LpKRR(1.5), L1KRR(), SingleStage()], ids=repr)
+def test_weights_are_those_with_matrices(learner, request):
+    X, y = problem()
+    options = {"task": "classification", "regularisation": 8.0}
+    expected = learn_kernel(learner, FAMILY, X, y, **options)
+    request.getfixturevalue("no_matrices")
+    kernel = learn_kernel(learner, FAMILY, X, y, **options)
+    assert kernel.certificate.residual <= 1e-6
+    assert kernel.certificate.objectives[-1] == pytest.approx(expected.certificate.objectives[-1], rel=1e-6)
+    # Weights at gaps of 1e-6 differ by about the roots of them.
+    np.testing.assert_allclose(kernel.weights, expected.weights, rtol=0, atol=1e-3 * expected.weights.max())
+
+
+def test_the_weights_of_a_narrow_gap_have_five_digits(request):
+    X, y = problem(150)
+    options = {"task": "classification", "regularisation": 2.0}
+    exact = learn_kernel(L2KRR(tolerance=1e-11), FAMILY, X, y, **options)
+    request.getfixturevalue("no_matrices")
+    kernel = learn_kernel(L2KRR(tolerance=1e-10), FAMILY, X, y, **options)
+    # Weights whose values are within a gap of each other differ by about its root.
+    np.testing.assert_allclose(kernel.weights, exact.weights, rtol=0, atol=1e-5)
+
+
+def test_matrices_that_fit_are_formed():
+    assert isinstance(ridge_problem(*inner(30, 1.0)), RidgeProblem)
+    with pytest.raises(ValueError, match="regularisation must be positive and finite, got 0"):
+        ridge_problem(*inner(30, 0.0))
+
+
+def test_a_preconditioner_from_all_columns_is_the_inverse():
+    V = np.random.default_rng(0).normal(size=(9, 9))
+    A, R = V @ V.T, np.random.default_rng(1).normal(size=(9, 2))
+    shifts = np.array([0.1, 10.0])
+    P = Preconditioner.of_columns(A.copy(), A)
+    expected = np.column_stack([np.linalg.solve(A + s * np.eye(9), r) for s, r in zip(shifts, R.T, strict=True)])
+    scaled = P(R, shifts) / (P.theta[0] + shifts)  # the preconditioner is the inverse times this number
+    np.testing.assert_allclose(scaled, expected, rtol=1e-8)
