@@ -168,6 +168,13 @@ def centered_alignment(K: np.ndarray, L: np.ndarray, sample_weight: np.ndarray |
     return float(np.clip(np.vdot(centered[0], centered[1]), -1.0, 1.0))
 
 
+def alignment_of_matrix(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:
+    """Return the centered alignment of a kernel with ``Y Y'``, of targets less their mean, over rows of weights w."""
+    K = weighted_by_roots(center_gram(K, w), w)
+    Y = Y if w is None else Y * np.sqrt(w)[:, None]
+    return float(np.vdot(Y, K @ Y) / (np.linalg.norm(K) * np.linalg.norm(Y.T @ Y)))
+
+
 def as_sample_weight(sample_weight: np.ndarray | None, n_rows: int, *, zero: bool = False) -> np.ndarray | None:
     """Return the weights of some rows as float64, shape (m,); None, that is no weights, as it is.
 

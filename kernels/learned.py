@@ -8,7 +8,13 @@ from functools import cached_property
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import as_sample_weight, center_gram, mean_over, subtract_means, weighted_by_roots
+from learnkernels.kernels.centering import (
+    alignment_of_matrix,
+    as_sample_weight,
+    center_gram,
+    mean_over,
+    subtract_means,
+)
 from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.engine.expansion import Expansion
 from learnkernels.kernels.engine.operators import entrywise_power
@@ -77,6 +83,9 @@ class LearnedKernel(Value):
         The sigma that a continuous learner found for each base kernel.
     sample_weight : ndarray of shape (m,) or None
         Weight of each training row, one of weight w counting as w copies; None where each counts once.
+    history : tuple of float
+        Of a kernel that was found, alignments on the way: after each addition, or of each round of learned metrics on
+        rows that did not teach it.
     sampling : Sampling or None
         Where the training rows are a sample of more: error bars of `alignment`, `alignments` and `weights`. What a
         two-stage learner tells are then estimates for all rows, and so are the scales; the centering is the sample's.
@@ -105,6 +114,7 @@ class LearnedKernel(Value):
     parameters: np.ndarray | None = None
     sample_weight: np.ndarray | None = None
     sampling: Sampling | None = None
+    history: tuple[float, ...] = ()
     traces: np.ndarray | None = None
     spread: np.ndarray | None = None
 
@@ -257,10 +267,3 @@ def checked_rows(kernel: LearnedKernel, X_new: Rows) -> Rows:
             "the same order."
         )
     return X_new
-
-
-def alignment_of_matrix(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> float:
-    """Return the centered alignment of a kernel with ``Y Y'``, of targets less their mean, over rows of weights w."""
-    K = weighted_by_roots(center_gram(K, w), w)
-    Y = Y if w is None else Y * np.sqrt(w)[:, None]
-    return float(np.vdot(Y, K @ Y) / (np.linalg.norm(K) * np.linalg.norm(Y.T @ Y)))

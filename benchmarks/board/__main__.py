@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import time
 import warnings
 from collections import defaultdict
@@ -28,7 +29,10 @@ ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 
 @dataclass(frozen=True)
 class Measurement:
-    """The error of a contestant on one drawing: the share of wrong classes, or the RMSE over y's deviation."""
+    """The error of a contestant on one drawing: the share of wrong classes, or the RMSE over y's deviation.
+
+    `cpu` are the seconds that a processor worked for the fit, and `megabytes` the most memory that the process held.
+    """
 
     table: str
     task: str
@@ -40,6 +44,8 @@ class Measurement:
     n_train: int
     n_test: int
     n_features: int
+    cpu: float = float("nan")
+    megabytes: float = float("nan")
 
 
 def main() -> None:
@@ -48,32 +54,43 @@ def main() -> None:
     parser.add_argument(
         "--output", type=Path, default=Path("results/board"), help="folder of journal, page and picture"
     )
-    parser.add_argument("--drawings", type=int, default=2, help="of each table")
+    parser.add_argument("--drawings", type=int, help="of each table; 2 by default, 10 of anchors, 1 of large ones")
     parser.add_argument("--tables", nargs="+", help="names; all by default")
     parser.add_argument("--raw", action="store_true", help="tables with categories and gaps, as they are")
+    parser.add_argument("--anchors", action="store_true", help="seven sets with up to 3,000 training rows")
+    parser.add_argument("--large", action="store_true", help="three sets with 16,000 training rows and more")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="folder of their Parquet files")
     parser.add_argument("--apart", action="store_true", help="only the half of the tables that chose nothing")
     parser.add_argument("--contestants", nargs="+", help="names; all that are installed by default")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes, each of one thread")
     parser.add_argument("--minutes", type=float, default=120.0, help="after which nothing more is begun")
     parser.add_argument("--track", action="store_true", help="also log a run a contestant in MLflow")
     asked = parser.parse_args()
-    asked.output = asked.output / "raw" if asked.raw else asked.output
+    section = next((name for name in ("raw", "anchors", "large") if getattr(asked, name)), "")
+    asked.output /= section
+    asked.drawings = asked.drawings or {"anchors": 10, "large": 1}.get(section, 2)
     asked.output.mkdir(parents=True, exist_ok=True)
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
 
-    from benchmarks.board.tables import raw_tables, tables
+    from benchmarks.board.tables import anchors, large_tables, raw_tables, tables
     from benchmarks.board.verdict import Board
 
     journal = asked.output / "journal.jsonl"
+    of_section = {
+        "": tables, "raw": raw_tables, "anchors": lambda: anchors(asked.data), "large": lambda: large_tables(asked.data)
+    }  # fmt: skip
     chosen = [
         table
-        for table in (raw_tables() if asked.raw else tables())
+        for table in of_section[section]()
         if (not asked.tables or table.name in asked.tables) and table.apart >= asked.apart
     ]
-    _measure(journal, chosen, asked)
+    for group in [[table] for table in chosen] if asked.large else [chosen]:  # processes of its own tell its memory
+        _measure(journal, group, asked)
     board = Board.of(list(measured(journal)))
-    (asked.output / "board.md").write_text(board.page(), encoding="utf-8")
-    board.picture(asked.output / "ranks.png")
+    page = board.anchors() if section in ("anchors", "large") else board.page()
+    (asked.output / "board.md").write_text(page, encoding="utf-8")
+    if section in ("", "raw"):
+        board.picture(asked.output / "ranks.png")
     if asked.track:
         board.track()
     print(f"page: {asked.output / 'board.md'}")  # noqa: T201
@@ -128,17 +145,18 @@ def _one(table: Table, drawing: int, wanted: list[str] | None, done: frozenset[s
         contestant = contestants[key]
         if contestant.reason_to_skip(task, rows.X.shape[1]):
             continue
-        begun = time.perf_counter()
+        begun, worked = time.perf_counter(), time.process_time()
         model = contestant.make(task, rows.X.shape[1], drawing).fit(rows.X, rows.y)
-        seconds = time.perf_counter() - begun
+        seconds, cpu = time.perf_counter() - begun, time.process_time() - worked
         predicted = np.asarray(model.predict(rows.X_test)).ravel()
         if task == "classification":
             error = float(np.mean(predicted != rows.y_test))
         else:
-            error = float(np.sqrt(np.mean((predicted - rows.y_test) ** 2)) / rows.y.std())
+            error = float(np.sqrt(np.mean((predicted - rows.y_test) ** 2)) / rows.unit)
+        held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         found.append(
             Measurement(table.name, task, table.apart, drawing, key, error, seconds, len(rows.y), len(rows.y_test),
-                        rows.X.shape[1])
+                        rows.X.shape[1], cpu, held)
         )  # fmt: skip
     return found
 

@@ -6,7 +6,7 @@ import importlib.util
 import re
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,37 @@ NUMBERS = 0.6
 
 
 @dataclass(frozen=True)
+class Split:
+    """How a table's rows are drawn.
+
+    Attributes
+    ----------
+    share : float
+        Of the rows, which train; at most `most`.
+    test : float
+        Of the rows, which test, those after the share that trains and the rest in between; at most `most_test`.
+    ordered : bool
+        Whether rows stay in their order, as tables have it that come with test rows of their own.
+    own_unit : bool
+        Whether errors of numbers are in the unit of the target, or in its deviations.
+    """
+
+    share: float = 0.7
+    test: float = 0.3
+    most: int = TRAINING_ROWS
+    most_test: int = TEST_ROWS
+    ordered: bool = False
+    own_unit: bool = False
+
+    def of(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions that train and that test, of n rows; whoever is not in the test may train first."""
+        rows = np.arange(n) if self.ordered else np.random.default_rng(seed).permutation(n)
+        m = min(self.most, int(self.share * n))
+        first = m if self.test + self.share >= 1 else n - int(self.test * n)
+        return rows[:m], rows[first : first + self.most_test]
+
+
+@dataclass(frozen=True)
 class Table:
     """A table, and how it is read.
 
@@ -39,6 +70,8 @@ class Table:
         Gives X of shape (n, d) and y of shape (n,), the positions of classes or numbers; X a DataFrame where it is raw.
     raw : bool
         Whether everybody gets the table as it is, with categories and gaps.
+    split : Split
+        How many rows train and test.
     """
 
     name: str
@@ -46,31 +79,32 @@ class Table:
     apart: bool
     read: Reader
     raw: bool = False
+    split: Split = Split()
 
     def drawn(self, seed: int) -> Drawing:
         """Return training and test rows of one drawing, in units of the training rows' deviations."""
         X, y = self.read()
-        rows = np.random.default_rng(seed).permutation(len(y))
-        m = min(TRAINING_ROWS, int(0.7 * len(y)))
-        training, test = rows[:m], rows[m : m + TEST_ROWS]
-        share = (m + len(test)) / m - 1
+        training, test = self.split.of(len(y), seed)
+        share = len(test) / len(training)
         if self.raw:
-            return Drawing(X.iloc[training], y[training], X.iloc[test], y[test], share)
+            return Drawing(X.iloc[training], y[training], X.iloc[test], y[test], share, y[training].std())
         spread = X[training].std(axis=0)
         varies = spread > 1e-12 * np.abs(X[training]).max(axis=0)
         Z = (X[:, varies] - X[training][:, varies].mean(axis=0)) / spread[varies]
-        return Drawing(Z[training], y[training], Z[test], y[test], share)
+        unit = 1.0 if self.split.own_unit else y[training].std()
+        return Drawing(Z[training], y[training], Z[test], y[test], share, unit)
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Rows that train and rows that test; `test_share` is the second over the first."""
+    """Rows that train and rows that test; `test_share` is the second over the first, `unit` that of errors."""
 
     X: Any
     y: np.ndarray
     X_test: Any
     y_test: np.ndarray
     test_share: float
+    unit: float
 
 
 Reader = Callable[[], tuple[Any, np.ndarray]]
@@ -82,6 +116,49 @@ def tables() -> list[Table]:
     for task, readers in (("classification", _classification()), ("regression", _regression())):
         found += [Table(name, task, place % 2 == 1, readers[name]) for place, name in enumerate(sorted(readers))]
     return found
+
+
+def anchors(folder: Path) -> list[Table]:
+    """Return the seven sets of `PRINTED`, as their splits have it: 64 % train, at most 3,000 rows, and 20 % test."""
+    split = Split(0.64, 0.2, 3000, 10**9, own_unit=True)
+    readers = {**_regression(), "kin8nm": partial(_parquet, folder / "kin8nm.parquet", float)}
+    return [Table(name, "regression", True, readers[name], split=split) for name in PRINTED]
+
+
+PRINTED = {
+    "airfoil": {"CatBoost": 1.64, "xRFM": 1.88},
+    "concrete": {"CatBoost": 4.21, "xRFM": 5.50},
+    "qsar-fish-toxicity": {"CatBoost": 0.861, "xRFM": 0.863},
+    "kin8nm": {"CatBoost": 0.105, "xRFM": 0.0826},
+    "puma32h": {"CatBoost": 0.0073, "xRFM": 0.0077},
+    "compactiv": {"CatBoost": 2.38, "xRFM": 2.24},
+    "winequality_white": {"CatBoost": 0.617, "xRFM": 0.594},
+}
+"""RMSE of one to three drawings of such a split, where neither is installed to be measured on the same rows."""
+
+
+def large_tables(folder: Path) -> list[Table]:
+    """Return tables of many rows: 80 % train of one, and two come with test rows of their own, the last ones."""
+    whole = Split(0.8, 0.2, 10**9, 10**9, own_unit=True)
+    rows = {"letter_recognition": 0.8, "mnist": 6 / 7}
+    found = [Table("casp", "regression", True, _regression()["casp"], split=whole)]
+    for name, share in rows.items():
+        if (folder / f"{name}.parquet").exists():
+            of_table = replace(whole, share=share, test=1 - share, ordered=True)
+            found.append(
+                Table(name, "classification", True, partial(_parquet, folder / f"{name}.parquet", None), split=of_table)
+            )
+    return found
+
+
+def _parquet(path: Path, kind: type | None) -> tuple[np.ndarray, np.ndarray]:
+    """Read a file with a column called target: numbers, or classes; a column of bytes holds one feature a byte."""
+    table = pd.read_parquet(path)
+    y = table["target"].to_numpy(dtype=kind) if kind else pd.factorize(table["target"], sort=True)[0]
+    features = table.drop(columns=["target", *({"part"} & set(table))])
+    if list(features) == ["image"]:
+        return np.frombuffer(b"".join(features["image"]), dtype=np.uint8).reshape(len(y), -1).astype(np.float64), y
+    return features.to_numpy(dtype=np.float64), y
 
 
 def raw_tables() -> list[Table]:

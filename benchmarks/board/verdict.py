@@ -12,6 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from benchmarks.board.contestants import CONTESTANTS, OURS, TUNED
+from benchmarks.board.tables import PRINTED
 from learnkernels.tasks.measure.t_tests import corrected_p
 
 if TYPE_CHECKING:
@@ -111,7 +112,8 @@ class Board:
     def losses(self, task: str, apart: bool) -> pd.DataFrame:
         """Return the tables by how far the best other is ahead of us, the worst first."""
         errors = self.errors(task, apart)
-        others = errors.drop(columns=[name for name in errors if name.startswith(OURS)])
+        others = errors.drop(columns=[name for name in errors if name.startswith(OURS)]).dropna(how="all")
+        errors = errors.loc[others.index]
         table = pd.DataFrame({"ours": errors[OURS], "best other": others.min(axis=1), "who": others.idxmin(axis=1)})
         table["ratio"] = table["ours"] / table["best other"].clip(lower=1e-3)
         return table[table["ratio"] > 1].sort_values("ratio", ascending=False)
@@ -150,6 +152,26 @@ class Board:
                 critical = self.critical_difference(task, apart)
                 lines += [f"\nMean ranks differ at the 5 % level from {critical:.2f} on.\n", _markdown(summary, 3)]
                 lines += ["\nErrors:\n", _markdown(errors, 3)]
+        return "\n".join(lines) + "\n"
+
+    def anchors(self) -> str:
+        """Return errors, tests, seconds and memory of tables of their own splits in Markdown, printed errors beside."""
+        lines = []
+        for task in TASKS:
+            if OURS not in (errors := self.errors(task, True)):
+                continue
+            part = self.rows[self.rows["task"] == task]
+            drawings = part.groupby("table")["drawing"].nunique()
+            told = pd.DataFrame(PRINTED).T.add_suffix(", printed").reindex(errors.index).dropna(axis=1, how="all")
+            shown = errors.join(told).assign(drawings=drawings, rows=part.groupby("table")["n_train"].max())
+            lines += [f"\n### {task.capitalize()}\n", _markdown(shown, 4)]
+            others = {name: self._against(name, part, errors) for name in errors if name != OURS}
+            if others:
+                against = pd.DataFrame.from_dict(others, orient="index", columns=["we win", "we lose", "surely"])
+                lines += ["", _markdown(against.rename_axis("contestant"), 3)]
+            for value, what in (("seconds", "Seconds"), ("cpu", "Processor seconds"), ("megabytes", "Megabytes")):
+                if value in part and part[value].notna().any():
+                    lines += [f"\n{what}:\n", _markdown(self.errors(task, True, value), 1)]
         return "\n".join(lines) + "\n"
 
     def picture(self, path: Path) -> None:

@@ -68,6 +68,10 @@ class MetricFamily(KernelFamily):
     def names(self) -> tuple[str, ...]:
         return tuple(f"{name} in {self.label}" for name in self.base.names)
 
+    @property
+    def n_kernels(self) -> int:
+        return self.base.n_kernels
+
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
         A_mapped = self._mapped(A)
         return self.base.tile(A_mapped, A_mapped if A is B else self._mapped(B), shift)

@@ -76,6 +76,10 @@ class FamilyUnion(KernelFamily):
         return distinct(names)
 
     @property
+    def n_kernels(self) -> int:
+        return sum(family.n_kernels for family in self.families)
+
+    @property
     def kernel_views(self) -> tuple[str | None, ...]:
         of_families = zip(self.families, self.views, strict=True)
         return tuple(view or inner for family, view in of_families for inner in family.kernel_views)

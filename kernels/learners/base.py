@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from learnkernels.kernels.centering import mean_over
+from learnkernels.kernels.centering import alignment_of_matrix, mean_over
 from learnkernels.kernels.engine.operators import GramOperator, gram_operator
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
-from learnkernels.kernels.learned import LearnedKernel, alignment_of_matrix
+from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.error_bars import FindWeights, Sampling
 from learnkernels.kernels.moments.gram import gram_moments
@@ -402,7 +402,7 @@ class SearchingLearner(Learner):
                 held = TrainingRows.of(self.name, found.family, X, of_found, "none")
                 make = Solution.of_direction if value is None else Solution
                 kernel = held.kernel(make(found.weights, found.certificate), regularisation=value)
-                kernels.append(replace(kernel, parameters=found.parameters))
+                kernels.append(replace(kernel, parameters=found.parameters, history=found.alignments))
         return tuple(kernels)
 
 

@@ -2,43 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Literal, get_args
 
 import numpy as np
 
+from learnkernels.kernels.centering import center_gram
+from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.families.base import KernelFamily, Rows, distinct_examples, drawn_rows
-from learnkernels.kernels.families.categorical import CategoricalFamily
-from learnkernels.kernels.families.union import FamilyUnion
 from learnkernels.kernels.learners.alignf import Alignf
-from learnkernels.kernels.learners.base import SearchingLearner, Solution, TrainingRows, TwoStageLearner
+from learnkernels.kernels.learners.base import SearchingLearner, TwoStageLearner
 from learnkernels.kernels.learners.closed_form import Align, Unif
 from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import gram_moments
-from learnkernels.kernels.moments.normalisation import NORMALISATIONS, NormalisedProducts, require_informative
+from learnkernels.kernels.moments.normalisation import NORMALISATIONS, NormalisedProducts
 from learnkernels.kernels.search.found import FoundKernels
-from learnkernels.kernels.search.metric import Metric, best_left_out, learned_metrics, metric_of
+from learnkernels.kernels.search.halves import Choice, Columns, Examples, Half, halves_of
+from learnkernels.kernels.search.metric import KINDS, Round, best_left_out, learned_metrics, metric_of
 from learnkernels.kernels.search.views import Effects, beside_views
 from learnkernels.kernels.targets import Target
 
 WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Unif(), Align(), Alignf())}
 """How base kernels in all metrics are weighed."""
 
-KINDS = {"both": "", "gaussian": "gaussian", "laplacian": "laplacian"}
-"""Kinds of base kernels, and what the names of those begin with."""
-
 LAST = 3
 """Rounds of "auto"."""
 
-EQUAL = 64.0
-"""Bandwidth of a categorical kernel that is one where levels are equal and zero, to rounding, elsewhere."""
+LEAST_ROWS = 20
+"""Distinct rows from which on two halves of them tell what predicts best."""
 
-TINY = np.finfo(np.float64).tiny
-"""Smallest sigma."""
-
-SEARCH_ROWS = 1000
+SEARCH_ROWS = 2000
 """Rows that metrics are learned on where there are more; weights and alignments always use all."""
 
 
@@ -59,16 +54,17 @@ class RFM(SearchingLearner):
     rounds : int or "auto", default "auto"
         After how many rounds metrics are taken; 0 for no learned metric. With "auto" none, those of round 1, those of
         round 3 or both are taken, whichever predicts best.
-    kernels : {"auto", "both", "gaussian", "laplacian"}, default "auto"
-        Which base kernels are taken; with "auto" those of one kind or both, whichever predicts best.
+    kernels : {"auto", "both", "gaussian", "laplacian", "wide"}, default "auto"
+        Which base kernels are taken, "wide" being Gaussians of larger width; with "auto" those that predict best.
     weights : {"auto", "unif", "align", "alignf"}, default "unif"
-        How base kernels are weighed; with "auto" whichever predicts best.
+        How base kernels are weighed; with "auto" whichever has the least squared leave-one-out residuals.
     rank : int, default 100
         Most new features of a full metric.
-    search_rows : int, default 1000
-        Most rows that metrics are learned and choices made on; a random subset beyond. The weights use all rows.
+    search_rows : int, default 2000
+        Most rows that metrics are learned and choices made on; a random subset beyond. The scales of base kernels, and
+        their alignments where no metric is learned, are those of all rows.
     seed : int, default 0
-        Of that subset.
+        Of that subset, and of its halves.
     scaled : bool, default False
         Whether features are in comparable units already, and are taken as they are in place of those of their spread.
     codes : tuple of int, default ()
@@ -82,11 +78,16 @@ class RFM(SearchingLearner):
 
     Notes
     -----
-    What predicts best is told by the leave-one-out residuals of the ridge regression with the best ridge, in closed
-    form. Copies of a row with one target are taken for one row of their weights: leave-one-out would be too sure of a
-    row whose copies stay. Features need no scaling. A round costs ``O(m^3 + m^2 d q)`` time on the search rows, and a
-    choice an eigenproblem of them; one pass over tiles follows on all rows. sigma of a found base kernel is, for each
-    feature, the difference by which it falls to 1 / e where two rows differ in that feature alone.
+    A metric flatters the rows that have taught it, so that their leave-one-out residuals choose learned metrics where
+    they do harm. What predicts best is therefore told by two halves of the search rows: each learns metrics, fits ridge
+    regressions (the ridge by leave-one-out, in closed form) and predicts the other. ``align`` and ``alignf``, too, take
+    alignments on each half of base kernels in the metrics of the other, and the mean of the weights that follow and of
+    equal ones. `FoundKernels.alignments` are those of each round on the half that did not teach it.
+
+    Copies of a row with one target are taken for one row of their weights. Features need no scaling. A round costs
+    ``O(m^3 + m^2 d q)`` time on the search rows, and on the halves a quarter of that; a choice an eigenproblem of half
+    of the rows. sigma of a found base kernel is, for each feature, the difference by which it falls to 1 / e where two
+    rows differ in that feature alone.
 
     References
     ----------
@@ -101,7 +102,7 @@ class RFM(SearchingLearner):
 
     metric: Literal["both", "diagonal", "full"] = "both"
     rounds: int | Literal["auto"] = "auto"
-    kernels: Literal["auto", "both", "gaussian", "laplacian"] = "auto"
+    kernels: Literal["auto", "both", "gaussian", "laplacian", "wide"] = "auto"
     weights: Literal["auto", "unif", "align", "alignf"] = "unif"
     rank: int = 100
     search_rows: int = SEARCH_ROWS
@@ -121,74 +122,54 @@ class RFM(SearchingLearner):
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.seed)
         some, w = distinct_examples(X[rows], target.Y[rows], None if sample_weight is None else sample_weight[rows])
-        searched, Y = X[rows[some]], target.Y[rows[some]]
-        codes, others = self._columns(X.shape[1])
-        start = metric_of(searched[:, others], w, self.scaled)
-        metrics = [start, *self._learned(searched[:, others], Y, w, start)]
-        found = [metric.base_kernels(searched[:, others], w) for metric in metrics]
-        sigmas = np.vstack([sigma for _, sigma in found])
-        families: list[KernelFamily] = [family for family, _ in found]
-        if len(codes):
-            columns = [others] * len(metrics) + [[code] for code in codes]
-            called = {code: name for name, of in self.views for code in of}
-            names = [None] * len(metrics) + [called.get(code, f"column {code}") for code in codes.tolist()]
-            union = FamilyUnion([*families, *[CategoricalFamily([EQUAL])] * len(codes)], columns, names)
-            sigmas = _beside_codes(sigmas, searched, codes, others)
-        else:
-            union = FamilyUnion(families)
-        choices = _Choices(union, searched, Y, w)
-        sets = self._sets(metrics, choices.family)
+        searched, columns = (
+            Examples(X[rows[some]], target.Y[rows[some]], w),
+            Columns.of(X.shape[1], self.codes, self.views),
+        )
+        choices, halves = self._choices(), self._halves(searched, columns)
+        choice = choices[0]
+        if halves and len(choices) > 1:
+            choice = min(choices, key=lambda one: sum(half.error(one) for half in halves))
+        metrics = [metric for round_ in self._rounds(searched, columns, choice) for metric in round_.metrics]
+        family, sigmas = columns.union(metrics, searched, choice.kind)
+        moments = gram_moments(family, X, target.Y, sample_weight=sample_weight)
         rules = list(WEIGHTS) if self.weights == "auto" else [self.weights]
-        kernels, rule = choices.best(list(product(sets, rules)))
-        family, moments = choices.family.subset(kernels.tolist()), choices.moments
-        if len(rows) < m:
-            moments = gram_moments(family, X, target.Y, sample_weight=sample_weight)
-        weights = _weigh(rule, moments, kernels if len(rows) == m else np.arange(family.n_kernels))
+        ways = [_weigh(rule, moments, halves, choice) for rule in rules]
+        weights = ways[0] if len(ways) == 1 else min(ways, key=lambda one: _left_out(family, one, searched))
         carried = weights > 0
         together = FoundKernels(
             family.subset(np.flatnonzero(carried).tolist()),
             weights[carried],
-            sigmas[kernels][carried],
-            tuple(choices.alignment(some, rule) for some in sets),
+            sigmas[carried],
+            tuple(np.mean([half.alignments for half in halves], axis=0).tolist()) if halves else (),
         )
-        views = [(name, columns) for name, columns in self.views if not set(columns) <= set(self.codes)]
-        return beside_views(together, searched, Y, w, views, self.effects, lambda M, a: Alignf().weigh(M, a).weights)
+        views = [(name, of) for name, of in self.views if not set(of) <= set(self.codes)]
+        of_views = searched.X, searched.Y, w, views, self.effects
+        return beside_views(together, *of_views, lambda M, a: Alignf().weigh(M, a).weights)
 
-    def _learned(self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None, start: Metric) -> Iterator[Metric]:
-        """Give the learned metrics, those of one round after those of the round before."""
+    def _choices(self) -> list[Choice]:
+        """Return what there is to choose among; of equals the first is taken."""
+        rounds = [(0,), (0, 1), (0, LAST), (0, 1, LAST)] if self.rounds == "auto" else [tuple(sorted({0, self.rounds}))]
+        return [Choice(*one) for one in product(rounds, KINDS if self.kernels == "auto" else [self.kernels])]
+
+    def _halves(self, examples: Examples, columns: Columns) -> list[Half]:
+        """Return how each of two halves predicts the other; none where rows are too few, or half of them too alike."""
+        if len(examples.X) < LEAST_ROWS:
+            return []
         last = LAST if self.rounds == "auto" else self.rounds
-        kinds = [full for full, name in ((False, "diagonal"), (True, "full")) if self.metric in (name, "both")]
-        paths = [learned_metrics(X, Y, full, last, self.rank, w, start) for full in kinds]
-        for number, of_round in enumerate(zip(*paths, strict=True), 1):
-            if number == last or (self.rounds == "auto" and number == 1):
-                yield from of_round
+        every = Choice(tuple(range(last + 1)), "both")
+        try:
+            return halves_of(examples, columns, self.seed, lambda half: self._rounds(half, columns, every))
+        except ValueError:  # no metric can be learned of one of them
+            return []
 
-    def _sets(self, metrics: Sequence[Metric], family: KernelFamily) -> list[np.ndarray]:
-        """Return the sets of base kernels to choose among, as positions: first those without a learned metric."""
-        every = tuple(range(len(metrics)))
-        half = (len(metrics) - 1) // 2
-        of_rounds = [every[:1], every[: 1 + half], (0, *every[1 + half :]), every]
-        kinds = [*KINDS.values()] if self.kernels == "auto" else [KINDS[self.kernels]]
-        is_kind = [np.array([name.startswith(kind) for name in family.names]) for kind in kinds]
-        n_codes = len(self.codes)
-        owner = np.repeat(every, (family.n_kernels - n_codes) // len(metrics))
-        coded = np.arange(len(owner), len(owner) + n_codes)
-        sets = [
-            np.flatnonzero(np.isin(owner, taken) & kind[: len(owner)])
-            for taken in (of_rounds if self.rounds == "auto" else [every])
-            for kind in is_kind
-        ]
-        return [np.append(some, coded) for some in sets]
-
-    def _columns(self, d: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the columns that hold codes, and the others."""
-        codes = np.asarray(self.codes, dtype=np.intp)
-        others = np.setdiff1d(np.arange(d), codes)
-        if len(codes) and not (codes.min() >= 0 and codes.max() < d and len(others)):
-            raise ValueError(f"codes must be some of the {d} columns of X and not all of them, got {self.codes!r:.60}.")
-        if any(not 0 <= column < d for _, columns in self.views for column in columns):
-            raise ValueError(f"views must hold columns of X, which has {d}, got {self.views!r:.60}.")
-        return codes, others
+    def _rounds(self, examples: Examples, columns: Columns, choice: Choice) -> list[Round]:
+        """Return the rounds of a choice, and learn no further than these go."""
+        kinds = [kind for kind in ("diagonal", "full") if self.metric in (kind, "both")]
+        X, last = examples.X[:, columns.others], max(choice.rounds)
+        start = metric_of(X, examples.w, self.scaled)
+        rounds = learned_metrics(X, examples.Y, kinds, last, self.rank, examples.w, start)
+        return [one for one in rounds if one.number in choice.rounds]
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do: gradients are dense."""
@@ -211,45 +192,22 @@ class RFM(SearchingLearner):
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")
 
 
-def _beside_codes(sigmas: np.ndarray, X: np.ndarray, codes: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Return sigma of base kernels of the other columns, then of one a code, for all columns."""
-    found = np.full((len(sigmas) + len(codes), X.shape[1]), np.inf)
-    found[: len(sigmas), others] = sigmas
-    found[np.arange(len(sigmas), len(found)), codes] = np.maximum(X[:, codes].std(axis=0), TINY)  # any difference
-    return found
+def _weigh(rule: str, moments: Moments, halves: Sequence[Half], choice: Choice) -> np.ndarray:
+    """Return weights of the centered base kernels as they are, from those of the same of unit trace."""
+    scales = NORMALISATIONS["trace"](moments)
+    if rule == "unif" or not halves or choice.rounds == (0,):  # no target has shaped the base kernels
+        M = NormalisedProducts(moments, np.arange(moments.n_kernels), scales)
+        return np.asarray(WEIGHTS[rule].weigh(M, M.target).weights / scales)
+    products = [half.products(choice) for half in halves]
+    M, a = (np.sum(parts, axis=0) for parts in zip(*products, strict=True))
+    varying = np.flatnonzero(M.diagonal() > 0)
+    weights = np.full(moments.n_kernels, 1.0 / moments.n_kernels)
+    found = WEIGHTS[rule].weigh(M[np.ix_(varying, varying)], a[varying]).weights
+    weights[varying] += found / found.sum()
+    return np.asarray(weights / scales)
 
 
-class _Choices:
-    """Sets of base kernels and ways of weighing them, and how well each predicts rows that it has not seen."""
-
-    def __init__(self, family: FamilyUnion, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None) -> None:
-        self.family = family
-        self.moments = gram_moments(family, X, Y, sample_weight=w)
-        require_informative(self.moments)
-        self._rows = TrainingRows.of("", family, X, self.moments, "none")
-
-    def best(self, candidates: Sequence[tuple[np.ndarray, str]]) -> tuple[np.ndarray, str]:
-        """Return the base kernels, as positions, and the rule with the least squared leave-one-out residuals."""
-        return candidates[0] if len(candidates) == 1 else min(candidates, key=lambda one: self._left_out(*one))
-
-    def alignment(self, kernels: np.ndarray, rule: str) -> float:
-        """Return the centered alignment of a candidate with the target."""
-        return float(self.moments.alignment(self._coefficients(kernels, rule)))
-
-    def _left_out(self, kernels: np.ndarray, rule: str) -> float:
-        coefficients = self._coefficients(kernels, rule)
-        K = self._rows.kernel(Solution(coefficients[self._rows.varying])).gram()
-        return best_left_out(K, self.moments.targets, self.moments.sample_weight).loss
-
-    def _coefficients(self, kernels: np.ndarray, rule: str) -> np.ndarray:
-        """Return what each base kernel as it is is multiplied with."""
-        coefficients = np.zeros(self.moments.n_kernels)
-        coefficients[kernels] = _weigh(rule, self.moments, kernels)
-        return coefficients
-
-
-def _weigh(rule: str, moments: Moments, kernels: np.ndarray) -> np.ndarray:
-    """Return weights of some centered base kernels as they are, from those of the same of unit trace."""
-    scales = NORMALISATIONS["trace"](moments)[kernels]
-    M = NormalisedProducts(moments, kernels, scales)
-    return np.asarray(WEIGHTS[rule].weigh(M, M.target).weights / scales)
+def _left_out(family: KernelFamily, weights: np.ndarray, examples: Examples) -> float:
+    """Return the sum of squared leave-one-out residuals with the best ridge."""
+    K = Combination(family, weights, np.zeros(len(weights))).matrix(examples.X, examples.X, symmetric=True)
+    return best_left_out(center_gram(K, examples.w), examples.Y, examples.w).loss

@@ -145,6 +145,7 @@ def kernel_to_arrays(kernel: LearnedKernel) -> dict[str, np.ndarray]:
         "storage": storage,
         **({} if kernel.sample_weight is None else {"weighted": True}),
         **({} if kernel.sampling is None else {"sampling": plain(kernel.sampling)}),
+        **({"history": [plain(float(one)) for one in kernel.history]} if kernel.history else {}),
         "family": kernel.family.to_dict(),
     }
     arrays = {name: np.asarray(getattr(kernel, name), dtype=np.float64) for name in VECTORS}
@@ -187,6 +188,7 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
     if "sample_weight" in arrays and not weighted:
         refuse("sample_weight must be there only where the description says weighted, got one that does not")
     normalise: dict[str, Normalisation] = {name: name for name in NORMALISATIONS}
+    history = fields.get("history", optional(list_of(any_number)))
     kernel = LearnedKernel(
         family=_family_from(fields),
         learner=fields.get("learner", text),
@@ -202,6 +204,7 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
         sample_weight=take(arrays, "sample_weight") if weighted else None,
         traces=take(arrays, "traces") if "traces" in arrays else None,
         sampling=fields.get("sampling", optional(_sampling_from)),
+        history=tuple(history or ()),
         spread=take(arrays, "spread") if "spread" in arrays else None,
         **{name: take(arrays, name) for name in VECTORS},
     )

@@ -27,7 +27,8 @@ class FoundKernels(Value):
     parameters : ndarray of shape (t, r)
         sigma of each.
     alignments : tuple of float
-        Alignment after each addition, where it never falls; of learned metrics with each set of them that was tried.
+        Alignment after each addition, where it never falls; of learned metrics that of each round, from round 0 on, on
+        rows that did not teach it.
     certificate : Certificate or None
         Evidence of optimality, where there is any.
     """

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from learnkernels.kernels.centering import center_gram, grand_mean, mean_over
-from learnkernels.kernels.families.base import squared_distances
+from learnkernels.kernels.centering import alignment_of_matrix, center_gram, grand_mean, mean_over
+from learnkernels.kernels.families.base import KernelFamily, squared_distances
 from learnkernels.kernels.families.gaussian import GaussianFamily
 from learnkernels.kernels.families.laplacian import LaplacianFamily
 from learnkernels.kernels.families.metric import MetricFamily
@@ -20,8 +20,22 @@ from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut, LeftOut
 GAUSSIANS = (0.25, 1.0, 4.0)
 """Bandwidths of Gaussians, in units of one over the median squared distance."""
 
+WIDE = (0.0625, 0.25)
+"""The same for targets that are smoother than the distances between rows tell."""
+
 LAPLACIANS = (0.5, 1.0, 2.0)
 """Bandwidths of Laplacians, in units of one over the median distance."""
+
+KINDS = {
+    "both": (GAUSSIANS, LAPLACIANS),
+    "gaussian": (GAUSSIANS, ()),
+    "laplacian": ((), LAPLACIANS),
+    "wide": (WIDE, ()),
+}
+"""Kinds of base kernels, by the bandwidths of Gaussians and of both Laplacians."""
+
+EVERY = (tuple(sorted({*GAUSSIANS, *WIDE})), LAPLACIANS)
+"""The base kernels of all kinds."""
 
 RIDGES = tuple(2.0**exponent for exponent in range(-30, 1))
 """Ridges that leave-one-out chooses among, in units of the sum of the eigenvalues."""
@@ -52,8 +66,22 @@ class Metric:
         """Return how far apart two rows are for each unit by which they differ in one feature alone, shape (d,)."""
         return np.abs(self.map) if self.map.ndim == 1 else np.linalg.norm(self.map, norm, axis=1)
 
-    def base_kernels(self, X: np.ndarray, w: np.ndarray | None = None) -> tuple[MetricFamily, np.ndarray]:
+    def base_kernels(
+        self,
+        X: np.ndarray,
+        w: np.ndarray | None = None,
+        factors: tuple[Sequence[float], Sequence[float]] = KINDS["both"],
+    ) -> tuple[MetricFamily, np.ndarray]:
         """Return Gaussians and Laplacians around the median distance of weighted rows in the metric, and their sigma.
+
+        Parameters
+        ----------
+        X : ndarray of shape (m, d)
+            Rows. Not modified.
+        w : ndarray of shape (m,), optional
+            Their weights. Not modified.
+        factors : pair of sequence of float
+            Bandwidths of Gaussians, and of Laplacians of either distance, as those of `KINDS`.
 
         Returns
         -------
@@ -62,16 +90,44 @@ class Metric:
             For each feature the difference by which a base kernel falls to 1 / e where rows differ in it alone; inf
             where it never does.
         """
-        Z = self.mapped(X)
-        squared, absolute = median_distance(Z, "sqeuclidean", w), median_distance(Z, "cityblock", w)
-        gaussians = GaussianFamily([factor / squared for factor in GAUSSIANS])
-        euclidean = LaplacianFamily([factor / np.sqrt(squared) for factor in LAPLACIANS], 2)
-        laplacians = LaplacianFamily([factor / absolute for factor in LAPLACIANS])
-        widths = np.concatenate([np.power(gaussians.gammas, -0.5), np.reciprocal(euclidean.gammas)])
-        narrow = np.reciprocal(laplacians.gammas)
+        Z, (smooth, rough) = self.mapped(X), factors
+        families: list[KernelFamily] = []
+        sigma = []
         with np.errstate(divide="ignore"):  # a feature that does not count
-            sigma = widths[:, None] / self.lengths(2), narrow[:, None] / self.lengths(1)
-        return MetricFamily(FamilyUnion([gaussians, euclidean, laplacians]), self.map, self.label), np.vstack(sigma)
+            squared = median_distance(Z, "sqeuclidean", w)
+            if smooth:
+                families.append(GaussianFamily([factor / squared for factor in smooth]))
+                sigma.append(np.sqrt(squared / np.array(smooth))[:, None] / self.lengths(2))
+            if rough:
+                absolute = median_distance(Z, "cityblock", w)
+                families.append(LaplacianFamily([factor / np.sqrt(squared) for factor in rough], 2))
+                families.append(LaplacianFamily([factor / absolute for factor in rough]))
+                sigma.append((np.sqrt(squared) / np.array(rough))[:, None] / self.lengths(2))
+                sigma.append((absolute / np.array(rough))[:, None] / self.lengths(1))
+        return MetricFamily(FamilyUnion(families), self.map, self.label), np.vstack(sigma)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What is known after a round: metrics of each kind, or the one to begin with.
+
+    Attributes
+    ----------
+    number : int
+        How many ridge regressions have taught them.
+    metrics : tuple of Metric
+        One a kind.
+    """
+
+    number: int
+    metrics: tuple[Metric, ...]
+
+    def alignment(self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None) -> float:
+        """Return the centered alignment of the kernel of the next regression with the target, on any rows."""
+        K = np.zeros((len(X), len(X)))
+        for metric in self.metrics:
+            K += radial_kernel(metric.mapped(X), w)[0]
+        return alignment_of_matrix(K, Y - mean_over(Y, w), w)
 
 
 def median_distance(
@@ -110,17 +166,17 @@ def metric_of(X: np.ndarray, w: np.ndarray | None, scaled: bool) -> Metric:
 def learned_metrics(
     X: np.ndarray,
     Y: np.ndarray,
-    full: bool,
+    kinds: Sequence[str],
     rounds: int,
     rank: int,
     sample_weight: np.ndarray | None = None,
     start: Metric | None = None,
-) -> Iterator[Metric]:
-    r"""Give the metric after each round: of the gradients of a ridge regression in the metric of the round before.
+) -> Iterator[Round]:
+    r"""Give the metrics after each round: of the gradients of a ridge regression in the metric of the round before.
 
     .. math:: A_t A_t^\top \propto \frac 1 m \sum_i \nabla f_t^{(-i)}(x_i) \, \nabla f_t^{(-i)}(x_i)^\top
 
-    or its diagonal where the metric is not `full`, scaled so that its trace is that of the metric to begin with.
+    or its diagonal, scaled so that its trace is that of the metric to begin with.
 
     Parameters
     ----------
@@ -128,10 +184,10 @@ def learned_metrics(
         Training rows. Not modified.
     Y : ndarray of shape (m, q)
         Targets. Not modified.
-    full : bool
-        Whether features are mapped by a matrix, or weighed.
+    kinds : sequence of {"diagonal", "full"}
+        Whether features are weighed, or mapped by a matrix; each kind goes its own way from round to round.
     rounds : int
-        How many metrics are given.
+        How many there are after the metric to begin with, which comes first.
     rank : int
         Most new features of a full metric.
     sample_weight : ndarray of shape (m,), optional
@@ -142,7 +198,7 @@ def learned_metrics(
     Notes
     -----
     Gradients are taken where the row itself was left out of the regression, so that a row does not speak for features
-    by which it tells itself apart. O(m^3 + m^2 d q) a round.
+    by which it tells itself apart. O(m^3 + m^2 d q) a kind and round; the first one serves all kinds.
 
     References
     ----------
@@ -150,18 +206,22 @@ def learned_metrics(
     backpropagation-free machine learning models, Science 383:1461-1467.
     """
     start = spread_of(X, sample_weight) if start is None else start
-    Z = X[:, start.map > 0] * start.map[start.map > 0]
-    A = np.eye(Z.shape[1])
+    yield Round(0, (start,))
+    varying = start.map > 0
+    Z = X[:, varying] * start.map[varying]
+    maps = [np.eye(Z.shape[1])]
     for number in range(1, rounds + 1):
-        M = A @ gradient_outer_product(Z @ A, Y, sample_weight) @ A.T
-        A = _root(M, rank) if full else np.diag(np.sqrt(np.diag(M)))
-        A *= np.sqrt(len(A) / np.square(A).sum())
-        mapped = np.zeros((len(start.map), A.shape[1]))
-        mapped[start.map > 0] = start.map[start.map > 0, None] * A
-        if full:
-            yield Metric(mapped, f"full metric {number}")
-        else:
-            yield Metric(mapped.sum(axis=1), f"diagonal metric {number}")
+        products = [A @ gradient_outer_product(Z @ A, Y, sample_weight) @ A.T for A in maps]
+        products = products * len(kinds) if number == 1 else products
+        maps, metrics = [], []
+        for kind, M in zip(kinds, products, strict=True):
+            A = _root(M, rank) if kind == "full" else np.diag(np.sqrt(np.diag(M)))
+            A *= np.sqrt(len(A) / np.square(A).sum())
+            mapped = np.zeros((len(start.map), A.shape[1]))
+            mapped[varying] = start.map[varying, None] * A
+            maps.append(A)
+            metrics.append(Metric(mapped if kind == "full" else mapped.sum(axis=1), f"{kind} metric {number}"))
+        yield Round(number, tuple(metrics))
 
 
 def _root(M: np.ndarray, rank: int) -> np.ndarray:

@@ -10,6 +10,9 @@ import numpy as np
 
 from learnkernels.kernels.centering import mean_over
 
+MOST_NUMBERS = 1 << 22
+"""Most coefficients, of all ridges and outputs, that are held at once."""
+
 
 @dataclass(frozen=True)
 class LeftOut:
@@ -100,6 +103,18 @@ class LeaveOneOut:
         diagonal = self._weights * (self._squared @ damping)
         return LeftOut(ridge, alpha, alpha / diagonal[:, None], self._weights, self._eigenvalues, self._eigenvectors)
 
+    def losses(self, ridges: Sequence[float]) -> np.ndarray:
+        """Return `LeftOut.loss` for each ridge, shape (L,), in two products of matrices."""
+        m, q = self._projected.shape[0], self._projected.shape[1]
+        losses, step = np.empty(len(ridges)), max(1, MOST_NUMBERS // (q * (m + 1)))
+        for start in range(0, len(ridges), step):
+            damping = 1.0 / (self._eigenvalues[:, None] + np.asarray(ridges[start : start + step]))
+            projected = (self._projected[:, :, None] * damping[:, None, :]).reshape(m, -1)
+            alpha = (self._roots * (self._eigenvectors @ projected)).reshape(m + 1, q, -1)
+            diagonal = self._weights[:, None] * (self._squared @ damping)
+            losses[start : start + step] = self._weights @ np.square(alpha / diagonal[:, None]).sum(axis=1)
+        return losses
+
     def best(self, ridges: Sequence[float]) -> LeftOut:
         """Return the regression whose leave-one-out residuals have the least sum of squares."""
-        return min((self.at(ridge) for ridge in ridges), key=lambda fit: fit.loss)
+        return self.at(ridges[int(np.argmin(self.losses(ridges)))])

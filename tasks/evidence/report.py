@@ -35,6 +35,7 @@ from learnkernels.tasks.evidence.tables import (
     display_table,
     equals_p,
     found_table,
+    history_table,
     mean_and_sd,
     missing,
     parts_table,
@@ -58,6 +59,11 @@ CERTIFICATES = (
 MLFLOW_HINT = (
     "A result a (data set, learner): tick some and press *Compare* to see parameters and metrics side by side. The "
     "links lead to `learnkernels ui`, or to the server of MLFLOW_TRACKING_URI."
+)
+
+HISTORY = (
+    "Means over {trials}: after each base kernel that was added, on the rows that train; of learned metrics after each "
+    "round, from none on, on the half of these rows that did not teach it. Where it falls, more rounds do harm."
 )
 
 COUNTED = (
@@ -191,6 +197,15 @@ def markdown_report(
         ]
     if found := found_table(folds):
         lines += ["## Base kernels found", "", *markdown_table(found), ""]
+    if history := history_table(folds):
+        lines += [
+            "## Alignment while they were found",
+            "",
+            *markdown_table(history),
+            "",
+            HISTORY.format(trials=trials),
+            "",
+        ]
     if counted := parts_table(folds, RELEVANCE, "feature"):
         lines += ["## How much features count", "", *markdown_table(counted), "", COUNTED.format(trials=trials), ""]
     if viewed := parts_table(folds, VIEW_SHARES, "view"):

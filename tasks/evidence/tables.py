@@ -24,6 +24,9 @@ OF_A_SAMPLE = ("n_sampled", "confidence", "alignment_error", "alignment_bound")
 SHOWN_FOUND = 6
 """Base kernels listed of those that a continuous learner found."""
 
+SHOWN_STEPS = 10
+"""Steps on the way to them that are listed."""
+
 SHOWN_FEATURES = 12
 """Features listed of those that count most."""
 
@@ -268,6 +271,26 @@ def found_table(folds: pd.DataFrame) -> list[dict[str, str]]:
                 ),
             }
         )
+    return rows
+
+
+def mean_history(folds: pd.DataFrame) -> list[float]:
+    """Return the mean alignment after each step of finding base kernels, over the trials of one learner that got there.
+
+    Of a continuous family after each addition, of learned metrics after each round on rows that did not teach it.
+    """
+    told = [list(of) for of in folds.get("history", ()) if isinstance(of, Sequence | np.ndarray) and len(of)]
+    steps = range(max(map(len, told), default=0))
+    return [float(np.mean([of[i] for of in told if i < len(of)])) for i in steps]
+
+
+def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
+    """Return one row a (data set, learner) with the alignment on the way to its base kernels, where it tells."""
+    rows = []
+    for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
+        if history := mean_history(group):
+            shown = [f"{one:.3f}" for one in history[:SHOWN_STEPS]] + ["..."] * (len(history) > SHOWN_STEPS)
+            rows.append({"dataset": str(dataset), "learner": str(learner), "alignment": ", ".join(shown)})
     return rows
 
 

@@ -41,7 +41,15 @@ from learnkernels.tasks.evidence.markdown import link, plain
 from learnkernels.tasks.evidence.notes import experiment_note, result_note, run_note, sweep_note
 from learnkernels.tasks.evidence.report import verdicts
 from learnkernels.tasks.evidence.saved_view import HISTORY, LEVEL, MODELS, NEWEST, RUN, run_path, view_path, view_tag
-from learnkernels.tasks.evidence.tables import RELEVANCE, VIEW_SHARES, display_table, parts_of, read_folds, summarise
+from learnkernels.tasks.evidence.tables import (
+    RELEVANCE,
+    VIEW_SHARES,
+    display_table,
+    mean_history,
+    parts_of,
+    read_folds,
+    summarise,
+)
 from learnkernels.tasks.measure.baseline import BOOSTING, LEAVES, RATES, TITLES, kinds_of
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
 from learnkernels.tasks.measure.moments import planned_trials
@@ -377,6 +385,7 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
             metrics.append(Metric("fold/certificate", float(fold.certificate), now, step))
             metrics.append(Metric("fold/iterations", float(fold.iterations), now, step))
     metrics += _found_metrics(table, now)
+    metrics += [Metric("found/alignment", value, now, i) for i, value in enumerate(mean_history(table))]
     metrics += [Metric("objective", value, now, i) for i, value in enumerate(_longest(table["objectives"]))]
     return [metric for metric in metrics if np.isfinite(metric.value)]
 

@@ -262,6 +262,8 @@ def _learned_columns(
     }
     if kernel.parameters is not None:
         columns["parameters"] = kernel.parameters.tolist()
+    if kernel.history:
+        columns["history"] = list(kernel.history)
     if (relevance := kernel.relevance) is not None:
         shares = shares_by_column(features, relevance)
         columns |= {"relevance": list(shares.values()), "features": list(shares)}

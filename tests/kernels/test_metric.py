@@ -17,10 +17,13 @@ from learnkernels import (
 from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, MetricFamily
 from learnkernels.kernels.learners import RFM
 from learnkernels.kernels.moments.gram import gram_moments
+from learnkernels.kernels.search.halves import Choice, Columns, Examples, Half, halves_of
 from learnkernels.kernels.search.metric import (
     GAUSSIANS,
+    KINDS,
     LAPLACIANS,
     RIDGES,
+    Metric,
     gradient_outer_product,
     learned_metrics,
     left_out_gradients,
@@ -28,6 +31,7 @@ from learnkernels.kernels.search.metric import (
     radial_kernel,
     spread_of,
 )
+from learnkernels.kernels.solvers import leave_one_out
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
 from learnkernels.kernels.targets import Target
 
@@ -54,6 +58,11 @@ def bordered(K: np.ndarray, Y: np.ndarray, ridge: float) -> tuple[np.ndarray, np
     system[m, :m] = system[:m, m] = 1.0
     solution = np.linalg.solve(system, np.vstack([Y, np.zeros(Y.shape[1])]))
     return solution[:m], solution[m]
+
+
+def metrics(X: np.ndarray, Y: np.ndarray, kind: str, rounds: int = 3) -> list[Metric]:
+    """The metrics of one kind, that to begin with first."""
+    return [of.metrics[0] for of in learned_metrics(X, Y, [kind], rounds, 100)]
 
 
 def base_kernels(Z: np.ndarray) -> list[tuple[object, float]]:
@@ -98,10 +107,13 @@ def test_a_weight_counts_copies_that_are_left_out_together():
     assert fit.loss == pytest.approx(float(w @ (fit.residuals**2).sum(axis=1)), rel=1e-12)
 
 
-def test_the_best_ridge_has_the_least_residuals():
+def test_the_best_ridge_has_the_least_residuals(monkeypatch: pytest.MonkeyPatch):
     X, Y = rows(60)
     path, ridges = LeaveOneOut(radial_kernel(X)[0], Y), [10.0**exponent for exponent in range(-4, 4)]
     errors = [float((path.at(ridge).residuals ** 2).sum()) for ridge in ridges]
+    np.testing.assert_allclose(path.losses(ridges), errors, rtol=1e-9)  # the same sums in another order
+    monkeypatch.setattr(leave_one_out, "MOST_NUMBERS", 300)  # two ridges at a time
+    np.testing.assert_allclose(path.losses(ridges), errors, rtol=1e-9)
     assert path.best(ridges).ridge == ridges[int(np.argmin(errors))]
     with pytest.raises(ValueError, match="ridge must be positive"):
         path.at(0.0)
@@ -183,10 +195,8 @@ def test_units_and_constants_do_not_matter():
     X, Y = rows(100)
     units = np.array([1e-3, 1.0, 1e5])
     with_constant = np.column_stack([X * units, np.full(len(X), 3.0)])
-    for full in (False, True):
-        for one, other in zip(
-            learned_metrics(X, Y, full, 3, 100), learned_metrics(with_constant, Y, full, 3, 100), strict=True
-        ):
+    for kind in ("diagonal", "full"):
+        for one, other in zip(metrics(X, Y, kind), metrics(with_constant, Y, kind), strict=True):
             assert other.lengths()[3] == 0
             np.testing.assert_allclose(other.lengths()[:3] * units, one.lengths(), rtol=NEARLY)
             distances = [((metric.mapped(Z)[:50] - metric.mapped(Z)[50:]) ** 2).sum(axis=1)
@@ -196,15 +206,24 @@ def test_units_and_constants_do_not_matter():
 
 def test_rounds_sharpen_the_metric_on_what_matters():
     X, Y = rows(200, 10)
-    for full in (False, True):
-        shares = [metric.lengths()[:2].sum() / metric.lengths().sum() for metric in learned_metrics(X, Y, full, 3, 100)]
-        assert shares[0] > 0.3
-        assert shares[2] > shares[0]
+    for kind in ("diagonal", "full"):
+        shares = [metric.lengths()[:2].sum() / metric.lengths().sum() for metric in metrics(X, Y, kind)]
+        assert shares[1] > 0.3
+        assert shares[3] > shares[1] > shares[0]
+
+
+def test_each_kind_goes_its_own_way_from_round_to_round():
+    X, Y = rows(60)
+    together = list(learned_metrics(X, Y, ["diagonal", "full"], 2, 100))
+    assert [of.number for of in together] == [0, 1, 2]
+    for position, kind in enumerate(("diagonal", "full")):
+        for of, alone in zip(together[1:], metrics(X, Y, kind, 2)[1:], strict=True):
+            np.testing.assert_array_equal(of.metrics[position].map, alone.map)
 
 
 def test_the_rank_is_that_asked_for():
     X, Y = rows(80, 6)
-    (metric,) = learned_metrics(X, Y, True, 1, 2)
+    _, (metric,) = (of.metrics for of in learned_metrics(X, Y, ["full"], 1, 2))
     assert metric.map.shape == (6, 2)
     assert spread_of(X).map == pytest.approx(1 / X.std(axis=0))
 
@@ -286,29 +305,102 @@ def test_relevance_says_which_features_count_in_any_unit():
     assert learn_kernel("alignf", GaussianFamily([0.1, 1.0]), X, y).relevance is None
 
 
-def test_the_choice_has_the_least_left_out_residuals():
+def halves(X: np.ndarray, Y: np.ndarray) -> Half:
+    """A half of some rows that tells of metrics that the other half has taught."""
+    taught, told = (Examples(X[part::2], Y[part::2], None) for part in (0, 1))
+    rounds = list(learned_metrics(taught.X, taught.Y, ["diagonal", "full"], 1, 100))
+    return Half(taught, told, Columns.of(X.shape[1], ()), rounds)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("rounds", [(0,), (0, 1)])
+def test_a_half_tells_what_a_regression_of_the_other_errs_on_it(rounds: tuple[int, ...], kind: str):
+    X, Y = rows(60)
+    half = halves(X, Y)
+    K, cross = np.zeros((30, 30)), np.zeros((30, 30))
+    for metric in (metric for number in rounds for metric in half.rounds[number].metrics):
+        family, _ = metric.base_kernels(half.taught.X, None, KINDS[kind])
+        for own, other in zip(
+            family.tile(half.taught.X, half.taught.X), family.tile(half.told.X, half.taught.X), strict=True
+        ):
+            trace = np.trace(center_gram(own)) / 30
+            K, cross = K + own / trace, cross + other / trace
+    ridge = (
+        LeaveOneOut(center_gram(K), half.taught.Y).best([ridge * np.trace(center_gram(K)) for ridge in RIDGES]).ridge
+    )
+    alpha, intercept = bordered(K, half.taught.Y, ridge)
+    errors = half.told.Y - cross @ alpha - intercept
+    assert half.error(Choice(rounds, kind)) == pytest.approx(float((errors**2).sum()), rel=NEARLY)
+
+
+def test_alignments_of_base_kernels_are_those_of_the_half_that_did_not_teach_them():
+    X, Y = rows(60)
+    half = halves(X, Y)
+    M, a = half.products(Choice((1,), "both"))
+    union, _ = half.columns.union(half.rounds[1].metrics, half.told, "both")
+    moments = gram_moments(union, half.told.X, half.told.Y)
+    scales = moments.centered_traces / 30
+    np.testing.assert_allclose(M, moments.frobenius / np.outer(scales, scales), rtol=1e-8)
+    np.testing.assert_allclose(a, moments.target / scales, rtol=1e-8)
+    kernels = [radial_kernel(metric.mapped(half.told.X))[0] for metric in half.rounds[1].metrics]
+    centered = half.told.Y - half.told.Y.mean(axis=0)
+    K, L = sum(kernels), centered @ centered.T
+    assert half.alignments[1] == pytest.approx(np.vdot(K, L) / (np.linalg.norm(K) * np.linalg.norm(L)), rel=1e-10)
+
+
+def test_halves_have_much_the_same_targets_whatever_the_order_of_the_rows():
+    X, Y = rows(41)
+    w, order = np.random.default_rng(3).uniform(size=41), np.random.default_rng(4).permutation(41)
+    for one, other in zip(Examples(X, Y, w).halves(0), Examples(X[order], Y[order], w[order]).halves(0), strict=True):
+        for name in ("X", "Y", "w"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    classes = np.repeat([1.0, -1.0], [35, 6])[:, None]
+    assert [(part.Y < 0).sum() for part in Examples(X, classes, None).halves(0)] == [3, 3]
+
+
+def test_what_is_chosen_errs_least_on_halves_that_taught_nothing():
     X, Y = rows(80)
-    target, residuals = Target.of(Y[:, 0]), {}
-    for learner in (RFM(rounds=0), RFM(rounds=1), RFM(rounds=3), RFM()):
-        K = learn_kernel(learner, None, X, Y[:, 0]).gram()
-        fit = LeaveOneOut(K, target.Y).best([ridge * np.trace(K) for ridge in RIDGES])
-        residuals[learner.rounds] = float((fit.residuals**2).sum())
-    assert residuals.pop("auto") <= min(residuals.values()) * (1 + 1e-6)
+    examples, columns = Examples(X, Y[:, :1], None), Columns.of(3, ())
+    kinds = ["diagonal", "full"]
+    pair = halves_of(examples, columns, 0, lambda one: list(learned_metrics(one.X, one.Y, kinds, 3, 100)))
+    errors = {
+        Choice(rounds, kind): sum(half.error(Choice(rounds, kind)) for half in pair)
+        for rounds in ((0,), (0, 1), (0, 3), (0, 1, 3))
+        for kind in KINDS
+    }
+    best = min(errors, key=errors.__getitem__)
+    rounds = learned_metrics(X, Y[:, :1], kinds, 3, 100)
+    taken = [metric for of in rounds if of.number in best.rounds for metric in of.metrics]
+    found = RFM().find(X, Target.of(Y[:, 0]))
+    assert found.family.names == columns.union(taken, examples, best.kind)[0].names
+    assert found.alignments == pytest.approx(np.mean([half.alignments for half in pair], axis=0), rel=1e-9)
+
+
+def test_the_way_to_the_kernel_is_told_and_kept(tmp_path):
+    X, Y = rows(90)
+    kernel = learn_kernel(RFM(rounds=2), None, X, Y[:, 0])
+    assert len(kernel.history) == 3
+    assert kernel.history[2] > kernel.history[0]
+    save_kernel(kernel, tmp_path / "kernel.npz")
+    assert load_kernel(tmp_path / "kernel.npz").history == kernel.history
+    assert learn_kernel(RFM(), None, X[:15], Y[:15, 0]).history == ()  # too few to be halved
 
 
 def test_a_kind_of_base_kernels_is_taken_alone_or_by_choice():
     X, Y = rows(80)
     families = {kind: learn_kernel(RFM(rounds=1, kernels=kind), None, X, Y[:, 0]).family.names
-                for kind in ("gaussian", "laplacian", "both", "auto")}  # fmt: skip
-    assert [len(families[kind]) for kind in ("gaussian", "laplacian", "both")] == [9, 18, 27]
-    assert families["auto"] in (families["gaussian"], families["laplacian"], families["both"])
+                for kind in (*KINDS, "auto")}  # fmt: skip
+    assert {kind: len(names) for kind, names in families.items() if kind != "auto"} == {
+        "gaussian": 9, "laplacian": 18, "both": 27, "wide": 6,
+    }  # fmt: skip
+    assert families["auto"] in [families[kind] for kind in KINDS]
     smooth = learn_kernel(RFM(rounds=0), None, X, np.sin(X[:, 0] / 2))  # without noise: Gaussians predict it best
     assert all(name.startswith("gaussian") for name in smooth.family.names)
 
 
 def test_some_rows_are_searched_and_all_weighed():
     X, Y = rows(120)
-    learner = RFM(search_rows=50, rounds=1, weights="alignf")
+    learner = RFM(search_rows=50, rounds=0, weights="alignf")
     one, two = (learner.find(X, Target.of(Y[:, 0])) for _ in range(2))
     assert one == two
     moments = gram_moments(one.family, X, Y[:, :1])
@@ -334,7 +426,7 @@ def test_classes_are_learned_and_saved_bit_for_bit(tmp_path):
         (RFM(rank=0), "rank must be a whole number of at least 1, got 0"),
         (RFM(search_rows=3), "search_rows must be a whole number of at least 10, got 3"),
         (RFM(metric="round"), "metric must be one of both, diagonal, full, got 'round'"),
-        (RFM(kernels="all"), "kernels must be one of auto, both, gaussian, laplacian, got 'all'"),
+        (RFM(kernels="all"), "kernels must be one of auto, both, gaussian, laplacian, wide, got 'all'"),
         (RFM(weights="best"), "weights must be one of auto, unif, align, alignf, got 'best'"),
     ],
 )

@@ -116,6 +116,21 @@ def test_the_support_vector_path_is_one_machine_a_regularisation(names):
         np.testing.assert_array_equal(prediction, expected)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_machine_that_no_c_binds_is_that_of_every_larger_c(weighted: bool):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(60, 3))
+    target = Target.of(np.array(["a", "b", "c"])[np.digitize(X[:, 0], [-0.4, 0.4])])
+    K, w = center_gram(np.exp(-((X[:, None] - X[None]) ** 2).sum(axis=2))), rng.uniform(0.5, 2.0, size=60)
+    grid, weights = [0.1, 10.0, 1e4, 1e6], w if weighted else None
+    path = SupportVectorPath(K, target, grid, weights, 1e-9)
+    assert path.machines[3] is path.machines[2] is not path.machines[1]
+    for position, C in enumerate(grid):
+        alone = SupportVectorPath(K, target, [C], weights, 1e-9)
+        for one, other in zip(path.coefficients(position), alone.coefficients(), strict=True):
+            np.testing.assert_allclose(one, other, rtol=0, atol=1e-6 * max(1.0, np.abs(other).max()))
+
+
 def test_machines_trained_without_a_class_still_speak_of_positions_in_all_classes():
     K, K_cross, X, _ = centered_problem(seed=6)
     target = Target.of(np.array(["absent", *labels(X, ["no", "yes"])])).take(np.arange(1, 41))

@@ -1,0 +1,202 @@
+"""What learned metrics are worth to rows that did not teach them: two halves of the rows, each predicting the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from learnkernels.kernels.centering import center_gram, grand_mean, mean_over, weighted_by_roots
+from learnkernels.kernels.families.base import KernelFamily, distinct_rows
+from learnkernels.kernels.families.categorical import CategoricalFamily
+from learnkernels.kernels.families.union import FamilyUnion
+from learnkernels.kernels.search.metric import EVERY, KINDS, Metric, Round, best_left_out
+
+EQUAL = 64.0
+"""Bandwidth of a categorical kernel that is one where levels are equal and zero, to rounding, elsewhere."""
+
+TINY = np.finfo(np.float64).tiny
+"""Smallest sigma."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Base kernels to take.
+
+    Attributes
+    ----------
+    rounds : tuple of int
+        Whose metrics they are in; those of round 0 are not learned.
+    kind : str
+        One of `KINDS`.
+    """
+
+    rounds: tuple[int, ...]
+    kind: str
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Distinct rows with their targets, and weights where they have any."""
+
+    X: np.ndarray
+    Y: np.ndarray
+    w: np.ndarray | None
+
+    def halves(self, seed: int) -> list[Examples]:
+        """Return two halves of much the same targets, whatever the order of the rows."""
+        first, _ = distinct_rows(np.column_stack([self.X, self.Y]))
+        drawn = first[np.random.default_rng(seed).permutation(len(first))]
+        by_target = drawn[np.lexsort(self.Y[drawn].T)]
+        parts = by_target[::2], by_target[1::2]
+        return [Examples(self.X[rows], self.Y[rows], None if self.w is None else self.w[rows]) for rows in parts]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns hold codes of levels, and which others take part in metrics."""
+
+    codes: np.ndarray
+    others: np.ndarray
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, d: int, given: Sequence[int], views: Sequence[tuple[str, Sequence[int]]] = ()) -> Columns:
+        """Return which of d columns hold codes, and the views that name these; ValueError where no other is left."""
+        codes = np.asarray(given, dtype=np.intp)
+        others = np.setdiff1d(np.arange(d), codes)
+        if len(codes) and not (codes.min() >= 0 and codes.max() < d and len(others)):
+            raise ValueError(f"codes must be some of the {d} columns of X and not all of them, got {given!r:.60}.")
+        if any(not 0 <= column < d for _, columns in views for column in columns):
+            raise ValueError(f"views must hold columns of X, which has {d}, got {views!r:.60}.")
+        called = {code: name for name, of in views for code in of}
+        return cls(codes, others, tuple(called.get(code, f"column {code}") for code in codes.tolist()))
+
+    def union(self, metrics: Sequence[Metric], examples: Examples, kind: str) -> tuple[FamilyUnion, np.ndarray]:
+        """Return base kernels of a kind in some metrics, then one a code, and the sigma of each for every column."""
+        X = examples.X
+        found = [metric.base_kernels(X[:, self.others], examples.w, KINDS[kind]) for metric in metrics]
+        families: list[KernelFamily] = [family for family, _ in found]
+        sigmas = np.vstack([sigma for _, sigma in found])
+        if not len(self.codes):
+            return FamilyUnion(families), sigmas
+        columns = [self.others] * len(metrics) + [np.array([code]) for code in self.codes]
+        views = [*[None] * len(metrics), *self.names]
+        union = FamilyUnion([*families, *[CategoricalFamily([EQUAL])] * len(self.codes)], columns, views)
+        whole = np.full((len(sigmas) + len(self.codes), X.shape[1]), np.inf)
+        whole[: len(sigmas), self.others] = sigmas
+        spread = np.maximum(X[:, self.codes].std(axis=0), TINY)  # any difference
+        whole[np.arange(len(sigmas), len(whole)), self.codes] = spread
+        return union, whole
+
+
+Sums = dict[str, tuple[np.ndarray, np.ndarray]]
+"""By kind, sums of base kernels among the rows that taught, and between the others and them."""
+
+
+class Half:
+    """Rows that teach metrics and ridge regressions, and others that tell how good these are.
+
+    Parameters
+    ----------
+    taught, told : Examples
+        Of different rows.
+    columns : Columns
+        Of both.
+    rounds : sequence of Round
+        What the first have taught, from round 0 on.
+
+    Attributes
+    ----------
+    alignments : list of float
+        Of the kernel of each round with the target of the rows that did not teach it.
+
+    Raises
+    ------
+    ValueError
+        The others are all equal in a metric.
+    """
+
+    def __init__(self, taught: Examples, told: Examples, columns: Columns, rounds: Sequence[Round]) -> None:
+        self.taught, self.told, self.columns, self.rounds = taught, told, columns, rounds
+        self.alignments = [of.alignment(told.X[:, columns.others], told.Y, told.w) for of in rounds]
+        self._sums: dict[int, Sums] = {}
+
+    def error(self, choice: Choice) -> float:
+        """Return the weighted sum of squared errors on the rows that did not teach, of equal weights."""
+        sums = [self._of_round(number)[choice.kind] for number in choice.rounds] + [self._of_codes]
+        K, cross = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
+        fit = best_left_out(center_gram(K, self.taught.w), self.taught.Y, self.taught.w)
+        intercept = mean_over(self.taught.Y - K @ fit.alpha, self.taught.w)
+        squared = np.square(self.told.Y - cross @ fit.alpha - intercept).sum(axis=1)
+        return float(squared.sum() if self.told.w is None else self.told.w @ squared)
+
+    def products(self, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
+        """Return M and a of base kernels of unit trace on the rows that did not teach their metrics."""
+        X, Y, w = self.told.X, self.told.Y, self.told.w
+        metrics = [metric for number in choice.rounds for metric in self.rounds[number].metrics]
+        family, _ = self.columns.union(metrics, self.told, choice.kind)
+        rows = np.empty((family.n_kernels, len(X) ** 2))
+        for k, K in enumerate(_unit(family.tile(X, X), w)[0]):
+            rows[k] = weighted_by_roots(center_gram(K, w), w).ravel()
+        centered = Y - mean_over(Y, w)
+        centered = centered if w is None else centered * np.sqrt(w)[:, None]
+        return rows @ rows.T, rows @ (centered @ centered.T).ravel()
+
+    def _of_round(self, number: int) -> Sums:
+        if number not in self._sums:
+            self._sums[number] = self._summed(self.rounds[number].metrics)
+        return self._sums[number]
+
+    def _summed(self, metrics: Sequence[Metric]) -> Sums:
+        X, X_told, w = self.taught.X[:, self.columns.others], self.told.X[:, self.columns.others], self.taught.w
+        a, b = len(X), len(X_told)
+        sums: Sums = {kind: (np.zeros((a, a)), np.zeros((b, a))) for kind in KINDS}
+        for metric in metrics:
+            family, _ = metric.base_kernels(X, w, EVERY)
+            own, scales = _unit(family.tile(X, X), w)
+            cross = family.tile(X_told, X)
+            for kind, factors in KINDS.items():
+                taken = _positions(factors)
+                sums[kind][0][...] += own[taken].sum(axis=0)
+                sums[kind][1][...] += np.tensordot(1.0 / scales[taken], cross[taken], 1)
+        return sums
+
+    @cached_property
+    def _of_codes(self) -> tuple[np.ndarray, np.ndarray]:
+        a, b = len(self.taught.X), len(self.told.X)
+        K, cross = np.zeros((a, a)), np.zeros((b, a))
+        for code in self.columns.codes:
+            own, other = self.taught.X[:, [code]], self.told.X[:, [code]]
+            (unit,), (scale,) = _unit(CategoricalFamily([EQUAL]).tile(own, own), self.taught.w)
+            K += unit
+            cross += CategoricalFamily([EQUAL]).tile(other, own)[0] / scale
+        return K, cross
+
+
+def halves_of(
+    examples: Examples, columns: Columns, seed: int, rounds: Callable[[Examples], Sequence[Round]]
+) -> list[Half]:
+    """Return how each of two halves predicts the other, by the metrics that `rounds` learns of its rows."""
+    one, other = examples.halves(seed)
+    return [Half(taught, told, columns, rounds(taught)) for taught, told in ((one, other), (other, one))]
+
+
+def _positions(factors: tuple[Sequence[float], Sequence[float]]) -> np.ndarray:
+    """Return where the base kernels of a kind stand among those of all kinds."""
+    every = [("smooth", factor) for factor in EVERY[0]] + [(way, factor) for way in "el" for factor in EVERY[1]]
+    own = [("smooth", factor) for factor in factors[0]] + [(way, factor) for way in "el" for factor in factors[1]]
+    return np.array([every.index(one) for one in own])
+
+
+def _unit(K: np.ndarray, w: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return base kernels over their centered mean diagonals, and these, one in place of zero.
+
+    In place.
+    """
+    scales = np.array([1.0 - grand_mean(one, w) for one in K])
+    scales[scales <= 0] = 1.0
+    K /= scales[:, None, None]
+    return K, scales
