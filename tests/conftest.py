@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -75,6 +77,29 @@ def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("mlflow") / "empty.db"
     SqlAlchemyStore(f"sqlite:///{path}", str(path.parent / "artifacts")).engine.dispose()
     return path
+
+
+@pytest.fixture(scope="session")
+def empty_prefect(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Prefect database with its tables and nothing in them; making one takes more seconds than all that follows."""
+    folder = tmp_path_factory.mktemp("prefect")
+    env = os.environ | {"PREFECT_HOME": str(folder), "PREFECT_PROFILES_PATH": str(folder / "profiles.toml")}
+    upgrade = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
+    subprocess.run(upgrade, env=env, cwd=folder, check=True, capture_output=True, timeout=300)
+    return folder / "prefect.db"
+
+
+@pytest.fixture
+def used_home(tmp_path: Path, empty_mlflow: Path, empty_prefect: Path) -> Path:
+    """An empty home and a working folder of a user whose databases have their tables already."""
+    work, state = tmp_path / "work", tmp_path / "work" / ".learnkernels"
+    for folder in (tmp_path / "home", work):
+        folder.mkdir()
+    state.mkdir(mode=0o700)
+    (state / "prefect").mkdir()
+    shutil.copy(empty_mlflow, work / "mlflow.db")
+    shutil.copy(empty_prefect, state / "prefect" / "prefect.db")
+    return tmp_path
 
 
 @pytest.fixture

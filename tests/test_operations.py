@@ -23,8 +23,8 @@ from sqlalchemy import create_engine
 from learnkernels.flows.train import train
 from learnkernels.tasks.operate.children import free_port
 from tests.commands import by_section, commands, not_covered
-from tests.flows.test_cli import ROOT, answers, environment, home, key_of  # noqa: F401
-from tests.flows.test_deployments import processes_in, write_inputs
+from tests.flows.test_cli import ROOT, answers, environment, key_of
+from tests.flows.test_deployments import home, processes_in, write_inputs  # noqa: F401
 from tests.waiting import within
 
 PAGE = ROOT / "docs" / "operations.md"
@@ -244,6 +244,9 @@ def postgres(operator: Operator) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_postgresql_holds_both_stores_and_comes_back_from_a_dump(operator: Operator, postgres: str):
+    local = operator.folder / "mlflow.db", operator.folder / ".learnkernels/prefect/prefect.db"
+    for database in local:
+        database.unlink()
     list(operator.follow("PostgreSQL", before="dropdb"))
     api = f"http://127.0.0.1:{operator.ports['4200']}/api"
     (run,) = httpx.post(f"{api}/flow_runs/filter", json={}, auth=key_of(operator.folder)).json()
@@ -253,8 +256,7 @@ def test_postgresql_holds_both_stores_and_comes_back_from_a_dump(operator: Opera
     stored = rows(f"{postgres}/mlflow", versions)
     assert stored["name"].tolist() == ["demo"]
     assert rows(f"{postgres}/prefect", "SELECT name FROM flow")["name"].tolist() == [train.name]
-    assert not (operator.folder / "mlflow.db").exists()
-    assert not (operator.folder / ".learnkernels/prefect/prefect.db").exists()
+    assert not any(database.exists() for database in local)
     commands = SECTIONS["PostgreSQL"]
     for command in commands[[command.startswith("dropdb") for command in commands].index(True) :]:
         operator.run(command)

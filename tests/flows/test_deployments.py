@@ -44,12 +44,17 @@ from learnkernels.tasks.operate.deployments import Plan, deploy, move_old_deploy
 from learnkernels.tasks.operate.recovery import cancel_missed, claimed, close_abandoned, close_gone
 from learnkernels.tasks.operate.servers import POOL, worker_name
 from learnkernels.tasks.owner import Owner
-from tests.flows.test_cli import COMMAND, ROOT, environment, home, key_of, learnkernels, ports  # noqa: F401
+from tests.flows.test_cli import COMMAND, ROOT, environment, key_of, learnkernels, ports  # noqa: F401
 from tests.waiting import within
 
 FLOWS = {"compare": compare, "train": train, "promote": promote, "predict": predict}
 PLAN = Plan("demo", load_config(ROOT / "conf/quickstart.yaml"), "conf/quickstart.yaml")
 WITH_FILES = replace(PLAN, input="in.csv", output="out.parquet", id=("row",))
+
+
+@pytest.fixture
+def home(used_home: Path) -> Path:
+    return used_home
 
 
 @pytest.fixture
@@ -198,7 +203,7 @@ def test_a_plan_that_cannot_work_is_one_sentence(change: dict[str, Any], sentenc
         deploy(FLOWS, replace(PLAN, **change))
 
 
-def test_deploying_without_a_server_says_what_to_start(home: Path):  # noqa: F811
+def test_deploying_without_a_server_says_what_to_start(home: Path):
     quickstart = str(ROOT / "conf/quickstart.yaml")
     run = learnkernels(home, "deploy", quickstart, "--register", "demo")
     assert run.returncode == 2
