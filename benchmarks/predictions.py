@@ -176,17 +176,18 @@ def measured(now: Version, before: Version | None, options: argparse.Namespace) 
     rows = []
     for case, note in now.notes.items():
         ours, ratios = [], []
-        other = before if before is not None and case in before.notes and not case.startswith(PLAIN) else None
-        beside = case.removesuffix(", float32")
+        beside = case.removesuffix(", float32").removeprefix(f"{PLAIN}, ")
+        other = before if before is not None and case in before.notes and case == beside else None
         for _ in range(options.repeats):
             ours.append(now.seconds(case))
             if other is not None:
                 ratios.append(other.seconds(case) / ours[-1])
-            elif beside != case or case.startswith(PLAIN):
-                ratios.append(now.seconds(beside.removeprefix(f"{PLAIN}, ")) / ours[-1])
+            elif beside != case:
+                ratios.append(now.seconds(beside) / ours[-1])
         compared = other.predictions(case) if other is not None else now.predictions(beside)
         values = now.predictions(case)
-        difference = float(np.abs(values - compared).max() / np.abs(compared).max()) if case != "features" else None
+        comparable = case != "features" and not case.startswith(PLAIN)
+        difference = float(np.abs(values - compared).max() / np.abs(compared).max()) if comparable else None
         ratio, cores = np.median(ratios, axis=0).tolist() if ratios else (None, None)
         told = note if other is None or other.notes[case] == note else f"{note} (before: {other.notes[case]})"
         row = {"case": case, "m": options.rows, "n": 1 if "one row" in case else options.new, "note": told}

@@ -42,7 +42,10 @@ PLACE = "learnkernels.place"
 ARTIFACT = "artifacts/model.npz"
 """Where the model's file lies in what MLflow logs."""
 
-PACKAGES = ("joblib", "mlflow", "narwhals", "numba", "numpy", "pandas", "scikit-learn", "scipy", "threadpoolctl")
+PACKAGES = (
+    *("joblib", "llvmlite", "mlflow", "narwhals", "numba"),
+    *("numpy", "pandas", "scikit-learn", "scipy", "threadpoolctl"),
+)
 """What serving a model needs: MLflow, and all that `kernels` imports."""
 
 SCRIPT = Path(__file__).with_name("served_model.py")

@@ -336,7 +336,7 @@ def test_faulty_files_and_places_get_one_sentence(model: Model, tmp_path: Path):
         ("in.parquet", "in.parquet", r"in\.parquet: the output would replace the input"),
         ("in.parquet", "link.parquet", "the output would replace the input"),
         ("in.parquet", "folder.parquet", r"folder\.parquet: is a folder"),
-        ("folder.parquet", "out.parquet", r"folder\.parquet: is a folder"),
+        ("folder.parquet", "out.parquet", r"folder\.parquet: holds no table, whose endings are \.parquet"),
         ("text.parquet", "out.parquet", r"text\.parquet: cannot be read as parquet"),
         ("cut.parquet", "out.parquet", r"cut\.parquet: cannot be read as parquet"),
         ("text.arrow", "out.parquet", r"text\.arrow: cannot be read as arrow"),
