@@ -17,8 +17,8 @@ from learnkernels.kernels.families.feature import FeatureFamily
 STRIP = 128
 """Most new rows of a tile."""
 
-TILE_BYTES = 1 << 19
-"""Size of all seeds of a tile: what a core's second-level cache holds beside what they are made of."""
+TILE_BYTES = 1 << 21
+"""Size of all seeds of a tile: large enough that what is done once a tile counts for little (measured, half to two MiB)."""
 
 LEAST_COLUMNS = 64
 """Fewest columns of a tile, where there are that many."""

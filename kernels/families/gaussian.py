@@ -10,7 +10,7 @@ from scipy import sparse
 from learnkernels.kernels.compiled.distances import distances, fill_exponentials
 from learnkernels.kernels.families.base import FEW_FEATURES, Rows, fill_distances, squared_distances
 from learnkernels.kernels.families.exponential import ExponentialFamily
-from learnkernels.kernels.families.sides import MovedRows
+from learnkernels.kernels.families.sides import ROWS_TO_PACK, MovedRows
 
 
 class GaussianFamily(ExponentialFamily):
@@ -59,6 +59,9 @@ class GaussianFamily(ExponentialFamily):
     def fill_between(self, left: Any, right: Any, shift: np.ndarray, out: np.ndarray) -> None:
         if not isinstance(right, MovedRows):
             self.fill_seeds(left, right, shift, out)
+            return
+        if len(left.rows) >= ROWS_TO_PACK and _few(left.rows):
+            fill_exponentials(left.rows, right.rows, "squared", self._seed_gammas, out)
             return
         scale, steepest = -self._seed_gammas[0], max(self.gammas)
         fill_distances(left.rows, right.rows, left.norms, right.norms, out[0], scale, steepest, right.wide)

@@ -18,7 +18,7 @@ from learnkernels.kernels.families.base import (
     squared_norms,
 )
 from learnkernels.kernels.families.exponential import ExponentialFamily
-from learnkernels.kernels.families.sides import MovedRows
+from learnkernels.kernels.families.sides import ROWS_TO_PACK, MovedRows
 from learnkernels.kernels.fields import Fields, list_of, number, optional, whole
 
 ROUNDING = 8
@@ -98,6 +98,9 @@ class LaplacianFamily(ExponentialFamily):
     def fill_between(self, left: Any, right: Any, shift: np.ndarray, out: np.ndarray) -> None:
         if not isinstance(right, MovedRows):
             self.fill_seeds(left, right, shift, out)
+            return
+        if len(left.rows) >= ROWS_TO_PACK and self._metric(left.rows) is not None:
+            fill_exponentials(left.rows, right.rows, "euclidean", self._seed_gammas, out)
             return
         D = np.empty(out.shape[1:], dtype=out.dtype)
         fill_distances(left.rows, right.rows, left.norms, right.norms, D, b_wide=right.wide)

@@ -9,6 +9,9 @@ import numpy as np
 
 from learnkernels.kernels.families.base import squared_norms, widened
 
+ROWS_TO_PACK = 16
+"""Fewest rows of a left side for which compiled steps lay the right one out anew, which costs what a few of them do."""
+
 
 @dataclass(frozen=True)
 class MovedRows:
