@@ -18,7 +18,7 @@ STRIP = 128
 """Most new rows of a tile."""
 
 TILE_BYTES = 1 << 21
-"""Size of all seeds of a tile: large enough that what is done once a tile counts for little (measured, half to two MiB)."""
+"""Size of all seeds of a tile: large enough that what is done once a tile counts for little."""
 
 LEAST_COLUMNS = 64
 """Fewest columns of a tile, where there are that many."""
