@@ -194,7 +194,7 @@ PAGES = (
         ("percent_above_best", "breast_cancer single"), "The same results as a table",
     ),
     Shot(
-        "mlflow-note", lambda at: at.experiment("quickstart", "learnkernels", "TABLE"), "text=Good learners lie",
+        "mlflow-note", lambda at: at.experiment("quickstart", "learnkernels", "TABLE"), "text=win their data set",
         ("relative_error", "certificate"), "The experiment's note says how to read all this",
         clicks=("[data-component-id='mlflow.experiment.metadata_editor.expand_button']",), height=1000,
     ),
