@@ -8,10 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from learnkernels.conf.errors import InputError, listed
-from learnkernels.conf.schema import ENDINGS
-
-WILDCARD = re.compile(r"[*?\[]")
-"""What makes a path a pattern."""
+from learnkernels.conf.schema import ENDINGS, WILDCARD
 
 
 def files_of(path: str) -> list[str] | None:

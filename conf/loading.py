@@ -13,8 +13,8 @@ from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
 from learnkernels.conf.errors import InputError, did_you_mean, one_line, short
-from learnkernels.conf.files import WILDCARD, files_of, require_once
-from learnkernels.conf.schema import ENDINGS, CompareConfig, DatasetConfig
+from learnkernels.conf.files import files_of, require_once
+from learnkernels.conf.schema import ENDINGS, WILDCARD, CompareConfig, DatasetConfig
 
 DEEPEST = 50
 """How many levels of lists and mappings a configuration may have."""

@@ -130,14 +130,14 @@ def compare(
     Writes results/NAME/RUN, logs to MLflow (mlflow.db here, or MLFLOW_TRACKING_URI) and to Prefect (a temporary
     server, the one of `learnkernels ui`, or PREFECT_API_URL).
     """
+    given = {"--group": group, "--time": time, "--metric": metric}
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
         if is_table := _is_table(conf):
             config = _started(conf, target, {"groups": group, "time": time}, metric, changes, verbose)
         else:
             if len(conf) > 1:
                 raise InputError(f"{conf[0]}: one configuration is run at a time, got {len(conf)}; give one.")
-            options = {"--target": target, "--group": group, "--time": time, "--metric": metric}
-            _refuse_options(Path(conf[0]), options)
+            _refuse_options(Path(conf[0]), {"--target": target, **given})
             config = _prepare(Path(conf[0]), changes, verbose)
         names = ", ".join(learner.title for learner in config.learners)
         err.print(f"{conf[0]}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
@@ -146,7 +146,6 @@ def compare(
         with _prefect(config.name) as own:
             result = own(flow)(config)
     said = [part for one in target or () for part in ("--target", one)]
-    given = {"--group": group, "--time": time, "--metric": metric}
     said += [part for option, value in given.items() if value is not None for part in (option, value)]
     again = shlex.join(["learnkernels", "init", *conf, *said]) if is_table else ""
     _show(config, Path(result["results"]), result["mlflow_chart"], again)

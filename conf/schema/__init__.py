@@ -9,7 +9,14 @@ from learnkernels.conf.schema.compare import (
     DaskConfig,
     TrackingConfig,
 )
-from learnkernels.conf.schema.datasets import ENDINGS, DatasetConfig, NgramsConfig, SyntheticName, name_of_files
+from learnkernels.conf.schema.datasets import (
+    ENDINGS,
+    WILDCARD,
+    DatasetConfig,
+    NgramsConfig,
+    SyntheticName,
+    name_of_files,
+)
 from learnkernels.conf.schema.grids import grid_values
 from learnkernels.conf.schema.kernels import (
     CategoricalConfig,
@@ -34,6 +41,7 @@ __all__ = [
     "OF_PROBABILITIES",
     "PREDICTOR_OPTIONS",
     "PRESETS",
+    "WILDCARD",
     "BaselineConfig",
     "CategoricalConfig",
     "CompareConfig",

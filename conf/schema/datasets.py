@@ -30,6 +30,10 @@ def _as_plain_text(value: Any) -> Any:
     return as_text(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
+WILDCARD = re.compile(r"[*?\[]")
+"""What makes a path a pattern."""
+
+
 def name_of_files(paths: Sequence[str]) -> str:
     """Return what files are called by default: the first one's name without its ending, a pattern's without the rest.
 
@@ -38,7 +42,7 @@ def name_of_files(paths: Sequence[str]) -> str:
     for part in reversed(
         [part for part in (*paths, "")[0].replace("\\", "/").split("/") if part not in ("", ".", "..")]
     ):
-        plain = re.split(r"[*?\[]", part)[0]
+        plain = WILDCARD.split(part)[0]
         if named := (plain if plain == part else plain.rstrip("-_. ")).split(".", 1)[0]:
             return named
     return "files"

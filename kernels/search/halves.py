@@ -186,9 +186,9 @@ def halves_of(
 
 def _positions(factors: tuple[Sequence[float], Sequence[float]]) -> np.ndarray:
     """Return where the base kernels of a kind stand among those of all kinds."""
-    every = [("smooth", factor) for factor in EVERY[0]] + [(way, factor) for way in "el" for factor in EVERY[1]]
-    own = [("smooth", factor) for factor in factors[0]] + [(way, factor) for way in "el" for factor in factors[1]]
-    return np.array([every.index(one) for one in own])
+    (smooth, rough), first = EVERY, len(EVERY[0])
+    of_rough = [first + rough.index(factor) for factor in factors[1]]
+    return np.array([*map(smooth.index, factors[0]), *of_rough, *(len(rough) + one for one in of_rough)])
 
 
 def _unit(K: np.ndarray, w: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

@@ -16,8 +16,9 @@ import pyarrow.fs
 import pyarrow.ipc
 import pyarrow.parquet
 
-from learnkernels.conf.files import WILDCARD, chosen, files_of, matching
+from learnkernels.conf.files import chosen, files_of, matching
 from learnkernels.conf.loading import is_pattern, is_remote
+from learnkernels.conf.schema import WILDCARD
 from learnkernels.tasks.data.locations import Location, explained, locate, sound, transferring
 from learnkernels.tasks.data.streams import arrow_batches, arrow_source, delimiter_of, one_schema
 
