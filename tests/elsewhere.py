@@ -12,26 +12,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 PROGRAM = """
-import sys
-from distributed import LocalCluster, Security
+from distributed import LocalCluster
 if __name__ == "__main__":
-    keys = dict(zip(("tls_ca_file", "tls_scheduler_cert", "tls_scheduler_key"), sys.argv[1:]))
-    keys |= {name.replace("scheduler", role): of for name, of in keys.items() for role in ("worker", "client")}
-    secure = {"security": Security(require_encryption=True, **keys), "protocol": "tls://"} if keys else {}
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", **secure
-    ) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
         print(cluster.scheduler_address, flush=True)
         input()
 """
 
 
 @contextmanager
-def another_machine(folder: Path, *args: str, hidden: Path | None = None, path: Path = ROOT) -> Iterator[str]:
+def another_machine(folder: Path, *, hidden: Path | None = None, path: Path = ROOT) -> Iterator[str]:
     """Give the address of a scheduler with two workers that have a folder of their own, and do not see one of ours."""
     folder.mkdir()
     (folder / "program.py").write_text(PROGRAM)
-    command = [sys.executable, str(folder / "program.py"), *args]
+    command = [sys.executable, str(folder / "program.py")]
     if hidden is not None:
         command = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none "{hidden}" && exec "$@"', "sh", *command]
     env = os.environ | {"PYTHONPATH": f"{path}:{ROOT}", "LEARNKERNELS_HOME": str(folder / "state")}

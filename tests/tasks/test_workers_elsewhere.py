@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from distributed import Security, Worker
+import yaml
+from distributed import Worker
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
+from learnkernels.tasks.operate.children import free_port
 from learnkernels.tasks.workers import row_files
 from learnkernels.tasks.workers.cluster import DaskPool
 from learnkernels.tasks.workers.row_files import RowFile, RowParts, content_digest
-from tests.elsewhere import another_machine, hideable
+from tests.elsewhere import ROOT, another_machine, hideable
 
 if TYPE_CHECKING:
     from tests.tasks.conftest import S3
@@ -130,27 +135,72 @@ def test_a_worker_of_another_version_is_refused(tmp_path: Path):
         pool.require_usable()
 
 
-def test_a_scheduler_is_used_with_its_certificates_alone(tmp_path: Path):
-    keys = Security.temporary()
-    files = {"ca": keys.tls_ca_file, "cert": keys.tls_client_cert, "key": keys.tls_client_key}
-    paths = {name: str(tmp_path / f"{name}.pem") for name in files}
-    for name, text in files.items():
-        Path(paths[name]).write_text(text)
-    with another_machine(tmp_path / "machine", *paths.values()) as address:
-        assert address.startswith("tls://")
-        config: dict[str, Any] = {"scheduler": address, "timeout": 5.0}
+def command_of(service: str, folder: Path, port: int) -> list[str]:
+    """Return the command of a container, with its keys and the scheduler at places of this machine."""
+    container = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"][service]
+    words = [word.replace("/keys", str(folder)) for word in (*container["entrypoint"], *container["command"])]
+    words = [word.replace("scheduler:8786", f"127.0.0.1:{port}").replace("/tmp/dask", str(folder)) for word in words]
+    return [sys.executable, "-m", *(str(port) if word == "8786" else word for word in words), "--host", "127.0.0.1"]
+
+
+def test_containers_speak_with_who_has_their_key_and_nobody_else(tmp_path: Path):
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    (make,) = re.findall(r"openssl req .*?-out keys/cert\.pem", page, re.DOTALL)
+    (tmp_path / "keys").mkdir()
+    subprocess.run(["sh", "-c", make], cwd=tmp_path, check=True, capture_output=True)
+    (cert, key), port = [str(tmp_path / "keys" / name) for name in ("cert.pem", "key.pem")], free_port()
+    paths = {"ca": cert, "cert": cert, "key": key}
+    config: dict[str, Any] = {"scheduler": f"tls://127.0.0.1:{port}", "timeout": 30.0}
+    started = []
+    try:
+        for service in ("scheduler", "worker"):
+            started.append(subprocess.Popen(command_of(service, tmp_path / "keys", port), stderr=subprocess.DEVNULL))
         with DaskPool(DaskConfig(**config, certificates=paths)) as pool:
             pool.require_usable()
             assert pool.workers.total(product, pool.workers.share(np.eye(3)), np.eye(3), [(0, 3)]).trace() == 3
         with pytest.raises(InputError, match=r"^dask\.scheduler: no Dask scheduler answers at tls://"):
-            DaskPool(DaskConfig(**config)).require_usable()
-        for name, sentence in (("gone", "No such file or directory"), ("machine", "Is a directory")):
-            wrong = paths | {"key": str(tmp_path / name)}
-            with pytest.raises(InputError, match=rf"^dask\.certificates\.key: .*{name} cannot be read \({sentence}\)"):
-                DaskPool(DaskConfig(**config, certificates=wrong)).require_usable()
-        (tmp_path / "key.pem").write_text("not that")
-        with pytest.raises(InputError, match=r"key\.pem is no file of PEM's format; correct the path"):
-            DaskPool(DaskConfig(**config, certificates=paths)).require_usable()
+            DaskPool(DaskConfig(**config | {"timeout": 2.0})).require_usable()
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        ("not that", "is no file of PEM's format; correct the path"),
+    ],
+)
+def test_certificates_are_read_before_anybody_is_asked(tmp_path: Path, content: str | None, sentence: str):
+    key = tmp_path / "key.pem"
+    if content is not None:
+        key.write_text(content)
+    (tmp_path / "cert.pem").write_text("-----BEGIN CERTIFICATE-----")
+    paths = {"ca": str(tmp_path / "cert.pem"), "cert": str(tmp_path / "cert.pem"), "key": str(key)}
+    with pytest.raises(InputError, match=rf"^dask\.certificates\.key: {key} {re.escape(sentence)}"):
+        DaskPool(DaskConfig(scheduler="tls://127.0.0.1:1", certificates=paths)).require_usable()
+
+
+def test_containers_publish_on_this_machine_alone_and_have_no_password_by_default():
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+    assert compose["networks"]["inner"] == {"internal": True}
+    published = {name for name, container in compose["services"].items() if "outer" in container["networks"]}
+    assert published == {"prefect", "mlflow"}
+    for name, container in compose["services"].items():
+        assert all(port.startswith("127.0.0.1:") for port in container.get("ports", []))
+        assert ("ports" in container) == (name in published)
+        secrets = {
+            k: v for k, v in container.get("environment", {}).items() if re.search("PASSWORD|SECRET|AUTH_STR", k)
+        }
+        assert all(re.search(r"\$\{[A-Z_]+:\?", value) for value in secrets.values()), secrets
+        assert not [word for word in container.get("command", []) if "PASSWORD" in word]  # which ps shows
+    asked = set(re.findall(r"\$\{([A-Z_]+)", (ROOT / "compose.yaml").read_text(encoding="utf-8")))
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    (loop,) = re.findall(r"for name in ([A-Z ]+); do", page)
+    assert asked == {f"{name}_PASSWORD" for name in loop.split()} | {"MLFLOW_SECRET"}
 
 
 # Who starts them -----------------------------------------------------------------------------------------------------
