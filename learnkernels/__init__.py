@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from learnkernels.kernels.families import (
         CategoricalFamily,
+        ConstantFamily,
         CosineFamily,
         FamilyUnion,
         FeatureFamily,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _ROOMS = {
     "CategoricalFamily": "families",
+    "ConstantFamily": "families",
     "CosineFamily": "families",
     "FamilyUnion": "families",
     "FeatureFamily": "families",
@@ -54,6 +56,7 @@ _ROOMS = {
 
 __all__ = [
     "CategoricalFamily",
+    "ConstantFamily",
     "CosineFamily",
     "FamilyUnion",
     "FeatureFamily",

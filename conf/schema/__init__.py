@@ -20,6 +20,7 @@ from learnkernels.conf.schema.datasets import (
 from learnkernels.conf.schema.grids import grid_values
 from learnkernels.conf.schema.kernels import (
     CategoricalConfig,
+    ConstantConfig,
     CosineConfig,
     DirichletConfig,
     FamilyConfig,
@@ -45,6 +46,7 @@ __all__ = [
     "BaselineConfig",
     "CategoricalConfig",
     "CompareConfig",
+    "ConstantConfig",
     "CosineConfig",
     "DaskConfig",
     "DatasetConfig",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import cho_solve
 
+from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.predictors.base import ExactPredictor
 from learnkernels.kernels.solvers.factor import cholesky
 from learnkernels.kernels.targets import Target
@@ -35,13 +36,14 @@ class KRR(ExactPredictor):
         grid: Sequence[float],
         sample_weight: np.ndarray | None = None,
         fine: bool = False,
+        centering: Centering = Centering.CENTER,
     ) -> KernelRidgePath:
-        """Fit on a centered Gram matrix of mean diagonal one."""
-        return KernelRidgePath(K, target, grid, sample_weight)
+        """Fit on a Gram matrix of mean diagonal one, centered or without intercept."""
+        return KernelRidgePath(K, target, grid, sample_weight, centering)
 
 
 class KernelRidgePath:
-    r"""Kernel ridge regressions with an intercept, one a regularisation.
+    r"""Kernel ridge regressions, one a regularisation.
 
     .. math:: \alpha_\Lambda = (\Lambda K_c + I)^{-1} \Lambda (Y - \bar Y) ,\qquad h(x) = k_c(x)^\top \alpha + \bar Y
 
@@ -49,29 +51,38 @@ class KernelRidgePath:
 
     .. math:: \alpha_\Lambda = D (D K_c D + I / \Lambda)^{-1} D (Y - \bar Y)
 
+    On a kernel that is not centered there is no intercept: zero takes the place of the mean.
+
     Attributes
     ----------
     dual : ndarray of shape (L, m, q)
         Coefficients, one set a regularisation.
     intercept : ndarray of shape (q,)
-        Mean of the training targets: the best intercept for a centered kernel.
+        Mean of the training targets: the best intercept for a centered kernel. Zero for one that is not.
     """
 
     def __init__(
-        self, K: np.ndarray, target: Target, grid: Sequence[float], sample_weight: np.ndarray | None = None
+        self,
+        K: np.ndarray,
+        target: Target,
+        grid: Sequence[float],
+        sample_weight: np.ndarray | None = None,
+        centering: Centering = Centering.CENTER,
     ) -> None:
         """Fit.
 
         Parameters
         ----------
         K : ndarray of shape (m, m)
-            Centered Gram matrix of the training rows. Not modified.
+            Gram matrix of the training rows. Not modified.
         target : Target
             Of the training rows.
         grid : sequence of float
             Values of Lambda, the scale of the kernel against a ridge of one: the usual lambda is 1 / Lambda.
         sample_weight : ndarray of shape (m,), optional
             Positive; a whole number counts a row as that many copies of it. Not modified.
+        centering : Centering, default "center"
+            Whether the matrix is centered, and there is an intercept.
 
         Notes
         -----
@@ -84,7 +95,7 @@ class KernelRidgePath:
         """
         self._target = target
         root = None if sample_weight is None else np.sqrt(sample_weight)
-        self.intercept = np.average(target.Y, axis=0, weights=sample_weight)
+        self.intercept = centering.mean(target.Y, sample_weight)
         Y = target.Y - self.intercept
         if root is not None:
             K, Y = K * root * root[:, None], Y * root[:, None]
@@ -114,7 +125,7 @@ def _solutions(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarra
         return by_factors
     eigenvalues, Q = np.linalg.eigh(K)
     projected = Q.T @ Y
-    # A centered Gram matrix is positive semi-definite; what is below zero is rounding.
+    # A Gram matrix is positive semi-definite; what is below zero is rounding.
     damped = np.stack([projected / (np.maximum(eigenvalues, 0.0) + 1.0 / value)[:, None] for value in grid])
     return np.asarray(Q @ damped)
 

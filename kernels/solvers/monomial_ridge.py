@@ -60,7 +60,7 @@ class Monomials:
     def __init__(self, grams: FeatureGrams, degree: int, offset: float) -> None:
         """Take the features of an operator; O(m D^2)."""
         Z = grams.Z.toarray() if sparse.issparse(grams.Z) else grams.Z
-        Z = Z - Z.mean(axis=0)
+        Z = grams.centering.less_mean(Z)
         self._degree, self._offset = degree, offset
         self._variables = np.hstack([np.ones((len(Z), 1)), Z])
         first = 0 if offset else 1

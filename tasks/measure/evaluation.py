@@ -163,6 +163,11 @@ def predictor_for(
         sample, or something takes no weights.
     """
     row = learner_class(learner.name)
+    if config.centering == "none" and not row.takes_uncentered:
+        raise InputError(
+            f"learners: {learner.title} is defined by base kernels that are centered, and 'centering' is none; leave "
+            "one of them out, or set takes_uncentered in its class, where it asks its operator for the centering."
+        )
     if ref.weighted or ref.class_weighted:
         _require_weighable(config, learner, ref)
     if ref.task not in row.tasks:
@@ -240,7 +245,7 @@ def _n_kernels(configs: Sequence[FamilyConfig], n_features: int) -> int:
         elif isinstance(config, DirichletConfig):
             n += len(grid_values(config.frequencies))
         elif isinstance(config, FeatureConfig):
-            n += n_features if config.columns is None else len(config.columns)
+            n += (n_features if config.columns is None else len(config.columns)) + config.constant
         elif isinstance(config, OwnConfig):
             n += own_family(config).n_kernels
         else:
@@ -290,7 +295,7 @@ def evaluate_learner(
     key = digest(
         NUMERICS_VERSION, [name for name in COLUMNS.names if name not in LATER], ref.name, [m.key for m in moments],
         learner.model_dump_json(), config.normalise, predictor, grid, *once, *([options] if options else []),
-        *sources([learner]), *unusual_metric(protocol),
+        *sources([learner]), *unusual_metric(protocol), *(["uncentered"] * (config.centering == "none")),
     )  # fmt: skip
     path = store_path("folds", key)
     result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
@@ -309,6 +314,7 @@ def evaluate_learner(
             config.kernels,
             learner,
             config.normalise,
+            config.centering,
             predictor,
             tuple(grid),
             options=options,

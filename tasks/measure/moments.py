@@ -14,6 +14,7 @@ from prefect import get_run_logger
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, FamilyConfig, FeatureConfig, ProtocolConfig
 from learnkernels.kernels import NUMERICS_VERSION
+from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.moments.base import Moments
@@ -226,7 +227,7 @@ def compute_moments(
             weights,
         )
         for union in unions:
-            require_informative(moments.restrict(union))
+            require_informative(moments.restrict(union), Centering(config.centering))
     except InputError:
         raise
     except ValueError as error:
@@ -249,7 +250,7 @@ def sampled(config: CompareConfig) -> bool:
 
 def _uncentered(config: CompareConfig) -> bool:
     """Return whether some learner needs moments that are not centered."""
-    return any(not learner_class(learner.name).centered for learner in config.learners)
+    return config.centering == "none" or any(not learner_class(learner.name).centered for learner in config.learners)
 
 
 def _sample_settings(config: CompareConfig) -> list[Any]:
@@ -257,10 +258,11 @@ def _sample_settings(config: CompareConfig) -> list[Any]:
     if not sampled(config):
         return []
     settings: list[Any] = [config.moments.model_dump(mode="json")]
+    uncentered = ["uncentered"] * (config.centering == "none")
     return (
         settings
         if config.moments.sample != "auto"
-        else [*settings, config.normalise, _first_settings(config), *sources(config.learners)]
+        else [*settings, config.normalise, *uncentered, _first_settings(config), *sources(config.learners)]
     )
 
 
@@ -327,7 +329,8 @@ def measure_moments(
         return moments
     if groups is not None:
         unions = [*unions, tuple(np.unique(groups).tolist())]
-    found = ((name, as_learner(name, **params).finder(config.normalise)) for name, params in _first_settings(config))
+    seen = (config.normalise, Centering(config.centering))
+    found = ((name, as_learner(name, **params).finder(*seen)) for name, params in _first_settings(config))
     of_sample = sample_moments(
         family,
         X,

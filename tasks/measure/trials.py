@@ -57,6 +57,7 @@ class TrialJob:
     kernels : tuple of FamilyConfig
     learner : LearnerConfig
     normalise : str
+    centering : str
     predictor : str
     grid : tuple of float
         Values of Lambda.
@@ -74,6 +75,7 @@ class TrialJob:
     kernels: tuple[FamilyConfig, ...]
     learner: LearnerConfig
     normalise: Normalisation
+    centering: str
     predictor: str
     grid: tuple[float, ...]
     chosen: tuple[tuple[float, ...], ...] | None = None
@@ -145,7 +147,8 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, Hypotheses]]:
         started = time.perf_counter()
         params = [on_features(job.learner.name, setting, dataset.features) for setting in settings]
-        learned = [learn(job.learner.name, family, X, of, target, grid, job.normalise, one) for one in params]
+        seen = (job.normalise, job.centering)
+        learned = [learn(job.learner.name, family, X, of, target, grid, *seen, one) for one in params]
         clock.weights += time.perf_counter() - started
         return [(one, one if isinstance(one, KernelEnsemble) else predictors(one, rows, grid)) for one in learned]
 
@@ -233,12 +236,13 @@ def learn(
     target: Target,
     grid: Sequence[float],
     normalise: Normalisation,
+    centering: str,
     params: dict[str, Any],
 ) -> tuple[LearnedKernel, ...] | KernelEnsemble:
     """Return the kernels of a learner along the grid, or the hypotheses of one that learns no kernel."""
     learner = as_learner(name, **params)
     if learner.learns_kernel:
-        return learn_path(learner, family, X, moments, target, grid, normalise=normalise)
+        return learn_path(learner, family, X, moments, target, grid, normalise=normalise, centering=centering)
     hypotheses: KernelEnsemble = learner.learn(family, X, moments, target, grid, normalise)
     return hypotheses
 
