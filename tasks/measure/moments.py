@@ -49,6 +49,9 @@ PRECISIONS: dict[str, type[np.float64] | type[np.float32]] = {"float64": np.floa
 ARRAYS = "moments.npz"
 """What holds the moments, in their entry of the store."""
 
+PASS_SECONDS = "pass_seconds"
+"""Name of the time of a pass among them."""
+
 Advance = Callable[[float], None]
 
 
@@ -234,11 +237,9 @@ def compute_moments(
         raise InputError(f"data set {ref.name}: {error}") from None
     if training is not None:
         moments = replace(moments, rows=training[moments.rows])
-    log.info(
-        "%s: moments of %d kernels over %d rows in %.2f s",
-        ref.name, family.n_kernels, moments.n_rows, time.perf_counter() - started,
-    )  # fmt: skip
-    save_moments(result, moments, folds)
+    seconds = time.perf_counter() - started
+    log.info("%s: moments of %d kernels over %d rows in %.2f s", ref.name, family.n_kernels, moments.n_rows, seconds)
+    save_moments(result, moments, folds, seconds)
     return result
 
 
@@ -350,10 +351,26 @@ def measure_moments(
     return of_sample
 
 
-def save_moments(ref: MomentsRef, moments: Moments, folds: np.ndarray) -> None:
-    """Write moments and the fold of each row."""
+def save_moments(ref: MomentsRef, moments: Moments, folds: np.ndarray, seconds: float) -> None:
+    """Write moments, the fold of each row, and the seconds that the pass took."""
     with keep(Path(ref.path)) as folder:
-        np.savez(folder / ARRAYS, folds=folds, **moments.to_arrays())  # type: ignore[arg-type]
+        arrays = {"folds": folds, PASS_SECONDS: np.asarray(seconds), **moments.to_arrays()}
+        np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
+
+
+def pass_seconds(ref: MomentsRef, whole: Moments, training: Moments) -> float | None:
+    """Return what of the pass over a reference's rows a user pays who asks for some training rows of them alone.
+
+    That of their pairs, where moments are of pairs; of rank-one features that of the rows, and a sample whole. None
+    where the store has moments of an earlier release, which did not keep the time.
+    """
+    with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
+        if PASS_SECONDS not in arrays:
+            return None
+        seconds = float(arrays[PASS_SECONDS])
+    share = training.n_rows / whole.n_rows
+    power = {GramMoments: 2, FeatureMoments: 1}.get(type(whole), 0)
+    return seconds * share**power
 
 
 def load_moments(ref: MomentsRef) -> tuple[Moments, np.ndarray]:

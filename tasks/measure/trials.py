@@ -37,8 +37,8 @@ from learnkernels.kernels.tables import TableFeatures, shares_by_column
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.moments import MomentsRef, load_moments
-from learnkernels.tasks.own import as_learner, on_features
+from learnkernels.tasks.measure.moments import MomentsRef, load_moments, pass_seconds
+from learnkernels.tasks.own import as_learner, learner_class, on_features
 
 HELD_OUT = 1000
 """Most test rows that an alignment is measured on; their matrix is formed."""
@@ -128,7 +128,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     settings, clock = job.learner.settings(), _Clock()
     X, target, trial = dataset.X, dataset.target, job.trial
     measured, training = _measured_on(moments, folds, trial)
-    metric, weights = metric_for(job.metric, target), dataset.weights
+    metric, weights, row = metric_for(job.metric, target), dataset.weights, learner_class(job.learner.name)
 
     def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
         return KernelPredictors(
@@ -179,6 +179,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         "params": json.dumps(settings[result.candidate]),
         "seconds_weights": clock.weights,
         "seconds_fit": clock.others,
+        "seconds_pass": pass_seconds(job.moments, moments, measured) if row.takes_family else 0.0,
         **_learned_columns(learned, family, position, dataset.features),
         "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
         "test_alignment": _test_alignment(learned, position, dataset, np.flatnonzero(folds == trial.test)),

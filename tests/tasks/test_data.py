@@ -117,6 +117,18 @@ def test_positive_codes_one_value_against_the_rest(frame: pd.DataFrame, tmp_path
     np.testing.assert_array_equal(classes.Y[:, 0], signs)
 
 
+def test_several_values_may_be_positive(tmp_path: Path):
+    frame = pd.DataFrame({"a": np.arange(20.0), "target": np.arange(20) % 10})
+    write(frame, tmp_path / "data.parquet")
+    odd = load_source(config("data.parquet", positive=[1, 3, 5, 7, 9]), str(tmp_path)).target
+    assert odd.classes == ("rest", "1, 3, 5, 7, 9")
+    np.testing.assert_array_equal(odd.values, frame["target"] % 2)
+    with pytest.raises(InputError, match="'positive' must be one of several values of the target, got '1', '11'; "):
+        load_source(config("data.parquet", positive=[1, 11]), str(tmp_path))
+    with pytest.raises(InputError, match="'positive' must be one of several values of the target"):
+        load_source(config("data.parquet", positive=list(range(10))), str(tmp_path))
+
+
 def test_scaling_and_subsampling(frame: pd.DataFrame, tmp_path: Path):
     frame["constant"] = 7.0
     write(frame, tmp_path / "data.parquet")
