@@ -14,11 +14,13 @@ class Centering(StrEnum):
     """Whether kernels are taken less the mean feature of the training rows, or as they are.
 
     Whoever subtracts a mean of training rows (of features, of columns of a kernel, of targets) asks for it here, and
-    gets zeros where nothing is centered. A predictor on kernels as they are has no intercept either, which would center
-    them: the constant part is then that of a constant base kernel, and penalised like the rest.
+    gets zeros where nothing is centered. With "none" predictors have no intercept either: the constant part is then
+    that of a constant base kernel, and penalised like the rest. With "target" kernels are as they are, and targets are
+    taken less their mean, which predictions get back.
     """
 
     CENTER = "center"
+    TARGET = "target"
     NONE = "none"
 
     @classmethod
@@ -30,8 +32,17 @@ class Centering(StrEnum):
 
     @property
     def subtracts(self) -> bool:
-        """Whether anything is subtracted, and predictors have an intercept."""
+        """Whether kernels are centered."""
         return self is Centering.CENTER
+
+    @property
+    def intercept(self) -> bool:
+        """Whether predictors have one: in a ridge regression the mean of the targets."""
+        return self is not Centering.NONE
+
+    def target_mean(self, Y: np.ndarray, w: np.ndarray | None = None) -> np.ndarray:
+        """Return the mean that is subtracted of targets of shape (m, q), shape (q,)."""
+        return mean_over(Y, w) if self.intercept else np.zeros(Y.shape[1])
 
     def mean(self, values: np.ndarray, w: np.ndarray | None = None, axis: int = 0) -> np.ndarray:
         """Return the mean that is subtracted of values along an axis of samples of weights w, or zeros like it."""

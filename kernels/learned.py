@@ -44,7 +44,8 @@ class LearnedKernel(Value):
     .. math:: K_{kc}(x, x') = K_k(x, x') - \tfrac1W \sum_i w_i K_k(x, x_i) - \tfrac1W \sum_i w_i K_k(x_i, x')
               + \tfrac1{W^2} \sum_{ij} w_i w_j K_k(x_i, x_j)
 
-    With `centering` none, base kernels are taken as they are, :math:`K_{kc} = K_k`, and predictors have no intercept.
+    With `centering` "none" base kernels are taken as they are, :math:`K_{kc} = K_k`, and predictors have no intercept;
+    with "target" they have one, the mean of the targets.
 
     Attributes
     ----------
@@ -96,7 +97,7 @@ class LearnedKernel(Value):
     spread : ndarray of shape (d,) or None
         Standard deviation of each feature on the training rows, where `X` holds some of these alone.
     centering : Centering
-        "center", or "none".
+        "center", "target" or "none".
     """
 
     family: KernelFamily

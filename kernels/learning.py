@@ -55,11 +55,11 @@ def learn_kernel(
         Of the predictor that a one-stage learner learns together with the weights: C, or 1 / lambda.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the base kernels, centered or not, before the learner sees them.
-    centering : {"center", "none"}, default "center"
+    centering : {"center", "target", "none"}, default "center"
         Whether base kernels are taken less the mean feature of the training rows, or as they are. With "none"
-        predictors on the kernel have no intercept: a constant base kernel (`ConstantFamily`) takes its place. For
-        learners of a predictor's own objective (`l1-krr`, `l2-krr`, `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`), `unif`
-        and those of uncentered alignments.
+        predictors on the kernel have no intercept: a constant base kernel (`ConstantFamily`) takes its place; with
+        "target" it is the mean of the targets. For learners of a predictor's own objective (`l1-krr`, `l2-krr`,
+        `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`), `unif` and those of uncentered alignments.
 
     Returns
     -------
@@ -134,11 +134,11 @@ def learn_from_moments(
         mean diagonal one. Not used by two-stage learners.
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the base kernels, centered or not, before the learner sees them.
-    centering : {"center", "none"}, default "center"
+    centering : {"center", "target", "none"}, default "center"
         Whether base kernels are taken less the mean feature of the training rows, or as they are. With "none"
-        predictors on the kernel have no intercept: a constant base kernel (`ConstantFamily`) takes its place. For
-        learners of a predictor's own objective (`l1-krr`, `l2-krr`, `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`), `unif`
-        and those of uncentered alignments.
+        predictors on the kernel have no intercept: a constant base kernel (`ConstantFamily`) takes its place; with
+        "target" it is the mean of the targets. For learners of a predictor's own objective (`l1-krr`, `l2-krr`,
+        `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`), `unif` and those of uncentered alignments.
 
     Returns
     -------

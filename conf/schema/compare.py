@@ -138,10 +138,11 @@ class CompareConfig(Strict):
     normalise: Literal["trace", "frobenius", "none"] = Field(
         "trace", description="What each base kernel, centered or not, is scaled by before a learner sees it."
     )
-    centering: Literal["center", "none"] = Field(
+    centering: Literal["center", "target", "none"] = Field(
         "center",
         description="center: base kernels are taken less the mean feature of the training rows. none: as they are, and "
-        f"predictors without intercept, for which a constant kernel stands in; for {', '.join(UNCENTERED)}.",
+        "predictors without intercept, for which a constant kernel stands in. target: as they are, with the mean of "
+        f"the targets as intercept. The latter two for {', '.join(UNCENTERED)}.",
     )
     precision: Literal["float64", "float32"] = Field(
         "float64",
@@ -240,8 +241,8 @@ class CompareConfig(Strict):
         for learner in self.learners:
             if ":" not in learner.name and learner.name not in UNCENTERED:
                 raise ValueError(
-                    f"learner {learner.title} is defined by base kernels that are centered, and 'centering' is none; "
-                    f"leave one of them out, or take one of {', '.join(UNCENTERED)}"
+                    f"learner {learner.title} is defined by base kernels that are centered, and 'centering' is "
+                    f"{self.centering}; leave one of them out, or take one of {', '.join(UNCENTERED)}"
                 )
         return self
 

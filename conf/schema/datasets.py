@@ -217,9 +217,10 @@ class DatasetConfig(Strict):
         description="impute fills a gap with the column's median, of a category with a level of its own, and adds a "
         "feature that says where; drop leaves such rows out; refuse says how many there are.",
     )
-    scale: Literal["none", "unit", "standard", "quantile"] = Field(
+    scale: Literal["none", "unit", "max", "standard", "quantile"] = Field(
         "none",
-        description="none: raw features. unit: each feature to [0, 1]. standard: each to mean 0 and deviation 1. "
+        description="none: raw features. unit: each feature to [0, 1]. max: each over its largest size, so that zeros "
+        "stay. standard: each to mean 0 and deviation 1. "
         "quantile: each to a normal distribution by rank. Uses the features of the rows of `scale_on`, never the "
         "target.",
     )

@@ -37,7 +37,7 @@ class GramOperator(Protocol):
 
     @property
     def centering(self) -> Centering:
-        """Whether they are centered; without it a predictor on them has no intercept, and targets keep their mean."""
+        """Whether they are centered, and predictors on them have an intercept."""
 
     @property
     def n_rows(self) -> int:
@@ -73,7 +73,7 @@ class StackedGrams:
     Attributes
     ----------
     grams : ndarray of shape (p, m, m)
-        Centered unless `centering` is none, and scaled; each exactly symmetric.
+        Centered where `centering` says so, and scaled; each exactly symmetric.
     centering : Centering
     """
 
@@ -143,7 +143,7 @@ class TiledGrams:
     scales : ndarray of shape (p,)
         What each base kernel is divided by, once centered.
     centering : Centering
-        None for base kernels as they are; `shift` is then zero.
+        Other than "center" for base kernels as they are; `shift` is then zero.
     """
 
     family: KernelFamily
@@ -239,7 +239,7 @@ class FeatureGrams:
     Z : ndarray or CSR matrix of shape (m, p)
         Features over the roots of their scales; dense ones centered, sparse ones as they are: arguments are centered.
     centering : Centering
-        None for features as they are.
+        Other than "center" for features as they are.
     """
 
     Z: Rows
@@ -331,7 +331,7 @@ def gram_operator(
     in_memory : int
         Bytes that the matrices may take to be held.
     centering : Centering
-        With none, `shift` must be zero, and rows must not have been moved unless no base kernel sees that.
+        Other than "center", `shift` must be zero, and rows must not have been moved unless no base kernel sees that.
 
     Returns
     -------

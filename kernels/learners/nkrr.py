@@ -82,7 +82,7 @@ class PolynomialRidge:
             raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
         _require_power(degree, offset)
         self.grams = grams
-        self.Y = grams.centering.less_mean(target.Y)
+        self.Y = target.Y - grams.centering.target_mean(target.Y)
         if not self.Y.any():
             raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
         self.ridge = 1.0 / regularisation

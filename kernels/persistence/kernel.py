@@ -190,7 +190,7 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
     fields = Fields.of_text(arrays[DESCRIPTION], DESCRIPTION).require_format(FORMAT, VERSION, UNCENTERED_VERSION)
     centering = Centering(fields.get("centering", optional(one_of(tuple(map(str, Centering))))) or "center")
     if (fields.data["version"] == VERSION) != centering.subtracts:
-        fields.refuse("centering", f"none in version {UNCENTERED_VERSION}, and there alone", centering.value)
+        fields.refuse("centering", f"none or target in version {UNCENTERED_VERSION}, and there alone", centering.value)
     weighted = bool(fields.get("weighted", optional(truth)))
     if "sample_weight" in arrays and not weighted:
         refuse("sample_weight must be there only where the description says weighted, got one that does not")

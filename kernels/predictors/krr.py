@@ -95,7 +95,7 @@ class KernelRidgePath:
         """
         self._target = target
         root = None if sample_weight is None else np.sqrt(sample_weight)
-        self.intercept = centering.mean(target.Y, sample_weight)
+        self.intercept = centering.target_mean(target.Y, sample_weight)
         Y = target.Y - self.intercept
         if root is not None:
             K, Y = K * root * root[:, None], Y * root[:, None]

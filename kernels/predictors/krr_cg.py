@@ -143,7 +143,7 @@ class ConjugateRidgePath:
         self.unit = 1.0
         if kernel.regularisation is None:
             self.unit = float(mean_over(gram.diagonal(), w) - mean_over(row_means, w))
-        self.intercept = kernel.centering.mean(target.Y, w)
+        self.intercept = kernel.centering.target_mean(target.Y, w)
         centered = _CenteredGram(gram, row_means, on.shares, None if w is None else np.sqrt(w)[:, None])
         right = centered.rooted(target.Y - self.intercept)
         q = right.shape[1]

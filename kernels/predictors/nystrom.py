@@ -217,7 +217,7 @@ class NystromPath:
         )  # fmt: skip
         drawn = _drawn(on, min(M, on.n_rows), sampling, rng)
         subspace = Subspace.of(on.kernel, *on.take(drawn.positions), drawn.counts)
-        mean_target = on.kernel.centering.mean(Y, on.sample_weight)
+        mean_target = on.kernel.centering.target_mean(Y, on.sample_weight)
         if loss == "squared" and _refining_pays(on, subspace, q * len(grid)):
             subspace = refined(on, subspace, REFINING_ROWS * len(drawn), rng)
         passes = SubspacePasses(on, subspace, Y - mean_target)
@@ -349,7 +349,7 @@ def _linear_models(
     weights = np.zeros((len(grid), Phi.shape[1], 1 if n_classes == 2 else n_classes))
     intercepts = np.full((len(grid), weights.shape[2]), ABSENT)
     for step, C in enumerate(grid):
-        unfitted = _linear_model(loss, C, seed, on.kernel.centering.subtracts)
+        unfitted = _linear_model(loss, C, seed, on.kernel.centering.intercept)
         model = unfitted.fit(Phi, target.values, sample_weight=on.sample_weight)
         columns = np.asarray(model.classes_)
         if n_classes == 2:

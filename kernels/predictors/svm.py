@@ -148,7 +148,7 @@ class SupportVectorPath:
         One that scikit-learn's solver does not end for is the start of the next, which does without that solver. So do
         machines without intercept, which it does not know.
         """
-        intercept = centering.subtracts
+        intercept = centering.intercept
         if not intercept and sample_weight is not None:
             raise ValueError(
                 "support vector machines without intercept learn from rows that count once each, got sample_weight or "

@@ -230,7 +230,7 @@ def weights_by_interior_point(
     Journal on Optimization 2:575-601.
     """
     path = _JointPath(grams, pairs, C, total, working)
-    steps, intercept = 0, grams.centering.subtracts
+    steps, intercept = 0, grams.centering.intercept
     while steps < MOST_STEPS and not path.measure().solved(tolerance):
         if not path.step():
             break
@@ -262,7 +262,7 @@ class _JointPath:
         self.blocks = [Block.start(y) for _, y in pairs]
         self.mu, self.slack, self.t = np.full(len(working), total / len(working)), np.empty(0), 0.0
         self.count = sum(len(y) for _, y in pairs) + len(working) / 2
-        self.intercept = grams.centering.subtracts
+        self.intercept = grams.centering.intercept
 
     def measure(self) -> _JointPath:
         """Compute what the optimality conditions are short of; returns itself."""

@@ -68,7 +68,8 @@ class LeaveOneOut:
         Weights of the rows: the squared residual of a row counts as often, and the row is left out with all its weight.
         By default each counts once. Not modified.
     centering : Centering, default "center"
-        With none, K is not centered and there is no intercept.
+        With none, K is not centered and there is no intercept. With target, K is not centered either, and the
+        intercept is the mean of all targets, that of the row included.
 
     Notes
     -----
@@ -104,7 +105,7 @@ class LeaveOneOut:
             eigenvalues, eigenvectors = np.linalg.eigh(rooted)
         # A Gram matrix is positive semi-definite; what is below zero is rounding.
         self._eigenvalues, self._eigenvectors = np.maximum(eigenvalues, 0.0), eigenvectors
-        self._projected = self._eigenvectors.T @ (self._roots * (Y - centering.mean(Y, sample_weight)))
+        self._projected = self._eigenvectors.T @ (self._roots * (Y - centering.target_mean(Y, sample_weight)))
         self._squared = np.square(self._eigenvectors)
 
     def at(self, ridge: float) -> LeftOut:

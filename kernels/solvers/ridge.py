@@ -74,7 +74,7 @@ class RidgeProblem:
         if not 0 < regularisation < np.inf:
             raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
         self._grams = grams
-        self.Y = grams.centering.less_mean(target.Y)
+        self.Y = target.Y - grams.centering.target_mean(target.Y)
         self.ridge = 1.0 / regularisation
         self._last: _Solved | None = None
 

@@ -59,7 +59,7 @@ class StreamedRidge:
     def __init__(self, grams: TiledGrams, target: Target, regularisation: float) -> None:
         """Take the training rows; ``lambda = 1 / regularisation``, which is positive."""
         self._grams = grams
-        self.Y = grams.centering.less_mean(target.Y)
+        self.Y = target.Y - grams.centering.target_mean(target.Y)
         self.ridge = 1.0 / regularisation
         self._last: tuple[np.ndarray, np.ndarray] | None = None
         self._response: tuple[np.ndarray, np.ndarray] | None = None

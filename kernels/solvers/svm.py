@@ -96,7 +96,7 @@ class SupportVectorProblem:
             raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is C.")
         if target.task != "classification":
             raise ValueError("a support vector machine needs a classification, got a regression; use a KRR learner.")
-        self._grams, self._intercept = grams, grams.centering.subtracts
+        self._grams, self._intercept = grams, grams.centering.intercept
         self.C = float(regularisation)
         self.pairs = []
         for first, second in combinations(np.unique(target.values).tolist(), 2):

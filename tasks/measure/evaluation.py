@@ -165,9 +165,10 @@ def predictor_for(
         sample, or something takes no weights.
     """
     row = learner_class(learner.name)
-    if config.centering == "none" and not row.takes_uncentered:
+    if config.centering != "center" and not row.takes_uncentered:
         raise InputError(
-            f"learners: {learner.title} is defined by base kernels that are centered, and 'centering' is none; leave "
+            f"learners: {learner.title} is defined by base kernels that are centered, and 'centering' is "
+            f"{config.centering}; leave "
             "one of them out, or set takes_uncentered in its class, where it asks its operator for the centering."
         )
     if ref.weighted or ref.class_weighted:
@@ -297,7 +298,8 @@ def evaluate_learner(
     key = digest(
         NUMERICS_VERSION, [name for name in COLUMNS.names if name not in LATER], ref.name, [m.key for m in moments],
         learner.model_dump_json(), config.normalise, predictor, grid, *once, *([options] if options else []),
-        *sources([learner]), *unusual_metric(protocol), *(["uncentered"] * (config.centering == "none")),
+        *sources([learner]), *unusual_metric(protocol),
+        *([] if config.centering == "center" else ["centering", config.centering]),
     )  # fmt: skip
     path = store_path("folds", key)
     result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))

@@ -251,7 +251,7 @@ def sampled(config: CompareConfig) -> bool:
 
 def _uncentered(config: CompareConfig) -> bool:
     """Return whether some learner needs moments that are not centered."""
-    return config.centering == "none" or any(not learner_class(learner.name).centered for learner in config.learners)
+    return config.centering != "center" or any(not learner_class(learner.name).centered for learner in config.learners)
 
 
 def _sample_settings(config: CompareConfig) -> list[Any]:
@@ -259,7 +259,7 @@ def _sample_settings(config: CompareConfig) -> list[Any]:
     if not sampled(config):
         return []
     settings: list[Any] = [config.moments.model_dump(mode="json")]
-    uncentered = ["uncentered"] * (config.centering == "none")
+    uncentered = [] if config.centering == "center" else [config.centering]
     return (
         settings
         if config.moments.sample != "auto"

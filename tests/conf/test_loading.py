@@ -512,7 +512,7 @@ def test_a_wrong_change_gets_one_sentence(conf: Path, change: str, sentence: str
         ("dask.memory=1e999", ["dask.memory: must be auto, or a size", "got '1e999'"]),
         ("dask.memory=-1GB", ["dask.memory: must be auto, or a size", "got '-1GB'"]),
         ("name=2026", ["name: must be text, in quotes where YAML takes it for something else, got 2026"]),
-        ("centering=mean", ["centering: 'mean' is not valid; expected 'center' or 'none'"]),
+        ("centering=mean", ["centering: 'mean' is not valid; expected 'center', 'target' or 'none'"]),
         ("centering=none", ["is defined by base kernels that are centered", "take one of align-uncentered"]),
         ("kernels=constant", ["a constant base kernel is zero once base kernels are centered; set 'centering: none'"]),
         ("kernels={family: feature, constant: true}", ["a constant base kernel is zero once base kernels are"]),

@@ -256,6 +256,26 @@ def test_a_few_landmarks_give_the_regression_on_their_columns(sampling):
     assert not path.intercept.any()
 
 
+@pytest.mark.parametrize("learner", ["unif", "l2-krr", "nkrr", "lp-svm"])
+def test_with_the_mean_of_the_targets_for_intercept_kernels_stay_as_they_are(learner):
+    X, y = problem()
+    target = labels(y) if learner == "lp-svm" else y
+    kernel = learn_kernel(learner, FAMILY, X, target, regularisation=LAMBDA, centering="target")
+    on, values = KernelOnRows.of(kernel, None, kernel.rows), Target.of(target).take(kernel.rows)
+    fitted = as_predictor("svm" if learner == "lp-svm" else "krr").fit_on(on, values, [LAMBDA], fine=True)
+    K = combined(kernel, kernel.X, kernel.X)
+    dual, intercept = fitted.coefficients()
+    np.testing.assert_allclose(fitted.scores(X)[0], combined(kernel, X, kernel.X) @ dual + intercept, rtol=1e-6)
+    if learner == "lp-svm":
+        assert dual.sum() == pytest.approx(0.0, abs=1e-6)
+        return
+    without = learn_kernel(learner, FAMILY, X, y - y.mean(), regularisation=LAMBDA, centering="none")
+    np.testing.assert_allclose(kernel.weights, without.weights, atol=1e-6)
+    unit = np.trace(K) / len(K) if kernel.regularisation is None else 1.0
+    alpha = np.linalg.solve(K / unit + np.eye(len(K)) / LAMBDA, y[kernel.rows] - y.mean())
+    np.testing.assert_allclose(fitted.scores(kernel.X)[0, :, 0], K / unit @ alpha + y.mean(), rtol=1e-8)
+
+
 # Estimators, files and refusals --------------------------------------------------------------------------------------
 
 
@@ -298,7 +318,7 @@ def test_learners_say_whether_they_can_do_without_centering():
     for name in ("alignf", "single-stage", "rfm", "easymkl"):
         with pytest.raises(ValueError, match=f"^{name} is defined by base kernels that are centered.*l2-krr"):
             learn_kernel(name, FAMILY if name != "rfm" else None, X, labels(y), centering="none")
-    with pytest.raises(ValueError, match="centering must be one of center, none, got 'no'"):
+    with pytest.raises(ValueError, match="centering must be one of center, target, none, got 'no'"):
         KernelLearningRegressor(FAMILY, "unif", centering="no").fit(X, y)
     with pytest.raises(ValueError, match="without intercept learn from rows that count once each"):
         KernelLearningClassifier(FAMILY, "unif", centering="none", class_weight="balanced").fit(X, y > 3)

@@ -134,6 +134,8 @@ def test_scaling_and_subsampling(frame: pd.DataFrame, tmp_path: Path):
     write(frame, tmp_path / "data.parquet")
     unit = load_source(config("data.parquet", scale="unit"), str(tmp_path)).X
     np.testing.assert_allclose([unit.min(axis=0), unit.max(axis=0)], [[0, 0, 0, 0], [1, 1, 1, 0]])
+    largest = load_source(config("data.parquet", scale="max"), str(tmp_path)).X
+    np.testing.assert_allclose(largest, frame.drop(columns="target") / frame.drop(columns="target").abs().max())
     standard = load_source(config("data.parquet", scale="standard"), str(tmp_path)).X
     np.testing.assert_allclose([standard.mean(axis=0), standard.std(axis=0)], [[0] * 4, [1, 1, 1, 0]], atol=1e-12)
     few = load_source(config("data.parquet", subsample=12), str(tmp_path), seed=3)

@@ -384,7 +384,7 @@ def machine_weights(
     with :math:`|z_k^\top (y \circ x)| \le s`. Each step gives a w, for which the best b is found among the kinks of the
     hinge, and an x, moved into its constraints and scaled to the best bound on its ray. Memory is O(nnz + m^2).
     """
-    features, intercept = Features(grams), grams.centering.subtracts
+    features, intercept = Features(grams), grams.centering.intercept
     path = CentralPath(features, np.ones(len(signs)), 0.0, C * radius, signs)
 
     def bound() -> float:

@@ -111,7 +111,7 @@ class CentralPath:
         self._features, self._linear, self._quadratic, self._weight = features, linear, quadratic, weight
         self._block = None if signs is None else Block.start(signs)
         self._y = np.ones(len(linear)) if signs is None else signs
-        self._intercept = signs is not None and features.grams.centering.subtracts
+        self._intercept = signs is not None and features.grams.centering.intercept
         self._free = linear / 2
         products = self._products(self.x)
         self.s = max(1.1 * float(np.abs(products).max()), SMALLEST_START * float(np.sqrt(features.squares.max())))
