@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import cho_solve
 
 from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.predictors.base import ExactPredictor
+from learnkernels.kernels.engine.operators import FeatureGrams
+from learnkernels.kernels.families.feature import FeatureFamily
+from learnkernels.kernels.predictors.base import ExactPredictor, Fitted
+from learnkernels.kernels.predictors.rows import KernelOnRows
+from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.solvers.factor import cholesky
+from learnkernels.kernels.solvers.monomial_ridge import factor_of_power
 from learnkernels.kernels.targets import Target
 
 FACTORS = 8
@@ -23,11 +29,33 @@ class KRR(ExactPredictor):
 
     Notes
     -----
-    O(m^3) time and O(m^2) memory for m training rows; see `KernelRidgePath`.
+    O(m^3) time and O(m^2) memory for m training rows; see `KernelRidgePath`. A power of rank-one kernels that has at
+    most half as many monomials D as there are rows is not formed: O(m D^2) time and O(m D) memory, and the same
+    predictions.
     """
 
     name = "krr"
     summary = "kernel ridge regression"
+
+    def fit_on(
+        self,
+        on: KernelOnRows,
+        target: Target,
+        grid: Sequence[float],
+        *,
+        fine: bool = False,
+        progress: Progress | None = None,
+    ) -> Fitted:
+        """Fit on the matrix, or on the monomials that it is a product of."""
+        calibrated = fine and target.task == "classification"  # which takes parts of the matrix
+        factor = None if calibrated else few_monomials(on)
+        if factor is None:
+            return super().fit_on(on, target, grid, fine=fine, progress=progress)
+        kernel, weights, unit = on.kernel, on.kernel.sample_weight, 1.0
+        if kernel.regularisation is None:
+            unit = float(np.average(np.square(factor).sum(axis=1), weights=weights))
+        path = KernelRidgePath.on_factor(factor / np.sqrt(unit), target, grid, weights, kernel.centering)
+        return Fitted(kernel, 1.0 / unit, path)
 
     def fit(
         self,
@@ -103,6 +131,32 @@ class KernelRidgePath:
         if root is not None:
             self.dual *= root[:, None]
 
+    @classmethod
+    def on_factor(
+        cls,
+        F: np.ndarray,
+        target: Target,
+        grid: Sequence[float],
+        sample_weight: np.ndarray | None = None,
+        centering: Centering = Centering.CENTER,
+    ) -> KernelRidgePath:
+        r"""Fit on a matrix :math:`F F^\top` that is not formed, F of shape (m, D).
+
+        .. math:: \alpha_\Lambda = \Lambda \big(Y - F U\big), \qquad
+                  U = (F^\top F + I / \Lambda)^{-1} F^\top Y
+        """
+        path = cls.__new__(cls)
+        path._target, root = target, None if sample_weight is None else np.sqrt(sample_weight)[:, None]
+        path.intercept = centering.target_mean(target.Y, sample_weight)
+        Y = target.Y - path.intercept
+        if root is not None:
+            F, Y = F * root, Y * root
+        U = _solutions(F.T @ F, F.T @ Y, grid)
+        path.dual = np.asarray(grid)[:, None, None] * (Y - F @ U)
+        if root is not None:
+            path.dual *= root
+        return path
+
     def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return dual, shape (m, q), and intercept, shape (q,), at a position of the grid."""
         return self.dual[position], self.intercept
@@ -117,6 +171,19 @@ class KernelRidgePath:
 
     def __len__(self) -> int:
         return len(self.dual)
+
+
+def few_monomials(on: KernelOnRows) -> np.ndarray | None:
+    """Return F with ``F F'`` the learned power of rank-one kernels on its own training rows, if F has few columns."""
+    kernel = on.kernel
+    if not on.own or kernel.indefinite or not isinstance(kernel.family, FeatureFamily):
+        return None
+    Z = kernel.family.take(kernel.X)
+    if sparse.issparse(Z):
+        return None
+    Z = Z - kernel.centering.mean(Z, kernel.sample_weight)
+    grams = FeatureGrams(Z, Centering.NONE)
+    return factor_of_power(grams, kernel.combination.coefficients, kernel.degree, kernel.offset)
 
 
 def _solutions(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarray:
