@@ -498,7 +498,9 @@ def promote(
 
 @app.command()
 def papers(
-    names: Annotated[list[str] | None, typer.Argument(help="Items, such as jmlr2012-table2; all by default.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Items, such as jmlr2012-table2, or ITEM.READING; all by default.")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the items and run none.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Run reduced forms and check their numbers.")] = False,
     data_dir: Annotated[

@@ -180,6 +180,7 @@ def search(job: SearchJob) -> dict[str, Any]:
         "test_alignment": None,
         "seconds_weights": 0.0,
         "seconds_fit": time.perf_counter() - started,
+        "seconds_pass": 0.0,
         **_kernel_columns(job.kind, settings[candidate]),
     }
 

@@ -40,8 +40,8 @@ from learnkernels.kernels.tables import TableFeatures, shares_by_column
 from learnkernels.kernels.targets import Target, Task
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.moments import MomentsRef, load_moments
-from learnkernels.tasks.own import as_learner, on_features
+from learnkernels.tasks.measure.moments import MomentsRef, load_moments, pass_seconds
+from learnkernels.tasks.own import as_learner, learner_class, on_features
 
 HELD_OUT = 1000
 """Most test rows that an alignment is measured on; their matrix is formed."""
@@ -60,6 +60,7 @@ class TrialJob:
     kernels : tuple of FamilyConfig
     learner : LearnerConfig
     normalise : str
+    centering : str
     predictor : str
     grid : tuple of float
         Values of Lambda.
@@ -77,6 +78,7 @@ class TrialJob:
     kernels: tuple[FamilyConfig, ...]
     learner: LearnerConfig
     normalise: Normalisation
+    centering: str
     predictor: str
     grid: tuple[float, ...]
     chosen: tuple[tuple[float, ...], ...] | None = None
@@ -168,7 +170,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     settings, clock = job.learner.settings(), _Clock()
     X, target, trial = dataset.X, dataset.target, job.trial
     measured, training = _measured_on(moments, folds, trial)
-    metric, weights = metric_for(job.metric, target), dataset.weights
+    metric, weights, row = metric_for(job.metric, target), dataset.weights, learner_class(job.learner.name)
 
     def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
         return KernelPredictors(
@@ -187,7 +189,8 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, Hypotheses]]:
         started = time.perf_counter()
         params = [on_features(job.learner.name, setting, dataset.features) for setting in settings]
-        learned = [learn(job.learner.name, family, X, of, target, grid, job.normalise, one) for one in params]
+        seen = (job.normalise, job.centering)
+        learned = [learn(job.learner.name, family, X, of, target, grid, *seen, one) for one in params]
         clock.weights += time.perf_counter() - started
         return [(one, one if isinstance(one, KernelEnsemble) else predictors(one, rows, grid)) for one in learned]
 
@@ -218,6 +221,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         "params": json.dumps(settings[result.candidate]),
         "seconds_weights": clock.weights,
         "seconds_fit": clock.others,
+        "seconds_pass": pass_seconds(job.moments, moments, measured) if row.takes_family else 0.0,
         **_learned_columns(learned, family, position, dataset.features),
         "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
         "test_alignment": _test_alignment(learned, position, dataset, np.flatnonzero(folds == trial.test)),
@@ -275,12 +279,13 @@ def learn(
     target: Target,
     grid: Sequence[float],
     normalise: Normalisation,
+    centering: str,
     params: dict[str, Any],
 ) -> tuple[LearnedKernel, ...] | KernelEnsemble:
     """Return the kernels of a learner along the grid, or the hypotheses of one that learns no kernel."""
     learner = as_learner(name, **params)
     if learner.learns_kernel:
-        return learn_path(learner, family, X, moments, target, grid, normalise=normalise)
+        return learn_path(learner, family, X, moments, target, grid, normalise=normalise, centering=centering)
     hypotheses: KernelEnsemble = learner.learn(family, X, moments, target, grid, normalise)
     return hypotheses
 
