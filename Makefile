@@ -50,12 +50,13 @@ board: $(VENV)/.board ## Measure the estimators against the best on 64 real tabl
 chaos: install-dev ## Kill, signal, damage, fill up, run two at once, for two hours; goes on where it was stopped.
 	@$(BIN)/python -m tests.chaos --minutes 120 --cron 60 $(CHAOS)
 
-docs: install-dev ## Build the API reference into build/api.
-	@$(BIN)/python docs/build_reference.py build/api
+docs: install-dev ## Build the documentation site into build/site: its guide and examples are executed; two minutes.
+	@$(BIN)/python -m sphinx -b html -q -W --keep-going $(DOCS) docs build/site
+	@echo "open build/site/index.html"
 
 clean: ## Remove what can be made again: environment, caches, state, but not results, mlflow.db or Prefect's deployments.
 	test ! -d .learnkernels || find .learnkernels -mindepth 1 -maxdepth 1 ! -name prefect -exec rm -rf {} +
-	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	rm -rf $(VENV) build docs/guide docs/gallery .cache .mypy_cache .ruff_cache .pytest_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 install: $(VENV)/.run
