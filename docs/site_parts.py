@@ -1,4 +1,4 @@
-"""What the site needs beside Sphinx and its extensions: formulas without a script, anchors, the order of the gallery."""
+"""What the site needs beside Sphinx and its extensions: formulas without scripts, anchors, the gallery's order."""
 
 from __future__ import annotations
 
@@ -114,7 +114,12 @@ def tables_of_keys() -> Iterator[str]:
     parts = {"CompareConfig": schema, **schema["$defs"]}
     for name in [*PARTS, *(other for other in parts if other not in PARTS)]:
         family = parts[name]["properties"].get("family", {}).get("const", name)
-        yield from (f"## {PARTS.get(name, f'`{family}`')}", "", "| key | value | default | what it says |", "|---|---|---|---|")
+        yield from (
+            f"## {PARTS.get(name, f'`{family}`')}",
+            "",
+            "| key | value | default | what it says |",
+            "|---|---|---|---|",
+        )
         for key, said in parts[name]["properties"].items():
             default = "" if key in parts[name].get("required", ()) else json.dumps(said.get("default"))
             cells = (f"`{key}`", kind_of(said), default and f"`{default}`", said.get("description", ""))
