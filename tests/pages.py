@@ -1,4 +1,4 @@
-"""What a Markdown file shows, so that a test can run it: Python with its claims, files, and the links that it follows."""
+"""What a Markdown file shows, so that a test can run it: Python with its claims, and files."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-
-from tests.commands import ROOT
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"^```(?:python|yaml)\n# (\S+\.(?:py|yaml))\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -2,7 +2,7 @@ r"""
 1. Alignment
 ============
 
-A kernel :math:`K(x, x')` says how alike two rows are. A support vector machine or a kernel ridge regression does the
+A kernel says how alike two rows are. A support vector machine or a kernel ridge regression does the
 rest, and does it well if rows that are alike have targets that are alike. *Alignment* measures just that, before any
 predictor is fitted. This chapter builds it in three lines of NumPy, shows why it is centered, and what it is good for.
 """

@@ -2,7 +2,7 @@ r"""
 2. Combination
 ==============
 
-Which kernel? A mixture: :math:`K_\mu = \sum_k \mu_k K_k` with weights that are learned. This chapter finds the mixture
+Which kernel? A mixture of several, with weights that are learned. This chapter finds the mixture
 of highest alignment, tells the learners apart, and shows what a combination of views can do that no single bandwidth
 can.
 """
@@ -18,9 +18,9 @@ from learnkernels.kernels.learners import LEARNERS
 # %%
 # All the statistics there are
 # ----------------------------
-# The alignment of a mixture depends on two things only: the products of the base kernels with each other, a matrix
-# :math:`M_{kl} = \langle K_{kc}, K_{lc} \rangle_F`, and with the target, a vector :math:`a_k = \langle K_{kc}, Y Y^\top
-# \rangle_F`:
+# The alignment of a mixture :math:`K_\mu = \sum_k \mu_k K_k` depends on two things only: the products of the base
+# kernels with each other, a matrix :math:`M_{kl} = \langle K_{kc}, K_{lc} \rangle_F`, and with the target, a vector
+# :math:`a_k = \langle K_{kc}, Y Y^\top \rangle_F`:
 #
 # .. math:: \rho(K_\mu, Y Y^\top) \propto \frac{\mu^\top a}{\sqrt{\mu^\top M \mu}}
 #

@@ -84,9 +84,9 @@ print(f"plain p = {p_plain:.3f}, corrected p = {p_corrected:.3f}")
 #
 #    # protocol.yaml
 #    name: protocol
-#    datasets: breast_cancer
+#    datasets: wine
 #    kernels: {family: gaussian, gammas: {from: -9, to: -3}}
-#    learners: [unif, alignf, rfm]
+#    learners: [unif, alignf]
 #    baseline: {}                       # beside what one would use otherwise
 #    protocol: {folds: 5, repeats: 2, metric: balanced_accuracy}
 #
