@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from html import escape
 
 import numpy as np
 from scipy import sparse
@@ -28,8 +29,8 @@ from learnkernels.kernels.targets import Target
 TOGETHER = "all features"
 """What base kernels that see all features are called beside those of views."""
 
-SHOWN_WEIGHTS = 3
-"""Largest weights that `repr` of a learned kernel shows."""
+SHOWN_WEIGHTS, SHOWN_ROWS = 3, 12
+"""Largest weights that `repr` of a learned kernel shows, and those that a notebook shows."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,6 +126,23 @@ class LearnedKernel(Value):
         return (
             f"LearnedKernel({self.learner!r}, {len(self.weights)} kernels, {len(self.rows)} rows, "
             f"alignment={self.alignment:.3g}, weights: {', '.join(shown)})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks: base kernels, shares with bars, alignments."""
+        shown = np.argsort(-np.abs(self.weights), kind="stable")[:SHOWN_ROWS]
+        rows = "".join(
+            f"<tr><td>{escape(self.family.names[k])}</td><td><div style='background:#9ecae1;height:.8em;"
+            f"width:{100 * abs(self.shares[k]):.0f}px'></div></td>"
+            f"<td>{self.shares[k]:.3f}</td><td>{self.alignments[k]:.3f}</td></tr>"
+            for k in shown
+        )
+        others = len(self.weights) - len(shown)
+        more = f"<tr><td colspan='4'>and {others} others</td></tr>" if others else ""
+        return (
+            f"<table style='text-align:left'><caption><b>{escape(self.learner)}</b>: {len(self.weights)} base kernels, "
+            f"{len(self.rows):,} rows, alignment {self.alignment:.3f}</caption><thead><tr><th>base kernel</th><th></th>"
+            f"<th>share</th><th>alignment</th></tr></thead><tbody>{rows}{more}</tbody></table>"
         )
 
     @property

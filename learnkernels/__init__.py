@@ -30,26 +30,36 @@ if TYPE_CHECKING:
     from learnkernels.kernels.learning import learn_kernel
     from learnkernels.kernels.moments.gram import gram_moments
     from learnkernels.kernels.persistence.kernel import load_kernel, save_kernel
+    from learnkernels.tasks.evidence.displays import (
+        KernelWeightsDisplay,
+        LearningHistoryDisplay,
+        RegularisationDisplay,
+        RelevanceDisplay,
+    )
 
 _ROOMS = {
-    "CategoricalFamily": "families",
-    "CosineFamily": "families",
-    "FamilyUnion": "families",
-    "FeatureFamily": "families",
-    "GaussianFamily": "families",
-    "KernelLearningClassifier": "estimators",
-    "KernelLearningRegressor": "estimators",
-    "LaplacianFamily": "families",
-    "LearnedKernelTransformer": "estimators",
-    "LinearFamily": "families",
-    "PolynomialFamily": "families",
-    "PrecomputedFamily": "families",
-    "center_gram": "centering",
-    "centered_alignment": "centering",
-    "gram_moments": "moments.gram",
-    "learn_kernel": "learning",
-    "load_kernel": "persistence.kernel",
-    "save_kernel": "persistence.kernel",
+    "CategoricalFamily": "kernels.families",
+    "CosineFamily": "kernels.families",
+    "FamilyUnion": "kernels.families",
+    "FeatureFamily": "kernels.families",
+    "GaussianFamily": "kernels.families",
+    "KernelLearningClassifier": "kernels.estimators",
+    "KernelLearningRegressor": "kernels.estimators",
+    "KernelWeightsDisplay": "tasks.evidence.displays",
+    "LaplacianFamily": "kernels.families",
+    "LearnedKernelTransformer": "kernels.estimators",
+    "LearningHistoryDisplay": "tasks.evidence.displays",
+    "LinearFamily": "kernels.families",
+    "PolynomialFamily": "kernels.families",
+    "PrecomputedFamily": "kernels.families",
+    "RegularisationDisplay": "tasks.evidence.displays",
+    "RelevanceDisplay": "tasks.evidence.displays",
+    "center_gram": "kernels.centering",
+    "centered_alignment": "kernels.centering",
+    "gram_moments": "kernels.moments.gram",
+    "learn_kernel": "kernels.learning",
+    "load_kernel": "kernels.persistence.kernel",
+    "save_kernel": "kernels.persistence.kernel",
 }
 
 __all__ = [
@@ -60,11 +70,15 @@ __all__ = [
     "GaussianFamily",
     "KernelLearningClassifier",
     "KernelLearningRegressor",
+    "KernelWeightsDisplay",
     "LaplacianFamily",
     "LearnedKernelTransformer",
+    "LearningHistoryDisplay",
     "LinearFamily",
     "PolynomialFamily",
     "PrecomputedFamily",
+    "RegularisationDisplay",
+    "RelevanceDisplay",
     "center_gram",
     "centered_alignment",
     "gram_moments",
@@ -77,7 +91,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _ROOMS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.kernels.{_ROOMS[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_ROOMS[name]}"), name)
     return value
 
 

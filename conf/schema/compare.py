@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     BeforeValidator,
@@ -27,6 +27,9 @@ GRID_SEARCH_TITLE = "GridSearchCV"
 
 BOOSTING_TITLE = "HistGradientBoosting"
 """The other baseline in reports."""
+
+ClusterName = Literal["ssh", "slurm", "kubernetes"]
+"""What can start Dask's workers on other machines."""
 
 SMALLEST_SAMPLE = 256
 """Rows that say anything of an alignment and of its error."""
@@ -84,25 +87,98 @@ class BaselineConfig(Strict):
         return data
 
 
+class CertificatesConfig(Strict):
+    """What a Dask scheduler and this process know each other by: files in PEM format."""
+
+    ca: str = Field(description="Certificate of the authority that signed those of all sides.")
+    cert: str = Field(description="Certificate of this side.")
+    key: str = Field(description="Its key.")
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The files by their keys."""
+        return {"ca": self.ca, "cert": self.cert, "key": self.key}
+
+
+def _names(value: Any) -> list[str]:
+    """Return the keys of a mapping, and of those that it holds."""
+    if isinstance(value, dict):
+        return [name for key, of in value.items() for name in (str(key), *_names(of))]
+    return [name for of in value for name in _names(of)] if isinstance(value, list | tuple) else []
+
+
 class DaskConfig(Strict):
     """Where base-kernel tiles are computed."""
 
     scheduler: str | None = Field(
-        None, description="Address of a running scheduler, such as tcp://127.0.0.1:8786; by default a local cluster."
+        None, description="Address of a running scheduler, such as tls://10.0.0.1:8786; by default a local cluster."
+    )
+    certificates: CertificatesConfig | None = Field(
+        None, description="{ca, cert, key}: files for a tls:// scheduler; by default those of Dask's own configuration."
+    )
+    cluster: ClusterName | None = Field(
+        None, description="What starts the workers of a run: ssh, slurm or kubernetes; by default this machine."
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Of 'cluster', given as they are to SSHCluster, SLURMCluster of dask-jobqueue or KubeCluster of "
+        "dask-kubernetes, such as {queue: long, cores: 4, memory: 16GiB}.",
+    )
+    rows: str | None = Field(
+        None,
+        description="For workers on other machines: a folder that all of them see, or s3://bucket/prefix, through "
+        "which each gets the rows that it needs, once; without it, all rows are sent to all workers.",
     )
     workers: int | None = Field(
-        None, ge=0, le=1024, description="Worker processes of the local cluster: one a core by default, 0 for none."
+        None,
+        ge=0,
+        le=1024,
+        description="Worker processes of the local cluster: one a core by default, 0 for none; or of 'cluster'.",
     )
     memory: str = Field("auto", description="Memory limit of each local worker, such as 4GiB; auto shares out half.")
     super_tile: int = Field(
         4096, ge=64, description="Most rows of the square of pairs of one distributed task; a second of work, or so."
     )
-    timeout: float = Field(10.0, gt=0, description="Seconds to wait for a scheduler.")
+    timeout: float = Field(10.0, gt=0, description="Seconds to wait for a scheduler, and for its first worker.")
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether workers may be on other machines, which do not see the files of this one."""
+        return self.scheduler is not None or self.cluster is not None
+
+    @model_serializer(mode="wrap")
+    def _without_other_machines(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is of other machines and not asked for, as a run is kept under its dump."""
+        data: dict[str, Any] = dump(self)
+        return {key: of for key, of in data.items() if of or key not in ("certificates", "cluster", "options", "rows")}
 
     @field_validator("memory", mode="before")
     @classmethod
     def _size_or_auto(cls, value: Any) -> Any:
         return value if value == "auto" else as_size(value, "auto, or a size such as 4GiB")
+
+    @model_validator(mode="after")
+    def _what_goes_together(self) -> DaskConfig:
+        if self.scheduler is not None and self.cluster is not None:
+            raise ValueError(
+                "has both 'scheduler', which runs already, and 'cluster', which would be started; keep one"
+            )
+        if self.certificates is not None and not (self.scheduler or "").startswith("tls://"):
+            raise ValueError("'certificates' goes with a 'scheduler' at tls://HOST:PORT; correct the address")
+        if self.options and self.cluster is None:
+            raise ValueError(f"'options' are those of a 'cluster'; say which: {', '.join(get_args(ClusterName))}")
+        if self.rows is not None and not self.elsewhere:
+            raise ValueError("'rows' goes with a 'scheduler' or 'cluster'; workers of this machine read its own files")
+        if any(word in name.lower() for name in _names(self.options) for word in ("password", "passphrase", "token")):
+            raise ValueError(
+                "'options' holds a password or token, which would be shown with the run; use an agent, a key file, or "
+                "the configuration files of Dask"
+            )
+        if self.cluster in ("slurm", "kubernetes") and not self.workers:
+            raise ValueError(f"'cluster: {self.cluster}' needs 'workers', how many of them to start; give a number")
+        if self.cluster == "ssh" and not self.options.get("hosts"):
+            raise ValueError("'cluster: ssh' needs 'options: {hosts: [...]}', of which the first runs the scheduler")
+        return self
 
 
 class TrackingConfig(Strict):

@@ -51,7 +51,7 @@ class CombinedGram:
     """
 
     def __init__(self, combination: Combination, rows: RowSource, workers: Workers) -> None:
-        self._combination, self._rows, self._workers = combination, rows, workers
+        self._workers = workers
         self._spans = spans(rows.shape[0], SPAN)
         self._pairs = [(i, j) for i in range(len(self._spans)) for j in range(i, len(self._spans))]
         self._shared = workers.share((combination, rows, self._spans))
@@ -68,10 +68,16 @@ class CombinedGram:
 
     def diagonal(self) -> np.ndarray:
         """Return the kernel of each row with itself, shape (m,)."""
-        return np.concatenate([self._combination.diagonal(self._rows[slice(*span)]) for span in self._spans])
+        pieces: Pieces = self._workers.total(_diagonal, self._shared, None, range(len(self._spans)))
+        return pieces.joined()
 
 
 Shared = tuple[Combination, RowSource, list[tuple[int, int]]]
+
+
+def _diagonal(shared: Shared, argument: None, span: int) -> Pieces:
+    combination, rows, all_spans = shared
+    return Pieces({span: combination.diagonal(rows[slice(*all_spans[span])])})
 
 
 def _products(shared: Shared, V: np.ndarray, pair: tuple[int, int]) -> Pieces:

@@ -1,4 +1,4 @@
-"""Who does the passes over rows: threads of this process, or whatever else serves the same four methods."""
+"""Who does the passes over rows: threads of this process, or whatever else serves the same methods."""
 
 from __future__ import annotations
 
@@ -55,6 +55,9 @@ class Workers(Protocol):
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
         """Return how many of m rows, of so many bytes each, a side of the square of pairs of one task has."""
 
+    def spans(self, n_rows: int, least: int) -> list[tuple[int, int]]:
+        """Return runs that cover all rows, of at least so many rows where there are enough, for one task each."""
+
     def total(self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]) -> Any:
         """Return the sum of ``step(value of shared, argument, task)`` over at least one task.
 
@@ -69,8 +72,8 @@ class SelectedRows:
 
     Attributes
     ----------
-    X : ndarray or CSR matrix of shape (n, d)
-        May be mapped from a file.
+    X : ndarray or CSR matrix of shape (n, d), or what is indexed in the same way
+        May be mapped from a file, or be files of another machine.
     rows : ndarray of int of shape (m,)
     origin : ndarray of shape (d,)
     """
@@ -123,6 +126,10 @@ class Threads:
         """
         least, most = SUPER_TILES
         return min(most, max(least, -(-n_rows // SPANS)))
+
+    def spans(self, n_rows: int, least: int) -> list[tuple[int, int]]:
+        """Return runs whose number follows from the rows and not from the threads, as do the last bits of a sum."""
+        return spans(n_rows, max(least, -(-n_rows // SPANS)))
 
     def total(self, step: Step, shared: Any, argument: Any, tasks: Sequence[Any]) -> Any:
         """Return the sum, added here in the order of the tasks, whatever the number of threads."""

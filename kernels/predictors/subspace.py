@@ -9,7 +9,7 @@ import numpy as np
 from learnkernels.kernels.centering import subtract_means
 from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.engine.combined_gram import Pieces
-from learnkernels.kernels.engine.workers import RowSource, spans
+from learnkernels.kernels.engine.workers import RowSource
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.predictors.rows import KernelOnRows
@@ -20,9 +20,6 @@ BLOCK = 512
 
 PRODUCT_ROWS = 2048
 """Rows whose features are multiplied at once."""
-
-TASKS = 16
-"""Tasks that a pass is cut into."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +205,7 @@ class SubspacePasses:
     def __init__(self, on: KernelOnRows, subspace: Subspace, Y: np.ndarray) -> None:
         self._workers, kernel = on.workers, subspace.kernel
         self._shared = on.workers.share(RowPass(kernel.combination, kernel.X, on.source, Y, on.sample_weight, subspace))
-        self._tasks = list(enumerate(spans(on.n_rows, max(BLOCK, -(-on.n_rows // TASKS)))))
+        self._tasks = list(enumerate(on.workers.spans(on.n_rows, BLOCK)))
 
     def sums(self, products: bool) -> KernelSums:
         """Return the sums over all rows, with those of products of features or without."""

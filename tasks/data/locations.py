@@ -9,15 +9,17 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.fs
-from prefect.client.schemas.objects import State
 
 from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line, without_passwords
 from learnkernels.conf.loading import is_remote, require_no_credentials, require_place
 from learnkernels.tasks.store import atomic_path
+
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import State  # workers of Dask read rows without Prefect
 
 CONNECT_SECONDS = 3
 REQUEST_SECONDS = 10

@@ -28,6 +28,7 @@ from learnkernels.conf.schema import (
     LearnerConfig,
     OwnConfig,
     PolynomialConfig,
+    PrecomputedConfig,
     ProtocolConfig,
     grid_values,
 )
@@ -39,7 +40,7 @@ from learnkernels.kernels.predictors.choice import Auto, PredictorChoice, Proble
 from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.ingest import DatasetRef, stored_bytes
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_trials, sampled
-from learnkernels.tasks.measure.trials import TrialJob, run_trial
+from learnkernels.tasks.measure.trials import Held, TrialJob, run_trial
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, own_family, sources
 from learnkernels.tasks.store import digest, keep, kept, store_path
@@ -322,13 +323,15 @@ def evaluate_learner(
     if PREDICTORS[predictor].by_rows:
         tell = _Steps(f"{ref.name}, {learner.title}", log.info) if n_train > PARALLEL_ROWS else None
         run = partial(run_trial, workers=_workers_for(n_train, pool), progress=tell)
+    files = sources([learner]) or any(isinstance(of, OwnConfig | PrecomputedConfig) for of in config.kernels)
+    given = None if files else lambda: {"held": Held.of(jobs)}  # what lies in files of this machine stays here
     rows = []
     if any(once):
-        rows = run_jobs(run, jobs[:1], ref, config, pool, lambda share: advance(share / len(jobs)))
+        rows = run_jobs(run, jobs[:1], ref, config, pool, lambda share: advance(share / len(jobs)), given)
         chosen = tuple(tuple(errors) for errors in rows[0]["candidate_errors"])
         jobs = [replace(job, chosen=chosen) for job in jobs]
     left = len(jobs) - len(rows)
-    rows += run_jobs(run, jobs[len(rows) :], ref, config, pool, lambda share: advance(share * left / len(jobs)))
+    rows += run_jobs(run, jobs[len(rows) :], ref, config, pool, lambda share: advance(share * left / len(jobs)), given)
     write_fold_table(path, [row | {"predictor_reason": choice.reason or None} for row in rows], moments)
     for note in dict.fromkeys(note for row in rows for note in row["notes"] or ()):
         log.info("%s, %s: %s", ref.name, learner.title, note)
@@ -378,13 +381,15 @@ def run_jobs(
     config: CompareConfig,
     pool: DaskPool,
     advance: Advance,
+    given: Callable[[], dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows of some trials of a data set, in their order; `advance` adds up to one.
 
-    Small trials run side by side on the workers, if each of these has room for the rows that it validates and tests on.
+    Small trials run side by side on the workers, if each of these has room for the rows that it validates and tests on;
+    on other machines where `given` returns all that they need.
     """
     small = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ROWS
-    return run_all(run, jobs, advance, pool if small and pool.has_room_for(stored_bytes(ref)) else None)
+    return run_all(run, jobs, advance, pool if small and pool.has_room_for(stored_bytes(ref)) else None, given)
 
 
 def write_fold_table(path: Path, rows: list[dict[str, Any]], moments: Sequence[MomentsRef]) -> None:

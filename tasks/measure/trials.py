@@ -81,6 +81,31 @@ class TrialJob:
     metric: str | None = None
 
 
+@dataclass(frozen=True)
+class Held:
+    """Data sets and moments of some trials, for workers that do not see the store.
+
+    Attributes
+    ----------
+    datasets : dict of str to Dataset
+        By their places in the store.
+    moments : dict of str to tuple
+        Moments, and the fold of each row, by theirs.
+    """
+
+    datasets: dict[str, Dataset]
+    moments: dict[str, tuple[Moments, np.ndarray]]
+
+    @classmethod
+    def of(cls, jobs: Sequence[TrialJob]) -> Held:
+        """Return what some trials read."""
+        refs, moments = {job.ref.path: job.ref for job in jobs}, {job.moments.path: job.moments for job in jobs}
+        return cls(
+            {path: load_dataset(ref) for path, ref in refs.items()},
+            {path: load_moments(ref) for path, ref in moments.items()},
+        )
+
+
 @dataclass
 class _Clock:
     """Seconds spent on weights."""
@@ -94,7 +119,9 @@ class _Clock:
         return time.perf_counter() - self.started - self.weights
 
 
-def run_trial(job: TrialJob, workers: Workers | None = None, progress: Progress | None = None) -> dict[str, Any]:
+def run_trial(
+    job: TrialJob, workers: Workers | None = None, progress: Progress | None = None, held: Held | None = None
+) -> dict[str, Any]:
     """Return the row of the fold table of one trial.
 
     Parameters
@@ -105,6 +132,8 @@ def run_trial(job: TrialJob, workers: Workers | None = None, progress: Progress 
         Who does the predictor's passes over the training rows; threads of this process by default.
     progress : callable, optional
         Told the steps of a predictor's iterations and the largest residual.
+    held : Held, optional
+        What it would read; by default that is read from the store.
 
     Raises
     ------
@@ -112,17 +141,16 @@ def run_trial(job: TrialJob, workers: Workers | None = None, progress: Progress 
         The learner cannot be used on these rows, in the words of the data set and the learner.
     """
     try:
-        return _run_trial(job, workers, progress)
+        return _run_trial(job, workers, progress, Held.of([job]) if held is None else held)
     except InputError:
         raise
     except ValueError as error:
         raise InputError(f"data set {job.ref.name}: learner {job.learner.title}: {error}") from None
 
 
-def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None) -> dict[str, Any]:
-    dataset = load_dataset(job.ref)
+def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None, held: Held) -> dict[str, Any]:
+    dataset, (moments, folds) = held.datasets[job.ref.path], held.moments[job.moments.path]
     family = build_family(job.kernels, dataset.features)
-    moments, folds = load_moments(job.moments)
     settings, clock = job.learner.settings(), _Clock()
     X, target, trial = dataset.X, dataset.target, job.trial
     measured, training = _measured_on(moments, folds, trial)

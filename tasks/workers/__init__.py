@@ -1,4 +1,4 @@
 """Dask workers, and the files from which they read rows.
 
-Imports: store.
+Imports: data, store.
 """

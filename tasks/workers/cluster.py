@@ -3,51 +3,45 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import os
+import secrets
 import signal
 import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from multiprocessing import resource_tracker
 from operator import add
 from pathlib import Path
 from typing import Any, TypeVar
 
-import dask
 import numpy as np
-import psutil
-from dask.utils import format_bytes, parse_bytes
-from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster, Security, as_completed
+from dask.utils import parse_bytes
+from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster, as_completed
 from distributed.core import Status
+from distributed.deploy.cluster import Cluster
 from joblib import cpu_count
 from scipy import sparse
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, cut
 from learnkernels.conf.schema import DaskConfig
-from learnkernels.kernels.engine.workers import RowSource, SelectedRows, Step, Threads, Workers
+from learnkernels.kernels.engine.workers import SPANS, RowSource, SelectedRows, Step, Threads, Workers, spans
 from learnkernels.kernels.families.base import Rows
 from learnkernels.tasks.store import store_path, temporary_folder
-from learnkernels.tasks.workers.row_files import RowFile
-
-KEPT_BYTES, KEPT_SHARE = 1 << 28, 16
-"""Workers keep what they have freed, up to so many bytes and to this part of their memory.
-
-By Dask's default they give it back after each tile, and pay in page faults. Single arrays of a quarter of that and more
-are given back.
-"""
+from learnkernels.tasks.workers.connecting import (
+    connected,
+    require_same_versions,
+    worker_memory,
+    workers_here,
+    workers_of_cluster,
+)
+from learnkernels.tasks.workers.row_files import RowFile, RowParts, content_digest, forget_copies, remove
 
 TASKS_PER_WORKER = 8
 """At least that many a worker, so that none waits long for the last one."""
-
-NEVER_PAUSED = {"distributed.worker.memory.pause": False}
-"""A worker that Dask pauses, at 80 % of its memory, waits for that to fall; what libraries and the C library keep does
-not, and the run would wait for ever. At 95 % it is ended, and a sentence says so."""
 
 SUMS_PER_WORKER = 4
 """Into so many sums a worker the tasks of a total are gathered: enough to share out evenly, few enough to hold."""
@@ -57,13 +51,6 @@ FAN_IN = 8
 
 SPAN_SHARE = 16
 """A worker holds the rows of the two spans of a super-tile: each takes at most this part of its memory."""
-
-LOOPBACK = "127.0.0.1"
-"""A Dask scheduler runs whatever it is sent, so a local one listens here alone, and to who has the keys of the run."""
-
-NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
-"""Dask's pages know no keys, and any user of the machine could read them."""
-
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -79,37 +66,41 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     Parameters
     ----------
     config : DaskConfig
-        With `scheduler`, that one; with ``workers: 0``, none; otherwise a local cluster.
+        With `scheduler`, that one; with `cluster`, one that is started; with ``workers: 0``, none; otherwise a local
+        cluster.
     """
 
     def __init__(self, config: DaskConfig) -> None:
         self.config = config
         self._client: Client | None = None
-        self._cluster: LocalCluster | None = None
+        self._cluster: Cluster | None = None
+        self._known: set[str] = set()
+        self._parts: dict[str, RowParts] = {}
         self._memory: int | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._files = itertools.count()
+        self._run = f"learnkernels-{secrets.token_hex(6)}"
 
     @property
     def in_process(self) -> bool:
         """Whether tiles are computed in this process."""
-        return self.config.scheduler is None and self.config.workers == 0
+        return not self.config.elsewhere and self.config.workers == 0
 
     @property
     def local(self) -> bool:
         """Whether there are worker processes, all of them on this machine, which see its files."""
-        return self.config.scheduler is None and self.config.workers != 0
+        return not self.config.elsewhere and self.config.workers != 0
 
     def require_usable(self) -> None:
-        """Refuse, before any long work, a scheduler that does not answer.
+        """Refuse, before any long work, a scheduler that does not answer, or workers that would compute other numbers.
 
         Raises
         ------
         InputError
             As `client`.
         """
-        if self.config.scheduler is not None:
-            self._client = self._connect()
+        if self.config.elsewhere:
+            self._known = require_same_versions(self.client, self._known)
 
     @property
     def client(self) -> Client:
@@ -118,21 +109,27 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         Raises
         ------
         InputError
-            No scheduler answers at the given address, or it has no workers.
+            No scheduler answers at the given address, it has no workers, or a cluster cannot be started.
         """
         if self._client is None:
             self._client = self._connect()
         return self._client
 
-    def map(self, run: Callable[[Job], Result], jobs: Sequence[Job], advance: Callable[[float], None]) -> list[Result]:
+    def map(
+        self, run: Callable[..., Result], jobs: Sequence[Job], advance: Callable[[float], None], **given: Any
+    ) -> list[Result]:
         """Return the results of independent jobs on the workers, in their order; `advance` adds up to one.
+
+        `given` are further arguments of `run`, which every worker is sent once.
 
         Raises
         ------
         InputError
             A job ended its worker again and again, which is how too little memory looks.
         """
-        futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False)
+        if given:
+            given = self.client.scatter(given, broadcast=True, hash=False)
+        futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False, **given)
         with self.finishing(futures, "a trial"):
             for future in as_completed(futures, loop=self.client.loop):
                 if future.status == "error":
@@ -173,10 +170,17 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def n_workers(self) -> int:
-        """Worker processes: those of the local cluster, even while one is started anew, or those connected now."""
-        if self.config.scheduler is None:
+        """Worker processes: those of the local cluster, even while one is started anew, or those connected now.
+
+        Raises
+        ------
+        InputError
+            One that has joined since has other versions.
+        """
+        if not self.config.elsewhere:
             return self._local_workers
-        return max(1, len(self.client.scheduler_info(n_workers=-1)["workers"]))
+        self._known = require_same_versions(self.client, self._known)
+        return max(1, len(self._known))
 
     @property
     def _local_workers(self) -> int:
@@ -195,9 +199,13 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return max(1, rows)
 
     def has_room_for(self, n_bytes: int) -> bool:
-        """Return whether each local worker can hold so many bytes twice beside all else that it does."""
-        limit = self._memory or parse_bytes(worker_memory(self.config.memory, max(1, self._local_workers)))
-        return n_bytes <= int(limit) // ROOM_SHARE
+        """Return whether each worker can hold so many bytes twice beside all else that it does."""
+        if self.config.elsewhere:
+            workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+            limit = min((worker["memory_limit"] or math.inf for worker in workers), default=0)
+        else:
+            limit = self._memory or parse_bytes(worker_memory(self.config.memory, max(1, self._local_workers)))
+        return bool(n_bytes <= limit / ROOM_SHARE)
 
     def write_rows(self, rows: RowSource) -> RowFile:
         """Write dense rows to a file of this run, which goes when nobody here refers to it any more.
@@ -224,69 +232,66 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     def _connect(self) -> Client:
         if self.config.scheduler is not None:
-            return self._connect_to(self.config.scheduler)
-        workers, memory = self._local_workers, worker_memory(self.config.memory, self._local_workers)
+            return connected(self.config)
+        if self.config.cluster is not None:
+            self._cluster = workers_of_cluster(self.config)
+            return connected(self.config, self._cluster)
+        memory = worker_memory(self.config.memory, self._local_workers)
         self._memory = parse_bytes(memory)
-        environment = {"distributed.nanny.pre-spawn-environ": _allocator(self._memory) | _one_thread()}
-        with dask.config.set(NEVER_PAUSED | NO_PAGES | environment), _deaf_to_interrupts():
-            self._cluster = LocalCluster(
-                n_workers=workers,
-                threads_per_worker=1,
-                memory_limit=memory,
-                host=LOOPBACK,
-                protocol="tls://",
-                security=Security.temporary(),  # a pair of keys that goes with the run and is in no file
-                dashboard_address=f"{LOOPBACK}:0",
-                scheduler_kwargs={"dashboard": False},
-                silence_logs=logging.CRITICAL,  # what ends a worker is a sentence; a heartbeat at the end is no error
-            )
+        self._cluster = workers_here(self._local_workers, memory)
         return Client(self._cluster, set_as_default=False)
 
-    def _connect_to(self, address: str) -> Client:
-        try:
-            client = Client(address, timeout=self.config.timeout, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"dask.scheduler: no Dask scheduler answers at {address} within {self.config.timeout:g} s "
-                f"({type(error).__name__}); start one with 'dask scheduler', or leave the key out for a local cluster."
-            ) from None
-        try:
-            client.wait_for_workers(1, timeout=self.config.timeout)
-        except TimeoutError:
-            client.close()
-            raise InputError(
-                f"dask.scheduler: the scheduler at {address} has no workers after {self.config.timeout:g} s; start "
-                f"some with 'dask worker {address}'."
-            ) from None
-        return client
-
     def _kill_workers(self) -> None:
-        for nanny in self._cluster.workers.values() if self._cluster is not None else ():
+        for nanny in self._cluster.workers.values() if isinstance(self._cluster, LocalCluster) else ():
             nanny.status = Status.closing_gracefully  # it starts no other
             if nanny.pid is not None:
                 with suppress(ProcessLookupError):
                     os.kill(nanny.pid, signal.SIGKILL)
 
+    def parts_of(self, X: RowSource) -> RowParts:
+        """Return dense rows where workers on other machines find them; the same rows are written once a run.
+
+        Raises
+        ------
+        InputError
+            The place cannot be written to, or a worker does not see it.
+        """
+        rows = content_digest(X)
+        if rows not in self._parts:
+            first, self._parts[rows] = not self._parts, RowParts.write(f"{self._place}/{rows}", X)
+            unseen = self.client.run(self._parts[rows].unseen) if first else {}
+            for address, why in sorted(unseen.items()):
+                if why:
+                    raise InputError(
+                        f"dask.rows: the worker at {address} cannot read there ({cut(why.rstrip('.'), 240)}); give a "
+                        "place that all workers see, and those of S3 its address and keys in their environment."
+                    )
+        return self._parts[rows]
+
+    @property
+    def _place(self) -> str:
+        """Where the rows of this run lie for workers on other machines."""
+        assert self.config.rows is not None
+        return f"{self.config.rows.rstrip('/')}/{self._run}"
+
+    def _forget_parts(self) -> None:
+        """Remove what was written for workers on other machines, there and in the copies that they made."""
+        with suppress(OSError, InputError):
+            self.client.run(forget_copies, self._run)
+        with suppress(OSError, InputError):
+            remove(self._place)
+
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         if self._cluster is not None and kind is not None and not issubclass(kind, Exception):
             self._kill_workers()  # which would end what they are at first
+        if self._parts:
+            self._forget_parts()
         if self._client is not None:
             self._client.close()
         if self._cluster is not None:
             self._cluster.close()
         if self._folder is not None:
             self._folder.cleanup()
-
-
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """Have threads that start within, and the processes that these start, not notice Ctrl-C: they end with this one."""
-    resource_tracker.ensure_running()  # the first to start a process would start that, and listen again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @dataclass(frozen=True)
@@ -314,18 +319,22 @@ class DaskWorkers:
     def hold(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
         """Return the rows, dense ones in a file that local workers read in runs.
 
-        Workers elsewhere, which do not see our files, and those that are given sparse rows hold all rows in memory.
+        Workers elsewhere, which do not see our files, get them through `dask.rows`, each those that its tasks ask for
+        and all of them once. Without such a place they are sent all rows, as are all workers where rows are sparse.
 
         Raises
         ------
         InputError
-            The disk does not take the file.
+            The disk does not take the file, or the place the rows.
         """
         source = SelectedRows(X, np.arange(X.shape[0]) if rows is None else rows, origin)
-        if sparse.issparse(X) or not self._pool.local:
+        if sparse.issparse(X) or not (self._pool.local or self._pool.config.rows):
             held: RowSource = source[:]
             return held
-        return self._pool.write_rows(source)
+        if self._pool.local:
+            return self._pool.write_rows(source)
+        parts = self._pool.parts_of(X)
+        return parts if rows is None and not origin.any() else replace(source, X=parts)
 
     def share(self, value: Any) -> Shared:
         """Return the handle of a value that every worker is sent once."""
@@ -335,6 +344,10 @@ class DaskWorkers:
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
         """Return a size of which there are enough for each worker, and which its memory takes."""
         return self._pool.super_tile(n_rows, row_bytes)
+
+    def spans(self, n_rows: int, least: int) -> list[tuple[int, int]]:
+        """Return runs of which there are some for each worker."""
+        return spans(n_rows, max(least, -(-n_rows // max(SPANS, TASKS_PER_WORKER * self._pool.n_workers))))
 
     def total(self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any]) -> Any:
         """Return the sum, by a tree whose shape depends on the number of tasks and of workers alone.
@@ -374,17 +387,38 @@ def _joined(*parts: Any) -> Any:
 
 
 def run_all(
-    run: Callable[[Job], Result], jobs: Sequence[Job], advance: Callable[[float], None], pool: DaskPool | None
+    run: Callable[..., Result],
+    jobs: Sequence[Job],
+    advance: Callable[[float], None],
+    pool: DaskPool | None,
+    given: Callable[[], dict[str, Any]] | None = None,
 ) -> list[Result]:
-    """Return the results of independent jobs in their order: from a pool's workers of this machine, or from here.
+    """Return the results of independent jobs in their order: from a pool's workers, or from here.
+
+    Parameters
+    ----------
+    run : callable
+        Of a job.
+    jobs : sequence
+        What to run.
+    advance : callable
+        Is given shares that add up to one.
+    pool : DaskPool or None
+        Whose workers run them, if there is more than one job.
+    given : callable, optional
+        Returns what `run` needs besides where there are no files of this machine; without it, jobs of workers on other
+        machines run here.
 
     Raises
     ------
     InputError
         As `DaskPool.map`.
     """
-    if pool is not None and pool.local and len(jobs) > 1:
-        return pool.map(run, jobs, advance)
+    if pool is not None and len(jobs) > 1:
+        if pool.local:
+            return pool.map(run, jobs, advance)
+        if pool.config.elsewhere and given is not None:
+            return pool.map(run, jobs, advance, **given())
     results = []
     for job in jobs:
         results.append(run(job))
@@ -392,24 +426,10 @@ def run_all(
     return results
 
 
-def _with_warnings(run: Callable[[Job], Result], job: Job) -> tuple[Result, list[tuple[type[Warning], str]]]:
+def _with_warnings(
+    run: Callable[..., Result], job: Job, **given: Any
+) -> tuple[Result, list[tuple[type[Warning], str]]]:
     """Return what a job returns, and its warnings, which nobody would see on a worker."""
     with warnings.catch_warnings(record=True) as caught:
-        result = run(job)
+        result = run(job, **given)
     return result, [(of.category, str(of.message)) for of in caught]
-
-
-def _allocator(memory: int) -> dict[str, int]:
-    """Return the settings of the C library for a worker of so much memory."""
-    kept = min(KEPT_BYTES, memory // KEPT_SHARE)
-    return {"MALLOC_TRIM_THRESHOLD_": kept, "MALLOC_MMAP_THRESHOLD_": kept // 4}
-
-
-def _one_thread() -> dict[str, int]:
-    """Return the settings for one thread a worker, of BLAS and of all else."""
-    return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), 1)
-
-
-def worker_memory(setting: str, workers: int) -> str:
-    """Return the memory limit of one worker: as set, or half of what is free now shared among them."""
-    return str(format_bytes(psutil.virtual_memory().available // (2 * workers))) if setting == "auto" else setting

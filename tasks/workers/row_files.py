@@ -1,7 +1,10 @@
-"""Rows in Arrow files: written a batch at a time, read in runs by processes that hold no more than they ask for."""
+"""Rows in Arrow files, here or where other machines see them: written by batches, read in runs by who needs them."""
 
 from __future__ import annotations
 
+import hashlib
+import shutil
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,12 +12,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
+from distributed import Worker, get_worker
 
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.loading import is_remote
 from learnkernels.kernels.engine.workers import RowSource
+from learnkernels.tasks.data.locations import Location, TransferError, explained, locate, transferring, written
 from learnkernels.tasks.store import atomic_path
 
 BATCH_BYTES = 1 << 20
 """Size of a record batch: of what is read, at most so much at either end was not asked for."""
+
+PART_BYTES = 64 << 20
+"""Size of a file of rows for workers on other machines: large enough for a server of objects, small enough to hold."""
+
+PAUSES = (1, 2, 4, 8, 16, 32)
+"""Seconds to wait before a server of objects is asked again: it may be away for a minute."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +70,18 @@ class RowFile:
         """Rows of every batch but the last."""
         return max(1, BATCH_BYTES // (self.shape[1] * self.dtype.itemsize))
 
-    def __getitem__(self, rows: slice, /) -> np.ndarray:
-        """Return a run of rows, shape (a, d), of which the caller is the only owner; the file is not kept open.
+    def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
+        """Return a run of rows, or those at some positions, shape (a, d); the file is not kept open.
+
+        The caller is the only owner of what is returned.
 
         Raises
         ------
         IndexError
-            The rows do not follow one another.
+            A run has a step.
         """
+        if not isinstance(rows, slice):
+            return self._take(rows)
         start, stop, step = rows.indices(self.shape[0])
         if step != 1:
             raise IndexError(f"rows of a file must be a run, got a step of {step}; take them one run at a time.")
@@ -78,8 +95,160 @@ class RowFile:
         with pa.OSFile(self.path) as source:
             reader = pa.ipc.open_file(source)
             for b in range(start // size, -(-stop // size)):
-                # Not by to_numpy, which would load pandas into every worker.
-                values = reader.get_batch(b).column(0).values.buffers()[1]
-                batch = np.frombuffer(values, self.dtype).reshape(-1, self.shape[1])
+                batch = self._batch(reader, b)
                 first, last = max(start, b * size), min(stop, b * size + len(batch))
                 run[first - start : last - start] = batch[first - b * size : last - b * size]
+
+    def _take(self, rows: np.ndarray) -> np.ndarray:
+        size, taken = self._batch_rows, np.empty((len(rows), self.shape[1]), self.dtype)
+        of = rows // size
+        with pa.OSFile(self.path) as source:
+            reader = pa.ipc.open_file(source)
+            for b in np.unique(of).tolist():
+                these = np.flatnonzero(of == b)
+                taken[these] = self._batch(reader, b)[rows[these] - b * size]
+        return taken
+
+    def _batch(self, reader: Any, b: int) -> np.ndarray:
+        # Not by to_numpy, which would load pandas into every worker.
+        values = reader.get_batch(b).column(0).values.buffers()[1]
+        return np.frombuffer(values, self.dtype).reshape(-1, self.shape[1])
+
+
+@dataclass(frozen=True)
+class RowParts:
+    """Dense rows in files of a place that workers on other machines see, where each reads those that its tasks need.
+
+    Attributes
+    ----------
+    place : str
+        A folder that all see, or ``s3://bucket/prefix``, whose last two parts name the run and the rows.
+    shape : tuple of int
+        (m, d).
+    dtype : numpy.dtype
+        float64 or float32.
+    part_rows : int
+        Rows of every part but the last.
+
+    Notes
+    -----
+    A part is a `RowFile` of at most `PART_BYTES`. An object is copied, whole and once, to the folder that Dask gives a
+    worker on its own disk, and read there in runs: rows cross the network once, and take no memory.
+    """
+
+    place: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    part_rows: int
+
+    @classmethod
+    def write(cls, place: str, rows: RowSource) -> RowParts:
+        """Write dense rows, with one part of them in memory.
+
+        Raises
+        ------
+        InputError
+            The place cannot be written to.
+        """
+        (m, d), dtype = rows.shape, rows.dtype
+        size = max(1, PART_BYTES // (d * dtype.itemsize))
+        parts = cls(place, (m, d), dtype, size)
+        for part, start in enumerate(range(0, m, size)):
+            with written(locate(parts._address(part))) as temporary:
+                RowFile.write(temporary, np.asarray(rows[start : min(start + size, m)]))
+        return parts
+
+    def _address(self, part: int) -> str:
+        return f"{self.place}/{part:05d}.arrow"
+
+    def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
+        """Return a run of rows, or those at some positions, shape (a, d).
+
+        Raises
+        ------
+        InputError
+            The place cannot be read, for a minute.
+        """
+        at = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else rows
+        size, taken = self.part_rows, np.empty((len(at), self.shape[1]), self.dtype)
+        of = at // size
+        for part in np.unique(of).tolist():
+            these = np.flatnonzero(of == part)
+            taken[these] = self._file(part)[at[these] - part * size]
+        return taken
+
+    def _file(self, part: int) -> RowFile:
+        (m, d), size, address = self.shape, self.part_rows, self._address(part)
+        path = str(_copied(address)) if is_remote(address) else address
+        return RowFile(path, (min(size, m - part * size), d), self.dtype)
+
+    def unseen(self) -> str:
+        """Return why this process cannot read the first part, in one sentence; an empty one where it can."""
+        location = locate(self._address(0))
+        try:
+            with transferring(location), location.open_input():
+                return ""
+        except InputError as error:
+            return str(error)
+
+
+def content_digest(rows: RowSource) -> str:
+    """Return a short name of the values of dense rows, of which a part at a time is in memory."""
+    (m, d), dtype = rows.shape, rows.dtype
+    sha, size = hashlib.sha256(f"{m} {d} {dtype}".encode()), max(1, PART_BYTES // (d * dtype.itemsize))
+    for start in range(0, m, size):
+        sha.update(np.ascontiguousarray(rows[start : min(start + size, m)]).data)
+    return sha.hexdigest()[:20]
+
+
+def _copied(address: str) -> Path:
+    """Return where the copy of an object lies on this machine, made if missing."""
+    path = _copies() / Path(*address.split("/")[-3:])
+    if not path.exists():
+        for pause in (*PAUSES, None):
+            try:
+                _copy(locate(address), path)
+            except TransferError:
+                if pause is None:
+                    raise
+                time.sleep(pause)
+            else:
+                break
+    return path
+
+
+def _copy(location: Location, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with (
+        transferring(location),
+        location.open_input() as source,
+        atomic_path(path, lasting=False) as temporary,
+        temporary.open("wb") as target,
+    ):
+        shutil.copyfileobj(source, target, BATCH_BYTES)
+
+
+def _copies() -> Path:
+    """Return the folder for copies of the Dask worker that runs this task, which goes with the worker."""
+    return Path(get_worker().local_directory)
+
+
+def forget_copies(run: str, dask_worker: Worker) -> None:
+    """Remove the copies that a worker has made for a run."""
+    shutil.rmtree(Path(dask_worker.local_directory) / run, ignore_errors=True)
+
+
+def remove(place: str) -> None:
+    """Remove all parts of a run at a place.
+
+    Raises
+    ------
+    InputError, OSError
+        The place cannot be changed.
+    """
+    if is_remote(place):
+        location = locate(place)
+        with explained(location):
+            location.filesystem.delete_dir(location.path)
+    else:
+        shutil.rmtree(place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import signal
@@ -12,17 +11,15 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import pytest
-from moto.server import ThreadedMotoServer
 from sklearn.datasets import dump_svmlight_file
 
 from learnkernels.conf.errors import InputError
@@ -30,80 +27,10 @@ from learnkernels.conf.schema import DatasetConfig
 from learnkernels.tasks.data.ingest import dataset_digest, ingest, load_source
 from learnkernels.tasks.data.locations import PART_BYTES, TransferError, locate, transferring, upload, written
 
+if TYPE_CHECKING:
+    from tests.tasks.conftest import S3
+
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@dataclass
-class S3:
-    """A server that speaks S3, and a bucket."""
-
-    port: int
-    server: Any
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    def start(self) -> None:
-        self.server = ThreadedMotoServer(ip_address="127.0.0.1", port=self.port, verbose=False)
-        self.server.start()
-
-    def put(self, key: str, path: Path) -> str:
-        location = locate(f"s3://rows/{key}")
-        upload(path, location)
-        return location.text
-
-    def keys(self) -> list[str]:
-        import pyarrow.fs
-
-        infos = locate("s3://rows/any").filesystem.get_file_info(pyarrow.fs.FileSelector("rows", recursive=True))
-        return sorted(info.path for info in infos)
-
-    def unfinished(self) -> list[str]:
-        """Return the keys of uploads of which parts lie on the server."""
-        with urllib.request.urlopen(f"{self.url}/rows?uploads", timeout=10) as answer:
-            return re.findall(r"<Key>(.*?)</Key>", answer.read().decode())
-
-    def authenticate(self, on: bool) -> None:
-        """Let the server check keys, or not."""
-        request = urllib.request.Request(
-            f"{self.url}/moto-api/reset-auth", b"0" if on else b"inf", {"Content-Type": "text/plain"}, method="POST"
-        )
-        urllib.request.urlopen(request, timeout=10).close()
-
-
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[S3]:
-    level = logging.getLogger("werkzeug").level
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    one = S3(int(server.get_host_and_port()[1]), server)
-    yield one
-    one.server.stop()
-    logging.getLogger("werkzeug").setLevel(level)
-
-
-@pytest.fixture
-def s3(s3_server: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3:
-    """A server with the empty bucket ``rows``, named by the environment as users name theirs."""
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    settings = {
-        "AWS_ACCESS_KEY_ID": "somebody",
-        "AWS_SECRET_ACCESS_KEY": "not-to-be-shown",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": s3_server.url,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_CONFIG_FILE": str(tmp_path / "none"),
-        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
-    }
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    for path, method in (("moto-api/reset", "POST"), ("rows", "PUT")):
-        request = urllib.request.Request(f"{s3_server.url}/{path}", b"", method=method)
-        urllib.request.urlopen(request, timeout=10).close()
-    return s3_server
 
 
 def test_a_file_and_an_object_answer_the_same(s3: S3, tmp_path: Path):

@@ -1,0 +1,227 @@
+"""How a run comes by Dask workers: started here, started on other machines, or found at a scheduler's address."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from multiprocessing import resource_tracker
+from pathlib import Path
+
+import dask
+import psutil
+from dask.utils import format_bytes, parse_bytes
+from distributed import Client, LocalCluster, Security
+from distributed.deploy.cluster import Cluster
+
+from learnkernels.conf.errors import InputError, cut, one_line, without_passwords
+from learnkernels.conf.schema import ClusterName, DaskConfig
+from learnkernels.tasks.store import LIBRARIES
+
+KEPT_BYTES, KEPT_SHARE = 1 << 28, 16
+"""Workers keep what they have freed, up to so many bytes and to this part of their memory.
+
+By Dask's default they give it back after each tile, and pay in page faults. Single arrays of a quarter of that and more
+are given back.
+"""
+
+NEVER_PAUSED = {"distributed.worker.memory.pause": False}
+"""A worker that Dask pauses, at 80 % of its memory, waits for that to fall; what libraries and the C library keep does
+not, and the run would wait for ever. At 95 % it is ended, and a sentence says so."""
+
+LOOPBACK = "127.0.0.1"
+"""A Dask scheduler runs whatever it is sent, so a local one listens here alone, and to who has the keys of the run."""
+
+NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
+"""Dask's pages know no keys, and any user of the machine could read them."""
+
+CLUSTERS: dict[ClusterName, tuple[str, str, str]] = {
+    "ssh": ("distributed", "SSHCluster", "asyncssh"),
+    "slurm": ("dask_jobqueue", "SLURMCluster", "dask-jobqueue"),
+    "kubernetes": ("dask_kubernetes.operator", "KubeCluster", "dask-kubernetes"),
+}
+"""Module and name of what starts workers on other machines, and the package that it needs."""
+
+SAME = (*LIBRARIES, "dask", "distributed", "pyarrow")
+"""What all sides need in one version: numbers, or what travels, depend on it."""
+
+
+def workers_here(n_workers: int, memory: str) -> LocalCluster:
+    """Start worker processes of this machine, of one thread each, that only who started them can use.
+
+    Parameters
+    ----------
+    n_workers : int
+        How many.
+    memory : str
+        Limit of each, such as ``4GiB``.
+    """
+    settings = {"distributed.nanny.pre-spawn-environ": _allocator(parse_bytes(memory)) | _one_thread()}
+    with dask.config.set(NEVER_PAUSED | NO_PAGES | settings), _deaf_to_interrupts():
+        return LocalCluster(
+            n_workers=n_workers,
+            threads_per_worker=1,
+            memory_limit=memory,
+            host=LOOPBACK,
+            protocol="tls://",
+            security=Security.temporary(),  # a pair of keys that goes with the run and is in no file
+            dashboard_address=f"{LOOPBACK}:0",
+            scheduler_kwargs={"dashboard": False},
+            silence_logs=logging.CRITICAL,  # what ends a worker is a sentence; a heartbeat at the end is no error
+        )
+
+
+def workers_of_cluster(config: DaskConfig) -> Cluster:
+    """Have the workers of a run started on other machines, by what Dask has for that.
+
+    Raises
+    ------
+    InputError
+        The package is missing that does it, it does not take the options, or cannot start the workers.
+    """
+    assert config.cluster is not None
+    module, name, package = CLUSTERS[config.cluster]
+    try:
+        start: Callable[..., Cluster] = getattr(import_module(module), name)
+        if config.cluster == "ssh":
+            import_module(package)  # looked for only once it is used, and then on the way
+    except ImportError:
+        raise InputError(
+            f"dask.cluster: {config.cluster} needs the package {package}, which is not installed; install it with: "
+            "pip install 'learnkernels[clusters]'"
+        ) from None
+    sizes = {"n_workers": config.workers} if config.cluster != "ssh" else {}  # by ssh one a host
+    try:
+        with _deaf_to_interrupts():
+            return start(**sizes, **config.options)
+    except Exception as error:  # whatever a library of others raises at what a user has written
+        said = cut(one_line(without_passwords(str(error))), 200).rstrip(".") or type(error).__name__
+        raise InputError(
+            f"dask.cluster: {name} cannot start workers ({said}); correct dask.options, of which its own documentation "
+            "has the meaning."
+        ) from None
+
+
+def connected(config: DaskConfig, cluster: Cluster | None = None) -> Client:
+    """Return a client of the workers of a cluster, or of a scheduler that runs elsewhere.
+
+    Raises
+    ------
+    InputError
+        No scheduler answers at the address, it has no workers, or its certificates are not those given.
+    """
+    where = config.scheduler if cluster is None else f"{config.cluster} cluster"
+    security = _security(config)
+    try:
+        client = Client(cluster or config.scheduler, timeout=config.timeout, set_as_default=False, security=security)
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(
+            f"dask.scheduler: no Dask scheduler answers at {where} within {config.timeout:g} s "
+            f"({type(error).__name__}); start one with 'dask scheduler', or leave the key out for a local cluster."
+        ) from None
+    try:
+        client.wait_for_workers(1, timeout=config.timeout)
+    except TimeoutError:
+        client.close()
+        raise InputError(
+            f"dask.scheduler: the scheduler at {where} has no workers after {config.timeout:g} s; start some with "
+            f"'dask worker {where}', or set dask.timeout higher."
+            if cluster is None
+            else f"dask.cluster: {config.cluster} has started no worker within {config.timeout:g} s; see whether they "
+            "wait in a queue, and set dask.timeout higher."
+        ) from None
+    return client
+
+
+def require_same_versions(client: Client, known: Collection[str]) -> set[str]:
+    """Refuse workers that have other versions of what numbers depend on; return the addresses of all.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Of the scheduler.
+    known : collection of str
+        Addresses of workers that need not be asked again.
+
+    Raises
+    ------
+    InputError
+        Python, or a package, is of another version on a worker than here, or not there at all.
+    """
+    workers = set(client.scheduler_info(n_workers=-1)["workers"])
+    if workers <= set(known):
+        return workers
+    of = client.get_versions(packages=list(SAME))
+    ours = of["client"]["packages"]
+    for address, theirs in sorted(of["workers"].items()):
+        if not isinstance(theirs, dict) or address in known:
+            continue  # one that has just ended has nothing to say
+        packages = theirs["packages"]
+        others = [
+            f"{name} {packages.get(name) or 'not at all'} and not {ours[name]}"
+            for name in SAME
+            if packages.get(name) != ours[name]
+        ]
+        if _python(packages) != _python(ours):
+            others.insert(0, f"Python {_python(packages)} and not {_python(ours)}")
+        if others:
+            raise InputError(
+                f"dask: the worker at {address} has {', '.join(others[:4])}; install there what is installed here: the "
+                "same Python, and learnkernels with its constraints.txt."
+            )
+    return workers
+
+
+def _python(packages: dict[str, str]) -> str:
+    return ".".join(packages["python"].split(".")[:2])
+
+
+def _security(config: DaskConfig) -> Security | None:
+    """Return the keys of this side; None where they are not said, and Dask's own configuration may have them.
+
+    Raises
+    ------
+    InputError
+        A file is missing, or none of PEM's.
+    """
+    if config.certificates is None:
+        return None
+    for name, path in config.certificates.files.items():
+        try:
+            text = Path(path).read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "not of PEM's format"
+            raise InputError(f"dask.certificates.{name}: {path} cannot be read ({reason}); correct the path.") from None
+        if "-----BEGIN" not in text:
+            raise InputError(f"dask.certificates.{name}: {path} is no file of PEM's format; correct the path.")
+    files = config.certificates
+    return Security(require_encryption=True, tls_ca_file=files.ca, tls_client_cert=files.cert, tls_client_key=files.key)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Have threads that start within, and the processes that these start, not notice Ctrl-C: they end with this one."""
+    resource_tracker.ensure_running()  # the first to start a process would start that, and listen again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _allocator(memory: int) -> dict[str, int]:
+    """Return the settings of the C library for a worker of so much memory."""
+    kept = min(KEPT_BYTES, memory // KEPT_SHARE)
+    return {"MALLOC_TRIM_THRESHOLD_": kept, "MALLOC_MMAP_THRESHOLD_": kept // 4}
+
+
+def _one_thread() -> dict[str, int]:
+    """Return the settings for one thread a worker, of BLAS and of all else."""
+    return dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), 1)
+
+
+def worker_memory(setting: str, workers: int) -> str:
+    """Return the memory limit of one worker: as set, or half of what is free now shared among them."""
+    return str(format_bytes(psutil.virtual_memory().available // (2 * workers))) if setting == "auto" else setting

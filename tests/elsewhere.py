@@ -1,0 +1,47 @@
+"""Dask workers as on another machine: processes with folders of their own, which do not see some of ours."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PROGRAM = """
+from distributed import LocalCluster
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
+        print(cluster.scheduler_address, flush=True)
+        input()
+"""
+
+
+@contextmanager
+def another_machine(folder: Path, *, hidden: Path | None = None, path: Path = ROOT) -> Iterator[str]:
+    """Give the address of a scheduler with two workers that have a folder of their own, and do not see one of ours."""
+    folder.mkdir()
+    (folder / "program.py").write_text(PROGRAM)
+    command = [sys.executable, str(folder / "program.py")]
+    if hidden is not None:
+        command = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none "{hidden}" && exec "$@"', "sh", *command]
+    env = os.environ | {"PYTHONPATH": f"{path}:{ROOT}", "LEARNKERNELS_HOME": str(folder / "state")}
+    env |= {"DASK_TEMPORARY_DIRECTORY": str(folder), "TMPDIR": str(folder)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env, cwd=folder, text=True) as machine:
+        assert machine.stdin is not None
+        assert machine.stdout is not None
+        try:
+            yield machine.stdout.readline().strip()
+        finally:
+            machine.stdin.close()  # which ends it
+
+
+def hideable(folder: Path) -> Path | None:
+    """Return a folder, made, if it can be hidden from a process; None where one may not mount."""
+    folder.mkdir(exist_ok=True)
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", str(folder)]
+    return None if subprocess.run(command, capture_output=True).returncode else folder

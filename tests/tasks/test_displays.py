@@ -1,0 +1,112 @@
+"""Figures of learned kernels: what they show is what was learned, and what cannot be shown is said."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import make_classification, make_regression
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from learnkernels import (
+    GaussianFamily,
+    KernelLearningClassifier,
+    KernelLearningRegressor,
+    KernelWeightsDisplay,
+    LearningHistoryDisplay,
+    RegularisationDisplay,
+    RelevanceDisplay,
+    learn_kernel,
+)
+
+
+class Named(GaussianFamily):
+    """Two kernels with names that a browser would take for markup."""
+
+    names = ("<b>one</b>", "two")
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    X, y = make_regression(120, 4, n_informative=1, noise=1.0, random_state=0)
+    return X, y / y.std()
+
+
+@pytest.fixture(scope="module")
+def weighing(rows: tuple[np.ndarray, np.ndarray]) -> KernelLearningRegressor:
+    return KernelLearningRegressor(learner="alignf").fit(*rows)
+
+
+@pytest.fixture(scope="module")
+def finding(rows: tuple[np.ndarray, np.ndarray]) -> KernelLearningRegressor:
+    return KernelLearningRegressor(learner="rfm").fit(*rows)
+
+
+def test_bars_are_the_largest_shares_and_dots_their_alignments(weighing: KernelLearningRegressor):
+    display = KernelWeightsDisplay.from_estimator(weighing, largest=3)
+    kernel = weighing.kernel_
+    largest = np.argsort(-np.abs(kernel.shares), kind="stable")[:3][::-1]
+    np.testing.assert_array_equal([bar.get_width() for bar in display.ax_.patches], kernel.shares[largest])
+    np.testing.assert_array_equal(display.ax_.lines[0].get_xdata(), kernel.alignments[largest])
+    names = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert names == [kernel.family.names[k] for k in largest]
+    assert display._repr_png_()[:4] == b"\x89PNG"
+    again = KernelWeightsDisplay.from_estimator(kernel, ax=display.ax_)
+    assert again.figure_ is display.figure_
+
+
+def test_a_pipeline_is_shown_by_its_last_step(rows: tuple[np.ndarray, np.ndarray]):
+    model = make_pipeline(StandardScaler(), KernelLearningRegressor(learner="unif")).fit(*rows)
+    shares = KernelWeightsDisplay.from_estimator(model).shares
+    np.testing.assert_allclose(shares, 1 / len(shares), rtol=1e-12)  # equal up to rounding
+
+
+def test_the_relevance_is_the_estimators(finding: KernelLearningRegressor, rows: tuple[np.ndarray, np.ndarray]):
+    display = RelevanceDisplay.from_estimator(finding, largest=2)
+    assert [bar.get_width() for bar in display.ax_.patches] == list(finding.relevance_.values())[:2][::-1]
+    informative = str(np.argmax(np.abs(np.corrcoef(rows[0].T, rows[1])[-1, :-1])))
+    assert next(iter(display.relevance)) == informative
+
+
+def test_histories_are_of_rounds_or_of_iterations(
+    finding: KernelLearningRegressor, rows: tuple[np.ndarray, np.ndarray], weighing: KernelLearningRegressor
+):
+    display = LearningHistoryDisplay.from_estimator(finding)
+    np.testing.assert_array_equal(display.ax_.lines[0].get_ydata(), finding.kernel_.history)
+    one_stage = KernelLearningRegressor(learner="l2-krr").fit(*rows)
+    display = LearningHistoryDisplay.from_estimator(one_stage)
+    np.testing.assert_array_equal(display.values, one_stage.kernel_.certificate.objectives)
+    assert display.ax_.get_xlabel() == "iteration"
+    at_once = KernelLearningRegressor(learner="unif").fit(*rows)
+    with pytest.raises(ValueError, match=r"^unif finds its kernel in one step; there is no history of it\.$"):
+        LearningHistoryDisplay.from_estimator(at_once)
+
+
+def test_along_the_regularisation_stand_what_single_fits_find():
+    X, y = make_classification(90, 4, random_state=0)
+    model, grid = KernelLearningClassifier(learner="l1-svm", C=7.0), (0.1, 10.0)
+    display = RegularisationDisplay.from_estimator(model, X, y, grid=grid)
+    for shares, C in zip(display.shares, grid, strict=True):
+        np.testing.assert_array_equal(shares, KernelLearningClassifier(learner="l1-svm", C=C).fit(X, y).kernel_.shares)
+    assert display.scores.shape == (2, 3)
+    assert display.score_ax_.lines[0].get_ydata().tolist() == display.scores.mean(axis=1).tolist()
+    assert model.C == 7.0
+
+
+def test_what_cannot_be_shown_is_said(rows: tuple[np.ndarray, np.ndarray], weighing: KernelLearningRegressor):
+    with pytest.raises(NotFittedError):
+        KernelWeightsDisplay.from_estimator(KernelLearningRegressor())
+    with pytest.raises(TypeError, match=r"^expected an estimator that has learned a kernel, got StandardScaler"):
+        KernelWeightsDisplay.from_estimator(StandardScaler().fit(rows[0]))
+    with pytest.raises(AttributeError, match="has relevance_ where its learner weighs features"):
+        RelevanceDisplay.from_estimator(weighing)
+    with pytest.raises(ValueError, match=r"^cr finds other base kernels at each value; take a learner that weighs"):
+        RegularisationDisplay.from_estimator(KernelLearningRegressor(learner="cr"), *rows, grid=(0.001, 1000.0), cv=2)
+
+
+def test_a_notebook_shows_a_table_of_text_and_no_markup(rows: tuple[np.ndarray, np.ndarray]):
+    html = learn_kernel("unif", Named([0.1, 1.0]), *rows)._repr_html_()
+    assert "&lt;b&gt;one" in html
+    assert "<b>one" not in html
+    assert html.count("<tr>") == 1 + 2

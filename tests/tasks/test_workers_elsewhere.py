@@ -1,0 +1,263 @@
+"""Workers on other machines: what they get of the rows, which of them are refused, and what starts them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import yaml
+from distributed import Worker
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import DaskConfig
+from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
+from learnkernels.tasks.operate.children import free_port
+from learnkernels.tasks.workers import row_files
+from learnkernels.tasks.workers.cluster import DaskPool
+from learnkernels.tasks.workers.row_files import RowFile, RowParts, content_digest
+from tests.elsewhere import ROOT, another_machine, hideable
+
+if TYPE_CHECKING:
+    from tests.tasks.conftest import S3
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of rows of five numbers 16 a part."""
+    monkeypatch.setattr(row_files, "PART_BYTES", 16 * 5 * 8)
+
+
+def rows() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(90, 5))
+
+
+# Rows ----------------------------------------------------------------------------------------------------------------
+
+
+def product(X: Any, V: np.ndarray, span: tuple[int, int]) -> np.ndarray:
+    run = X[slice(*span)]
+    return np.asarray(run.T @ (run @ V))
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_rows_in_parts_are_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(row_files, "BATCH_BYTES", 4 * 5 * 8)
+    X = rows()
+    parts = RowParts.write(str(tmp_path / "run" / "rows"), X)
+    assert len(list((tmp_path / "run" / "rows").iterdir())) == 6
+    some = np.random.default_rng(1).permutation(90)[:70]
+    for at in (slice(0, 90), slice(15, 18), slice(4, 4), some, some[:0]):
+        np.testing.assert_array_equal(parts[at], X[at])
+    np.testing.assert_array_equal(SelectedRows(parts, some, X[3])[10:20], X[some[10:20]] - X[3])  # type: ignore[arg-type]
+    file = RowFile.write(tmp_path / "one.arrow", X)
+    np.testing.assert_array_equal(file[some], X[some])
+    assert content_digest(X) == content_digest(file)
+    assert content_digest(X) != content_digest(X[::-1])
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_rows_reach_workers_elsewhere_once_and_are_gone_at_the_end(s3: S3, tmp_path: Path):
+    hidden = hideable(tmp_path / "hidden")
+    X, V, some = rows(), np.eye(5), np.random.default_rng(1).permutation(90)[:70]
+    seen = tmp_path / "seen"
+
+    def copies(dask_worker: Worker) -> int:
+        return len(list(Path(dask_worker.local_directory).rglob("*.arrow")))
+
+    with another_machine(tmp_path / "machine", hidden=hidden) as address:
+        for where in (str(seen), "s3://rows/scratch"):
+            with DaskPool(DaskConfig(scheduler=address, rows=where)) as pool:
+                pool.require_usable()
+                for origin in (np.zeros(5), np.full(5, 0.5)):
+                    held = pool.workers.hold(X, some, origin)
+                    assert isinstance(held, SelectedRows)
+                    assert isinstance(held.X, RowParts)
+                    found = pool.workers.total(product, pool.workers.share(held), V, spans(70, 7))
+                    there = Threads(1).total(product, X[some] - origin, V, spans(70, 7))
+                    np.testing.assert_allclose(found, there, rtol=1e-12)  # sums of 70 rows in another order
+                assert isinstance(pool.workers.hold(X.copy(), None, np.zeros(5)), RowParts)
+                written = [path.name for path in seen.rglob("*")] if where == str(seen) else s3.keys()
+                assert len([name for name in written if name.endswith(".arrow")]) == 6  # of three times the same rows
+                copied = pool.client.run(copies).values()
+                assert max(copied) <= (0 if where == str(seen) else 6)
+                assert sum(copied) >= (0 if where == str(seen) else 6)
+            left = [*seen.rglob("*"), *(tmp_path / "machine").rglob("*.arrow")]
+            assert not [name for name in (*map(str, left), *s3.keys()) if name.endswith(".arrow")]
+        if hidden is None:
+            pytest.skip("folders cannot be hidden from a process here, for want of the right to mount")
+        sentence = r"^dask\.rows: the worker at tcp://.* cannot read there \(.*correct the path\); give a place"
+        with (
+            DaskPool(DaskConfig(scheduler=address, rows=str(hidden))) as pool,
+            pytest.raises(InputError, match=sentence),
+        ):
+            pool.workers.hold(X, None, np.zeros(5))
+    assert not list(hidden.rglob("*.arrow"))
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_a_server_of_objects_may_be_away_for_a_while(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    X, waited = rows(), []
+    parts = RowParts.write("s3://rows/run/rows", X)
+    s3.server.stop()
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 2:
+            s3.start()  # its objects are in this process
+
+    monkeypatch.setattr(row_files.time, "sleep", wait)
+    monkeypatch.setattr(row_files, "_copies", lambda: tmp_path)
+    np.testing.assert_array_equal(parts[20:60], X[20:60])
+    assert waited == [1, 2]
+
+
+# Who they are --------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_of_another_version_is_refused(tmp_path: Path):
+    about = tmp_path / "other" / "numpy-1.0.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.0.0\n")
+    sentence = rf"^dask: the worker at tcp://.* has numpy 1\.0\.0 and not {np.__version__}; install there"
+    with (
+        another_machine(tmp_path / "machine", path=tmp_path / "other") as address,
+        pytest.warns(match="Mismatched versions found"),  # which Dask itself prints
+        DaskPool(DaskConfig(scheduler=address)) as pool,
+        pytest.raises(InputError, match=sentence),
+    ):
+        pool.require_usable()
+
+
+def command_of(service: str, folder: Path, port: int) -> list[str]:
+    """Return the command of a container, with its keys and the scheduler at places of this machine."""
+    container = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"][service]
+    words = [word.replace("/keys", str(folder)) for word in (*container["entrypoint"], *container["command"])]
+    words = [word.replace("scheduler:8786", f"127.0.0.1:{port}").replace("/tmp/dask", str(folder)) for word in words]
+    return [sys.executable, "-m", *(str(port) if word == "8786" else word for word in words), "--host", "127.0.0.1"]
+
+
+def test_containers_speak_with_who_has_their_key_and_nobody_else(tmp_path: Path):
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    (make,) = re.findall(r"openssl req .*?-out keys/cert\.pem", page, re.DOTALL)
+    (tmp_path / "keys").mkdir()
+    subprocess.run(["sh", "-c", make], cwd=tmp_path, check=True, capture_output=True)
+    (cert, key), port = [str(tmp_path / "keys" / name) for name in ("cert.pem", "key.pem")], free_port()
+    paths = {"ca": cert, "cert": cert, "key": key}
+    config: dict[str, Any] = {"scheduler": f"tls://127.0.0.1:{port}", "timeout": 30.0}
+    started = []
+    try:
+        for service in ("scheduler", "worker"):
+            started.append(subprocess.Popen(command_of(service, tmp_path / "keys", port), stderr=subprocess.DEVNULL))
+        with DaskPool(DaskConfig(**config, certificates=paths)) as pool:
+            pool.require_usable()
+            assert pool.workers.total(product, pool.workers.share(np.eye(3)), np.eye(3), [(0, 3)]).trace() == 3
+        with pytest.raises(InputError, match=r"^dask\.scheduler: no Dask scheduler answers at tls://"):
+            DaskPool(DaskConfig(**config | {"timeout": 2.0})).require_usable()
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "cannot be read (No such file or directory)"),
+        ("not that", "is no file of PEM's format; correct the path"),
+    ],
+)
+def test_certificates_are_read_before_anybody_is_asked(tmp_path: Path, content: str | None, sentence: str):
+    key = tmp_path / "key.pem"
+    if content is not None:
+        key.write_text(content)
+    (tmp_path / "cert.pem").write_text("-----BEGIN CERTIFICATE-----")
+    paths = {"ca": str(tmp_path / "cert.pem"), "cert": str(tmp_path / "cert.pem"), "key": str(key)}
+    with pytest.raises(InputError, match=rf"^dask\.certificates\.key: {key} {re.escape(sentence)}"):
+        DaskPool(DaskConfig(scheduler="tls://127.0.0.1:1", certificates=paths)).require_usable()
+
+
+def test_containers_publish_on_this_machine_alone_and_have_no_password_by_default():
+    compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+    assert compose["networks"]["inner"] == {"internal": True}
+    published = {name for name, container in compose["services"].items() if "outer" in container["networks"]}
+    assert published == {"prefect", "mlflow"}
+    for name, container in compose["services"].items():
+        assert all(port.startswith("127.0.0.1:") for port in container.get("ports", []))
+        assert ("ports" in container) == (name in published)
+        secrets = {
+            k: v for k, v in container.get("environment", {}).items() if re.search("PASSWORD|SECRET|AUTH_STR", k)
+        }
+        assert all(re.search(r"\$\{[A-Z_]+:\?", value) for value in secrets.values()), secrets
+        assert not [word for word in container.get("command", []) if "PASSWORD" in word]  # which ps shows
+    asked = set(re.findall(r"\$\{([A-Z_]+)", (ROOT / "compose.yaml").read_text(encoding="utf-8")))
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    (loop,) = re.findall(r"for name in ([A-Z ]+); do", page)
+    assert asked == {f"{name}_PASSWORD" for name in loop.split()} | {"MLFLOW_SECRET"}
+
+
+# Who starts them -----------------------------------------------------------------------------------------------------
+
+SBATCH = """#!/bin/sh
+for last; do :; done
+sh "$last" >/dev/null 2>&1 &
+echo $! >> "$JOBS"
+echo "Submitted batch job $!"
+"""
+
+
+def test_slurm_is_asked_for_workers_and_told_that_they_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue, of the extra clusters, is not installed")
+    for name, text in (("sbatch", SBATCH), ("scancel", '#!/bin/sh\nkill "$@"\n')):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("JOBS", str(tmp_path / "jobs"))
+    options = {"queue": "long", "cores": 1, "memory": "1GiB", "processes": 1, "interface": "lo"}
+    options |= {"log_directory": str(tmp_path), "scheduler_options": {"dashboard_address": "127.0.0.1:0"}}
+    config = DaskConfig(cluster="slurm", workers=2, options=options, timeout=60.0)
+    with DaskPool(config) as pool:
+        pool.require_usable()
+        assert not pool.local
+        total = pool.workers.total(product, pool.workers.share(np.eye(3)), np.eye(3), [(0, 1), (1, 3)])
+        np.testing.assert_array_equal(total, np.eye(3))
+    assert len((tmp_path / "jobs").read_text().split()) == 2
+
+
+def without(package: str) -> Callable[[str], Any]:
+    from importlib import import_module
+
+    def imported(name: str) -> Any:
+        if name.partition(".")[0].replace("_", "-") == package:
+            raise ImportError(name)
+        return import_module(name)
+
+    return imported
+
+
+@pytest.mark.parametrize(
+    ("cluster", "package", "options"),
+    [("kubernetes", "dask-kubernetes", {}), ("slurm", "dask-jobqueue", {}), ("ssh", "asyncssh", {"hosts": ["a", "b"]})],
+)
+def test_what_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch, cluster: Any, package: str, options: dict[str, Any]
+):
+    monkeypatch.setattr("learnkernels.tasks.workers.connecting.import_module", without(package))
+    sentence = rf"needs the package {package}, which is not installed; .* pip install 'learnkernels\[clusters\]'$"
+    with pytest.raises(InputError, match=sentence):
+        DaskPool(DaskConfig(cluster=cluster, workers=1, options=options)).require_usable()
+
+
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <function Cluster.__del__")  # of what Dask could not make
+def test_options_that_a_cluster_does_not_take_are_named():
+    pytest.importorskip("dask_jobqueue", reason="dask-jobqueue, of the extra clusters, is not installed")
+    sentence = r"^dask\.cluster: SLURMCluster cannot start workers \(.*cores.*\); correct dask\.options"
+    with pytest.raises(InputError, match=sentence):
+        DaskPool(DaskConfig(cluster="slurm", workers=1, options={"queue": "long"})).require_usable()
