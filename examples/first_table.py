@@ -12,7 +12,7 @@ import pandas as pd
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.model_selection import train_test_split
 
-from learnkernels import KernelLearningClassifier
+from learnkernels import KernelLearningClassifier, RelevanceDisplay
 
 # %%
 # Customers, drawn at random: who pays by the month and calls often leaves, who has stayed long stays on.
@@ -60,9 +60,7 @@ print(f"one standard error of such a share: {np.sqrt(0.15 * 0.85 / len(y_test)):
 
 # %%
 # What counts: the relevance of the learned metric, summed over what each column became.
-names, shares = zip(*reversed(model.relevance_.items()), strict=True)
-plt.barh(names, shares)
-plt.xlabel("relevance, shares of one")
+RelevanceDisplay.from_estimator(model)
 plt.tight_layout()
 
 plt.show()
