@@ -25,49 +25,61 @@ def shown(description: str, **limits: Any) -> Any:
     return Field(json_schema_extra={"description": description}, **limits)
 
 
+def _drawn_as(description: str, **schema: Any) -> WithJsonSchema:
+    """Return what makes a form show a parameter by a schema of its own.
+
+    A form asks which type a value that may be None is to have before it can be filled in; as text that is empty, it
+    can be filled in at once.
+    """
+    return WithJsonSchema({"description": description, **schema})
+
+
 WholeConfig = Annotated[
     CompareConfig,
-    WithJsonSchema(
-        {
-            "type": "object",
-            "title": "config",
-            "description": "The whole configuration, with the keys of a YAML file; what is filled in above goes first.",
-        }
+    _drawn_as(
+        "The whole configuration, with the keys of a YAML file; what is filled in above goes first.", type="object"
     ),
 ]
 """A configuration that a form shows as one field of JSON: its schema would be some 240 controls."""
 
-BaselineChoice = Literal["none", "one tuned kernel", "one tuned kernel and boosting"]
+AS_CONFIGURED = "as configured"
+"""The choice that changes nothing."""
+
+BaselineChoice = Literal["as configured", "none", "one tuned kernel", "one tuned kernel and boosting"]
 """What most would use instead, for a form."""
 
-BASELINES: dict[BaselineChoice, dict[str, Any] | None] = {
+BASELINES: dict[str, dict[str, Any] | None] = {
     "none": None,
     "one tuned kernel": {},
     "one tuned kernel and boosting": {"boosting": True},
 }
 """The key `baseline` of each."""
 
-OnlyDataset = Annotated[str | None, shown("The data set to learn from, where there are several.")]
-Table = Annotated[
-    str | None,
-    shown("A file, folder or pattern, here or s3://bucket/key, in place of that of the data set."),
+OnlyDataset = Annotated[
+    str | None, _drawn_as("The data set to learn from, where the configuration has several.", type="string")
 ]
-TargetColumn = Annotated[str | None, shown("The column to predict, in place of that of the configuration.")]
-Learners = Annotated[list[LearnerName] | None, shown("The learners to compare, in place of the configuration's.")]
-Folds = Annotated[int | None, shown("How many folds, in place of the protocol's folds or split.", ge=3, le=1000)]
-MetricChoice = Annotated[MetricName | None, shown("What errors are measured by, in place of the task's own.")]
-Baseline = Annotated[BaselineChoice | None, shown("What most would use instead, measured on the same folds.")]
+OnlyLearner = Annotated[
+    str | None, _drawn_as("The only learner to consider; all of the configuration by default.", type="string")
+]
+Table = Annotated[
+    str, _drawn_as("A file, folder or pattern, here or s3://bucket/key, in place of the data set's.", type="string")
+]
+TargetColumn = Annotated[str, _drawn_as("The column to predict, in place of the data set's.", type="string")]
+Learners = Annotated[list[LearnerName], shown("The learners to compare, in place of the configuration's.")]
+Folds = Annotated[int, shown("How many folds, in place of the protocol's folds or split; 0 for these.", ge=0, le=1000)]
+MetricChoice = Annotated[Literal["as configured", MetricName], shown("What errors are measured by.")]
+Baseline = Annotated[BaselineChoice, shown("What most would use instead, measured on the same folds.")]
 
 
 def filled_in(
     config: CompareConfig,
-    dataset: str | None = None,
-    table: str | None = None,
-    target: str | None = None,
-    learners: Sequence[str] | None = None,
-    folds: int | None = None,
-    metric: str | None = None,
-    baseline: BaselineChoice | None = None,
+    dataset: str | None = "",
+    table: str = "",
+    target: str = "",
+    learners: Sequence[str] = (),
+    folds: int = 0,
+    metric: str = AS_CONFIGURED,
+    baseline: str = AS_CONFIGURED,
 ) -> CompareConfig:
     """Return a configuration with what was filled in beside it in a form; what was left empty stays.
 
@@ -96,11 +108,11 @@ def filled_in(
     if learners:
         known = {one.title: given for one, given in zip(config.learners, data["learners"], strict=True)}
         data["learners"] = [known.get(name, {"name": name}) for name in learners]
-    if folds is not None:
+    if folds:
         data["protocol"] |= {"folds": folds, "split": None, "choose": None}
-    if metric is not None:
+    if metric != AS_CONFIGURED:
         data["protocol"]["metric"] = metric
-    if baseline is not None:
+    if baseline != AS_CONFIGURED:
         data["baseline"] = BASELINES[baseline]
     if data == config.model_dump(mode="json", by_alias=True):
         return config
@@ -111,19 +123,19 @@ def filled_in(
 
 
 def _datasets(
-    given: list[dict[str, Any]], labels: Sequence[str], only: str | None, table: str | None, target: str | None
+    given: list[dict[str, Any]], labels: Sequence[str], only: str | None, table: str, target: str
 ) -> list[dict[str, Any]]:
     """Return data sets with what was filled in, of which `labels` are the names."""
-    if only is not None:
+    if only:
         if only not in labels:
             raise InputError(f"dataset {only}: the configuration has {', '.join(labels)}; name one of them.")
         given = [given[labels.index(only)]]
-    if table is None and target is None:
+    if not table and not target:
         return given
     if len(given) > 1:
         raise InputError(
             f"table and target are those of one data set, and the configuration has {', '.join(labels)}; name one as "
             "dataset."
         )
-    place = {} if table is None else {"source": "file", "path": table, "name": None, "version": None}
-    return [given[0] | place | ({} if target is None else {"target": target})]
+    place = {} if not table else {"source": "file", "path": table, "name": None, "version": None}
+    return [given[0] | place | ({"target": target} if target else {})]

@@ -7,6 +7,7 @@ from typing import TypedDict
 from prefect import flow, runtime
 
 from learnkernels.conf.forms import (
+    AS_CONFIGURED,
     Baseline,
     Folds,
     Learners,
@@ -37,13 +38,13 @@ class Comparison(TypedDict):
 @flow(name="compare-kernel-learners", flow_run_name=run_name("{config}"), persist_result=True, result_serializer="json")
 def compare(
     config: WholeConfig,
-    dataset: OnlyDataset = None,
-    table: Table = None,
-    target: TargetColumn = None,
-    learners: Learners = None,
-    folds: Folds = None,
-    metric: MetricChoice = None,
-    baseline: Baseline = None,
+    dataset: OnlyDataset = "",
+    table: Table = "",
+    target: TargetColumn = "",
+    learners: Learners = [],  # noqa: B006  (Prefect shows it)
+    folds: Folds = 0,
+    metric: MetricChoice = AS_CONFIGURED,
+    baseline: Baseline = AS_CONFIGURED,
 ) -> Comparison:
     """Compare learners of the kernel on data sets, and leave the evidence.
 

@@ -7,9 +7,11 @@ from typing import Annotated, TypedDict
 from prefect import flow, runtime
 
 from learnkernels.conf.forms import (
+    AS_CONFIGURED,
     Folds,
     MetricChoice,
     OnlyDataset,
+    OnlyLearner,
     Table,
     TargetColumn,
     WholeConfig,
@@ -53,12 +55,12 @@ class Trained(TypedDict):
 def train(
     config: WholeConfig,
     model: Annotated[str, shown("Name of the registered model that gets a new version.")],
-    dataset: OnlyDataset = None,
-    learner: Annotated[str | None, shown("The only learner to consider; all of them by default.")] = None,
-    table: Table = None,
-    target: TargetColumn = None,
-    folds: Folds = None,
-    metric: MetricChoice = None,
+    dataset: OnlyDataset = "",
+    learner: OnlyLearner = "",
+    table: Table = "",
+    target: TargetColumn = "",
+    folds: Folds = 0,
+    metric: MetricChoice = AS_CONFIGURED,
 ) -> Trained:
     """Learn a model on all rows and register it, as *challenger*.
 
@@ -74,7 +76,7 @@ def train(
     What was computed before, by a comparison or a run that was killed, is not computed again.
     """
     require_model_name(model)
-    config = training_config(config, dataset, learner)
+    config = training_config(config, dataset or None, learner or None)
     config = filled_in(config, table=table, target=target, folds=folds, metric=metric)
     run_id = new_run_id()
     with (

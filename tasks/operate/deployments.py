@@ -261,7 +261,7 @@ def _ensure_queue(client: SyncPrefectClient, model: str) -> None:
 def _parameters(plan: Plan) -> dict[Step, dict[str, Any]]:
     """Return the steps that the plan asks for, in their order, with the arguments of their flows as JSON."""
     config = plan.config.model_dump(mode="json", by_alias=True)
-    train = {"config": config, "model": plan.model, "dataset": plan.dataset, "learner": plan.learner}
+    train = {"config": config, "model": plan.model, "dataset": plan.dataset or "", "learner": plan.learner or ""}
     steps: dict[Step, dict[str, Any]] = {
         "compare": {"config": config},
         "train": train,
