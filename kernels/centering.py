@@ -165,9 +165,14 @@ def mirror(K: np.ndarray) -> np.ndarray:
     return K
 
 
-def subtract_means(K: np.ndarray, rows: np.ndarray, columns: np.ndarray, grand: float) -> np.ndarray:
-    """Return ``K - rows - columns + grand``, with `rows` down the first axis and `columns` along the second."""
-    centered = K - rows[:, None]
+def subtract_means(
+    K: np.ndarray, rows: np.ndarray, columns: np.ndarray, grand: float, out: np.ndarray | None = None
+) -> np.ndarray:
+    """Return ``K - rows - columns + grand``, with `rows` down the first axis and `columns` along the second.
+
+    It is written to `out`, which may be `K`, or to a matrix of its own.
+    """
+    centered: np.ndarray = np.subtract(K, rows[:, None], out=out)
     centered -= columns - grand
     return centered
 

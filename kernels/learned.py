@@ -216,7 +216,7 @@ class LearnedKernel(Value):
         Rank-one features are not formed either: the result is one product of weighted features.
         """
         K = self._combine(self.X, self.X, symmetric=True)
-        return self._power(subtract_means(K, self.row_means, self.row_means, self._grand_mean))
+        return self._power(subtract_means(K, self.row_means, self.row_means, self._grand_mean, out=K))
 
     def over(self, some: np.ndarray) -> LearnedKernel:
         """Return the kernel over some of the training rows, by their positions, and centered on those."""

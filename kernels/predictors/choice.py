@@ -18,12 +18,19 @@ from learnkernels.kernels.targets import Target, Task
 EXACT_ROWS = 10_000
 """Most training rows of a predictor that forms their matrix: beyond, it takes minutes."""
 
+SINGLE_ROWS = 20_000
+"""Most of them for a support vector machine of one regularisation alone, without a path of them: some minutes, in which
+landmarks would be no quicker and err more."""
+
 RIDGE_ROWS = 5000
 """Most of them for kernel ridge regression, which conjugate gradients take over: at twice as many, in an eighth of the
 time of the matrix's eigenvectors."""
 
 EXACT_MATRICES = 4
 """Matrices of all pairs of rows that an exact predictor holds at once."""
+
+SINGLE_MATRICES = 1.25
+"""The same for a support vector machine of one regularisation: it reads the matrix where it lies."""
 
 CONJUGATE_FLOPS = 1e13
 """Most work of conjugate gradients over pairs of rows: some minutes on two cores."""
@@ -65,6 +72,8 @@ class Problem:
         Columns that are solved for at once: outputs times regularisations.
     n_seeds : int, default 1
         Base kernels that take an exponential of their own, as those of different metrics do.
+    single : bool, default False
+        Whether there is one regularisation, and not a path of them.
     power, indefinite : bool, default False
         Whether the kernel is a power of a sum, which exact predictors alone serve, or has negative weights, which
         conjugate gradients do not.
@@ -77,6 +86,7 @@ class Problem:
     n_features: int
     n_columns: int
     n_seeds: int = 1
+    single: bool = False
     power: bool = False
     indefinite: bool = False
 
@@ -91,6 +101,7 @@ class Problem:
             n_features=on.n_features,
             n_columns=target.Y.shape[1] * n_regularisations,
             n_seeds=on.kernel.family.n_seeds,
+            single=n_regularisations == 1,
             power=on.kernel.degree != 1,
             indefinite=on.kernel.indefinite,
         )
@@ -114,7 +125,8 @@ class Auto(Predictor):
     Notes
     -----
     The first of these that fits. Exact, the learner's own predictor or else the task's: up to `EXACT_ROWS` rows, of
-    kernel ridge regression `RIDGE_ROWS`, whose matrices fit the memory. For kernel ridge regression conjugate gradients
+    kernel ridge regression `RIDGE_ROWS`, of a support vector machine of one regularisation `SINGLE_ROWS`, whose
+    matrices fit the memory. For kernel ridge regression conjugate gradients
     on all rows, which give the same numbers: while the preconditioner fits the memory and thirty passes over the pairs
     of rows stay below `CONJUGATE_FLOPS`. Otherwise landmarks.
     """
@@ -156,11 +168,12 @@ class Auto(Predictor):
                 "correct the predictor, or the tasks, of its class, or name another predictor than auto."
             )
         exact = fitting[own]
-        matrices = EXACT_MATRICES * 8 * m**2
+        alone = own == "svm" and problem.single and not problem.indefinite and m > EXACT_ROWS
+        matrices = (SINGLE_MATRICES if alone else EXACT_MATRICES) * 8 * m**2
         rows, room = f"{m:,} training rows", f"the {_size(self.memory)} there are"
         held = 8 * m * (2 * SKETCH + 6 * problem.n_columns)
         conjugate = own == "krr" and held <= self.memory and not (problem.indefinite or problem.power)
-        most = RIDGE_ROWS if conjugate else EXACT_ROWS
+        most = RIDGE_ROWS if conjugate else SINGLE_ROWS if alone else EXACT_ROWS
         if m <= most and matrices <= self.memory:
             return PredictorChoice(exact, f"{own}, exact: the matrices of {rows} take {_size(matrices)} of {room}")
         if problem.power:

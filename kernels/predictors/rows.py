@@ -156,4 +156,5 @@ def usable_gram(kernel: LearnedKernel) -> tuple[np.ndarray, np.ndarray | float]:
     unit = 1.0
     if kernel.regularisation is None:
         unit = float(np.trace(K) / len(K) if weights is None else np.average(K.diagonal(), weights=weights))
-    return K / unit, 1.0 / unit if projection is None else projection / unit
+    K /= unit  # which nobody else has
+    return K, 1.0 / unit if projection is None else projection / unit

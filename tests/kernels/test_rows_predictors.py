@@ -483,6 +483,16 @@ def test_a_named_predictor_is_taken_at_any_size_and_says_nothing():
         choice(100, predictor=SVM())
 
 
+def test_one_machine_alone_is_exact_on_more_rows_than_a_path_of_them():
+    alone = Problem("classification", None, n_rows=16_000, n_kernels=27, n_features=16, n_columns=26, single=True)
+    room = Auto(memory=3 << 30)
+    assert choose_predictor(room, alone).predictor.name == "svm"
+    assert choose_predictor(room, replace(alone, single=False)).predictor.name == "nystrom"
+    assert choose_predictor(room, replace(alone, indefinite=True)).predictor.name == "nystrom"
+    assert choose_predictor(Auto(memory=2 << 30), alone).predictor.name == "nystrom"
+    assert choose_predictor(Auto(memory=8 << 30), replace(alone, n_rows=20_001)).predictor.name == "nystrom"
+
+
 def test_auto_hands_its_options_on():
     auto = Auto(landmarks=50, memory=1 << 30, sampling="leverage", loss="hinge", tolerance=1e-7, seed=3)
     assert choice(200_000, "classification", predictor=auto).predictor == Nystrom(**auto.get_params())
