@@ -353,13 +353,14 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
     import pandas as pd
 
     from learnkernels.tasks.evidence.report import measures, verdicts
-    from learnkernels.tasks.evidence.tables import display_table
+    from learnkernels.tasks.evidence.tables import display_table, stored_line
 
     summary = pd.read_parquet(results / "summary.parquet")
     title = f"{config.name}: which way of learning the kernel wins?"
     _show_table(display_table(summary), title, folded=("dataset", "learner"), numbers=True)
     _say(
         f"test error: {measures(summary)}; * marks the lowest",
+        *([said] if (said := stored_line(summary)) else []),
         *verdicts(summary),
         "",
         *([f"next:    {again}     writes what was run, to train from it", " " * 9 + UI_SHOWS] if again else []),
@@ -497,7 +498,9 @@ def promote(
 
 @app.command()
 def papers(
-    names: Annotated[list[str] | None, typer.Argument(help="Items, such as jmlr2012-table2; all by default.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Items, such as jmlr2012-table2, or ITEM.READING; all by default.")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the items and run none.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Run reduced forms and check their numbers.")] = False,
     data_dir: Annotated[

@@ -1,11 +1,66 @@
-"""Centering of Gram matrices in feature space, and the alignment of two matrices."""
+"""Centering of Gram matrices in feature space, or none, and the alignment of two matrices."""
 
 from __future__ import annotations
+
+from enum import StrEnum
 
 import numpy as np
 
 MIRROR_BLOCK = 64
 """Side of the squares in which a matrix is mirrored: two of them fit a core's first cache."""
+
+
+class Centering(StrEnum):
+    """Whether kernels are taken less the mean feature of the training rows, or as they are.
+
+    Whoever subtracts a mean of training rows (of features, of columns of a kernel, of targets) asks for it here, and
+    gets zeros where nothing is centered. With "none" predictors have no intercept either: the constant part is then
+    that of a constant base kernel, and penalised like the rest. With "target" kernels are as they are, and targets are
+    taken less their mean, which predictions get back.
+    """
+
+    CENTER = "center"
+    TARGET = "target"
+    NONE = "none"
+
+    @classmethod
+    def of(cls, value: str) -> Centering:
+        """Return the one of a name, or raise ValueError."""
+        if value not in tuple(cls):
+            raise ValueError(f"centering must be one of {', '.join(cls)}, got {value!r}.")
+        return cls(value)
+
+    @property
+    def subtracts(self) -> bool:
+        """Whether kernels are centered."""
+        return self is Centering.CENTER
+
+    @property
+    def intercept(self) -> bool:
+        """Whether predictors have one: in a ridge regression the mean of the targets."""
+        return self is not Centering.NONE
+
+    def target_mean(self, Y: np.ndarray, w: np.ndarray | None = None) -> np.ndarray:
+        """Return the mean that is subtracted of targets of shape (m, q), shape (q,)."""
+        return mean_over(Y, w) if self.intercept else np.zeros(Y.shape[1])
+
+    def mean(self, values: np.ndarray, w: np.ndarray | None = None, axis: int = 0) -> np.ndarray:
+        """Return the mean that is subtracted of values along an axis of samples of weights w, or zeros like it."""
+        return mean_over(values, w, axis) if self.subtracts else np.zeros(np.delete(values.shape, axis))
+
+    def less_mean(self, values: np.ndarray) -> np.ndarray:
+        """Return values of shape (m, ...) less their mean over the samples, or as they are."""
+        return values - values.mean(axis=0) if self.subtracts else values
+
+    def shares(self, m: int, w: np.ndarray | None = None) -> np.ndarray:
+        """Return what each of m samples of weights w counts in the mean that is subtracted, shape (m,)."""
+        if not self.subtracts:
+            return np.zeros(m)
+        return np.full(m, 1.0 / m) if w is None else w / w.sum()
+
+    def gram(self, K: np.ndarray, w: np.ndarray | None = None) -> np.ndarray:
+        """Return what `center_gram` does, or the matrix itself."""
+        return center_gram(K, w) if self.subtracts else K
 
 
 def center_gram(K: np.ndarray, sample_weight: np.ndarray | None = None) -> np.ndarray:

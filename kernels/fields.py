@@ -156,14 +156,15 @@ class Fields:
             raise ValueError(f"{where} must be the bytes of a JSON text, got something else; {ADVICE}.") from None
         return cls(data, where)
 
-    def require_format(self, name: str, version: int) -> Fields:
+    def require_format(self, name: str, *versions: int) -> Fields:
         """Return these fields, or raise ValueError where they are of another format or version."""
         if (given := self.data.get("format")) != name:
             refuse(f"format must be {name!r}, got {shown(given)}")
-        if (given := self.data.get("version")) != version or isinstance(given, bool):
+        if (given := self.data.get("version")) not in versions or isinstance(given, bool):
+            known = " or ".join(map(str, versions))
             raise ValueError(
-                f"version of a saved {name.split()[-1]} must be {version}, got {shown(given)}; read it with the "
-                "release that wrote it, or make and save it again."
+                f"version of a saved {name.split()[-1]} must be {known}, got {shown(given)}; read it with the release "
+                "that wrote it, or make and save it again."
             )
         return self
 

@@ -10,9 +10,9 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.centering import (
+    Centering,
     alignment_of_matrix,
     as_sample_weight,
-    center_gram,
     mean_over,
     subtract_means,
 )
@@ -35,7 +35,7 @@ SHOWN_WEIGHTS, SHOWN_ROWS = 3, 12
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LearnedKernel(Value):
-    r"""A weighted sum of centered, normalised base kernels, or a power of it.
+    r"""A weighted sum of normalised base kernels, centered or as they are, or a power of it.
 
     .. math:: K_\mu(x, x') = \Big( c + \sum_k \frac{\mu_k}{t_k} K_{kc}(x, x') \Big)^d
 
@@ -44,6 +44,9 @@ class LearnedKernel(Value):
 
     .. math:: K_{kc}(x, x') = K_k(x, x') - \tfrac1W \sum_i w_i K_k(x, x_i) - \tfrac1W \sum_i w_i K_k(x_i, x')
               + \tfrac1{W^2} \sum_{ij} w_i w_j K_k(x_i, x_j)
+
+    With `centering` "none" base kernels are taken as they are, :math:`K_{kc} = K_k`, and predictors have no intercept;
+    with "target" they have one, the mean of the targets.
 
     Attributes
     ----------
@@ -60,7 +63,7 @@ class LearnedKernel(Value):
         t, computed on the training rows; a feature that is constant there has scale and weight zero. For one-stage
         learners times one number, so that the normalised base kernels' mean diagonals have mean one.
     alignment : float
-        Centered alignment of the kernel with the target kernel on the training rows.
+        Centered alignment of the kernel with the target kernel on the training rows, whatever the `centering`.
     alignments : ndarray of shape (p,)
         The same for each base kernel.
     certificate : Certificate or None
@@ -73,7 +76,7 @@ class LearnedKernel(Value):
         Subtracted from every row before a kernel sees it: the mean row where that changes no centered kernel, or zero.
     shift, row_means : ndarray of shape (p,) and (m,)
         Centering state: a constant subtracted from each base kernel, and the row means of the weighted sum of what is
-        left; weighted means where rows have weights.
+        left; weighted means where rows have weights. Zeros without centering.
     degree : int
         d.
     offset : float
@@ -94,6 +97,8 @@ class LearnedKernel(Value):
         Traces of the centered base kernels, before they were normalised, where some see columns of their own.
     spread : ndarray of shape (d,) or None
         Standard deviation of each feature on the training rows, where `X` holds some of these alone.
+    centering : Centering
+        "center", "target" or "none".
     """
 
     family: KernelFamily
@@ -118,6 +123,7 @@ class LearnedKernel(Value):
     history: tuple[float, ...] = ()
     traces: np.ndarray | None = None
     spread: np.ndarray | None = None
+    centering: Centering = Centering.CENTER
 
     def __repr__(self) -> str:
         largest = np.argsort(-np.abs(self.weights), kind="stable")[:SHOWN_WEIGHTS]
@@ -215,7 +221,8 @@ class LearnedKernel(Value):
     def over(self, some: np.ndarray) -> LearnedKernel:
         """Return the kernel over some of the training rows, by their positions, and centered on those."""
         X = self.X[some]
-        means = Expansion(self.combination, X, np.full((len(some), 1), 1 / len(some)), np.zeros(1), 0 * self.origin)
+        shares = self.centering.shares(len(some))[:, None]
+        means = Expansion(self.combination, X, shares, np.zeros(1), 0 * self.origin)
         kept = {"X": X, "rows": self.rows[some], "row_means": means.values(X)[:, 0]}
         return replace(self, sample_weight=None, spread=self.feature_spread, **kept)
 
@@ -237,7 +244,7 @@ class LearnedKernel(Value):
             The number of features differs from that of the training rows, or a value is not finite.
         """
         K = self._combine(move(checked_rows(self, X_new), self.origin), self.X)
-        rows = mean_over(K, self.sample_weight, axis=1)
+        rows = self.centering.mean(K, self.sample_weight, axis=1)
         return self._power(subtract_means(K, rows, self.row_means, self._grand_mean))
 
     def alignment_with(self, X_new: Rows, target: Target, sample_weight: np.ndarray | None = None) -> float:
@@ -258,7 +265,7 @@ class LearnedKernel(Value):
         """
         X_new = move(as_rows(X_new), self.origin)
         w = as_sample_weight(sample_weight, X_new.shape[0])
-        K = self._power(center_gram(self._combine(X_new, X_new, symmetric=True), w))
+        K = self._power(self.centering.gram(self._combine(X_new, X_new, symmetric=True), w))
         return alignment_of_matrix(K, target.Y - mean_over(target.Y, w), w)
 
     def _power(self, K: np.ndarray) -> np.ndarray:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.cosine import require_directions
@@ -29,6 +31,7 @@ def learn_kernel(
     task: Task | None = None,
     regularisation: float = 1.0,
     normalise: Normalisation = "trace",
+    centering: str = "center",
 ) -> LearnedKernel:
     """Return the combination of base kernels that fits a data set best.
 
@@ -51,7 +54,12 @@ def learn_kernel(
     regularisation : float, default 1
         Of the predictor that a one-stage learner learns together with the weights: C, or 1 / lambda.
     normalise : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the centered base kernels before the learner sees them.
+        Scaling of the base kernels, centered or not, before the learner sees them.
+    centering : {"center", "target", "none"}, default "center"
+        Whether base kernels are taken less the mean feature of the training rows, or as they are. With "none"
+        predictors on the kernel have no intercept: a constant base kernel (`ConstantFamily`) takes its place; with
+        "target" it is the mean of the targets. For learners of a predictor's own objective (`l1-krr`, `l2-krr`,
+        `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`), `unif` and those of uncentered alignments.
 
     Returns
     -------
@@ -80,6 +88,7 @@ def learn_kernel(
     X, learner, target = as_rows(X), as_learner(learner), Target.of(y, task)
     learner.refuse_weights(sample_weight)
     learner.refuse_family(family)
+    learner.refuse_uncentered(Centering.of(centering))
     require_normalisation(normalise)
     if isinstance(learner, SearchingLearner):
         if len(target) != X.shape[0]:
@@ -87,10 +96,10 @@ def learn_kernel(
         return learner.learn_on(X, np.arange(X.shape[0]), target, [regularisation], sample_weight)[0]
     family = learner.required_family(family)
     require_directions(family, X)
-    moments = gram_moments(family, X, target.Y, sample_weight=sample_weight, keep_origin=not learner.centered)
-    return learn_from_moments(
-        learner, family, X, moments, target=target, regularisation=regularisation, normalise=normalise
-    )
+    keep_origin = not learner.centered or not Centering.of(centering).subtracts
+    moments = gram_moments(family, X, target.Y, sample_weight=sample_weight, keep_origin=keep_origin)
+    options: dict[str, Any] = {"regularisation": regularisation, "normalise": normalise, "centering": centering}
+    return learn_from_moments(learner, family, X, moments, target=target, **options)
 
 
 def learn_from_moments(
@@ -102,6 +111,7 @@ def learn_from_moments(
     target: Target | None = None,
     regularisation: float = 1.0,
     normalise: Normalisation = "trace",
+    centering: str = "center",
 ) -> LearnedKernel:
     """Return the kernel that a learner finds for some rows, given their moments.
 
@@ -123,7 +133,12 @@ def learn_from_moments(
         Of the predictor that a one-stage learner learns together with the weights: C, or 1 / lambda, for a kernel of
         mean diagonal one. Not used by two-stage learners.
     normalise : {"trace", "frobenius", "none"}, default "trace"
-        Scaling of the centered base kernels before the learner sees them.
+        Scaling of the base kernels, centered or not, before the learner sees them.
+    centering : {"center", "target", "none"}, default "center"
+        Whether base kernels are taken less the mean feature of the training rows, or as they are. With "none"
+        predictors on the kernel have no intercept: a constant base kernel (`ConstantFamily`) takes its place; with
+        "target" it is the mean of the targets. For learners of a predictor's own objective (`l1-krr`, `l2-krr`,
+        `lp-krr`, `nkrr`, `l1-svm`, `lp-svm`), `unif` and those of uncentered alignments.
 
     Returns
     -------
@@ -143,7 +158,8 @@ def learn_from_moments(
     rank-one feature that is constant on these rows gets weight zero, without a word: n-grams that no training text
     holds are normal. Any other base kernel that is constant is refused.
     """
-    return learn_path(learner, family, X, moments, target, [regularisation], normalise=normalise)[0]
+    options: dict[str, Any] = {"normalise": normalise, "centering": centering}
+    return learn_path(learner, family, X, moments, target, [regularisation], **options)[0]
 
 
 def learn_path(
@@ -155,6 +171,7 @@ def learn_path(
     grid: Sequence[float],
     *,
     normalise: Normalisation = "trace",
+    centering: str = "center",
 ) -> tuple[LearnedKernel, ...]:
     """Return the kernels that a learner finds along a path of regularisations.
 
@@ -164,7 +181,7 @@ def learn_path(
         As in `learn_from_moments`.
     grid : sequence of float
         Regularisations, ascending; each problem starts from the solution of the one before.
-    normalise
+    normalise, centering
         As in `learn_from_moments`.
 
     Returns
@@ -179,13 +196,15 @@ def learn_path(
         As `learn_from_moments`, and for a learner that learns no kernel.
     """
     learner = as_learner(learner)
+    seen = Centering.of(centering)
     require_normalisation(normalise)
     learner.refuse_weights(moments.sample_weight)
+    learner.refuse_uncentered(seen)
     if not learner.learns_kernel:
         raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
     with blas_threads_for(moments.n_rows):  # whose number would show in the last bits
-        kernels: tuple[LearnedKernel, ...] = learner.learn(family, X, moments, target, grid, normalise)
+        kernels: tuple[LearnedKernel, ...] = learner.learn(family, X, moments, target, grid, normalise, seen)
     if isinstance(moments, SampledMoments):
-        error_bars = learner.error_bars(moments, normalise)
+        error_bars = learner.error_bars(moments, normalise, seen)
         kernels = tuple(replace(kernel, sampling=error_bars) for kernel in kernels)
     return kernels

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from learnkernels.kernels.families import (
         CategoricalFamily,
+        ConstantFamily,
         CosineFamily,
         FamilyUnion,
         FeatureFamily,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _ROOMS = {
     "CategoricalFamily": "kernels.families",
+    "ConstantFamily": "kernels.families",
     "CosineFamily": "kernels.families",
     "FamilyUnion": "kernels.families",
     "FeatureFamily": "kernels.families",
@@ -64,6 +66,7 @@ _ROOMS = {
 
 __all__ = [
     "CategoricalFamily",
+    "ConstantFamily",
     "CosineFamily",
     "FamilyUnion",
     "FeatureFamily",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, did_you_mean
 from learnkernels.conf.loading import describe, set_key
 from learnkernels.conf.papers.catalogue import PAPERS, Catalogue, load_catalogue, merged
 from learnkernels.conf.papers.studies import (
@@ -147,6 +147,18 @@ class QuickConfig(Strict):
     checks: tuple[CheckConfig, ...] = Field(default=(), description="Intervals that the numbers lie in.")
 
 
+class ReadingConfig(Strict):
+    """Another reading of what a paper leaves unsaid or says otherwise: the item with some keys of its study changed."""
+
+    says: str = Field(description="What is different, in one sentence.")
+    set: dict[str, Any] = Field(description="Dotted keys of the study that change, such as shared.centering.")
+    datasets: tuple[str, ...] | None = Field(None, description="Data sets that are kept; all by default.")
+    learners: tuple[str, ...] | None = Field(None, description="Titles of the learners that are kept; all by default.")
+
+
+ReadingName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,29}$")]
+
+
 def _kind(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
 
@@ -173,6 +185,9 @@ class PaperItem(Strict):
         (), description="Parameters that continuous learners should find; claims name how far those found are apart."
     )
     tried: str | None = Field(None, description="What was tried where a claim does not hold.")
+    readings: dict[ReadingName, ReadingConfig] = Field(
+        default_factory=dict, description="Other readings, which ITEM.READING runs; no part of the report."
+    )
     quick: QuickConfig | None = Field(None, description="The reduced form; without it the item has none.")
     same_as: str | None = Field(None, description="The item that study, figure, choices and quick come from.")
 
@@ -185,6 +200,31 @@ class PaperItem(Strict):
     def experiment(self) -> str:
         """The MLflow experiment of the paper."""
         return f"papers: {self.paper}"
+
+    def as_reading(self, name: str) -> PaperItem:
+        """Return another reading as an item of its own, without a reduced form.
+
+        Raises
+        ------
+        InputError
+            There is no such reading, or it changes what the study has not.
+        """
+        if name not in self.readings:
+            known = f"it has {', '.join(self.readings)}" if self.readings else "it has none"
+            raise InputError(f"{self.name} has no reading {name!r}; {did_you_mean(name, self.readings)}{known}.")
+        reading, study = self.readings[name], copy.deepcopy(self.study)
+        for key, value in reading.set.items():
+            set_key(study, key, value, f"{self.name}: readings.{name}.set: {key}")
+        changed = {
+            "name": f"{self.name}.{name}",
+            "setup": f"Another reading of {self.name}: {reading.says}",
+            "study": _only(study, reading),
+            "choices": (),
+            "tried": None,
+            "quick": None,
+            "readings": {},
+        }
+        return self.model_copy(update=changed)
 
     def tracking(self, quick: bool) -> TrackingConfig:
         """Return where MLflow keeps the runs, and their tags."""
@@ -271,6 +311,30 @@ class PaperItem(Strict):
 
 class _Study(Strict):
     study: StudyConfig
+
+
+def _only(study: dict[str, Any], reading: ReadingConfig) -> dict[str, Any]:
+    """Return the study of a comparison with the data sets and learners that a reading keeps."""
+    shared, parts = study.get("shared", {}), []
+    for part in study.get("parts", ()):
+        kept = dict(part)
+        for key, titles in (("datasets", reading.datasets), ("learners", reading.learners)):
+            if titles is not None:
+                kept[key] = [one for one in part.get(key, shared.get(key, ())) if _title(one) in titles]
+        if reading.learners is not None and GRID_SEARCH_TITLE not in reading.learners:
+            kept["baseline"] = None
+        if [] not in kept.values():
+            parts.append(kept)
+    return {**study, "parts": parts} if "parts" in study else study
+
+
+def _title(entry: Any) -> Any:
+    """Return what a data set or a learner of a study is called in tables."""
+    return (
+        next((entry[key] for key in ("label", "use", "name") if key in entry), None)
+        if isinstance(entry, dict)
+        else entry
+    )
 
 
 def panel(dataset: str) -> tuple[str, float | None]:

@@ -46,6 +46,8 @@ _WORDS = re.compile(r"\d+|\D+")
 def choose_items(names: Sequence[str], folder: Path = PAPERS, quick: bool = False) -> list[PaperItem]:
     """Return the named items, or all, in the order of the papers; of the reduced forms all that there are.
 
+    ``ITEM.READING`` names another reading of an item, which comes after the items.
+
     Raises
     ------
     InputError
@@ -53,9 +55,12 @@ def choose_items(names: Sequence[str], folder: Path = PAPERS, quick: bool = Fals
         them all.
     """
     known = item_names(folder)
+    others = [name for name in names if name not in known and name.rpartition(".")[0] in known]
     for name in names:
-        _require_known(name, known)
-    items = [item for item in [load_item(name, folder) for name in known] if not names or item.name in names]
+        _require_known(name, [*known, *others])
+    all_of_them = [load_item(name, folder) for name in known]
+    items = [item for item in all_of_them if not names or item.name in names]
+    items += [load_item(name.rpartition(".")[0], folder).as_reading(name.rpartition(".")[2]) for name in others]
     for item in items:
         if quick and names and item.quick is None:
             raise InputError(f"{item.name} has no reduced form; leave --quick out.")
@@ -100,6 +105,8 @@ def load_item(name: str, folder: Path = PAPERS) -> PaperItem:
     if item.name != name:
         raise InputError(f"{path}: name must be that of the file, {name!r}, got {item.name!r}.")
     parts = item.comparisons(".", False, folder)
+    for reading in item.readings:
+        item.as_reading(reading).comparisons(".", False, folder)
     if item.quick is not None:
         item.comparisons(".", True, folder)
     _require_distinct(parts, path)

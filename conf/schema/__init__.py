@@ -21,6 +21,7 @@ from learnkernels.conf.schema.datasets import (
 from learnkernels.conf.schema.grids import grid_values
 from learnkernels.conf.schema.kernels import (
     CategoricalConfig,
+    ConstantConfig,
     CosineConfig,
     DirichletConfig,
     FamilyConfig,
@@ -47,6 +48,7 @@ __all__ = [
     "CategoricalConfig",
     "ClusterName",
     "CompareConfig",
+    "ConstantConfig",
     "CosineConfig",
     "DaskConfig",
     "DatasetConfig",

@@ -17,8 +17,8 @@ from learnkernels.conf.errors import short
 from learnkernels.conf.schema.base import Strict, several
 from learnkernels.conf.schema.datasets import DatasetConfig, each_target
 from learnkernels.conf.schema.grids import GRID_FORMS, Grid, Powers
-from learnkernels.conf.schema.kernels import FamilyConfig, LinearConfig, PrecomputedConfig
-from learnkernels.conf.schema.learners import SEARCHING, LearnerConfig
+from learnkernels.conf.schema.kernels import ConstantConfig, FamilyConfig, LinearConfig, PrecomputedConfig
+from learnkernels.conf.schema.learners import SEARCHING, UNCENTERED, LearnerConfig
 from learnkernels.conf.schema.predictors import PredictorConfig, PredictorName, PredictorSetting, as_size
 from learnkernels.conf.schema.protocol import ProtocolConfig
 
@@ -212,7 +212,13 @@ class CompareConfig(Strict):
         description="The ways of learning the weights; a name, or {name, params, tune, tune_by, label}.",
     )
     normalise: Literal["trace", "frobenius", "none"] = Field(
-        "trace", description="What each centered base kernel is scaled by before a learner sees it."
+        "trace", description="What each base kernel, centered or not, is scaled by before a learner sees it."
+    )
+    centering: Literal["center", "target", "none"] = Field(
+        "center",
+        description="center: base kernels are taken less the mean feature of the training rows. none: as they are, and "
+        "predictors without intercept, for which a constant kernel stands in. target: as they are, with the mean of "
+        f"the targets as intercept. The latter two for {', '.join(UNCENTERED)}.",
     )
     precision: Literal["float64", "float32"] = Field(
         "float64",
@@ -246,8 +252,10 @@ class CompareConfig(Strict):
 
     @model_serializer(mode="wrap")
     def _without_exact_moments(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `moments` out where it is the default: what depends on a configuration is stored under its dump."""
+        """Leave defaults of later releases out: what depends on a configuration is stored under its dump."""
         data: dict[str, Any] = dump(self)
+        if self.centering == "center":
+            data.pop("centering", None)
         if self.moments == MomentsConfig.model_validate({}):
             data.pop("moments", None)
         return data
@@ -294,6 +302,24 @@ class CompareConfig(Strict):
                 f"learner {weighing[0]} weighs base kernels, and 'kernels' gives none; give families there, or take "
                 f"learners that find their own ({', '.join(SEARCHING)})"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _uncentered_where_possible(self) -> CompareConfig:
+        constant = any(isinstance(of, ConstantConfig) or getattr(of, "constant", False) for of in self.kernels)
+        if self.centering == "center":
+            if constant:
+                raise ValueError(
+                    "a constant base kernel is zero once base kernels are centered; set 'centering: none', or leave it "
+                    "out, as predictors on centered kernels have an intercept"
+                )
+            return self
+        for learner in self.learners:
+            if ":" not in learner.name and learner.name not in UNCENTERED:
+                raise ValueError(
+                    f"learner {learner.title} is defined by base kernels that are centered, and 'centering' is "
+                    f"{self.centering}; leave one of them out, or take one of {', '.join(UNCENTERED)}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -54,6 +54,10 @@ def _from_to(value: Any) -> Any:
     return value if isinstance(value, list | tuple) else [value, value]
 
 
+def _one_or_several_texts(value: Any) -> Any:
+    return [as_text(one) for one in value] if isinstance(value, list | tuple) else as_text(value)
+
+
 Name = Annotated[str, Field(min_length=1)]
 Names = Annotated[tuple[Name, ...], Field(min_length=1), BeforeValidator(several)]
 Values = Annotated[
@@ -144,10 +148,10 @@ class DatasetConfig(Strict):
         "in which the others are no features. A LIBSVM file, the sklearn and the synthetic sets have their own; a set "
         "of OpenML has one by default.",
     )
-    positive: Annotated[str | None, BeforeValidator(as_text)] = Field(
+    positive: Annotated[str | Names | None, BeforeValidator(_one_or_several_texts)] = Field(
         None,
-        description="Value of the target that becomes +1 while all others become -1: one class against the rest, or "
-        "labels used as numbers in a regression.",
+        description="Value of the target, or list of values, that becomes +1 while all others become -1: one class "
+        "against the rest, odd digits against even ones, or labels used as numbers in a regression.",
     )
     drop: Annotated[tuple[str, ...], BeforeValidator(several)] = Field((), description="Columns that are not features.")
     features: Annotated[tuple[str, ...], BeforeValidator(several)] = Field(
@@ -213,9 +217,10 @@ class DatasetConfig(Strict):
         description="impute fills a gap with the column's median, of a category with a level of its own, and adds a "
         "feature that says where; drop leaves such rows out; refuse says how many there are.",
     )
-    scale: Literal["none", "unit", "standard", "quantile"] = Field(
+    scale: Literal["none", "unit", "max", "standard", "quantile"] = Field(
         "none",
-        description="none: raw features. unit: each feature to [0, 1]. standard: each to mean 0 and deviation 1. "
+        description="none: raw features. unit: each feature to [0, 1]. max: each over its largest size, so that zeros "
+        "stay. standard: each to mean 0 and deviation 1. "
         "quantile: each to a normal distribution by rank. Uses the features of the rows of `scale_on`, never the "
         "target.",
     )

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    SerializerFunctionWrapHandler,
+    Tag,
+    model_serializer,
+    model_validator,
+)
 
 from learnkernels.conf.schema.base import OwnName, Parameter, Positive, Strict, several
 from learnkernels.conf.schema.grids import GRID_FORMS, Grid, grid_values
@@ -107,6 +115,28 @@ class FeatureConfig(Strict):
 
     family: Literal["feature"]
     columns: Names | None = Field(None, description="Features that become kernels; all by default.")
+    constant: bool = Field(
+        False, description="And a kernel of a feature that is one on every row, where 'centering' is none."
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_constant(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave `constant` out where it is not asked for, as results are stored under this dump."""
+        data: dict[str, Any] = dump(self)
+        if not self.constant:
+            data.pop("constant", None)
+        return data
+
+
+class ConstantConfig(Strict):
+    """1 for every pair of rows, one kernel: what an intercept is where 'centering' is none."""
+
+    family: Literal["constant"]
+
+    @property
+    def columns(self) -> None:
+        """It sees no feature."""
+        return None
 
 
 class PrecomputedConfig(Strict):
@@ -154,6 +184,7 @@ FamilyConfig = Annotated[
     | Annotated[CosineConfig, Tag("cosine")]
     | Annotated[DirichletConfig, Tag("dirichlet")]
     | Annotated[FeatureConfig, Tag("feature")]
+    | Annotated[ConstantConfig, Tag("constant")]
     | Annotated[PrecomputedConfig, Tag("precomputed")]
     | Annotated[OwnConfig, Tag(OWN_TAG)],
     Discriminator(_kind_of_family),

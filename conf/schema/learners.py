@@ -38,6 +38,19 @@ PresetName = Literal["CA-1D", "CA-nD", "CR", "DA", "D1", "D2", "DU"]
 SEARCHING = ("ca", "cr", "rfm")
 """Learners that find their own base kernels."""
 
+UNCENTERED = (
+    "align-uncentered",
+    "alignf-uncentered",
+    "l1-krr",
+    "l1-svm",
+    "l2-krr",
+    "lp-krr",
+    "lp-svm",
+    "nkrr",
+    "unif",
+)
+"""Learners that can do with base kernels that are not centered."""
+
 PRESETS: dict[str, dict[str, Any]] = {
     "CA-1D": {"name": "ca"},
     "CA-nD": {"name": "ca", "params": {"per_feature": True}},

@@ -1,7 +1,8 @@
 """The base kernels of some training rows as one-stage learners need them: applied and combined.
 
-Every operator serves the *centered* base kernels, each divided by its scale, and nothing but the few products below; an
-algorithm is written once, whether the matrices lie in memory, are computed anew by tiles, or are rank-one features.
+Every operator serves the base kernels, centered or as they are, each divided by its scale, and nothing but the few
+products below; an algorithm is written once, whether the matrices lie in memory, are computed anew by tiles, or are
+rank-one features.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import center_gram, center_in_place, mirror
+from learnkernels.kernels.centering import Centering, center_in_place, mirror
 from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.engine.combined_gram import CombinedGram, Pieces
 from learnkernels.kernels.engine.passes import RowBlocks, block_rows_for, pass_over_tiles
@@ -32,7 +33,11 @@ FEATURE_BLOCK = 512
 
 
 class GramOperator(Protocol):
-    """p centered, scaled base kernels over m training rows."""
+    """p scaled base kernels over m training rows, centered or not."""
+
+    @property
+    def centering(self) -> Centering:
+        """Whether they are centered, and predictors on them have an intercept."""
 
     @property
     def n_rows(self) -> int:
@@ -68,10 +73,12 @@ class StackedGrams:
     Attributes
     ----------
     grams : ndarray of shape (p, m, m)
-        Centered and scaled, each exactly symmetric.
+        Centered where `centering` says so, and scaled; each exactly symmetric.
+    centering : Centering
     """
 
     grams: np.ndarray
+    centering: Centering = Centering.CENTER
 
     @property
     def n_rows(self) -> int:
@@ -134,13 +141,16 @@ class TiledGrams:
     shift : ndarray of shape (p,)
         Subtracted from each base kernel, for its digits.
     scales : ndarray of shape (p,)
-        What each centered base kernel is divided by.
+        What each base kernel is divided by, once centered.
+    centering : Centering
+        Other than "center" for base kernels as they are; `shift` is then zero.
     """
 
     family: KernelFamily
     X: Rows
     shift: np.ndarray
     scales: np.ndarray
+    centering: Centering = Centering.CENTER
 
     @property
     def n_rows(self) -> int:
@@ -171,11 +181,11 @@ class TiledGrams:
 
     def combine(self, mu: np.ndarray) -> np.ndarray:
         """Return the weighted sum; one pass over the tiles of the base kernels that carry weight."""
-        return mirror(center_gram(self._combination(mu).matrix(self.X, self.X, symmetric=True)))
+        return mirror(self.centering.gram(self._combination(mu).matrix(self.X, self.X, symmetric=True)))
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
         """Return each kernel times `alpha`; one pass over all tiles."""
-        centered = alpha - alpha.mean(axis=0)
+        centered = self.centering.less_mean(alpha)
 
         def of(rows: slice, columns: slice, tile: np.ndarray) -> Pieces:
             out = {rows.start: (tile @ centered[columns]).swapaxes(0, 1)}
@@ -183,8 +193,7 @@ class TiledGrams:
                 out[columns.start] = (tile.transpose(0, 2, 1) @ centered[rows]).swapaxes(0, 1)
             return Pieces(out)
 
-        out = self.over_tiles(of).joined().swapaxes(0, 1)
-        return np.asarray(out - out.mean(axis=1, keepdims=True))
+        return self.centering.less_mean(self.over_tiles(of).joined()).swapaxes(0, 1)
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
         """Return the quadratic forms; one pass over all tiles."""
@@ -192,7 +201,7 @@ class TiledGrams:
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
         """Return the Frobenius products with `W`; one pass over all tiles."""
-        W = center_gram(W)
+        W = self.centering.gram(W)
 
         def of(rows: slice, columns: slice, tile: np.ndarray) -> np.ndarray:
             return (1.0 if rows == columns else 2.0) * np.tensordot(tile, W[rows, columns], axes=2)
@@ -202,8 +211,7 @@ class TiledGrams:
     def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Return the weighted sum times `v`; one pass over the tiles of the base kernels that carry weight."""
         gram = CombinedGram(self._combination(mu), self.X, Threads())
-        out = gram.matvec(v - v.mean(axis=0))
-        return np.asarray(out - out.mean(axis=0))
+        return self.centering.less_mean(gram.matvec(self.centering.less_mean(v)))
 
     def columns(self, mu: np.ndarray, some: np.ndarray) -> np.ndarray:
         """Return columns of the weighted sum before it is centered, shape (m, s); O(m s) kernels."""
@@ -216,21 +224,26 @@ class TiledGrams:
         part = pass_over_tiles(self.family, self.X, np.zeros((m, 1)), blocks, self.shift, Threads())
         r = np.concatenate([part.row_sums[block, 0] for block in range(len(blocks))], axis=1)
         s = r.sum(axis=1)
-        M = part.products[0, 0] - (2 / m) * (r @ r.T) + np.outer(s, s) / m**2
+        M = part.products[0, 0]
+        if self.centering.subtracts:
+            M = M - (2 / m) * (r @ r.T) + np.outer(s, s) / m**2
         return np.asarray(M / np.outer(self.scales, self.scales))
 
 
 @dataclass(frozen=True)
 class FeatureGrams:
-    """Rank-one base kernels ``K_k = z_k z_k'``: z_k is a centered feature over the root of its scale.
+    """Rank-one base kernels ``K_k = z_k z_k'``: z_k is a feature, centered or not, over the root of its scale.
 
     Attributes
     ----------
     Z : ndarray or CSR matrix of shape (m, p)
         Features over the roots of their scales; dense ones centered, sparse ones as they are: arguments are centered.
+    centering : Centering
+        Other than "center" for features as they are.
     """
 
     Z: Rows
+    centering: Centering = Centering.CENTER
 
     @property
     def n_rows(self) -> int:
@@ -244,7 +257,7 @@ class FeatureGrams:
 
     def _projections(self, alpha: np.ndarray) -> np.ndarray:
         """Return ``z_k . alpha``, shape (p, q)."""
-        return np.asarray(self.Z.T @ (alpha - alpha.mean(axis=0)))
+        return np.asarray(self.Z.T @ self.centering.less_mean(alpha))
 
     @cached_property
     def _by_columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -256,16 +269,15 @@ class FeatureGrams:
     def combine(self, mu: np.ndarray) -> np.ndarray:
         """Return ``Z diag(mu) Z'``, centered; O(m^2 p), for sparse features where both rows have the feature."""
         if not sparse.issparse(self.Z):
-            return mirror(center_gram((self.Z * mu) @ self.Z.T))
+            return mirror(self.centering.gram((self.Z * mu) @ self.Z.T))
         K = np.zeros((self.n_rows, self.n_rows))
         add_outer_products(*self._by_columns, np.asarray(mu, dtype=np.float64), K)
-        return mirror(center_gram(mirror(K)))
+        return mirror(self.centering.gram(mirror(K)))
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
         """Return each kernel times `alpha`; O(p m q), which is also its memory."""
         Z = self.Z.toarray() if sparse.issparse(self.Z) else self.Z
-        Z = Z - Z.mean(axis=0)
-        return np.einsum("ik,kq->kiq", Z, self._projections(alpha))
+        return np.einsum("ik,kq->kiq", self.centering.less_mean(Z), self._projections(alpha))
 
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
         """Return the quadratic forms; O(p m q), for sparse features O(nnz q)."""
@@ -273,7 +285,7 @@ class FeatureGrams:
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
         """Return ``z_k' W z_k``; O(m^2 p), a few features at once, for sparse ones over the rows that have them."""
-        W = center_gram(W)
+        W = self.centering.gram(W)
         out = np.empty(self.n_kernels)
         if sparse.issparse(self.Z):
             forms(*self._by_columns, W, out)
@@ -285,13 +297,12 @@ class FeatureGrams:
 
     def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Return ``Z diag(mu) Z' v``, centered; O(p m q)."""
-        out = np.asarray(self.Z @ (mu[:, None] * self._projections(v)))
-        return np.asarray(out - out.mean(axis=0))
+        return self.centering.less_mean(np.asarray(self.Z @ (mu[:, None] * self._projections(v))))
 
     def frobenius(self) -> np.ndarray:
         """Return ``(z_k . z_l)^2``; O(m p^2)."""
         if sparse.issparse(self.Z):
-            means = np.asarray(self.Z.mean(axis=0)).ravel()
+            means = self.centering.mean(self.Z).ravel()
             products = (self.Z.T @ self.Z).toarray() - self.n_rows * np.outer(means, means)
         else:
             products = self.Z.T @ self.Z
@@ -299,9 +310,15 @@ class FeatureGrams:
 
 
 def gram_operator(
-    family: KernelFamily, X: Rows, *, shift: np.ndarray, scales: np.ndarray, in_memory: int = IN_MEMORY
+    family: KernelFamily,
+    X: Rows,
+    *,
+    shift: np.ndarray,
+    scales: np.ndarray,
+    in_memory: int = IN_MEMORY,
+    centering: Centering = Centering.CENTER,
 ) -> GramOperator:
-    """Return the centered, scaled base kernels of some rows, in the form that suits their kind and number.
+    """Return the scaled base kernels of some rows, centered or not, in the form that suits their kind and number.
 
     Parameters
     ----------
@@ -313,6 +330,8 @@ def gram_operator(
         Subtracted from each base kernel before it is centered, and what it is divided by after.
     in_memory : int
         Bytes that the matrices may take to be held.
+    centering : Centering
+        Other than "center", `shift` must be zero, and rows must not have been moved unless no base kernel sees that.
 
     Returns
     -------
@@ -326,9 +345,9 @@ def gram_operator(
     if isinstance(family, FeatureFamily):
         Z = family.take(X)
         if sparse.issparse(Z):
-            return FeatureGrams(Z.multiply(1 / np.sqrt(scales)[None, :]).tocsr())
-        return FeatureGrams((Z - Z.mean(axis=0)) / np.sqrt(scales))
-    tiled = TiledGrams(family, X, shift, scales)
+            return FeatureGrams(Z.multiply(1 / np.sqrt(scales)[None, :]).tocsr(), centering)
+        return FeatureGrams(centering.less_mean(Z) / np.sqrt(scales), centering)
+    tiled = TiledGrams(family, X, shift, scales, centering)
     m, p = tiled.n_rows, tiled.n_kernels
     if 8 * p * m * m > in_memory:
         return tiled
@@ -342,9 +361,10 @@ def gram_operator(
 
     tiled.over_tiles(write)
     for K in grams:
-        center_in_place(K)
+        if centering.subtracts:
+            center_in_place(K)
         mirror(K)
-    return StackedGrams(grams)
+    return StackedGrams(grams, centering)
 
 
 def entrywise_power(K: np.ndarray, degree: int) -> np.ndarray:

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.threads import at_most_threads
 from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family, default_learner
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
@@ -66,13 +67,15 @@ def within_n_jobs(method: Method) -> Method:
 class KernelLearner(BaseEstimator):  # type: ignore[misc]
     """Base of the estimators: learns a kernel, and applies it to new rows.
 
-    A subclass has the parameters `family`, `learner`, `columns`, `normalise`, `sample`, `random_state` and `n_jobs`.
+    A subclass has the parameters `family`, `learner`, `columns`, `normalise`, `centering`, `sample`, `random_state` and
+    `n_jobs`.
     """
 
     family: KernelFamily | None
     columns: Said | None
     learner: str | Learner
     normalise: Normalisation
+    centering: str
     sample: Literal["auto", "all"] | int | None
     random_state: Any
     n_jobs: int | None
@@ -190,10 +193,16 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         """Return the kernel learned from rows or a sample of them and their target, positions of classes or numbers."""
         learner = self._checked_learner(X, task)
         learner.refuse_weights(sample_weight)
+        centering = Centering.of(self.centering)
+        learner.refuse_uncentered(centering)
         given = copy(self.family)  # which a search may change
         family = default_family(X) if given is None and learner.takes_family else given
         sample = self._checked_sample(learner, X.shape[0], sample_weight is not None)
-        options: dict[str, Any] = {"regularisation": regularisation, "normalise": self.normalise}
+        options: dict[str, Any] = {
+            "regularisation": regularisation,
+            "normalise": self.normalise,
+            "centering": centering,
+        }
         if sample is None:
             return learn_kernel(learner, family, X, values, task=task, sample_weight=sample_weight, **options)
         target = Target.of(values, task)
@@ -203,7 +212,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             return learner.learn_on(X, rows, target, [regularisation])[0]
         family = learner.required_family(family)
         require_directions(family, X)
-        find = learner.finder(self.normalise)
+        find = learner.finder(self.normalise, centering)
         moments = sample_moments(
             family,
             X,
@@ -211,7 +220,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             learners=[(learner.name, find)] if find else [],
             sample=sample,
             seed=self._seed,
-            keep_origin=not learner.centered,
+            keep_origin=not learner.centered or not centering.subtracts,
         )
         return learn_from_moments(learner, family, X, moments, target=target, **options)
 

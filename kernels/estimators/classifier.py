@@ -68,6 +68,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
+    centering : {"center", "target", "none"}, default "center"
+        Whether base kernels are taken less the mean feature of the training rows, or as they are; with "none" there is
+        no intercept, and a `ConstantFamily` among the base kernels takes its place, with "target" it is the mean of the
+        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif.
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
         0.01 with a confidence of 95 % (5,000 for a learner that finds its own base kernels), or all of them. None takes
@@ -176,6 +180,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         predictor: str | Predictor = "auto",
         columns: Said | None = None,
         normalise: Normalisation = "trace",
+        centering: str = "center",
         sample: Literal["auto", "all"] | int | None = None,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         probability: bool = False,
@@ -189,6 +194,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         self.predictor = predictor
         self.columns = columns
         self.normalise = normalise
+        self.centering = centering
         self.sample = sample
         self.class_weight = class_weight
         self.probability = probability
@@ -264,7 +270,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             else:
                 w = None if weights is None else weights[others]
                 exact = cast(ExactPredictor, predictor)
-                own = exact.fit(K[np.ix_(others, others)], target.take(others), [C], w, fine=True)
+                own = exact.fit(K[np.ix_(others, others)], target.take(others), [C], w, True, on.kernel.centering)
                 dual, intercept = own.coefficients()
                 linear = K[np.ix_(held_out, others)] @ dual + intercept
             scores[held_out] = class_scores(linear, n_classes, self.predictor_ == "svm").reshape(len(held_out), -1)

@@ -49,6 +49,10 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
+    centering : {"center", "target", "none"}, default "center"
+        Whether base kernels are taken less the mean feature of the training rows, or as they are; with "none" there is
+        no intercept, and a `ConstantFamily` among the base kernels takes its place, with "target" it is the mean of the
+        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif.
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
         0.01 with a confidence of 95 % (5,000 for a learner that finds its own base kernels), or all of them. None takes
@@ -136,6 +140,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         predictor: str | Predictor = "auto",
         columns: Said | None = None,
         normalise: Normalisation = "trace",
+        centering: str = "center",
         sample: Literal["auto", "all"] | int | None = None,
         precision: Precision = "float64",
         random_state: Any = 0,
@@ -147,6 +152,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         self.predictor = predictor
         self.columns = columns
         self.normalise = normalise
+        self.centering = centering
         self.sample = sample
         self.precision = precision
         self.random_state = random_state

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from learnkernels.kernels.centering import center_gram, mean_over, subtract_means
+from learnkernels.kernels.centering import Centering, mean_over, subtract_means
 from learnkernels.kernels.families.base import distinct_examples, drawn_rows
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
@@ -75,22 +75,23 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
     X, weights = on.take(np.arange(len(K)))[0], kernel.sample_weight
     if squared:
         first, weights = distinct_examples(X, target.Y, weights)
-        centered = center_gram(K[np.ix_(first, first)], weights)
+        gram, centering = K[np.ix_(first, first)], kernel.centering
         ridges = [ridge for ridge in RIDGES[::-1] if predictor.name == "krr" or ridge >= LEAST]
-        return 1.0 / LeaveOneOut(centered, target.Y[first], weights).best(ridges).ridge
-    errors = _errors(K, target, weights, assign_calibration_folds(X, target.values))
+        return 1.0 / LeaveOneOut(centering.gram(gram, weights), target.Y[first], weights, centering).best(ridges).ridge
+    errors = _errors(K, target, weights, assign_calibration_folds(X, target.values), kernel.centering)
     return GRID[int(np.argmin(errors))]
 
 
-def _errors(K: np.ndarray, target: Target, weights: np.ndarray | None, folds: np.ndarray) -> np.ndarray:
+def _errors(
+    K: np.ndarray, target: Target, weights: np.ndarray | None, folds: np.ndarray, centering: Centering
+) -> np.ndarray:
     """Return the weights of the rows that machines without them give a wrong class, one sum a value of C."""
     w, errors = np.ones(len(K)) if weights is None else weights, np.zeros(len(GRID))
     for fold in np.unique(folds[folds >= 0]):
         rows, others = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
         training, part = K[np.ix_(others, others)], None if weights is None else weights[others]
-        path = SVM().fit(center_gram(training, part), target.take(others), GRID, part)
-        means = training @ w[others] / w[others].sum()
-        cross = K[np.ix_(rows, others)]
-        cross = subtract_means(cross, mean_over(cross, part, axis=1), means, float(mean_over(means, part)))
+        path = SVM().fit(centering.gram(training, part), target.take(others), GRID, part, centering=centering)
+        means, cross = centering.mean(training, part, axis=1), K[np.ix_(rows, others)]
+        cross = subtract_means(cross, centering.mean(cross, part, axis=1), means, float(mean_over(means, part)))
         errors += (path.predict(cross) != target.values[rows]) @ w[rows]
     return errors

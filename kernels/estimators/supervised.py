@@ -114,7 +114,8 @@ class SupervisedLearner(KernelLearner):
         """Return the Lambda of a learner that learns anew for each: the one for its base kernels of equal weights."""
         some = drawn_rows(X.shape[0], MOST_ROWS, self._seed)
         family = default_family(X[some]) if self.family is None else self.family
-        kernel = learn_kernel("unif", family, X[some], y[some], task=task, normalise=self.normalise)
+        options: dict[str, Any] = {"normalise": self.normalise, "centering": self.centering}
+        kernel = learn_kernel("unif", family, X[some], y[some], task=task, **options)
         target = Target.of(y, task).take(some)
         return chosen(KernelOnRows.of(kernel, None, np.arange(len(some))), target, as_predictor(predictor), self._seed)
 

@@ -58,6 +58,10 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     normalise : {"trace", "frobenius", "none"}, default "trace"
         Scaling of the centered base kernels before the learner sees them; kernels that `ca` and `cr` find are never
         scaled.
+    centering : {"center", "target", "none"}, default "center"
+        Whether base kernels are taken less the mean feature of the training rows, or as they are; with "none" there is
+        no intercept, and a `ConstantFamily` among the base kernels takes its place, with "target" it is the mean of the
+        targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif.
     sample : "auto", "all", int or None, default None
         Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
         0.01 with a confidence of 95 %, or all of them. None takes all rows up to 20,000; beyond, it acts as
@@ -87,7 +91,8 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         ``landmark_kernel_.cross_gram(X) @ components_ - mean_`` are the features; of a power, the columns `landmarks_`
         of that matrix are multiplied.
     mean_ : ndarray of shape (q,)
-        The mean over the training rows before it is subtracted: features are centered on all of these.
+        The mean over the training rows before it is subtracted: features are centered on all of these. Zero where
+        nothing is centered.
     table_ : TableEncoding or None
         What the columns of a table were taken for, with the features that they became; None for rows of numbers.
     n_features_in_ : int
@@ -142,6 +147,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         regularisation: float = 1.0,
         columns: Said | None = None,
         normalise: Normalisation = "trace",
+        centering: str = "center",
         sample: Literal["auto", "all"] | int | None = None,
         random_state: Any = 0,
         n_jobs: int | None = None,
@@ -154,6 +160,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         self.regularisation = regularisation
         self.columns = columns
         self.normalise = normalise
+        self.centering = centering
         self.sample = sample
         self.random_state = random_state
         self.n_jobs = n_jobs
@@ -211,7 +218,7 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         if kernel is not self.kernel_:
             X = self.kernel_.X
             here = LinearScores(replace(kernel, origin=np.zeros(X.shape[1])), self._dual, self.mean_)
-            self.mean_ = here.of(X).mean(axis=0)
+            self.mean_ = kernel.centering.mean(here.of(X))
             self._shift = -self.mean_
         self._linear_scores()
 

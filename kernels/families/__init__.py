@@ -5,6 +5,7 @@ Imports: compiled, fields, parameters.
 
 from learnkernels.kernels.families.base import KernelFamily, family_from_dict
 from learnkernels.kernels.families.categorical import CategoricalFamily
+from learnkernels.kernels.families.constant import ConstantFamily
 from learnkernels.kernels.families.cosine import CosineFamily
 from learnkernels.kernels.families.dirichlet import DirichletFamily
 from learnkernels.kernels.families.feature import FeatureFamily
@@ -19,6 +20,7 @@ from learnkernels.kernels.families.union import FamilyUnion
 
 __all__ = [
     "CategoricalFamily",
+    "ConstantFamily",
     "CosineFamily",
     "DirichletFamily",
     "FamilyUnion",

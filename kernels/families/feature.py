@@ -9,8 +9,11 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.families.base import KernelFamily, Rows, distinct
 from learnkernels.kernels.fields import Fields, list_of, text, whole
+
+CONSTANT = -1
+"""Column of the feature that is one on every row."""
 
 COMBINED_ROWS = 512
 """Rows of the result that `combine` forms at once from sparse rows."""
@@ -28,7 +31,8 @@ class FeatureFamily(KernelFamily):
     features : int or sequence of str
         Number of the features, or the name of each; names are distinct.
     columns : sequence of int, optional
-        Column of the data that each feature is; by default the first feature is the first column and so on.
+        Column of the data that each feature is; by default the first feature is the first column and so on. -1 is a
+        feature that is one on every row, for base kernels that are not centered.
 
     Raises
     ------
@@ -77,9 +81,19 @@ class FeatureFamily(KernelFamily):
     def _from_fields(cls, fields: Fields) -> Self:
         return cls(fields.get("features", list_of(text)), fields.get("columns", list_of(whole)))
 
+    @classmethod
+    def with_constant(cls, features: int | Sequence[str], columns: Sequence[int] | np.ndarray | None = None) -> Self:
+        """Return the features, and after them one that is one on every row; see `ConstantFamily`."""
+        family = cls(features, columns)
+        return cls(distinct([*family.names, "constant"]), [*family.columns.tolist(), CONSTANT])
+
     @property
     def names(self) -> tuple[str, ...]:
         return self._names
+
+    def origins(self, origin: np.ndarray) -> np.ndarray:
+        """Return what each feature is moved by where rows are moved by `origin`, shape (p,)."""
+        return np.where(self.columns == CONSTANT, 0.0, origin[self.columns])
 
     def take(self, A: Rows) -> Rows:
         """Return the columns of the rows that the features are, shape (a, p), dense or CSR as `A` is.
@@ -90,14 +104,21 @@ class FeatureFamily(KernelFamily):
             A feature lies beyond the columns of `A`.
         """
         last = int(self.columns.max())
-        if last >= A.shape[1] or self.columns.min() < 0:
+        if last >= A.shape[1] or self.columns.min() < CONSTANT:
             raise ValueError(
                 f"X must have the columns of the features, up to column {last}, got {A.shape[1]} columns; "
                 "give the family as many features as the data have."
             )
         if len(self.columns) == A.shape[1] and np.array_equal(self.columns, np.arange(A.shape[1])):
             return A
-        return A[:, self.columns]
+        if self.columns.min() != CONSTANT:
+            return A[:, self.columns]
+        if sparse.issparse(A):
+            wide = sparse.hstack([A, np.ones((A.shape[0], 1), dtype=A.dtype)], format="csr")
+            return wide[:, np.where(self.columns == CONSTANT, A.shape[1], self.columns)]
+        taken = A[:, self.columns]
+        taken[:, self.columns == CONSTANT] = 1.0
+        return taken
 
     def _columns_of(self, A: Rows) -> np.ndarray:
         """Return the features of the rows as a dense array, shape (p, a)."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from learnkernels.kernels.centering import alignment_of_matrix, mean_over
+from learnkernels.kernels.centering import Centering, alignment_of_matrix, mean_over
 from learnkernels.kernels.engine.operators import GramOperator, gram_operator
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
@@ -21,6 +21,7 @@ from learnkernels.kernels.moments.normalisation import (
     NORMALISATIONS,
     Normalisation,
     NormalisedProducts,
+    Statistics,
     require_informative,
 )
 from learnkernels.kernels.moments.sampled import SampledMoments
@@ -102,7 +103,9 @@ class Learner(Parameterised, ABC):
     needs : str
         What it is given, for help pages.
     centered : bool
-        Whether it sees the base kernels centered, or as they are.
+        Whether its alignments are those of centered base kernels, or of base kernels as they are.
+    takes_uncentered : bool
+        Whether it can do with base kernels that are not centered, for a predictor without intercept.
     two_stage : bool
         Whether its weights follow from alignments alone: rows may then be a sample with error bars.
     takes_weights : bool
@@ -122,6 +125,7 @@ class Learner(Parameterised, ABC):
     predictor: ClassVar[str | None] = None
     needs: ClassVar[str]
     centered: ClassVar[bool] = True
+    takes_uncentered: ClassVar[bool] = False
     two_stage: ClassVar[bool] = False
     takes_weights: ClassVar[bool] = False
     takes_family: ClassVar[bool] = True
@@ -144,17 +148,20 @@ class Learner(Parameterised, ABC):
         target: Target | None,
         grid: Sequence[float],
         normalise: Normalisation,
+        centering: Centering = Centering.CENTER,
     ) -> Any:
         """Return the kernels along a grid of regularisations: one, or one each; see `learn_path`."""
 
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range; what can be said without rows."""
 
-    def error_bars(self, moments: SampledMoments, normalise: Normalisation) -> Sampling:
+    def error_bars(
+        self, moments: SampledMoments, normalise: Normalisation, centering: Centering = Centering.CENTER
+    ) -> Sampling:
         """Return how far what is learned from a sample may be from what all rows would give."""
-        return Sampling.of(moments, self.finder(normalise))
+        return Sampling.of(moments, self.finder(normalise, centering))
 
-    def finder(self, normalise: Normalisation) -> FindWeights | None:
+    def finder(self, normalise: Normalisation, centering: Centering = Centering.CENTER) -> FindWeights | None:
         """Return what finds the weights from statistics of a sample; None where these follow from more than that."""
         return None
 
@@ -168,6 +175,14 @@ class Learner(Parameterised, ABC):
             raise ValueError(
                 f"{self.name} learns from rows that count once each, got sample_weight or class_weight; leave it out, "
                 "or take a learner of alignments, such as alignf."
+            )
+
+    def refuse_uncentered(self, centering: Centering) -> None:
+        """Raise ValueError if base kernels are not to be centered and this learner is defined by centered ones."""
+        if not centering.subtracts and not self.takes_uncentered:
+            raise ValueError(
+                f"{self.name} is defined by base kernels that are centered, got centering={centering.value!r}; leave "
+                "it out, or take a learner of a predictor's own objective, such as l2-krr, nkrr or l1-svm, or unif."
             )
 
     def refuse_family(self, family: KernelFamily | None) -> None:
@@ -231,19 +246,20 @@ class TwoStageLearner(Learner):
         target: Target | None,
         grid: Sequence[float],
         normalise: Normalisation,
+        centering: Centering = Centering.CENTER,
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel for the whole grid."""
-        require_informative(moments)
-        rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise)
-        M = self._products(moments, normalise)
+        require_informative(moments, centering)
+        rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise, centering)
+        M = self._products(moments, normalise, centering)
         return (rows.kernel(self.weigh(M, M.target)),)
 
-    def finder(self, normalise: Normalisation) -> FindWeights:
+    def finder(self, normalise: Normalisation, centering: Centering = Centering.CENTER) -> FindWeights:
         """Return what finds weights, and what these make of the base kernels as given; zeros where none aligns."""
 
         def find(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
             weights, coefficients = np.zeros((2, moments.n_kernels))
-            M = self._products(moments, normalise)
+            M = self._products(moments, normalise, centering)
             try:
                 solution = self.weigh(M, M.target)
             except ValueError:  # no base kernel aligns with the target
@@ -254,10 +270,12 @@ class TwoStageLearner(Learner):
 
         return find
 
-    def _products(self, moments: Moments, normalise: Normalisation) -> NormalisedProducts:
-        """Return M of the base kernels that vary."""
-        varying = np.flatnonzero(~moments.constant)
-        return NormalisedProducts(moments, varying, NORMALISATIONS[normalise](moments)[varying], self.centered)
+    def _products(self, moments: Moments, normalise: Normalisation, centering: Centering) -> NormalisedProducts:
+        """Return M of the base kernels that may carry weight."""
+        seen = Statistics(moments, centering)
+        usable = np.flatnonzero(~seen.vanishing)
+        aligned = seen if self.centered else Statistics(moments, Centering.NONE)
+        return NormalisedProducts(aligned, usable, NORMALISATIONS[normalise](seen)[usable])
 
 
 class OneStageLearner(Learner):
@@ -277,7 +295,8 @@ class OneStageLearner(Learner):
         Parameters
         ----------
         grams : GramOperator
-            p centered base kernels over m rows, scaled so that their mean diagonals have mean one.
+            p base kernels over m rows, scaled so that their mean diagonals have mean one; less the mean feature unless
+            their `centering` says otherwise.
         target : Target
             Of those rows.
         regularisation : float, default 1
@@ -309,16 +328,21 @@ class OneStageLearner(Learner):
         target: Target | None,
         grid: Sequence[float],
         normalise: Normalisation,
+        centering: Centering = Centering.CENTER,
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel a regularisation; each problem starts from the solution of the one before."""
-        require_informative(moments)
-        rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise)
+        require_informative(moments, centering)
+        rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise, centering)
         target = self.required(target, "learns weights and predictor together")
-        rows, training, varying = rows.with_unit_diagonal(), target.take(moments.rows), rows.varying
+        rows, training, usable = rows.with_unit_diagonal(), target.take(moments.rows), rows.usable
         kernels, start = [], None
         with blas_threads_for(moments.n_rows):
             grams = gram_operator(
-                rows.family.subset(varying.tolist()), rows.X, shift=moments.shift[varying], scales=rows.scales[varying]
+                rows.family.subset(usable.tolist()),
+                rows.X,
+                shift=rows.shift[usable],
+                scales=rows.scales[usable],
+                centering=centering,
             )
             for value in grid:
                 solution = self.solve(grams, training, value, start)
@@ -369,11 +393,14 @@ class SearchingLearner(Learner):
         target: Target | None,
         grid: Sequence[float],
         normalise: Normalisation,
+        centering: Centering = Centering.CENTER,
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel, or one a regularisation; of `moments` the rows alone count."""
         return self.learn_on(X, moments.rows, target, grid, moments.sample_weight)
 
-    def error_bars(self, moments: SampledMoments, normalise: Normalisation) -> Sampling:
+    def error_bars(
+        self, moments: SampledMoments, normalise: Normalisation, centering: Centering = Centering.CENTER
+    ) -> Sampling:
         """Return what sample there was; base kernels that were found on it have no error bars."""
         return Sampling(moments.n_rows, moments.total_rows, moments.confidence)
 
@@ -431,12 +458,15 @@ class TrainingRows:
     learner : str
     family : KernelFamily
     X : ndarray or CSR matrix of shape (m, d)
-        Training rows, less the moments' origin.
+        Training rows, less `origin`.
     moments : GramMoments or FeatureMoments
     normalise : {"trace", "frobenius", "none"}
     scales : ndarray of shape (p,)
-    varying : ndarray of int of shape (k,)
+    usable : ndarray of int of shape (k,)
         Positions of the base kernels that may carry weight.
+    origin : ndarray of shape (d,)
+        What rows are moved by.
+    centering : Centering
     """
 
     learner: str
@@ -445,29 +475,52 @@ class TrainingRows:
     moments: Moments
     normalise: Normalisation
     scales: np.ndarray
-    varying: np.ndarray
+    usable: np.ndarray
+    origin: np.ndarray
+    centering: Centering
 
     @classmethod
     def of(
-        cls, learner: str, family: KernelFamily, X: Rows, moments: Moments, normalise: Normalisation
+        cls,
+        learner: str,
+        family: KernelFamily,
+        X: Rows,
+        moments: Moments,
+        normalise: Normalisation,
+        centering: Centering = Centering.CENTER,
     ) -> TrainingRows:
         """Take the training rows out of a data set, which may be mapped from a file."""
-        X = move(as_rows(X[moments.rows]), moments.origin)
-        scales = NORMALISATIONS[normalise](moments)
-        return cls(learner, family, X, moments, normalise, scales, np.flatnonzero(~moments.constant))
+        seen, origin = Statistics(moments, centering), moments.origin
+        if not centering.subtracts and not family.translation_invariant:
+            origin = np.zeros_like(origin)
+        X = move(as_rows(X[moments.rows]), origin)
+        scales = NORMALISATIONS[normalise](seen)
+        return cls(
+            learner, family, X, moments, normalise, scales, np.flatnonzero(~seen.vanishing), origin, centering
+        )  # fmt: skip
+
+    @property
+    def _seen(self) -> Statistics:
+        return Statistics(self.moments, self.centering)
+
+    @property
+    def shift(self) -> np.ndarray:
+        """Constant that is subtracted from each base kernel, which centering does not see; zero without, shape (p,)."""
+        return self.moments.shift if self.centering.subtracts else np.zeros(self.moments.n_kernels)
 
     def with_unit_diagonal(self) -> TrainingRows:
         """Return the same with all scales times one number: the mean diagonals of the base kernels get mean one."""
-        diagonals = self.moments.centered_traces[self.varying] / self.scales[self.varying]
+        diagonals = self._seen.traces[self.usable] / self.scales[self.usable]
         diagonals /= self.moments.total_weight
         return replace(self, scales=self.scales * diagonals.mean())
 
     def kernel(self, solution: Solution, regularisation: float | None = None) -> LearnedKernel:
-        """Return the kernel of a solution over the varying base kernels; ValueError for what is no such solution."""
-        moments, solution = self.moments, require_solution(solution, self.learner, len(self.varying))
+        """Return the kernel of a solution over the usable base kernels; ValueError for what is no such solution."""
+        moments, solution = self.moments, require_solution(solution, self.learner, len(self.usable))
         weights, coefficients = np.zeros(moments.n_kernels), np.zeros(moments.n_kernels)
-        weights[self.varying] = solution.weights
-        coefficients[self.varying] = solution.weights / self.scales[self.varying]
+        weights[self.usable] = solution.weights
+        coefficients[self.usable] = solution.weights / self.scales[self.usable]
+        row_means = moments.combined_row_means(coefficients)
         kernel = LearnedKernel(
             family=self.family,
             learner=self.learner,
@@ -478,15 +531,16 @@ class TrainingRows:
             alignments=moments.alignments,
             certificate=solution.certificate,
             X=self.X,
-            origin=moments.origin,
+            origin=self.origin,
             rows=moments.rows,
-            shift=moments.shift,
-            row_means=moments.combined_row_means(coefficients),
+            shift=self.shift,
+            row_means=row_means if self.centering.subtracts else np.zeros_like(row_means),
             degree=solution.degree,
             offset=solution.offset,
             regularisation=regularisation,
             sample_weight=moments.sample_weight,
-            traces=moments.centered_traces if any(self.family.kernel_views) else None,
+            traces=self._seen.traces if any(self.family.kernel_views) else None,
+            centering=self.centering,
         )
         if kernel.degree == 1:
             return kernel

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
+from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.combined_gram import Pieces
 from learnkernels.kernels.engine.operators import TiledGrams
 from learnkernels.kernels.engine.passes import block_rows_for
@@ -20,6 +21,7 @@ from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.normalisation import (
     NORMALISATIONS,
     Normalisation,
+    Statistics,
     require_informative,
     require_normalisation,
 )
@@ -57,8 +59,10 @@ class Ensemble(Learner):
         target: Target | None,
         grid: Sequence[float],
         normalise: Normalisation,
+        centering: Centering = Centering.CENTER,
     ) -> KernelEnsemble:
         """Return the hypotheses along the grid."""
+        self.refuse_uncentered(centering)
         return KernelEnsemble.fit(
             self.required_family(family), X, moments, self.required(target, "learns hypotheses"), grid, normalise
         )
@@ -179,7 +183,7 @@ class KernelEnsemble(Value):
         Ensemble().refuse_weights(moments.sample_weight)
         require_informative(moments)
         training, rows = target.take(moments.rows), move(X[moments.rows], moments.origin)
-        scales, traces = NORMALISATIONS[normalise](moments), moments.centered_traces
+        scales, traces = NORMALISATIONS[normalise](Statistics(moments)), moments.centered_traces
         varying = traces > 0  # all but constant features
         scales = scales * np.mean(traces[varying] / scales[varying]) / len(training)
         Y = training.Y

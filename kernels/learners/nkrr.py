@@ -54,7 +54,7 @@ class PolynomialRidge:
     grams : GramOperator
         p base kernels over m rows.
     Y : ndarray of shape (m, q)
-        Targets less their column means.
+        Targets less their column means, of base kernels that are centered.
     ridge : float
         lambda.
     degree : int
@@ -82,7 +82,7 @@ class PolynomialRidge:
             raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
         _require_power(degree, offset)
         self.grams = grams
-        self.Y = target.Y - target.Y.mean(axis=0)
+        self.Y = target.Y - grams.centering.target_mean(target.Y)
         if not self.Y.any():
             raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
         self.ridge = 1.0 / regularisation
@@ -204,6 +204,7 @@ class NKRR(OneStageLearner):
     summary = "kernel ridge regression with a polynomial of the base kernels"
     source = "NIPS 2009, equation (10), Algorithm 1"
     predictor = "krr"
+    takes_uncentered = True
 
     degree: int = 2
     norm: int = 2

@@ -17,7 +17,7 @@ from learnkernels.kernels.learners.base import SearchingLearner, TwoStageLearner
 from learnkernels.kernels.learners.closed_form import Align, Unif
 from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import gram_moments
-from learnkernels.kernels.moments.normalisation import NORMALISATIONS, NormalisedProducts
+from learnkernels.kernels.moments.normalisation import NormalisedProducts, Statistics
 from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.search.halves import Choice, Columns, Examples, Half, halves_of
 from learnkernels.kernels.search.metric import KINDS, Round, best_left_out, learned_metrics, metric_of
@@ -194,9 +194,9 @@ class RFM(SearchingLearner):
 
 def _weigh(rule: str, moments: Moments, halves: Sequence[Half], choice: Choice) -> np.ndarray:
     """Return weights of the centered base kernels as they are, from those of the same of unit trace."""
-    scales = NORMALISATIONS["trace"](moments)
+    scales = moments.centered_traces
     if rule == "unif" or not halves or choice.rounds == (0,):  # no target has shaped the base kernels
-        M = NormalisedProducts(moments, np.arange(moments.n_kernels), scales)
+        M = NormalisedProducts(Statistics(moments), np.arange(moments.n_kernels), scales)
         return np.asarray(WEIGHTS[rule].weigh(M, M.target).weights / scales)
     products = [half.products(choice) for half in halves]
     M, a = (np.sum(parts, axis=0) for parts in zip(*products, strict=True))

@@ -141,11 +141,21 @@ class Moments(Value, ABC):
         return _alignments(self.target, self.frobenius_diagonal, self.constant, self.target_norm)
 
     def alignment(self, mu: np.ndarray) -> float:
-        """Return the centered alignment of ``sum_k mu_k K_k``, base kernels as given, with the target kernel."""
+        """Return the centered alignment of ``sum_k mu_k K_k``, base kernels as given, with the target kernel.
+
+        Zero for a sum that is constant.
+        """
         mu = np.asarray(mu, dtype=np.float64)
+        if self.constant[mu != 0].all():
+            return 0.0
         return float(mu @ self.target / (np.sqrt(self._squared_norm(mu)) * self.target_norm))
 
     # Uncentered ------------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def uncentered_traces(self) -> np.ndarray:
+        """Trace of each base kernel as given, shape (p,)."""
 
     @property
     @abstractmethod

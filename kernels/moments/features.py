@@ -34,7 +34,7 @@ class FeatureMoments(Moments):
     Attributes
     ----------
     columns : ndarray of int of shape (p,)
-        Column of the data that each feature is.
+        Column of the data that each feature is; -1 for the constant one.
     X : ndarray or CSR matrix of shape (m, p)
         The features less their origin; not yet centered on the rows held.
 
@@ -89,7 +89,7 @@ class FeatureMoments(Moments):
             features.sum_duplicates()
         else:
             origin = mean_over(X, sample_weight)
-            features = features - origin[family.columns]
+            features = features - family.origins(origin)
         return cls(
             names=family.names,
             labels=tuple(int(label) for label in labels),
@@ -138,7 +138,9 @@ class FeatureMoments(Moments):
     @property
     def _raw(self) -> Rows:
         """The features as given, shape (m, p)."""
-        return self.X if sparse.issparse(self.X) else self.X + self.origin[self.columns]
+        if sparse.issparse(self.X):
+            return self.X
+        return self.X + FeatureFamily(self.names, self.columns).origins(self.origin)
 
     @property
     def row_means(self) -> np.ndarray:
@@ -190,6 +192,11 @@ class FeatureMoments(Moments):
         else:
             products = self._centered.T @ self._weighted(Y, 0.5)
         return np.where(self.constant, 0.0, np.einsum("kq,kq->k", products, products))
+
+    @property
+    def uncentered_traces(self) -> np.ndarray:
+        """Trace of each base kernel as given, shape (p,)."""
+        return np.sqrt(self.uncentered_frobenius_diagonal)
 
     @cached_property
     def uncentered_frobenius(self) -> np.ndarray:

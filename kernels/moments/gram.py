@@ -173,6 +173,12 @@ class GramMoments(Moments):
         return float(mu @ self.frobenius @ mu)
 
     @property
+    def uncentered_traces(self) -> np.ndarray:
+        """Trace of each base kernel as given, shape (p,); ValueError as `uncentered_frobenius`."""
+        self._require_raw()
+        return np.asarray(self.traces.sum(axis=0) + self.total_weight * self.shift)
+
+    @property
     def uncentered_frobenius(self) -> np.ndarray:
         """Frobenius products of the base kernels as given, shape (p, p).
 

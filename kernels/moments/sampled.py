@@ -152,6 +152,11 @@ class SampledMoments(Moments):
         return m * (m - 1) / (n * (n - 1)), m / n
 
     @property
+    def uncentered_traces(self) -> np.ndarray:
+        """Estimate of the trace of each base kernel as given, shape (p,); ValueError as `GramMoments`."""
+        return self.sample.uncentered_traces * (self.total_rows / self.n_rows)
+
+    @property
     def uncentered_frobenius(self) -> np.ndarray:
         """Estimate of the products of the base kernels as given, shape (p, p); ValueError as `GramMoments`."""
         (pairs, alone), D = self._uncentered_factors, self.diagonals + self.shift[:, None]

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
 
-ADDED = {"predictor", "columns", "sample", "class_weight", "random_state", "n_jobs", "precision"}
+ADDED = {"predictor", "columns", "centering", "sample", "class_weight", "random_state", "n_jobs", "precision"}
 """Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
 
 KERNEL = "kernel."

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import as_sample_weight
+from learnkernels.kernels.centering import Centering, as_sample_weight
 from learnkernels.kernels.families import KernelFamily, family_from_dict
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.fields import (
@@ -37,6 +37,9 @@ FORMAT = "learnkernels kernel"
 
 VERSION = 1
 """Raised whenever what is written changes; what another version wrote is refused."""
+
+UNCENTERED_VERSION = 2
+"""Of kernels that are not centered, which a release that reads version 1 alone would center."""
 
 DESCRIPTION = "description"
 """Name of the array that holds the bytes of the JSON text."""
@@ -134,7 +137,8 @@ def kernel_to_arrays(kernel: LearnedKernel) -> dict[str, np.ndarray]:
         raise ValueError(f"X must be an array, csr_matrix or csr_array, got {storage}; learn the kernel on X.tocsr().")
     data = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if kernel.centering.subtracts else UNCENTERED_VERSION,
+        **({} if kernel.centering.subtracts else {"centering": kernel.centering.value}),
         "learner": kernel.learner,
         "normalise": kernel.normalise,
         "alignment": plain(float(kernel.alignment)),
@@ -183,7 +187,10 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
     """
     if DESCRIPTION not in arrays:
         refuse(f"arrays must hold {DESCRIPTION!r}, got {shown(sorted(arrays))}")
-    fields = Fields.of_text(arrays[DESCRIPTION], DESCRIPTION).require_format(FORMAT, VERSION)
+    fields = Fields.of_text(arrays[DESCRIPTION], DESCRIPTION).require_format(FORMAT, VERSION, UNCENTERED_VERSION)
+    centering = Centering(fields.get("centering", optional(one_of(tuple(map(str, Centering))))) or "center")
+    if (fields.data["version"] == VERSION) != centering.subtracts:
+        fields.refuse("centering", f"none or target in version {UNCENTERED_VERSION}, and there alone", centering.value)
     weighted = bool(fields.get("weighted", optional(truth)))
     if "sample_weight" in arrays and not weighted:
         refuse("sample_weight must be there only where the description says weighted, got one that does not")
@@ -206,6 +213,7 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
         sampling=fields.get("sampling", optional(_sampling_from)),
         history=tuple(history or ()),
         spread=take(arrays, "spread") if "spread" in arrays else None,
+        centering=centering,
         **{name: take(arrays, name) for name in VECTORS},
     )
     require_sound(kernel)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.learned import LearnedKernel, checked_rows
 from learnkernels.kernels.parameters import Parameterised, positive
 from learnkernels.kernels.predictors.rows import KernelOnRows, usable_gram
@@ -176,8 +177,9 @@ class ExactPredictor(Predictor):
         grid: Sequence[float],
         sample_weight: np.ndarray | None = None,
         fine: bool = False,
+        centering: Centering = Centering.CENTER,
     ) -> RegularisationPath:
-        """Fit on a centered Gram matrix of mean diagonal one."""
+        """Fit on a Gram matrix of mean diagonal one, centered, or else without intercept."""
 
     def fit_on(
         self,
@@ -191,7 +193,7 @@ class ExactPredictor(Predictor):
         """Fit on the matrix; a kernel with negative weights is replaced by its positive semi-definite part."""
         kernel = on.whole_kernel()
         K, new_rows = usable_gram(kernel)
-        return Fitted(kernel, new_rows, self.fit(K, target, grid, kernel.sample_weight, fine), K)
+        return Fitted(kernel, new_rows, self.fit(K, target, grid, kernel.sample_weight, fine, kernel.centering), K)
 
 
 class RowsPredictor(Predictor):

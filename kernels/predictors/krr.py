@@ -6,10 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import cho_solve
 
-from learnkernels.kernels.predictors.base import ExactPredictor
+from learnkernels.kernels.centering import Centering
+from learnkernels.kernels.engine.operators import FeatureGrams
+from learnkernels.kernels.families.feature import FeatureFamily
+from learnkernels.kernels.predictors.base import ExactPredictor, Fitted
+from learnkernels.kernels.predictors.rows import KernelOnRows
+from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.solvers.factor import cholesky
+from learnkernels.kernels.solvers.monomial_ridge import factor_of_power
 from learnkernels.kernels.targets import Target
 
 FACTORS = 8
@@ -22,11 +29,33 @@ class KRR(ExactPredictor):
 
     Notes
     -----
-    O(m^3) time and O(m^2) memory for m training rows; see `KernelRidgePath`.
+    O(m^3) time and O(m^2) memory for m training rows; see `KernelRidgePath`. A power of rank-one kernels that has at
+    most half as many monomials D as there are rows is not formed: O(m D^2) time and O(m D) memory, and the same
+    predictions.
     """
 
     name = "krr"
     summary = "kernel ridge regression"
+
+    def fit_on(
+        self,
+        on: KernelOnRows,
+        target: Target,
+        grid: Sequence[float],
+        *,
+        fine: bool = False,
+        progress: Progress | None = None,
+    ) -> Fitted:
+        """Fit on the matrix, or on the monomials that it is a product of."""
+        calibrated = fine and target.task == "classification"  # which takes parts of the matrix
+        factor = None if calibrated else few_monomials(on)
+        if factor is None:
+            return super().fit_on(on, target, grid, fine=fine, progress=progress)
+        kernel, weights, unit = on.kernel, on.kernel.sample_weight, 1.0
+        if kernel.regularisation is None:
+            unit = float(np.average(np.square(factor).sum(axis=1), weights=weights))
+        path = KernelRidgePath.on_factor(factor / np.sqrt(unit), target, grid, weights, kernel.centering)
+        return Fitted(kernel, 1.0 / unit, path)
 
     def fit(
         self,
@@ -35,13 +64,14 @@ class KRR(ExactPredictor):
         grid: Sequence[float],
         sample_weight: np.ndarray | None = None,
         fine: bool = False,
+        centering: Centering = Centering.CENTER,
     ) -> KernelRidgePath:
-        """Fit on a centered Gram matrix of mean diagonal one."""
-        return KernelRidgePath(K, target, grid, sample_weight)
+        """Fit on a Gram matrix of mean diagonal one, centered or without intercept."""
+        return KernelRidgePath(K, target, grid, sample_weight, centering)
 
 
 class KernelRidgePath:
-    r"""Kernel ridge regressions with an intercept, one a regularisation.
+    r"""Kernel ridge regressions, one a regularisation.
 
     .. math:: \alpha_\Lambda = (\Lambda K_c + I)^{-1} \Lambda (Y - \bar Y) ,\qquad h(x) = k_c(x)^\top \alpha + \bar Y
 
@@ -49,29 +79,38 @@ class KernelRidgePath:
 
     .. math:: \alpha_\Lambda = D (D K_c D + I / \Lambda)^{-1} D (Y - \bar Y)
 
+    On a kernel that is not centered there is no intercept: zero takes the place of the mean.
+
     Attributes
     ----------
     dual : ndarray of shape (L, m, q)
         Coefficients, one set a regularisation.
     intercept : ndarray of shape (q,)
-        Mean of the training targets: the best intercept for a centered kernel.
+        Mean of the training targets: the best intercept for a centered kernel. Zero for one that is not.
     """
 
     def __init__(
-        self, K: np.ndarray, target: Target, grid: Sequence[float], sample_weight: np.ndarray | None = None
+        self,
+        K: np.ndarray,
+        target: Target,
+        grid: Sequence[float],
+        sample_weight: np.ndarray | None = None,
+        centering: Centering = Centering.CENTER,
     ) -> None:
         """Fit.
 
         Parameters
         ----------
         K : ndarray of shape (m, m)
-            Centered Gram matrix of the training rows. Not modified.
+            Gram matrix of the training rows. Not modified.
         target : Target
             Of the training rows.
         grid : sequence of float
             Values of Lambda, the scale of the kernel against a ridge of one: the usual lambda is 1 / Lambda.
         sample_weight : ndarray of shape (m,), optional
             Positive; a whole number counts a row as that many copies of it. Not modified.
+        centering : Centering, default "center"
+            Whether the matrix is centered, and there is an intercept.
 
         Notes
         -----
@@ -84,13 +123,39 @@ class KernelRidgePath:
         """
         self._target = target
         root = None if sample_weight is None else np.sqrt(sample_weight)
-        self.intercept = np.average(target.Y, axis=0, weights=sample_weight)
+        self.intercept = centering.target_mean(target.Y, sample_weight)
         Y = target.Y - self.intercept
         if root is not None:
             K, Y = K * root * root[:, None], Y * root[:, None]
         self.dual = _solutions(K, Y, grid)
         if root is not None:
             self.dual *= root[:, None]
+
+    @classmethod
+    def on_factor(
+        cls,
+        F: np.ndarray,
+        target: Target,
+        grid: Sequence[float],
+        sample_weight: np.ndarray | None = None,
+        centering: Centering = Centering.CENTER,
+    ) -> KernelRidgePath:
+        r"""Fit on a matrix :math:`F F^\top` that is not formed, F of shape (m, D).
+
+        .. math:: \alpha_\Lambda = \Lambda \big(Y - F U\big), \qquad
+                  U = (F^\top F + I / \Lambda)^{-1} F^\top Y
+        """
+        path = cls.__new__(cls)
+        path._target, root = target, None if sample_weight is None else np.sqrt(sample_weight)[:, None]
+        path.intercept = centering.target_mean(target.Y, sample_weight)
+        Y = target.Y - path.intercept
+        if root is not None:
+            F, Y = F * root, Y * root
+        U = _solutions(F.T @ F, F.T @ Y, grid)
+        path.dual = np.asarray(grid)[:, None, None] * (Y - F @ U)
+        if root is not None:
+            path.dual *= root
+        return path
 
     def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return dual, shape (m, q), and intercept, shape (q,), at a position of the grid."""
@@ -108,13 +173,26 @@ class KernelRidgePath:
         return len(self.dual)
 
 
+def few_monomials(on: KernelOnRows) -> np.ndarray | None:
+    """Return F with ``F F'`` the learned power of rank-one kernels on its own training rows, if F has few columns."""
+    kernel = on.kernel
+    if not on.own or kernel.indefinite or not isinstance(kernel.family, FeatureFamily):
+        return None
+    Z = kernel.family.take(kernel.X)
+    if sparse.issparse(Z):
+        return None
+    Z = Z - kernel.centering.mean(Z, kernel.sample_weight)
+    grams = FeatureGrams(Z, Centering.NONE)
+    return factor_of_power(grams, kernel.combination.coefficients, kernel.degree, kernel.offset)
+
+
 def _solutions(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarray:
     """Return ``(K + I / Lambda)^-1 Y`` for each Lambda, shape (L, m, q)."""
     if len(grid) <= FACTORS and (by_factors := _by_factors(K, Y, grid)) is not None:
         return by_factors
     eigenvalues, Q = np.linalg.eigh(K)
     projected = Q.T @ Y
-    # A centered Gram matrix is positive semi-definite; what is below zero is rounding.
+    # A Gram matrix is positive semi-definite; what is below zero is rounding.
     damped = np.stack([projected / (np.maximum(eigenvalues, 0.0) + 1.0 / value)[:, None] for value in grid])
     return np.asarray(Q @ damped)
 

@@ -68,7 +68,8 @@ class ConjugateRidgePath:
               h(x) = k_c(x)^\top \alpha_\Lambda + \bar Y
 
     with D the roots of the sample weights and u the mean diagonal of the kernel, or one if it was learned for a
-    regularisation: the solutions of `KernelRidgePath`, for all regularisations and outputs at once.
+    regularisation: the solutions of `KernelRidgePath`, for all regularisations and outputs at once; as there without
+    intercept where the kernel is not centered.
 
     Attributes
     ----------
@@ -142,7 +143,7 @@ class ConjugateRidgePath:
         self.unit = 1.0
         if kernel.regularisation is None:
             self.unit = float(mean_over(gram.diagonal(), w) - mean_over(row_means, w))
-        self.intercept = np.average(target.Y, axis=0, weights=w)
+        self.intercept = kernel.centering.target_mean(target.Y, w)
         centered = _CenteredGram(gram, row_means, on.shares, None if w is None else np.sqrt(w)[:, None])
         right = centered.rooted(target.Y - self.intercept)
         q = right.shape[1]

@@ -123,7 +123,8 @@ class NystromPath:
 
     where k_Z(x) is the learned kernel between x and the landmarks, :math:`\bar k_Z` its mean over all training rows, a
     streamed sum, and u the mean diagonal of the kernel, or one if it was learned for a regularisation. With all rows as
-    landmarks this is kernel ridge regression on the centered kernel.
+    landmarks this is kernel ridge regression on the centered kernel. Of a kernel that is not centered both means are
+    zero: there is no intercept, and scikit-learn's linear models are fitted without one.
 
     Attributes
     ----------
@@ -216,7 +217,7 @@ class NystromPath:
         )  # fmt: skip
         drawn = _drawn(on, min(M, on.n_rows), sampling, rng)
         subspace = Subspace.of(on.kernel, *on.take(drawn.positions), drawn.counts)
-        mean_target = np.average(Y, axis=0, weights=on.sample_weight)
+        mean_target = on.kernel.centering.target_mean(Y, on.sample_weight)
         if loss == "squared" and _refining_pays(on, subspace, q * len(grid)):
             subspace = refined(on, subspace, REFINING_ROWS * len(drawn), rng)
         passes = SubspacePasses(on, subspace, Y - mean_target)
@@ -308,7 +309,8 @@ def _unit(kernel: LearnedKernel, subspace: Subspace, sums: KernelSums, mean: np.
         return 1.0
     if kernel.indefinite:
         return float(np.trace(centered_products(subspace, sums)[1])) / sums.weight
-    around_landmarks = (sums.own - 2 * sums.kernel.mean()) / sums.weight + subspace.kernel.row_means.mean()
+    means = float(subspace.centering.mean(sums.kernel))
+    around_landmarks = (sums.own - 2 * means) / sums.weight + subspace.kernel.row_means.mean()
     return float(around_landmarks - mean @ mean)
 
 
@@ -347,7 +349,8 @@ def _linear_models(
     weights = np.zeros((len(grid), Phi.shape[1], 1 if n_classes == 2 else n_classes))
     intercepts = np.full((len(grid), weights.shape[2]), ABSENT)
     for step, C in enumerate(grid):
-        model = _linear_model(loss, C, seed).fit(Phi, target.values, sample_weight=on.sample_weight)
+        unfitted = _linear_model(loss, C, seed, on.kernel.centering.intercept)
+        model = unfitted.fit(Phi, target.values, sample_weight=on.sample_weight)
         columns = np.asarray(model.classes_)
         if n_classes == 2:
             columns = np.zeros(1, dtype=np.intp)
@@ -357,14 +360,15 @@ def _linear_models(
     return weights, intercepts
 
 
-def _linear_model(loss: Loss, C: float, seed: int) -> Any:
+def _linear_model(loss: Loss, C: float, seed: int, intercept: bool) -> Any:
     if loss == "hinge":
         from sklearn.svm import LinearSVC
 
-        return LinearSVC(C=C, max_iter=LINEAR_ITERATIONS, random_state=seed, intercept_scaling=10.0)
+        options: dict[str, Any] = {"intercept_scaling": 10.0} if intercept else {"fit_intercept": False}
+        return LinearSVC(C=C, max_iter=LINEAR_ITERATIONS, random_state=seed, **options)
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=C, max_iter=LINEAR_ITERATIONS)
+    return LogisticRegression(C=C, max_iter=LINEAR_ITERATIONS, fit_intercept=intercept)
 
 
 def _describe(drawn: Landmarks, on: KernelOnRows, subspace: Subspace, sampling: Sampling) -> str:

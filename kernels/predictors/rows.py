@@ -108,9 +108,8 @@ class KernelOnRows:
 
     @property
     def shares(self) -> np.ndarray:
-        """What each training row counts in a mean over them, shape (m,)."""
-        w = self.sample_weight
-        return np.full(self.n_rows, 1.0 / self.n_rows) if w is None else w / w.sum()
+        """What each training row counts in the mean that is subtracted of all, shape (m,)."""
+        return self.kernel.centering.shares(self.n_rows, self.sample_weight)
 
     def whole_kernel(self) -> LearnedKernel:
         """Return the kernel over all training rows; one pass over their pairs where it was learned on others."""

@@ -42,7 +42,7 @@ class LinearScores:
 
     Predictors with an intercept have :math:`\sigma = 0`, but for rounding, which is left out: then rows whose
     coefficients are zero, those that are no support vectors, take no part. New rows take O(s) time each for s rows that
-    do, in place of O(m).
+    do, in place of O(m). Of a kernel that is not centered, w and r are zero, and the same holds whatever sigma is.
     """
 
     def __init__(self, kernel: LearnedKernel, dual: np.ndarray, intercept: np.ndarray) -> None:
@@ -60,7 +60,7 @@ class LinearScores:
     @cached_property
     def support(self) -> np.ndarray:
         """Positions of the training rows that scores depend on, shape (s,)."""
-        if self.kernel.degree != 1 or self._sums.any():
+        if self.kernel.degree != 1 or (self._sums.any() and self.kernel.centering.subtracts):
             return np.arange(len(self.dual))
         return np.flatnonzero(self.dual.any(axis=1))
 
@@ -70,8 +70,8 @@ class LinearScores:
         V = self.dual[some]
         constant = self.intercept - kernel.row_means[some] @ V
         if sums.any():
-            w = np.ones(len(V)) if kernel.sample_weight is None else kernel.sample_weight
-            V = V - np.outer(w / w.sum(), sums)
+            w = None if kernel.sample_weight is None else kernel.sample_weight[some]
+            V = V - np.outer(kernel.centering.shares(len(V), w), sums)
             constant = constant + sums * (kernel.offset + float(mean_over(kernel.row_means, kernel.sample_weight)))
         X = kernel.X if len(some) == len(self.dual) else kernel.X[some]
         return Expansion(kernel.combination, X, V, constant, kernel.origin)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from learnkernels.kernels.centering import subtract_means
+from learnkernels.kernels.centering import Centering, subtract_means
 from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.engine.combined_gram import Pieces
 from learnkernels.kernels.engine.workers import RowSource
@@ -28,14 +28,15 @@ class Subspace:
 
     .. math:: \varphi(x) = B^\top k_Z(x), \qquad B^\top K_{ZZ} B = I
 
-    where k_Z is the kernel between a row and the landmarks, centered on the landmarks.
+    where k_Z is the kernel between a row and the landmarks, centered on the landmarks, or as it is where the learned
+    kernel is not centered.
 
     Attributes
     ----------
     kernel : LearnedKernel
         Over the landmarks, centered on them.
     basis : ndarray of shape (M, r)
-        B; its columns sum to zero.
+        B; its columns sum to zero, where the kernel is centered.
     theta : ndarray of shape (r,)
         Estimates of the eigenvalues of the products :math:`\Phi^\top \Phi` over all training rows, in this basis.
 
@@ -72,7 +73,7 @@ class Subspace:
             All landmarks are the same to the kernel.
         """
         K = kernel.combination.matrix(Z, Z, symmetric=True)
-        row_means = K.mean(axis=1)
+        row_means = kernel.centering.mean(K, axis=1)
         s, U = np.linalg.eigh(subtract_means(K, row_means, row_means, float(row_means.mean())))
         used = s > DEPENDENT * len(s) * np.abs(s).max()
         if not used.any():
@@ -80,7 +81,7 @@ class Subspace:
                 f"the learned kernel does not tell the {len(s)} landmarks apart; take more, or other bandwidths."
             )
         s, U = s[used], U[:, used]
-        U -= U.mean(axis=0)
+        U = kernel.centering.less_mean(U)
         basis, theta = U / np.sqrt(s), s * (counts.sum() / len(counts))
         if np.ptp(counts) > 0:
             weighted = (U * np.sqrt(s)) * np.sqrt(counts)[:, None]
@@ -88,6 +89,11 @@ class Subspace:
             basis, theta = basis @ Q, np.maximum(theta, 0.0)
         landmarks = replace(kernel, X=Z, rows=rows, row_means=row_means, sample_weight=None)
         return cls(landmarks, basis, theta)
+
+    @property
+    def centering(self) -> Centering:
+        """That of the kernel."""
+        return self.kernel.centering
 
     @property
     def offset(self) -> np.ndarray:
@@ -228,7 +234,9 @@ class SubspacePasses:
 
 
 def mean_feature(subspace: Subspace, sums: KernelSums) -> np.ndarray:
-    """Return the mean feature over all rows, shape (r,)."""
+    """Return the mean feature over all rows, which is subtracted, shape (r,); zero without centering."""
+    if not subspace.centering.subtracts:
+        return np.zeros(subspace.basis.shape[1])
     return np.asarray(sums.kernel @ subspace.basis / sums.weight - subspace.offset)
 
 
@@ -302,7 +310,8 @@ def _scores(of: RowPass, argument: tuple[np.ndarray, np.ndarray, float], task: T
         G = of.combination.matrix(A, of.landmarks)
         Phi = G @ of.subspace.basis - of.subspace.offset
         # The kernel of a row with itself, centered on the landmarks, and what of it the subspace leaves out.
-        own = of.combination.diagonal(A) - 2 * G.mean(axis=1) + of.subspace.kernel.row_means.mean()
+        means = of.subspace.centering.mean(G, axis=1)
+        own = of.combination.diagonal(A) - 2 * means + of.subspace.kernel.row_means.mean()
         left = np.maximum(own - np.einsum("ij,ij->i", Phi, Phi), 0.0)
         scores.append((((Phi - mean) @ scale) ** 2).sum(axis=1) + left / ridge)
     return Pieces({run: np.concatenate(scores)})

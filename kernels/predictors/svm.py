@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.predictors.base import ExactPredictor
 from learnkernels.kernels.solvers.svm import AT_BOUND, Machine, solve_machine
 from learnkernels.kernels.targets import Target
@@ -41,7 +42,9 @@ class ExactMachine:
     intercepts : ndarray of shape (n_pairs,)
     """
 
-    def __init__(self, K: np.ndarray, labels: np.ndarray, C: float, start: ExactMachine | None = None) -> None:
+    def __init__(
+        self, K: np.ndarray, labels: np.ndarray, C: float, start: ExactMachine | None = None, intercept: bool = True
+    ) -> None:
         """Fit on a Gram matrix and the labels of its rows, at least two different ones, from a machine of another C."""
         pairs = list(combinations(np.unique(labels).tolist(), 2))
         self.C, self.dual, self.intercepts = C, np.zeros((len(K), len(pairs))), np.zeros(len(pairs))
@@ -50,7 +53,7 @@ class ExactMachine:
             y = np.where(labels[rows] == second, 1.0, -1.0)
             # What counts of a start is which rows are at a bound, and that moves with C.
             guess = None if start is None else Machine(np.abs(start.dual[rows, j]) * (C / start.C), 0.0, rows)
-            machine = solve_machine(K[np.ix_(rows, rows)], y, C, guess)
+            machine = solve_machine(K[np.ix_(rows, rows)], y, C, guess, intercept)
             self.dual[rows, j], self.intercepts[j] = y * machine.coefficients, machine.intercept
 
 
@@ -82,11 +85,12 @@ class SVM(ExactPredictor):
         grid: Sequence[float],
         sample_weight: np.ndarray | None = None,
         fine: bool = False,
+        centering: Centering = Centering.CENTER,
     ) -> SupportVectorPath:
-        """Fit on a centered Gram matrix of mean diagonal one."""
+        """Fit on a Gram matrix of mean diagonal one, centered or without intercept."""
         default = FINE_TOLERANCE if fine else TOLERANCE
         tolerance = default if self.tolerance is None else self.tolerance
-        return SupportVectorPath(K, target, grid, sample_weight, tolerance)
+        return SupportVectorPath(K, target, grid, sample_weight, tolerance, centering)
 
 
 class SupportVectorPath:
@@ -105,13 +109,14 @@ class SupportVectorPath:
         grid: Sequence[float],
         sample_weight: np.ndarray | None = None,
         tolerance: float = TOLERANCE,
+        centering: Centering = Centering.CENTER,
     ) -> None:
         """Fit.
 
         Parameters
         ----------
         K : ndarray of shape (m, m)
-            Centered Gram matrix of the training rows. Not modified.
+            Gram matrix of the training rows. Not modified.
         target : Target
             Of the training rows; a classification with at least two classes among them.
         grid : sequence of float
@@ -120,6 +125,13 @@ class SupportVectorPath:
             Positive; C of a row is multiplied by it. Not modified.
         tolerance : float, default 1e-3
             Of the conditions of optimality, in units of the margin.
+        centering : Centering, default "center"
+            Whether the matrix is centered, and machines have an intercept.
+
+        Raises
+        ------
+        ValueError
+            Rows of machines without intercept have weights.
 
         Warns
         -----
@@ -133,16 +145,24 @@ class SupportVectorPath:
         Notes
         -----
         A machine none of whose coefficients is at its bound is that of every larger C as well, and is not fitted again.
-        One that scikit-learn's solver does not end for is the start of the next, which does without that solver.
+        One that scikit-learn's solver does not end for is the start of the next, which does without that solver. So do
+        machines without intercept, which it does not know.
         """
+        intercept = centering.intercept
+        if not intercept and sample_weight is not None:
+            raise ValueError(
+                "support vector machines without intercept learn from rows that count once each, got sample_weight or "
+                "class_weight with centering='none'; leave one of them out, or take predictor krr."
+            )
         self._rows, self._classes = len(K), np.unique(target.values)
         self.machines: list[SVC | ExactMachine] = []
         for value in grid:
             before = self.machines[-1] if self.machines else None
             if before is not None and value >= before.C and _is_free(before, sample_weight):
                 self.machines.append(before)
-            elif isinstance(before, ExactMachine) and value >= before.C:
-                self.machines.append(ExactMachine(K, target.values, value, before))
+            elif not intercept or (isinstance(before, ExactMachine) and value >= before.C):
+                exact = before if isinstance(before, ExactMachine) else None
+                self.machines.append(ExactMachine(K, target.values, value, exact, intercept))
             else:
                 self.machines.append(_fitted(K, target.values, value, sample_weight, tolerance))
 

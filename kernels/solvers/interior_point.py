@@ -109,7 +109,9 @@ def longest_step(value: np.ndarray, change: np.ndarray) -> float:
     return float(np.min(-value[falling] / change[falling])) if falling.any() else np.inf
 
 
-def machine_by_interior_point(K: np.ndarray, y: np.ndarray, C: float, tolerance: float) -> np.ndarray:
+def machine_by_interior_point(
+    K: np.ndarray, y: np.ndarray, C: float, tolerance: float, intercept: bool = True
+) -> np.ndarray:
     """Return the coefficients of a binary support vector machine, shape (n,).
 
     Parameters
@@ -122,6 +124,8 @@ def machine_by_interior_point(K: np.ndarray, y: np.ndarray, C: float, tolerance:
         Bound of the coefficients.
     tolerance : float
         Products of slacks and multipliers to reach, relative to the objective.
+    intercept : bool, default True
+        Whether the machine has one, so that signed coefficients sum to zero.
 
     Notes
     -----
@@ -146,7 +150,7 @@ def machine_by_interior_point(K: np.ndarray, y: np.ndarray, C: float, tolerance:
             low, high = block.centering(target, dx, dl, du)
             right = missing + low / block.x - high / block.rest
             solved = cho_solve(factor, right, check_finite=False)
-            db = (y @ solved + y @ block.x) / (2 * (y @ solved_y))
+            db = (y @ solved + y @ block.x) / (2 * (y @ solved_y)) if intercept else 0.0
             dx = solved - 2 * db * solved_y
             dl, du = block.multipliers(dx, low, high)
             if not corrector:
@@ -155,7 +159,7 @@ def machine_by_interior_point(K: np.ndarray, y: np.ndarray, C: float, tolerance:
         if not (np.isfinite(dx).all() and primal > SHORTEST_STEP):
             break
         block.move(dx, db, dl, du, primal, dual)
-    return C * block.balanced()
+    return C * (block.balanced() if intercept else block.x)
 
 
 def _target(mean: float, steps: list[tuple[Block, np.ndarray, np.ndarray, np.ndarray]], n: int) -> float:
@@ -226,7 +230,7 @@ def weights_by_interior_point(
     Journal on Optimization 2:575-601.
     """
     path = _JointPath(grams, pairs, C, total, working)
-    steps = 0
+    steps, intercept = 0, grams.centering.intercept
     while steps < MOST_STEPS and not path.measure().solved(tolerance):
         if not path.step():
             break
@@ -235,7 +239,7 @@ def weights_by_interior_point(
     mu[working] = path.mu * (total / path.mu.sum())
     dual = np.zeros((grams.n_rows, len(pairs)))
     for j, (block, (rows, y)) in enumerate(zip(path.blocks, pairs, strict=True)):
-        dual[rows, j] = C * y * block.balanced()
+        dual[rows, j] = C * y * (block.balanced() if intercept else block.x)
     return Joint(mu, dual, steps)
 
 
@@ -258,6 +262,7 @@ class _JointPath:
         self.blocks = [Block.start(y) for _, y in pairs]
         self.mu, self.slack, self.t = np.full(len(working), total / len(working)), np.empty(0), 0.0
         self.count = sum(len(y) for _, y in pairs) + len(working) / 2
+        self.intercept = grams.centering.intercept
 
     def measure(self) -> _JointPath:
         """Compute what the optimality conditions are short of; returns itself."""
@@ -324,6 +329,9 @@ class _JointPath:
             solved = cho_solve(factor, np.column_stack([self.gradients[j], y]), check_finite=False)
             self.factors.append(factor)
             self.system[:w, :w] += self.gradients[j].T @ solved[:, :-1]
+            if not self.intercept:
+                self.system[w + j, w + j] = 1.0  # its change is zero
+                continue
             cross = self.gradients[j].T @ solved[:, -1]
             self.system[:w, w + j], self.system[w + j, :w] = 2 * cross, cross
             self.system[w + j, w + j] = 2 * (y @ solved[:, -1])
@@ -343,7 +351,7 @@ class _JointPath:
         right[:w] = self.open_forms + short / self.mu
         for j, (block, (_, y)) in enumerate(zip(self.blocks, self.pairs, strict=True)):
             right[:w] += self.gradients[j].T @ centered[j]
-            right[w + j] = y @ centered[j] + y @ block.x
+            right[w + j] = y @ centered[j] + y @ block.x if self.intercept else 0.0
         right[-1] = self.total - self.mu.sum()
         small = np.linalg.solve(self.system, right)
         steps: list[Step] = []

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from learnkernels.kernels.centering import mean_over
+from learnkernels.kernels.centering import Centering
 
 MOST_NUMBERS = 1 << 22
 """Most coefficients, of all ridges and outputs, that are held at once."""
@@ -16,14 +16,14 @@ MOST_NUMBERS = 1 << 22
 
 @dataclass(frozen=True)
 class LeftOut:
-    r"""A ridge regression with an intercept, and its leave-one-out residuals.
+    r"""A ridge regression, and its leave-one-out residuals.
 
     Attributes
     ----------
     ridge : float
         lambda.
     alpha : ndarray of shape (m, q)
-        Dual coefficients; they sum to zero.
+        Dual coefficients; with an intercept they sum to zero.
     residuals : ndarray of shape (m, q)
         ``y_i - f^(-i)(x_i)``, where f^(-i) is fitted, intercept included, on all rows but row i.
     sample_weight : ndarray of shape (m,)
@@ -50,23 +50,26 @@ class LeftOut:
 
 
 class LeaveOneOut:
-    r"""Kernel ridge regressions with an intercept along a path of ridges, each row left out once.
+    r"""Kernel ridge regressions along a path of ridges, with an intercept or without, each row left out once.
 
     .. math:: \alpha = G Y, \qquad
               G = (K_c + \lambda W^{-1})^{-1} - \frac{w w^\top}{\lambda \, \mathbf 1^\top w}, \qquad
               y_i - f^{(-i)}(x_i) = \frac{\alpha_i}{G_{ii}}
 
-    where W is the diagonal matrix of the rows' weights w.
+    where W is the diagonal matrix of the rows' weights w. Without intercept G has no second term.
 
     Parameters
     ----------
     K : ndarray of shape (m, m)
-        Gram matrix of the training rows, centered with their weights. Not modified.
+        Gram matrix of the training rows, centered with their weights or as it is. Not modified.
     Y : ndarray of shape (m, q)
         Targets. Not modified.
     sample_weight : ndarray of shape (m,), optional
         Weights of the rows: the squared residual of a row counts as often, and the row is left out with all its weight.
         By default each counts once. Not modified.
+    centering : Centering, default "center"
+        With none, K is not centered and there is no intercept. With target, K is not centered either, and the
+        intercept is the mean of all targets, that of the row included.
 
     Notes
     -----
@@ -83,15 +86,26 @@ class LeaveOneOut:
     in the formula above.
     """
 
-    def __init__(self, K: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None = None) -> None:
+    def __init__(
+        self,
+        K: np.ndarray,
+        Y: np.ndarray,
+        sample_weight: np.ndarray | None = None,
+        centering: Centering = Centering.CENTER,
+    ) -> None:
         self._weights = np.ones(len(K)) if sample_weight is None else sample_weight
         self._roots = np.sqrt(self._weights)[:, None]
-        # The roots of the weights, which the intercept fits, are made the last eigenvector, and left out of G.
-        rooted, constant = self._roots * K * self._roots.T, self._roots @ self._roots.T / self._weights.sum()
-        eigenvalues, eigenvectors = np.linalg.eigh(rooted + 2.0 * np.trace(rooted) * constant)
-        # A centered Gram matrix is positive semi-definite; what is below zero is rounding.
-        self._eigenvalues, self._eigenvectors = np.maximum(eigenvalues[:-1], 0.0), eigenvectors[:, :-1]
-        self._projected = self._eigenvectors.T @ (self._roots * (Y - mean_over(Y, sample_weight)))
+        rooted = self._roots * K * self._roots.T
+        if centering.subtracts:
+            # The roots of the weights, which the intercept fits, are made the last eigenvector, and left out of G.
+            constant = self._roots @ self._roots.T / self._weights.sum()
+            eigenvalues, eigenvectors = np.linalg.eigh(rooted + 2.0 * np.trace(rooted) * constant)
+            eigenvalues, eigenvectors = eigenvalues[:-1], eigenvectors[:, :-1]
+        else:
+            eigenvalues, eigenvectors = np.linalg.eigh(rooted)
+        # A Gram matrix is positive semi-definite; what is below zero is rounding.
+        self._eigenvalues, self._eigenvectors = np.maximum(eigenvalues, 0.0), eigenvectors
+        self._projected = self._eigenvectors.T @ (self._roots * (Y - centering.target_mean(Y, sample_weight)))
         self._squared = np.square(self._eigenvectors)
 
     def at(self, ridge: float) -> LeftOut:
@@ -105,12 +119,12 @@ class LeaveOneOut:
 
     def losses(self, ridges: Sequence[float]) -> np.ndarray:
         """Return `LeftOut.loss` for each ridge, shape (L,), in two products of matrices."""
-        m, q = self._projected.shape[0], self._projected.shape[1]
-        losses, step = np.empty(len(ridges)), max(1, MOST_NUMBERS // (q * (m + 1)))
+        (r, q), m = self._projected.shape, len(self._weights)
+        losses, step = np.empty(len(ridges)), max(1, MOST_NUMBERS // (q * m))
         for start in range(0, len(ridges), step):
             damping = 1.0 / (self._eigenvalues[:, None] + np.asarray(ridges[start : start + step]))
-            projected = (self._projected[:, :, None] * damping[:, None, :]).reshape(m, -1)
-            alpha = (self._roots * (self._eigenvectors @ projected)).reshape(m + 1, q, -1)
+            projected = (self._projected[:, :, None] * damping[:, None, :]).reshape(r, -1)
+            alpha = (self._roots * (self._eigenvectors @ projected)).reshape(m, q, -1)
             diagonal = self._weights[:, None] * (self._squared @ damping)
             losses[start : start + step] = self._weights @ np.square(alpha / diagonal[:, None]).sum(axis=1)
         return losses

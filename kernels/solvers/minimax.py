@@ -182,7 +182,7 @@ class Ball:
         return np.asarray(powers / np.linalg.norm(powers, self.norm))
 
     def _newton(self, nu: np.ndarray, v: np.ndarray, T: np.ndarray, inner: InnerSolution) -> np.ndarray:
-        positive = np.flatnonzero(T)
+        positive = np.flatnonzero((T > 0) & (nu > 0))  # a form that should be zero may round to more
         t, r = T[positive], 1 / (self.norm - 1)
         derivative = r * (np.diag(t / v[positive]) - np.outer(t, t) / self._dual_norm(v, T))
         H = inner.hessian(positive)

@@ -44,6 +44,26 @@ def has_few_monomials(grams: FeatureGrams, degree: int, offset: float) -> bool:
     return monomial_count(grams.n_kernels, degree, offset) <= FEW * grams.n_rows
 
 
+def factor_of_power(grams: FeatureGrams, mu: np.ndarray, degree: int, offset: float) -> np.ndarray | None:
+    r"""Return F with :math:`F F^\top = (c + \sum_k \mu_k K_k)^{\circ d}`, shape (m, D); None without few monomials.
+
+    Parameters
+    ----------
+    grams : FeatureGrams
+        p rank-one kernels over m rows.
+    mu : ndarray of shape (p,)
+        Their weights, not negative.
+    degree : int
+        d.
+    offset : float
+        c, not negative.
+    """
+    if not has_few_monomials(grams, degree, offset):
+        return None
+    monomials = Monomials(grams, degree, offset)
+    return np.asarray(monomials.Phi * np.sqrt(monomials.scales(mu)))
+
+
 class Monomials:
     """The monomials of some features over the training rows, and what does not depend on the features' weights.
 
@@ -60,7 +80,7 @@ class Monomials:
     def __init__(self, grams: FeatureGrams, degree: int, offset: float) -> None:
         """Take the features of an operator; O(m D^2)."""
         Z = grams.Z.toarray() if sparse.issparse(grams.Z) else grams.Z
-        Z = Z - Z.mean(axis=0)
+        Z = grams.centering.less_mean(Z)
         self._degree, self._offset = degree, offset
         self._variables = np.hstack([np.ones((len(Z), 1)), Z])
         first = 0 if offset else 1

@@ -52,9 +52,9 @@ class RidgeProblem:
     Attributes
     ----------
     grams : GramOperator
-        p centered base kernels over m rows.
+        p base kernels over m rows.
     Y : ndarray of shape (m, q)
-        Targets less their mean, which is the intercept of a centered kernel.
+        Targets less their mean, which is the intercept of a centered kernel; as they are for others.
     ridge : float
         lambda.
 
@@ -74,7 +74,7 @@ class RidgeProblem:
         if not 0 < regularisation < np.inf:
             raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is 1 / lambda.")
         self._grams = grams
-        self.Y = target.Y - target.Y.mean(axis=0)
+        self.Y = target.Y - grams.centering.target_mean(target.Y)
         self.ridge = 1.0 / regularisation
         self._last: _Solved | None = None
 

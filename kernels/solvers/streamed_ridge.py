@@ -44,9 +44,9 @@ class StreamedRidge:
     Attributes
     ----------
     grams : TiledGrams
-        p centered base kernels over m rows.
+        p base kernels over m rows.
     Y : ndarray of shape (m, q)
-        Targets less their mean.
+        Targets less their mean, of base kernels that are centered.
     ridge : float
         lambda.
 
@@ -59,7 +59,7 @@ class StreamedRidge:
     def __init__(self, grams: TiledGrams, target: Target, regularisation: float) -> None:
         """Take the training rows; ``lambda = 1 / regularisation``, which is positive."""
         self._grams = grams
-        self.Y = target.Y - target.Y.mean(axis=0)
+        self.Y = target.Y - grams.centering.target_mean(target.Y)
         self.ridge = 1.0 / regularisation
         self._last: tuple[np.ndarray, np.ndarray] | None = None
         self._response: tuple[np.ndarray, np.ndarray] | None = None
@@ -133,12 +133,12 @@ class StreamedRidge:
         return solve_shifted(apply, B, shifts, precondition, tolerance=tolerance, most=MOST_STEPS).solutions
 
     def _preconditioner(self, mu: np.ndarray) -> Preconditioner:
-        """Return one from some columns of the kernel, centered."""
+        """Return one from some columns of the kernel, less their means where it is centered."""
         m = self._grams.n_rows
         some = np.sort(np.random.default_rng(0).choice(m, min(SKETCH, max(1, m // 4)), replace=False))
         C = self._grams.columns(mu, some)
         among = C[some].copy()
-        C -= C.mean(axis=0)
+        C = self._grams.centering.less_mean(C)
         return Preconditioner.of_columns(C, (among + among.T) / 2)
 
 

@@ -30,6 +30,9 @@ START_TOLERANCE, START_ITERATIONS = 1e-3, 50_000
 FINE_TOLERANCE = 1e-10
 """Of the interior points, which are asked where the active sets do not settle."""
 
+SWEEPS = 20
+"""Times that each coefficient is moved for the first guess of a machine without intercept."""
+
 RIDGE = 1e-11
 """Added to the diagonal of the free block, relative to its mean, so that dependent rows share their coefficients."""
 
@@ -40,12 +43,14 @@ class Machine:
 
     .. math:: \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K (y \circ a)
 
+    One without intercept does without the condition :math:`y^\top a = 0`.
+
     Attributes
     ----------
     coefficients : ndarray of shape (n,)
         a.
     intercept : float
-        b, that of least loss.
+        b, that of least loss; zero for a machine without.
     free : ndarray of int of shape (f,)
         Positions strictly between the bounds.
     factor : tuple or None
@@ -63,12 +68,13 @@ class SupportVectorProblem:
 
     .. math:: J(\mu) = \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K_\mu (y \circ a)
 
-    Several classes are set one against one; J is then the sum over their pairs.
+    Several classes are set one against one; J is then the sum over their pairs. On base kernels that are not centered
+    machines have no intercept, and coefficients need not be in balance.
 
     Attributes
     ----------
     grams : GramOperator
-        p centered base kernels over m rows.
+        p base kernels over m rows.
     pairs : list of (ndarray, ndarray)
         Rows and signs of each binary problem.
     C : float
@@ -90,7 +96,7 @@ class SupportVectorProblem:
             raise ValueError(f"regularisation must be positive and finite, got {regularisation}; it is C.")
         if target.task != "classification":
             raise ValueError("a support vector machine needs a classification, got a regression; use a KRR learner.")
-        self._grams = grams
+        self._grams, self._intercept = grams, grams.centering.intercept
         self.C = float(regularisation)
         self.pairs = []
         for first, second in combinations(np.unique(target.values).tolist(), 2):
@@ -114,7 +120,7 @@ class SupportVectorProblem:
 
         .. math:: H_{kl} = 2\\, g_k^\\top Z g_l, \\qquad g_k = (K_k \\beta)_{free}
 
-        with Z the inverse of the free block of K_mu on coefficients that sum to zero.
+        with Z the inverse of the free block of K_mu, with an intercept on coefficients that sum to zero.
         """
         K = self._grams.combine(mu)
         dual = np.zeros((len(K), len(self.pairs)))
@@ -122,7 +128,7 @@ class SupportVectorProblem:
         primal = 0.0
         for j, (rows, y) in enumerate(self.pairs):
             K_pair = K if len(rows) == len(K) else K[np.ix_(rows, rows)]
-            machine = solve_machine(K_pair, y, self.C, self._machines[j])
+            machine = solve_machine(K_pair, y, self.C, self._machines[j], self._intercept)
             self._machines[j] = replace(machine, factor=None)
             beta = y * machine.coefficients
             dual[rows, j] = beta
@@ -132,7 +138,8 @@ class SupportVectorProblem:
             solved.append((rows[machine.free], machine.factor or _factor(K_pair[np.ix_(machine.free, machine.free)])))
         products = self._grams.products(dual)
         # The matrices end here; what the Hessian needs of them are p columns a pair.
-        columns = [(g, _on_plane(factor, g)) for g, factor in _free_columns(products, solved)]
+        respond = _on_plane if self._intercept else _in_space
+        columns = [(g, respond(factor, g)) for g, factor in _free_columns(products, solved, int(self._intercept))]
 
         def hessian(kernels: np.ndarray) -> np.ndarray:
             H = np.zeros((len(kernels), len(kernels)))
@@ -149,7 +156,9 @@ class SupportVectorProblem:
         )
 
 
-def solve_machine(K: np.ndarray, y: np.ndarray, C: float, start: Machine | None = None) -> Machine:
+def solve_machine(
+    K: np.ndarray, y: np.ndarray, C: float, start: Machine | None = None, intercept: bool = True
+) -> Machine:
     """Return the solution of a binary machine, from a neighbouring one where it is given.
 
     Parameters
@@ -162,26 +171,29 @@ def solve_machine(K: np.ndarray, y: np.ndarray, C: float, start: Machine | None 
         Bound of the coefficients.
     start : Machine, optional
         Solution of a like problem over the same rows.
+    intercept : bool, default True
+        Whether the machine has one.
 
     Notes
     -----
     Newton's method on the optimality conditions, which is a primal-dual active-set method: O(f^3) a pass for f rows
     strictly between the bounds, a handful of passes from a neighbouring solution, and then exact to rounding. Where it
     does not settle, scikit-learn's solver gives a better start, and then a method of interior points, whose solution
-    holds in any case.
+    holds in any case. Without intercept coefficients are moved one by one for the first guess.
     """
     if start is not None:
-        machine = _active_sets(K, y, C, start.coefficients)
+        machine = _active_sets(K, y, C, start.coefficients, intercept)
         if machine is not None:
             return machine
-    machine = _active_sets(K, y, C, _by_decomposition(K, y, C))
+    machine = _active_sets(K, y, C, (_by_decomposition if intercept else _by_coordinates)(K, y, C), intercept)
     if machine is not None:
         return machine
-    a = machine_by_interior_point(K, y, C, FINE_TOLERANCE)
-    machine = _active_sets(K, y, C, a)
+    a = machine_by_interior_point(K, y, C, FINE_TOLERANCE, intercept)
+    machine = _active_sets(K, y, C, a, intercept)
     if machine is not None:
         return machine
-    return Machine(a, best_intercept(K @ (y * a), y), np.flatnonzero((a > AT_BOUND * C) & (a < (1 - AT_BOUND) * C)))
+    b = best_intercept(K @ (y * a), y) if intercept else 0.0
+    return Machine(a, b, np.flatnonzero((a > AT_BOUND * C) & (a < (1 - AT_BOUND) * C)))
 
 
 def _by_decomposition(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
@@ -199,25 +211,41 @@ def _by_decomposition(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
     return a
 
 
-def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray) -> Machine | None:
+def _by_coordinates(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
+    """Return about the coefficients of a machine without intercept, shape (n,): each in turn takes its best value."""
+    a, gain, own = np.zeros(len(y)), np.ones(len(y)), np.maximum(K.diagonal(), np.finfo(np.float64).tiny)
+    for _ in range(SWEEPS):
+        for i in range(len(y)):
+            step = min(max(a[i] + gain[i] / own[i], 0.0), C) - a[i]
+            if step:
+                a[i] += step
+                gain -= (step * y[i]) * y * K[i]
+    return a
+
+
+def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercept: bool) -> Machine | None:
     """Return the solution, from coefficients whose bounds are a guess of its bounds, or None."""
     low, high = a <= AT_BOUND * C, a >= (1 - AT_BOUND) * C
     for _ in range(MOST_PASSES):
         f = np.flatnonzero(~(low | high))
-        if not len(f):
+        if not len(f) and intercept:
             return None
         beta = np.where(high, y * C, 0.0)
         K_free = factor = None  # of the pass before: their memory goes before this pass takes as much
         K_free = K if len(f) == len(K) else K[np.ix_(f, f)]
         factor = _factor(K_free)
-        beta[f], intercept = _bordered(K_free, factor, y[f] - (K @ beta)[f], -beta.sum())
+        right, b = y[f] - (K @ beta)[f], 0.0
+        if intercept:
+            beta[f], b = _bordered(K_free, factor, right, -beta.sum())
+        else:
+            beta[f] = _refined(K_free, factor, right)
         a = y * beta
-        gain = 1.0 - y * (K @ beta + intercept)
+        gain = 1.0 - y * (K @ beta + b)
         # Free rows that left the box go to the bound they crossed; bound rows on the margin's wrong side come free.
         now_low = np.where(low, gain <= FEASIBLE, a < 0) & ~high
         now_high = np.where(high, gain >= -FEASIBLE, a > C) & ~low
         if (now_low == low).all() and (now_high == high).all():
-            return Machine(a, intercept, f, factor) if np.abs(gain[f]).max() <= FEASIBLE else None
+            return Machine(a, b, f, factor) if np.abs(gain[f]).max(initial=0.0) <= FEASIBLE else None
         low, high = now_low, now_high
     return None
 
@@ -233,10 +261,20 @@ def _bordered(K: np.ndarray, factor: Factor, g: np.ndarray, total: float) -> tup
     return x, float(b)
 
 
-def _free_columns(products: np.ndarray, solved: list[tuple[np.ndarray, Factor]]) -> Iterator[tuple[np.ndarray, Factor]]:
-    """Yield each pair's products on its free rows, shape (f, p), with the factor there, where there are such rows."""
+def _refined(K: np.ndarray, factor: Factor, g: np.ndarray) -> np.ndarray:
+    """Return x with ``K x = g``, K positive semi-definite, from its factor."""
+    x = np.zeros(len(g))
+    for _ in range(2):  # the second round takes the ridge's error off
+        x = x + cho_solve(factor, g - K @ x, check_finite=False)
+    return x
+
+
+def _free_columns(
+    products: np.ndarray, solved: list[tuple[np.ndarray, Factor]], most: int
+) -> Iterator[tuple[np.ndarray, Factor]]:
+    """Yield each pair's products on its free rows, shape (f, p), and the factor there, where there are more of them."""
     for j, (free, factor) in enumerate(solved):
-        if len(free) > 1:
+        if len(free) > most:
             yield products[:, free, j].T, factor
 
 
@@ -245,6 +283,11 @@ def _on_plane(factor: Factor, g: np.ndarray) -> np.ndarray:
     solved = cho_solve(factor, np.column_stack([g, np.ones(len(g))]), check_finite=False)
     ones = solved[:, -1]
     return np.asarray(solved[:, :-1] - np.outer(ones, solved[:, :-1].sum(axis=0) / ones.sum()))
+
+
+def _in_space(factor: Factor, g: np.ndarray) -> np.ndarray:
+    """Return the x of ``K x = g``, shape of g, from the factor of K."""
+    return np.asarray(cho_solve(factor, g, check_finite=False))
 
 
 def _factor(K: np.ndarray) -> Factor:

@@ -21,7 +21,7 @@ MOST_LEVELS = 32
 KNOTS = 101
 """Quantiles that a scale of quantiles is made of."""
 
-Scale: TypeAlias = Literal["none", "unit", "standard", "quantile"]
+Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
 """Units of numbers: their own; from 0 to 1; mean zero and deviation one; or those of a normal distribution's ranks."""
 
 View: TypeAlias = Literal["numbers", "categories", "dates", "gaps", "codes"]
@@ -368,6 +368,8 @@ def scaling_of(values: np.ndarray, scale: Scale) -> tuple[float, float]:
     """Return what to subtract from values, and then to divide them by; by one where all are equal."""
     if scale == "none":
         return 0.0, 1.0
+    if scale == "max":
+        return 0.0, float(np.abs(values).max(initial=0.0)) or 1.0
     low, spread = (values.mean(), values.std()) if scale == "standard" else (values.min(), np.ptp(values))
     varies = spread > 1e-12 * np.abs(values).max(initial=0.0)
     return float(low), float(spread) if varies else 1.0

@@ -163,7 +163,7 @@ class TableEncoding(Value):
         said : mapping of str to str or sequence of str, optional
             What some columns are: "number", "categorical", "date", "drop"; "code" for a category of many levels, of
             which only a code becomes a feature; or the levels of an ordered category from the lowest to the highest.
-        scale : {"none", "unit", "standard", "quantile"}, default "standard"
+        scale : {"none", "unit", "max", "standard", "quantile"}, default "standard"
             Units of numbers: their own; from 0 to 1; a mean of zero and a standard deviation of one; or those of a
             normal distribution, by rank. With the last two features are in comparable units, those of categories too.
 
@@ -197,7 +197,7 @@ class TableEncoding(Value):
         ----------
         table : DataFrame or Arrow table of m rows, or its columns
             As `of` takes it. Not modified.
-        scale : {"none", "unit", "standard", "quantile"}
+        scale : {"none", "unit", "max", "standard", "quantile"}
             The one that it was made with.
 
         Notes

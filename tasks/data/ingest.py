@@ -410,14 +410,15 @@ def _target(y: Any, config: DatasetConfig, where: str) -> Target:
         values = values.astype(np.int64)
     if config.positive is not None:
         text = np.array([str(value) for value in values])
-        hits = text == config.positive
-        if not hits.any() or hits.all():
+        positive = (config.positive,) if isinstance(config.positive, str) else config.positive
+        hits = np.isin(text, positive)
+        if hits.all() or not set(positive) <= set(text):
             raise InputError(
-                f"{where}: 'positive' must be one of several values of the target, got {config.positive!r}; "
-                f"the target holds {listed(sorted(set(text)))}."
+                f"{where}: 'positive' must be one of several values of the target, got "
+                f"{listed(positive)}; the target holds {listed(sorted(set(text)))}."
             )
         values = np.where(hits, 1.0, -1.0)
-        names = ("rest", config.positive)
+        names = ("rest", ", ".join(positive))
         if config.task != "regression":
             return Target("classification", (values > 0).astype(np.intp), names)
     task = config.task or task_of(values)

@@ -19,17 +19,19 @@ def scaling_of(X: Any, scale: str, where: str) -> tuple[np.ndarray | None, np.nd
     if scale == "none":
         return None, None
     if sparse.issparse(X):
-        if scale != "unit" or X.data.min(initial=0.0) < 0:
+        if scale != "max" and (scale != "unit" or X.data.min(initial=0.0) < 0):
             raise InputError(
-                f"{where}: scale {scale!r} would fill this sparse data set's zeros; use 'scale: none', or 'unit' with "
-                "features that are not negative."
+                f"{where}: scale {scale!r} would fill this sparse data set's zeros; use 'scale: none', 'max', or "
+                "'unit' with features that are not negative."
             )
         low, spread = np.zeros(X.shape[1]), np.asarray(abs(X).max(axis=0).todense()).ravel()
+    elif scale == "max":
+        low, spread = np.zeros(X.shape[1]), np.maximum(X.max(axis=0), -X.min(axis=0))
     elif scale == "unit":
         low, spread = X.min(axis=0), np.ptp(X, axis=0)
     else:
         low, spread = X.mean(axis=0), _deviations(X)
-    # A constant column has no spread; it becomes zero.
+    # A constant column has no spread; it becomes zero, of its largest size one.
     return low, np.where(spread > 0, spread, 1.0)
 
 

@@ -328,6 +328,7 @@ def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: Folds
         "n_rows": ref.n_rows,
         "n_features": ref.n_features,
         "normalise": config.normalise,
+        "centering": config.centering,
         **drawn,
         **next(of.beside for of in config.datasets if of.label == ref.name),
         "repeats": protocol.repeats,

@@ -43,7 +43,7 @@ from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_tria
 from learnkernels.tasks.measure.trials import Held, TrialJob, run_trial
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, own_family, sources
-from learnkernels.tasks.store import digest, keep, kept, store_path
+from learnkernels.tasks.store import computed_at, digest, keep, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool, run_all
 
 PARALLEL_ROWS = 4096
@@ -100,6 +100,7 @@ COLUMNS = pa.schema(
         ("history", pa.list_(pa.float64())),
         ("view_shares", pa.list_(pa.float64())),
         ("views", pa.list_(pa.string())),
+        ("seconds_pass", pa.float64()),
     ]
 )
 """One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
@@ -116,12 +117,13 @@ all null where every row counts. `predictor_reason` says why ``auto`` took that 
 predictor has to say of its solution. `relevance` is how much each of the `features` counts, null where base kernels
 have no sigma a feature; `view_shares` what the base kernels of each of the `views` have of the traces of all, null
 where there is one view alone. `history` holds alignments while base kernels were found: of a continuous family after
-each addition, of learned metrics of each round on rows that did not teach it.
+each addition, of learned metrics of each round on rows that did not teach it. `seconds_pass` is what of the pass over
+the base kernels, which trials and learners share, one who asks for this trial alone pays for its training rows.
 """
 
 LATER = (
     "n_sampled", "confidence", "alignment_error", "weights_error", "alignment_bound", "predictor_reason", "notes",
-    "relevance", "features", "view_shares", "views", "history",
+    "relevance", "features", "view_shares", "views", "history", "seconds_pass",
 )  # fmt: skip
 """Columns that tables in the store may lack: they are null there, and no part of the store's keys."""
 
@@ -132,13 +134,14 @@ FOUND = 27
 
 @dataclass(frozen=True)
 class FoldsRef:
-    """Where the fold results of one (data set, learner) lie."""
+    """Where the fold results of one (data set, learner) lie; `stored` says since when, if an earlier run made them."""
 
     dataset: str
     learner: str
     algorithm: str
     predictor: str
     path: str
+    stored: str | None = None
 
 
 def predictor_for(
@@ -164,6 +167,12 @@ def predictor_for(
         sample, or something takes no weights.
     """
     row = learner_class(learner.name)
+    if config.centering != "center" and not row.takes_uncentered:
+        raise InputError(
+            f"learners: {learner.title} is defined by base kernels that are centered, and 'centering' is "
+            f"{config.centering}; leave "
+            "one of them out, or set takes_uncentered in its class, where it asks its operator for the centering."
+        )
     if ref.weighted or ref.class_weighted:
         _require_weighable(config, learner, ref)
     if ref.task not in row.tasks:
@@ -241,7 +250,7 @@ def _n_kernels(configs: Sequence[FamilyConfig], n_features: int) -> int:
         elif isinstance(config, DirichletConfig):
             n += len(grid_values(config.frequencies))
         elif isinstance(config, FeatureConfig):
-            n += n_features if config.columns is None else len(config.columns)
+            n += (n_features if config.columns is None else len(config.columns)) + config.constant
         elif isinstance(config, OwnConfig):
             n += own_family(config).n_kernels
         else:
@@ -292,6 +301,7 @@ def evaluate_learner(
         NUMERICS_VERSION, [name for name in COLUMNS.names if name not in LATER], ref.name, [m.key for m in moments],
         learner.model_dump_json(), config.normalise, predictor, grid, *once, *([options] if options else []),
         *sources([learner]), *unusual_metric(protocol),
+        *([] if config.centering == "center" else ["centering", config.centering]),
     )  # fmt: skip
     path = store_path("folds", key)
     result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
@@ -301,7 +311,7 @@ def evaluate_learner(
     if kept(path, log.warning):
         log.info("%s, %s: fold results %s are in the store", ref.name, learner.title, key)
         advance(1.0)
-        return result
+        return replace(result, stored=computed_at(path))
     jobs = [
         TrialJob(
             of.rows or ref,
@@ -310,6 +320,7 @@ def evaluate_learner(
             config.kernels,
             learner,
             config.normalise,
+            config.centering,
             predictor,
             tuple(grid),
             options=options,

@@ -10,6 +10,7 @@ from scipy import sparse
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.schema import (
     CategoricalConfig,
+    ConstantConfig,
     CosineConfig,
     DirichletConfig,
     FamilyConfig,
@@ -23,6 +24,7 @@ from learnkernels.conf.schema import (
 )
 from learnkernels.kernels.families import (
     CategoricalFamily,
+    ConstantFamily,
     CosineFamily,
     DirichletFamily,
     FamilyUnion,
@@ -61,7 +63,8 @@ def build_family(configs: Sequence[FamilyConfig], features: Sequence[str], where
             )
     if len(configs) == 1 and isinstance(configs[0], FeatureConfig):
         seen = list(features) if configs[0].columns is None else [features[c] for c in _seen(configs[0], features)]
-        return FeatureFamily(seen, [position[name][0] for name in seen])
+        make = FeatureFamily.with_constant if configs[0].constant else FeatureFamily
+        return make(seen, [position[name][0] for name in seen])
     families = [_build(config, features, where) for config in configs]
     if len(configs) == 1 and configs[0].columns is None:
         return families[0]
@@ -135,7 +138,9 @@ def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelF
                 f"{where}: family feature beside other families takes at most {MOST_FEATURES_BY_TILES} columns, got "
                 f"{len(seen)}; name fewer 'columns', or compare it in a run of its own, where any number works."
             )
-        return FeatureFamily(seen)
+        return (FeatureFamily.with_constant if config.constant else FeatureFamily)(seen)
+    if isinstance(config, ConstantConfig):
+        return ConstantFamily()
     if isinstance(config, PolynomialConfig):
         return PolynomialFamily(config.degrees, config.gamma, config.coef0)
     if isinstance(config, OwnConfig):

@@ -14,6 +14,7 @@ from prefect import get_run_logger
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, FamilyConfig, FeatureConfig, ProtocolConfig
 from learnkernels.kernels import NUMERICS_VERSION
+from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.moments.base import Moments
@@ -47,6 +48,9 @@ PRECISIONS: dict[str, type[np.float64] | type[np.float32]] = {"float64": np.floa
 
 ARRAYS = "moments.npz"
 """What holds the moments, in their entry of the store."""
+
+PASS_SECONDS = "pass_seconds"
+"""Name of the time of a pass among them."""
 
 Advance = Callable[[float], None]
 
@@ -226,18 +230,16 @@ def compute_moments(
             weights,
         )
         for union in unions:
-            require_informative(moments.restrict(union))
+            require_informative(moments.restrict(union), Centering(config.centering))
     except InputError:
         raise
     except ValueError as error:
         raise InputError(f"data set {ref.name}: {error}") from None
     if training is not None:
         moments = replace(moments, rows=training[moments.rows])
-    log.info(
-        "%s: moments of %d kernels over %d rows in %.2f s",
-        ref.name, family.n_kernels, moments.n_rows, time.perf_counter() - started,
-    )  # fmt: skip
-    save_moments(result, moments, folds)
+    seconds = time.perf_counter() - started
+    log.info("%s: moments of %d kernels over %d rows in %.2f s", ref.name, family.n_kernels, moments.n_rows, seconds)
+    save_moments(result, moments, folds, seconds)
     return result
 
 
@@ -249,7 +251,7 @@ def sampled(config: CompareConfig) -> bool:
 
 def _uncentered(config: CompareConfig) -> bool:
     """Return whether some learner needs moments that are not centered."""
-    return any(not learner_class(learner.name).centered for learner in config.learners)
+    return config.centering != "center" or any(not learner_class(learner.name).centered for learner in config.learners)
 
 
 def _sample_settings(config: CompareConfig) -> list[Any]:
@@ -257,10 +259,11 @@ def _sample_settings(config: CompareConfig) -> list[Any]:
     if not sampled(config):
         return []
     settings: list[Any] = [config.moments.model_dump(mode="json")]
+    uncentered = [] if config.centering == "center" else [config.centering]
     return (
         settings
         if config.moments.sample != "auto"
-        else [*settings, config.normalise, _first_settings(config), *sources(config.learners)]
+        else [*settings, config.normalise, *uncentered, _first_settings(config), *sources(config.learners)]
     )
 
 
@@ -327,7 +330,8 @@ def measure_moments(
         return moments
     if groups is not None:
         unions = [*unions, tuple(np.unique(groups).tolist())]
-    found = ((name, as_learner(name, **params).finder(config.normalise)) for name, params in _first_settings(config))
+    seen = (config.normalise, Centering(config.centering))
+    found = ((name, as_learner(name, **params).finder(*seen)) for name, params in _first_settings(config))
     of_sample = sample_moments(
         family,
         X,
@@ -347,10 +351,26 @@ def measure_moments(
     return of_sample
 
 
-def save_moments(ref: MomentsRef, moments: Moments, folds: np.ndarray) -> None:
-    """Write moments and the fold of each row."""
+def save_moments(ref: MomentsRef, moments: Moments, folds: np.ndarray, seconds: float) -> None:
+    """Write moments, the fold of each row, and the seconds that the pass took."""
     with keep(Path(ref.path)) as folder:
-        np.savez(folder / ARRAYS, folds=folds, **moments.to_arrays())  # type: ignore[arg-type]
+        arrays = {"folds": folds, PASS_SECONDS: np.asarray(seconds), **moments.to_arrays()}
+        np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
+
+
+def pass_seconds(ref: MomentsRef, whole: Moments, training: Moments) -> float | None:
+    """Return what of the pass over a reference's rows a user pays who asks for some training rows of them alone.
+
+    That of their pairs, where moments are of pairs; of rank-one features that of the rows, and a sample whole. None
+    where the store has moments of an earlier release, which did not keep the time.
+    """
+    with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
+        if PASS_SECONDS not in arrays:
+            return None
+        seconds = float(arrays[PASS_SECONDS])
+    share = training.n_rows / whole.n_rows
+    power = {GramMoments: 2, FeatureMoments: 1}.get(type(whole), 0)
+    return seconds * share**power
 
 
 def load_moments(ref: MomentsRef) -> tuple[Moments, np.ndarray]:

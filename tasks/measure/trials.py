@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import numpy as np
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import FamilyConfig, LearnerConfig
 from learnkernels.kernels.engine.workers import Workers
+from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
@@ -22,6 +24,7 @@ from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.predictors import as_predictor
+from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.protocol.evaluation import (
     FoldResult,
     Selection,
@@ -34,11 +37,11 @@ from learnkernels.kernels.protocol.hypotheses import Hypotheses, KernelPredictor
 from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.tables import TableFeatures, shares_by_column
-from learnkernels.kernels.targets import Target
+from learnkernels.kernels.targets import Target, Task
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.moments import MomentsRef, load_moments
-from learnkernels.tasks.own import as_learner, on_features
+from learnkernels.tasks.measure.moments import MomentsRef, load_moments, pass_seconds
+from learnkernels.tasks.own import as_learner, learner_class, on_features
 
 HELD_OUT = 1000
 """Most test rows that an alignment is measured on; their matrix is formed."""
@@ -57,6 +60,7 @@ class TrialJob:
     kernels : tuple of FamilyConfig
     learner : LearnerConfig
     normalise : str
+    centering : str
     predictor : str
     grid : tuple of float
         Values of Lambda.
@@ -74,6 +78,7 @@ class TrialJob:
     kernels: tuple[FamilyConfig, ...]
     learner: LearnerConfig
     normalise: Normalisation
+    centering: str
     predictor: str
     grid: tuple[float, ...]
     chosen: tuple[tuple[float, ...], ...] | None = None
@@ -148,13 +153,24 @@ def run_trial(
         raise InputError(f"data set {job.ref.name}: learner {job.learner.title}: {error}") from None
 
 
+@cache
+def _warmed(predictor: str, task: Task) -> None:
+    """Have this process import and compile what an exact predictor uses, so that no trial's seconds pay for it."""
+    if predictor not in DEFAULTS.values():
+        return
+    X, y = np.linspace(-1, 1, 24)[:, None] ** np.arange(1, 4), np.arange(24) % 2
+    of = KernelLearningClassifier if task == "classification" else KernelLearningRegressor
+    of(learner="alignf", predictor=predictor).fit(X, y).predict(X)
+
+
 def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None, held: Held) -> dict[str, Any]:
     dataset, (moments, folds) = held.datasets[job.ref.path], held.moments[job.moments.path]
     family = build_family(job.kernels, dataset.features)
+    _warmed(job.predictor, dataset.target.task)
     settings, clock = job.learner.settings(), _Clock()
     X, target, trial = dataset.X, dataset.target, job.trial
     measured, training = _measured_on(moments, folds, trial)
-    metric, weights = metric_for(job.metric, target), dataset.weights
+    metric, weights, row = metric_for(job.metric, target), dataset.weights, learner_class(job.learner.name)
 
     def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
         return KernelPredictors(
@@ -173,7 +189,8 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, Hypotheses]]:
         started = time.perf_counter()
         params = [on_features(job.learner.name, setting, dataset.features) for setting in settings]
-        learned = [learn(job.learner.name, family, X, of, target, grid, job.normalise, one) for one in params]
+        seen = (job.normalise, job.centering)
+        learned = [learn(job.learner.name, family, X, of, target, grid, *seen, one) for one in params]
         clock.weights += time.perf_counter() - started
         return [(one, one if isinstance(one, KernelEnsemble) else predictors(one, rows, grid)) for one in learned]
 
@@ -204,6 +221,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         "params": json.dumps(settings[result.candidate]),
         "seconds_weights": clock.weights,
         "seconds_fit": clock.others,
+        "seconds_pass": pass_seconds(job.moments, moments, measured) if row.takes_family else 0.0,
         **_learned_columns(learned, family, position, dataset.features),
         "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
         "test_alignment": _test_alignment(learned, position, dataset, np.flatnonzero(folds == trial.test)),
@@ -261,12 +279,13 @@ def learn(
     target: Target,
     grid: Sequence[float],
     normalise: Normalisation,
+    centering: str,
     params: dict[str, Any],
 ) -> tuple[LearnedKernel, ...] | KernelEnsemble:
     """Return the kernels of a learner along the grid, or the hypotheses of one that learns no kernel."""
     learner = as_learner(name, **params)
     if learner.learns_kernel:
-        return learn_path(learner, family, X, moments, target, grid, normalise=normalise)
+        return learn_path(learner, family, X, moments, target, grid, normalise=normalise, centering=centering)
     hypotheses: KernelEnsemble = learner.learn(family, X, moments, target, grid, normalise)
     return hypotheses
 

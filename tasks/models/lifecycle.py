@@ -71,6 +71,7 @@ def track_model(
         "n_rows": ref.n_rows,
         "n_features": ref.n_features,
         "normalise": config.normalise,
+        "centering": config.centering,
         "seed": config.protocol.seed,
         **{f"param.{key}": value for key, value in choice.learner.params.items()},
     }

@@ -129,6 +129,7 @@ def recipe(config: CompareConfig) -> dict[str, Any]:
         "predictor": config.second_stage.model_dump(mode="json"),
         "moments": config.moments.model_dump(mode="json"),
         "normalise": config.normalise,
+        **({} if config.centering == "center" else {"centering": config.centering}),
         "kernels": [family.model_dump(mode="json") for family in config.kernels],
         "data": data.model_dump(mode="json", include=set(OF_THE_RECIPE)),
     }

@@ -285,6 +285,7 @@ def _kernel_of_all_rows(
             dataset.target,
             [choice.regularisation],
             normalise=config.normalise,
+            centering=config.centering,
         )
     except InputError:
         raise
@@ -343,7 +344,7 @@ def _fitted(
     learner, Lambda = _learner(choice, dataset), choice.regularisation
     family = kernel.family if learner.takes_family else None
     estimator: KernelLearningClassifier | KernelLearningRegressor
-    shared: dict[str, Any] = {"normalise": config.normalise, "predictor": predictor}
+    shared: dict[str, Any] = {"normalise": config.normalise, "predictor": predictor, "centering": config.centering}
     if dataset.target.task == "regression":
         estimator = KernelLearningRegressor(family, learner, 1 / Lambda, **shared)
     else:

@@ -172,7 +172,7 @@ def _one_by_one(
     rows = TrainingRows.of("one base kernel", family, dataset.X, training, "trace")
     found = []
     for k, unit in enumerate(np.eye(family.n_kernels)):
-        kernel = rows.kernel(Solution(unit[rows.varying]))
+        kernel = rows.kernel(Solution(unit[rows.usable]))
         predictors = KernelPredictors([kernel], target, DEFAULTS[target.task], grid)
         result = evaluate([predictors], dataset.X, target, training.rows, folds, trial)
         found.append(

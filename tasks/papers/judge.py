@@ -104,7 +104,7 @@ class Worth:
     """The best learner of a data set beside the search over one Gaussian kernel.
 
     `p` is that of the corrected test that the learner has the lower error, `p_search` that the search has it; seconds
-    are means over trials.
+    are means over trials, the share of the pass over the base kernels included.
     """
 
     dataset: str
@@ -129,11 +129,20 @@ class Worth:
 def measured(folds: pd.DataFrame, dataset: str | None, learner: str | None, measure: str) -> pd.Series:
     """Return one number a trial, indexed by (repeat, fold), without those that are missing."""
     of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
-    values = of["seconds_weights"] + of["seconds_fit"] if measure == "seconds" else of[measure]
+    values = seconds(of) if measure == "seconds" else of[measure]
     series = pd.Series(
         values.to_numpy(dtype=float), index=pd.MultiIndex.from_arrays([of["repeat"], of["fold"]])
     ).sort_index()
     return series.dropna()
+
+
+def seconds(folds: pd.DataFrame) -> pd.Series:
+    """Return what each trial costs who runs it alone: weights, choice and predictor, and its share of the pass.
+
+    Tables of an earlier release do not have that share; it counts as nothing.
+    """
+    whole: pd.Series = folds["seconds_weights"] + folds["seconds_fit"]
+    return whole + folds["seconds_pass"].astype(float).fillna(0.0) if "seconds_pass" in folds else whole
 
 
 def ranks(folds: pd.DataFrame, learners: Sequence[str]) -> pd.DataFrame:
@@ -354,7 +363,7 @@ def _across(claim: ClaimConfig, item: PaperItem, folds: pd.DataFrame, datasets: 
     if claim.measure == "rank":
         of = ranks(folds, ranked(item, folds))
     else:
-        by = folds.assign(seconds=folds["seconds_weights"] + folds["seconds_fit"])
+        by = folds.assign(seconds=seconds(folds))
         of = by.pivot_table(index="dataset", columns="learner", values=claim.measure, aggfunc="mean", sort=False)
     if not {claim.better, claim.than} <= set(of.columns):
         return _unknown(f"{len(datasets)} data sets")
@@ -414,13 +423,13 @@ def worth(folds: pd.DataFrame) -> list[Worth]:
             continue
         best = str(means.drop(GRID_SEARCH_TITLE).idxmin())
         errors = [measured(folds, str(dataset), learner, "error") for learner in (best, GRID_SEARCH_TITLE)]
-        seconds = [measured(folds, str(dataset), learner, "seconds").mean() for learner in (best, GRID_SEARCH_TITLE)]
+        spent = [measured(folds, str(dataset), learner, "seconds").mean() for learner in (best, GRID_SEARCH_TITLE)]
         table = pd.concat(errors, axis=1, join="inner").to_numpy()
         share = _share_of_test(folds, str(dataset))
         rows.append(
             Worth(
-                str(dataset), best, float(means[best]), float(seconds[0]),
-                float(means[GRID_SEARCH_TITLE]), float(seconds[1]),
+                str(dataset), best, float(means[best]), float(spent[0]),
+                float(means[GRID_SEARCH_TITLE]), float(spent[1]),
                 corrected_p(table[:, 0], table[:, 1], share), corrected_p(table[:, 1], table[:, 0], share),
             )
         )  # fmt: skip

@@ -43,7 +43,7 @@ PREPARATION = (
 )
 """What is run before: a champion and its challenger, and matrices."""
 
-TIMES = ("seconds_weights", "seconds_fit")
+TIMES = ("seconds_weights", "seconds_fit", "seconds_pass")
 
 CONF: dict[str, Any] = {
     "name": "small",

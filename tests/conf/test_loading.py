@@ -405,7 +405,7 @@ def test_every_key_is_described():
         (
             "kernels.0={gammas: [1]}",
             "kernels.0: needs 'family', one of 'gaussian', 'laplacian', 'categorical', 'polynomial', 'linear', "
-            "'cosine', 'dirichlet', 'feature', 'precomputed', 'module:Class'",
+            "'cosine', 'dirichlet', 'feature', 'constant', 'precomputed', 'module:Class'",
         ),
         ("kernels.0=gaussian", "kernels.0: family gaussian needs either 'gammas' or 'sigmas', got neither"),
         ("kernels.0={family: 'my file:Mine'}", "kernels.0.family: must be module:Class .*, got 'my file:Mine'"),
@@ -526,6 +526,10 @@ def test_a_wrong_change_gets_one_sentence(conf: Path, change: str, sentence: str
         ("dask.memory=1e999", ["dask.memory: must be auto, or a size", "got '1e999'"]),
         ("dask.memory=-1GB", ["dask.memory: must be auto, or a size", "got '-1GB'"]),
         ("name=2026", ["name: must be text, in quotes where YAML takes it for something else, got 2026"]),
+        ("centering=mean", ["centering: 'mean' is not valid; expected 'center', 'target' or 'none'"]),
+        ("centering=none", ["is defined by base kernels that are centered", "take one of align-uncentered"]),
+        ("kernels=constant", ["a constant base kernel is zero once base kernels are centered; set 'centering: none'"]),
+        ("kernels={family: feature, constant: true}", ["a constant base kernel is zero once base kernels are"]),
         ("datasets.0.distinct=maybe", ["datasets.0.distinct: must be true or false, got 'maybe'"]),
     ],
 )
@@ -543,7 +547,7 @@ def test_an_item_without_a_family_is_told_all_of_them(conf: Path):
         load_config(conf, ["kernels=[{gammas: [1]}]"])
     keys = [of["properties"] for of in TypeAdapter(FamilyConfig).json_schema()["$defs"].values()]
     families = {of["family"].get("const", "module:Class") for of in keys if "family" in of}
-    assert len(families) == 10
+    assert len(families) == 11
     assert set(re.findall(r"'([\w:]+)'", str(caught.value))) == {"family", *families}
 
 

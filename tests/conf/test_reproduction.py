@@ -131,6 +131,25 @@ def test_items_come_in_the_order_of_the_papers(folder: Path):
     ]
 
 
+def test_a_reading_is_the_item_with_some_keys_changed(folder: Path):
+    reading = {"says": "Kernels are scaled otherwise.", "set": {"shared.normalise": "none"}, "learners": ["alignf"]}
+    parts = [{"datasets": [{"use": "wine"}], "learners": ["unif", "alignf"], "baseline": {}}, {"datasets": ["iris"]}]
+    parts[1]["datasets"] = [{"source": "sklearn", "name": "iris", "label": "flowers"}]
+    write(folder, item(study=study(parts=parts), readings={"unscaled": reading}))
+    whole, other = choose_items(["jmlr2012-a", "jmlr2012-a.unscaled"], folder)
+    assert [one.normalise for one in whole.comparisons("data", False, folder)] == ["trace", "trace"]
+    (config,) = other.comparisons("data", False, folder)  # the second part has no such learner
+    assert (config.name, config.normalise, config.baseline) == ("jmlr2012-a.unscaled", "none", None)
+    assert [learner.title for learner in config.learners] == ["alignf"]
+    assert other.setup == "Another reading of jmlr2012-a: Kernels are scaled otherwise."
+    assert [one.name for one in choose_items([], folder)] == ["jmlr2012-a"]
+    with pytest.raises(InputError, match="jmlr2012-a has no reading 'unscale'; did you mean 'unscaled'"):
+        choose_items(["jmlr2012-a.unscale"], folder)
+    write(folder, item(readings={"wrong": {**reading, "set": {"parts.3.normalise": "none"}}}))
+    with pytest.raises(InputError, match=r"readings.wrong.set: parts.3.normalise: parts holds entries 0 to 0"):
+        load_item("jmlr2012-a", folder)
+
+
 CLAIM = {"says": "So.", "better": "alignf", "than": "unif"}
 
 

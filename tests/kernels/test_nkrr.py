@@ -1,6 +1,7 @@
 """nkrr: derivatives, optimality on both balls, and the same weights however the kernels are held."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -10,10 +11,12 @@ from scipy.optimize import LinearConstraint, minimize
 from scipy.special import comb
 from sklearn.exceptions import ConvergenceWarning
 
-from learnkernels import FeatureFamily, GaussianFamily
+from learnkernels import FeatureFamily, GaussianFamily, learn_kernel
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams, TiledGrams, gram_operator
 from learnkernels.kernels.learners import L1KRR, LEARNERS, NKRR
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
+from learnkernels.kernels.predictors import KernelOnRows
+from learnkernels.kernels.predictors.krr import KRR, KernelRidgePath, few_monomials
 from learnkernels.kernels.solvers.monomial_ridge import MonomialRidge, Monomials, has_few_monomials, monomial_count
 from learnkernels.kernels.targets import Target
 
@@ -434,3 +437,29 @@ def test_the_table_lists_it_with_the_parameters_a_user_may_set():
     assert LEARNERS["nkrr"] is NKRR
     assert NKRR.predictor == "krr"
     assert {"degree", "norm", "center", "radius", "starts", "seed"} <= set(NKRR().get_params())
+
+
+@pytest.mark.parametrize("centering", ["center", "target", "none"])
+@pytest.mark.parametrize("offset", [0.0, 0.7])
+def test_the_regression_on_a_power_of_few_monomials_is_that_on_its_matrix(centering: str, offset: float):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(90, 3)) + 0.4
+    y = X[:, 0] * X[:, 1] + 0.1 * rng.normal(size=90)
+    kernel = learn_kernel(NKRR(degree=3, offset=offset), FeatureFamily(3), X, y, centering=centering)
+    grid, target = [0.1, 1.0, 30.0], Target.of(y[kernel.rows], "regression")
+    on = KernelOnRows.of(kernel, None, kernel.rows)
+    few = KRR().fit_on(on, target, grid)
+    assert few.gram is None
+    whole = KernelRidgePath(kernel.gram(), target, grid, None, kernel.centering)
+    new = rng.normal(size=(7, 3))
+    np.testing.assert_allclose(few.predict(new), whole.predict(kernel.cross_gram(new)), rtol=1e-6, atol=1e-8)
+    # A kernel that was learned for no regularisation in particular is scaled to a mean diagonal of one.
+    free = KernelOnRows.of(replace(kernel, regularisation=None), None, kernel.rows)
+    K = kernel.gram() / np.trace(kernel.gram()) * 90
+    expected = KernelRidgePath(K, target, grid, None, kernel.centering).dual
+    np.testing.assert_allclose(KRR().fit_on(free, target, grid).path.dual, expected, rtol=1e-6, atol=1e-8)
+    w = rng.uniform(0.5, 2.0, 90)
+    factor = few_monomials(on)
+    one = KernelRidgePath.on_factor(factor, target, grid, w, kernel.centering)
+    other = KernelRidgePath(factor @ factor.T, target, grid, w, kernel.centering)
+    np.testing.assert_allclose(one.dual, other.dual, rtol=1e-6, atol=1e-8)

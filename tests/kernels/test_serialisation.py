@@ -12,6 +12,7 @@ from scipy import sparse
 
 from learnkernels import (
     CategoricalFamily,
+    ConstantFamily,
     CosineFamily,
     FamilyUnion,
     FeatureFamily,
@@ -240,9 +241,11 @@ def test_arrays_beside_those_of_the_kernel_are_left_alone():
 FAMILIES = [
     CategoricalFamily([0.1 + 0.2, 64.0]),
     CategoricalFamily([1.0], [1 / 3, 2.0]),
+    ConstantFamily(),
     CosineFamily(),
     DirichletFamily([0.1, 1e-300], 3),
     FeatureFamily(["a", "b"], [4, 0]),
+    FeatureFamily.with_constant(2),
     GaussianFamily([0.1 + 0.2, 1e308, 5e-324]),
     LaplacianFamily([2.0**-3, 1 / 3]),
     LaplacianFamily([1 / 3], norm=2),
@@ -360,8 +363,8 @@ def test_data_of_no_family_are_refused(data, said):
     [
         ({"format": "another"}, "format"),
         ({"format": ...}, "format"),
-        ({"version": 0}, "version of a saved kernel must be 1, got 0"),
-        ({"version": 2}, "release"),
+        ({"version": 0}, "version of a saved kernel must be 1 or 2, got 0"),
+        ({"version": 3}, "release"),
         ({"version": True}, "version"),
         ({"version": ...}, "got nothing"),
         ({"learner": ...}, "learner"),

@@ -29,7 +29,7 @@ def job(X, target: Target, folds: np.ndarray, trial: Trial, baseline: BaselineCo
     ref = store_dataset(Dataset(X, target, tuple(f"f{c}" for c in range(X.shape[1]))), "set", "test")
     moments = MomentsRef("key", str(store_path("moments", f"key-{next(NUMBERS)}")), 4)
     dense = X.toarray() if sparse.issparse(X) else X
-    save_moments(moments, gram_moments(GaussianFamily([0.1]), dense, target.Y), folds)
+    save_moments(moments, gram_moments(GaussianFamily([0.1]), dense, target.Y), folds, 1.0)
     return SearchJob(ref, moments, trial, baseline, GRID_SEARCH)
 
 

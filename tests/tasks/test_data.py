@@ -117,11 +117,25 @@ def test_positive_codes_one_value_against_the_rest(frame: pd.DataFrame, tmp_path
     np.testing.assert_array_equal(classes.Y[:, 0], signs)
 
 
+def test_several_values_may_be_positive(tmp_path: Path):
+    frame = pd.DataFrame({"a": np.arange(20.0), "target": np.arange(20) % 10})
+    write(frame, tmp_path / "data.parquet")
+    odd = load_source(config("data.parquet", positive=[1, 3, 5, 7, 9]), str(tmp_path)).target
+    assert odd.classes == ("rest", "1, 3, 5, 7, 9")
+    np.testing.assert_array_equal(odd.values, frame["target"] % 2)
+    with pytest.raises(InputError, match="'positive' must be one of several values of the target, got '1', '11'; "):
+        load_source(config("data.parquet", positive=[1, 11]), str(tmp_path))
+    with pytest.raises(InputError, match="'positive' must be one of several values of the target"):
+        load_source(config("data.parquet", positive=list(range(10))), str(tmp_path))
+
+
 def test_scaling_and_subsampling(frame: pd.DataFrame, tmp_path: Path):
     frame["constant"] = 7.0
     write(frame, tmp_path / "data.parquet")
     unit = load_source(config("data.parquet", scale="unit"), str(tmp_path)).X
     np.testing.assert_allclose([unit.min(axis=0), unit.max(axis=0)], [[0, 0, 0, 0], [1, 1, 1, 0]])
+    largest = load_source(config("data.parquet", scale="max"), str(tmp_path)).X
+    np.testing.assert_allclose(largest, frame.drop(columns="target") / frame.drop(columns="target").abs().max())
     standard = load_source(config("data.parquet", scale="standard"), str(tmp_path)).X
     np.testing.assert_allclose([standard.mean(axis=0), standard.std(axis=0)], [[0] * 4, [1, 1, 1, 0]], atol=1e-12)
     few = load_source(config("data.parquet", subsample=12), str(tmp_path), seed=3)

@@ -16,7 +16,7 @@ from learnkernels.conf.schema import FamilyConfig
 from learnkernels.kernels.families import DirichletFamily
 from learnkernels.kernels.moments.features import FeatureMoments
 from learnkernels.tasks.measure.families import MOST_FEATURES_BY_TILES, build_family, require_varying
-from learnkernels.tasks.measure.moments import MomentsRef, load_moments, save_moments
+from learnkernels.tasks.measure.moments import MomentsRef, load_moments, pass_seconds, save_moments
 
 FEATURES = ("age", "height", "weight")
 
@@ -106,8 +106,11 @@ def test_both_kinds_of_moments_are_read_back(family: str, tmp_path: Path):
     X, y, folds = np.random.default_rng(3).normal(size=(20, 3)), np.arange(20.0), np.arange(20) % 4
     moments = gram_moments(build_family([parsed(family=family)], FEATURES), X, y, folds)
     ref = MomentsRef("key", str(tmp_path / "key"), 0)
-    save_moments(ref, moments, folds)
+    save_moments(ref, moments, folds, 3.0)
     back, folds_back = load_moments(ref)
     assert type(back) is type(moments)
     np.testing.assert_array_equal(back.restrict([0, 2]).target, moments.restrict([0, 2]).target)
     np.testing.assert_array_equal(folds_back, folds)
+    # Of 20 rows, 3 seconds: 10 of them have a quarter of the pairs, or half of the rows' features.
+    share = pass_seconds(ref, back, back.restrict([0, 2]))
+    assert share == pytest.approx(1.5 if family == "feature" else 0.75)

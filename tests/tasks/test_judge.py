@@ -261,6 +261,10 @@ def test_checks_name_what_lies_outside():
 def test_measured_leaves_out_what_is_missing():
     assert measured(FOLDS, "d", "unif", "alignment").empty
     assert len(measured(FOLDS, "d", "unif", "seconds")) == 10
+    passed = FOLDS.assign(seconds_pass=np.where(FOLDS["learner"] == "unif", 2.0, np.nan))
+    without = measured(FOLDS, "d", "unif", "seconds")
+    np.testing.assert_array_equal(measured(passed, "d", "unif", "seconds"), without + 2.0)
+    assert not measured(passed, "d", "alignf", "seconds").isna().any()
 
 
 def test_cosines_are_those_of_mean_shares():

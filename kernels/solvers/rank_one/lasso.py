@@ -384,7 +384,7 @@ def machine_weights(
     with :math:`|z_k^\top (y \circ x)| \le s`. Each step gives a w, for which the best b is found among the kinks of the
     hinge, and an x, moved into its constraints and scaled to the best bound on its ray. Memory is O(nnz + m^2).
     """
-    features = Features(grams)
+    features, intercept = Features(grams), grams.centering.intercept
     path = CentralPath(features, np.ones(len(signs)), 0.0, C * radius, signs)
 
     def bound() -> float:
@@ -397,10 +397,12 @@ def machine_weights(
 
     def fit(w: np.ndarray) -> Fit:
         scores, norm = features.scores(w), float(np.abs(w).sum())
-        hinge = np.maximum(0.0, 1.0 - signs * (scores + best_intercept(scores, signs))).sum()
+        b = best_intercept(scores, signs) if intercept else 0.0
+        hinge = np.maximum(0.0, 1.0 - signs * (scores + b)).sum()
         value = float(2 * C * hinge + norm**2 / radius)
         # Where w separates the classes, it is made to do so with margin one: for large C its rounding costs much less.
-        margin = float(scores[signs > 0].min() - scores[signs < 0].max()) / 2
+        sides = float(scores[signs > 0].min()), float(-scores[signs < 0].max())
+        margin = sum(sides) / 2 if intercept else min(sides)
         if margin > 0 and (norm / margin) ** 2 / radius < value:
             w, value = w / margin, (norm / margin) ** 2 / radius
         return Fit(w, np.zeros(0), norm / radius, value, bound())

@@ -20,7 +20,7 @@ NEGLIGIBLE = 1e-3
 
 
 class Features:
-    """The centered features of rank-one kernels; sparse ones stay as they are.
+    """The features of rank-one kernels, centered as their operator says; sparse ones stay as they are.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Features:
         Z: Any = grams.Z
         self.sparse = bool(sparse.issparse(Z))
         self.Z = Z.tocsc() if self.sparse else Z
-        self.means = np.asarray(self.Z.mean(axis=0)).ravel()
+        self.means = grams.centering.mean(self.Z).ravel()
         squares = self.Z.multiply(self.Z).sum(axis=0) if self.sparse else np.einsum("ik,ik->k", self.Z, self.Z)
         self.squares = np.maximum(np.asarray(squares).ravel() - self.Z.shape[0] * self.means**2, 0.0)
 
@@ -48,7 +48,7 @@ class Features:
 
     def products(self, r: np.ndarray) -> np.ndarray:
         """Return ``z_k . r`` of the centered features, shape (p,), for any r of shape (m,); O(nnz)."""
-        return np.asarray(self.Z.T @ (r - r.mean()))
+        return np.asarray(self.Z.T @ self.grams.centering.less_mean(r))
 
     def gram(self, kernels: np.ndarray) -> np.ndarray:
         """Return the products of a centered features with each other, shape (a, a); O(m a^2), less for sparse ones."""
@@ -73,9 +73,9 @@ class CentralPath:
     .. math:: \min_{x,\, s} \; \delta \lVert x \rVert^2 - 2 c^\top x + \kappa s^2
               \quad \text{with } |z_k^\top (y \circ x)| \le s \text{ for each } k
 
-    and, for a machine, :math:`0 \le x \le 1` and :math:`y^\top x = 0`. The multipliers :math:`\pi_k, \nu_k \ge 0` of
-    the two sides of each bound give the primal solution, :math:`w = (\pi - \nu) / 2`; that of s says
-    :math:`\sum_k \pi_k + \nu_k = 2 \kappa s`.
+    and, for a machine, :math:`0 \le x \le 1` and, where it has an intercept, :math:`y^\top x = 0`. The multipliers
+    :math:`\pi_k, \nu_k \ge 0` of the two sides of each bound give the primal solution, :math:`w = (\pi - \nu) / 2`;
+    that of s says :math:`\sum_k \pi_k + \nu_k = 2 \kappa s`.
 
     Attributes
     ----------
@@ -111,6 +111,7 @@ class CentralPath:
         self._features, self._linear, self._quadratic, self._weight = features, linear, quadratic, weight
         self._block = None if signs is None else Block.start(signs)
         self._y = np.ones(len(linear)) if signs is None else signs
+        self._intercept = signs is not None and features.grams.centering.intercept
         self._free = linear / 2
         products = self._products(self.x)
         self.s = max(1.1 * float(np.abs(products).max()), SMALLEST_START * float(np.sqrt(features.squares.max())))
@@ -129,8 +130,8 @@ class CentralPath:
         return np.asarray(self._multipliers[0] - self._multipliers[1]) / 2
 
     def balanced(self) -> np.ndarray:
-        """Return x in the box with ``y . x = 0`` exactly."""
-        return self.x if self._block is None else self._block.balanced()
+        """Return x in the box, of a machine with an intercept with ``y . x = 0`` exactly."""
+        return self._block.balanced() if self._block is not None and self._intercept else self.x
 
     def sparse_w(self) -> np.ndarray:
         """Return w without the features that the bounds leave out: those whose share of w is below that of their slack.
@@ -193,7 +194,7 @@ class CentralPath:
         A *= self._y[:, None]
         A.flat[:: len(A) + 1] += diagonal
         self._factor = factored(A)
-        self._border = np.column_stack([self._pull(f)] + ([] if self._block is None else [-2 * self._y]))
+        self._border = np.column_stack([self._pull(f)] + ([-2 * self._y] if self._intercept else []))
         self._solved = cho_solve(self._factor, self._border, check_finite=False)
         self._small = -self._border.T @ self._solved
         # As abs(f) <= E, what the elimination takes off is at most the sum of E; rounding may say otherwise.
@@ -221,7 +222,7 @@ class CentralPath:
         solved = cho_solve(self._factor, right, check_finite=False)
         known = self._border.T @ solved
         known[0] += float(h.sum()) + self._missing_s
-        if self._block is not None:
+        if self._intercept:
             known[1] -= 2 * float(self._y @ self._block.x)
         small = np.linalg.solve(self._small, known)
         dx = solved + self._solved @ small
@@ -230,7 +231,7 @@ class CentralPath:
         multipliers = (short - self._multipliers * slack) / self.slack
         if self._block is None:
             return _Move((dx, np.zeros(0), np.zeros(0)), ds, 0.0, slack, multipliers)
-        return _Move((dx, *self._block.multipliers(dx, low, high)), ds, float(small[1]), slack, multipliers)
+        return _Move((dx, *self._block.multipliers(dx, low, high)), ds, float(small[1:].sum()), slack, multipliers)
 
     def _length(self, move: _Move) -> float:
         """Return the step that stays inside; the quadratic terms couple both sides, so they move alike."""
