@@ -3,7 +3,8 @@ Graphs: kernels that are given as matrices
 ==========================================
 
 Molecules, call graphs, road maps: some things have no columns, but a kernel between any
-two of them can be computed. Which of several graph kernels fits, and in which mixture?
+two of them can be computed: a precomputed matrix. Which of several graph kernels fits,
+and in which mixture?
 """
 
 from collections import Counter

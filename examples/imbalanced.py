@@ -56,9 +56,10 @@ for name, model in models.items():
 print(f"calling all healthy:  accuracy {1 - ill_test.mean():.2f}   recall 0.00")
 
 # %%
-# Weights move the threshold more than they change the order of the rows: who needs a
-# recall of 0.8 reads the threshold off this curve, and compares models by average
-# precision (``--metric average_precision`` on the command line).
+# Weights move the threshold. They do not put the rows into a better order: here average
+# precision falls. Who needs a recall of 0.8 reads the threshold off this curve, and
+# compares models by average precision (``--metric average_precision`` on the command
+# line).
 fig, ax = plt.subplots()
 for name, model in models.items():
     PrecisionRecallDisplay.from_estimator(model, X_test, ill_test, name=name, ax=ax)
