@@ -6,8 +6,16 @@ from typing import Annotated, TypedDict
 
 from prefect import flow, runtime
 
-from learnkernels.conf.forms import shown
-from learnkernels.conf.schema import CompareConfig
+from learnkernels.conf.forms import (
+    Folds,
+    MetricChoice,
+    OnlyDataset,
+    Table,
+    TargetColumn,
+    WholeConfig,
+    filled_in,
+    shown,
+)
 from learnkernels.tasks.evidence.comparison import measure_kernels, measure_learners, prepare, steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import tracked_run
@@ -43,10 +51,14 @@ class Trained(TypedDict):
     on_completion=[start_following],
 )
 def train(
-    config: CompareConfig,
+    config: WholeConfig,
     model: Annotated[str, shown("Name of the registered model that gets a new version.")],
-    dataset: Annotated[str | None, shown("The data set to learn from, where there are several.")] = None,
+    dataset: OnlyDataset = None,
     learner: Annotated[str | None, shown("The only learner to consider; all of them by default.")] = None,
+    table: Table = None,
+    target: TargetColumn = None,
+    folds: Folds = None,
+    metric: MetricChoice = None,
 ) -> Trained:
     """Learn a model on all rows and register it, as *challenger*.
 
@@ -63,6 +75,7 @@ def train(
     """
     require_model_name(model)
     config = training_config(config, dataset, learner)
+    config = filled_in(config, table=table, target=target, folds=folds, metric=metric)
     run_id = new_run_id()
     with (
         tracked_run(config, "model", f"train {model} {run_id}", run_id, str(runtime.flow_run.id)) as run,
