@@ -79,5 +79,6 @@ sphinx_gallery_conf = {
     "remove_config_comments": True,
     "thumbnail_size": (400, 280),
     "doc_module": ("learnkernels",),
+    "backreferences_dir": "gallery/uses",  # which examples use a name: below its entry in the reference
     "nested_sections": False,
 }

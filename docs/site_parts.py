@@ -88,8 +88,17 @@ PARTS = {
     "BaselineConfig": "`baseline`",
     "DaskConfig": "`dask`",
     "TrackingConfig": "`tracking`",
+    "Powers": "A grid of powers",
+    "Spaced": "A grid between two ends",
+    "OwnConfig": "A family of your own",
 }
-"""The parts of a configuration in the order of the table of keys; families of kernels follow them, and grids."""
+"""The parts of a configuration in the order of the tables of keys; families of kernels follow them."""
+
+FAMILIES = 8
+"""From so many kinds on, a value is one of the families, each of which has a table."""
+
+LONGEST_DEFAULT = 30
+"""Characters of a default that is shown; longer ones are told in words."""
 
 
 def kind_of(key: dict[str, Any]) -> str:
@@ -102,7 +111,8 @@ def kind_of(key: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in key["enum"])
     for several in ("anyOf", "oneOf"):
         if several in key:
-            return " or ".join(dict.fromkeys(kind_of(one) for one in key[several]))
+            kinds = list(dict.fromkeys(kind_of(one) for one in key[several]))
+            return " or ".join(kinds) if len(kinds) < FAMILIES else "family"
     if key.get("type") == "array":
         return f"list of {kind_of(key['items'])}" if key.get("items") else "list"
     return {"object": "mapping", "string": "text", "null": "nothing"}.get(key.get("type", ""), key.get("type", "any"))
@@ -117,12 +127,13 @@ def tables_of_keys() -> Iterator[str]:
         yield from (
             f"## {PARTS.get(name, f'`{family}`')}",
             "",
-            "| key | value | default | what it says |",
+            "| key | what it says | value | default |",
             "|---|---|---|---|",
         )
         for key, said in parts[name]["properties"].items():
-            default = "" if key in parts[name].get("required", ()) else json.dumps(said.get("default"))
-            cells = (f"`{key}`", kind_of(said), default and f"`{default}`", said.get("description", ""))
+            default = json.dumps(said["default"]) if said.get("default") is not None else ""
+            shown = f"`{default}`" if 0 < len(default) <= LONGEST_DEFAULT else ""
+            cells = (f"`{key}`", said.get("description", ""), kind_of(said), shown)
             yield f"| {' | '.join(' '.join(cell.replace('|', chr(92) + '|').split()) for cell in cells)} |"
         yield ""
 
@@ -131,7 +142,8 @@ class Keys(SphinxDirective):
     """Shows the tables of keys, made from the models that check a configuration."""
 
     def run(self) -> list[nodes.Node]:
-        """Return the tables."""
+        """Return the tables, always anew: the models may have changed where the page has not."""
+        self.env.note_reread()
         return self.parse_content_to_nodes(allow_section_headings=True)
 
     def parse_content_to_nodes(self, allow_section_headings: bool = False) -> list[nodes.Node]:

@@ -2,9 +2,10 @@
 Regression with relevance: which features matter?
 =================================================
 
-Three answers can be read off a fit: the learned metric of ``rfm``, the weights of one kernel a feature, and bandwidths
-that ``ca`` finds, one a feature. Beside them stands permutation importance, which costs many predictions. In Friedman's
-function features 0 to 4 matter and 5 to 9 are noise, so the answers can be checked.
+Three answers can be read off a fit: the learned metric of ``rfm``, the weights of one
+kernel a feature, and bandwidths that ``ca`` finds, one a feature. Beside them stands
+permutation importance, which costs many predictions. In Friedman's function features 0
+to 4 matter and 5 to 9 are noise, so the answers can be checked.
 """
 
 import matplotlib.pyplot as plt
@@ -22,18 +23,24 @@ X, X_test, y, y_test = train_test_split(X, y, test_size=0.5, random_state=0)
 names = [f"x{k}" for k in range(10)]
 
 # %%
-# A sum of kernels of one feature each is an additive model: it sees what a feature does alone. A metric, and
-# bandwidths, see features that act together. The search of ``ca`` ends where a kernel adds no more than a threshold to
-# the alignment.
-each = FamilyUnion([GaussianFamily([0.5])] * 10, columns=[[k] for k in range(10)], views=names)
+# A sum of kernels of one feature each is an additive model: it sees what a feature does
+# alone. A metric, and bandwidths, see features that act together. The search of ``ca``
+# ends where a kernel adds no more than a threshold to the alignment.
+each = FamilyUnion(
+    [GaussianFamily([0.5])] * 10, columns=[[k] for k in range(10)], views=names
+)
 models = {
     "metric": KernelLearningRegressor().fit(X, y),
     "weights": KernelLearningRegressor(each, "alignf").fit(X, y),
-    "bandwidths": KernelLearningRegressor(learner=CA(per_feature=True, threshold=1e-4)).fit(X, y),
+    "bandwidths": KernelLearningRegressor(
+        learner=CA(per_feature=True, threshold=1e-4)
+    ).fit(X, y),
 }
 bandwidths = models["bandwidths"].kernel_
 found = bandwidths.shares @ (1 / bandwidths.parameters**2)
-shuffled = permutation_importance(models["metric"], X_test, y_test, n_repeats=5, random_state=0).importances_mean
+shuffled = permutation_importance(
+    models["metric"], X_test, y_test, n_repeats=5, random_state=0
+).importances_mean
 relevance = {
     "metric": models["metric"].kernel_.relevance,
     "weights": models["weights"].kernel_.shares,
@@ -45,8 +52,8 @@ for name, score in scores.items():
     print(f"{name:<12} R2 on other rows: {score:.2f}")
 
 # %%
-# Every answer puts the five features that matter first. None is a proof: relevance says what a model uses, not what it
-# missed, so look at R2 as well.
+# Every answer puts the five features that matter first. None is a proof: relevance says
+# what a model uses, not what it missed, so look at R2 as well.
 fig, axes = plt.subplots(1, 4, sharey=True, figsize=(9, 3))
 for ax, (name, shares) in zip(axes, relevance.items(), strict=True):
     ax.barh(names[::-1], shares[::-1], color=["tab:gray"] * 5 + ["tab:red"] * 5)

@@ -2,9 +2,9 @@
 Features of a learned kernel for other models
 =============================================
 
-What is a learned kernel worth to other models? It can be a step before any linear model: its features have the kernel
-as their inner products. Here they give a logistic regression curved boundaries, and two of them a picture of the
-classes.
+What is a learned kernel worth to other models? It can be a step before any linear
+model: its features have the kernel as their inner products. Here they give a logistic
+regression curved boundaries, and two of them a picture of the classes.
 """
 
 import matplotlib.pyplot as plt
@@ -22,9 +22,13 @@ folds = StratifiedKFold(5, shuffle=True, random_state=0)
 # %%
 # The kernel is learned within each training part, as everything in a pipeline is.
 ways = {
-    "logistic regression": make_pipeline(StandardScaler(), LogisticRegression(C=10.0, max_iter=1000)),
+    "logistic regression": make_pipeline(
+        StandardScaler(), LogisticRegression(C=10.0, max_iter=1000)
+    ),
     "on features of a learned kernel": make_pipeline(
-        StandardScaler(), LearnedKernelTransformer(n_components=60), LogisticRegression(C=10.0, max_iter=1000)
+        StandardScaler(),
+        LearnedKernelTransformer(n_components=60),
+        LogisticRegression(C=10.0, max_iter=1000),
     ),
 }
 errors = {name: 1 - cross_val_score(way, X, y, cv=folds) for name, way in ways.items()}
@@ -34,7 +38,9 @@ print("one wine is an error of 0.006")
 
 # %%
 # With ``method="eigen"`` the features are the kernel's principal components.
-picture = make_pipeline(StandardScaler(), LearnedKernelTransformer(n_components=2, method="eigen")).fit(X, y)
+picture = make_pipeline(
+    StandardScaler(), LearnedKernelTransformer(n_components=2, method="eigen")
+).fit(X, y)
 Z = picture.transform(X)
 for label in range(3):
     plt.scatter(*Z[y == label].T, label=f"wine {label}")

@@ -2,8 +2,9 @@
 Wide data: many genes, few patients
 ===================================
 
-Which of 2,000 genes matter, when there are 120 patients? Every gene is a base kernel of its own. A norm of one on the
-weights leaves few of them, a norm of two keeps many; which is better depends on how many genes act.
+Which of 2,000 genes matter, when there are 120 patients? Every gene is a base kernel of
+its own. A norm of one on the weights leaves few of them, a norm of two keeps many;
+which is better depends on how many genes act.
 """
 
 import matplotlib.pyplot as plt
@@ -14,8 +15,8 @@ from sklearn.metrics import r2_score
 from learnkernels import FeatureFamily, KernelLearningRegressor
 
 # %%
-# Expression levels in modules of genes that go up and down together. In the first problem four genes act, in the second
-# the 200 genes of ten modules, a little each.
+# Expression levels in modules of genes that go up and down together. In the first
+# problem four genes act, in the second the 200 genes of ten modules, a little each.
 rng = np.random.default_rng(0)
 n, p = 120, 2000
 modules = rng.normal(size=(2 * n, 100))
@@ -25,7 +26,8 @@ effects["four genes act"][[10, 410, 810, 1210]] = 1.0, -1.0, 0.8, 0.8
 effects["200 genes act"][:200] = np.repeat(rng.choice([-1, 1], 10), 20) / 10
 
 # %%
-# Learners that weigh all genes at once, beside the usual linear ones; R2 on 120 other patients.
+# Learners that weigh all genes at once, beside the usual linear ones; R2 on 120 other
+# patients.
 ways = {
     "l1-krr": KernelLearningRegressor(FeatureFamily(p), "l1-krr", alpha=0.1),
     "l2-krr": KernelLearningRegressor(FeatureFamily(p), "l2-krr", alpha=0.1),
@@ -42,11 +44,14 @@ for problem, effect in effects.items():
         scores[problem, name] = r2_score(y[n:], way.predict(X[n:]))
         kernels[problem, name] = getattr(way, "kernel_", None)
 for name in ways:
-    print(f"{name:<14} " + "   ".join(f"{problem}: {scores[problem, name]:5.2f}" for problem in effects))
+    print(
+        f"{name:<14} "
+        + "   ".join(f"{problem}: {scores[problem, name]:5.2f}" for problem in effects)
+    )
 
 # %%
-# The weights of the first problem. Of genes of one module any may stand for the others, so that a list of genes found
-# is no list of causes.
+# The weights of the first problem. Of genes of one module any may stand for the others,
+# so that a list of genes found is no list of causes.
 fig, axes = plt.subplots(2, 1, sharex=True, figsize=(7, 4))
 for ax, name in zip(axes, ("l1-krr", "align"), strict=True):
     shares = kernels["four genes act", name].shares

@@ -2,8 +2,9 @@
 Keeping a model without pickle
 ==============================
 
-How does a fitted model go to another machine? A pickle runs whatever code is in it; this file holds arrays and a JSON
-text under a checksum, reads raw tables, and is refused where a byte has changed.
+How does a fitted model go to another machine? A pickle runs whatever code is in it;
+this file holds arrays and a JSON text under a checksum, reads raw tables, and is
+refused where a byte has changed.
 """
 
 import tempfile
@@ -24,11 +25,14 @@ train, test, y_train, y_test = train_test_split(table, y, random_state=0)
 estimator = KernelLearningClassifier().fit(train, y_train)
 
 # %%
-# ``on_support`` keeps the support vectors alone, which give the same scores; ``about`` is for what you want to know
-# later.
+# ``on_support`` keeps the support vectors alone, which give the same scores; ``about``
+# is for what you want to know later.
 folder = Path(tempfile.mkdtemp())
 save_model(Model.of_table(estimator, {"rows": "all"}), folder / "all.npz")
-save_model(Model.of_table(estimator.on_support(), {"rows": "support vectors"}), folder / "support.npz")
+save_model(
+    Model.of_table(estimator.on_support(), {"rows": "support vectors"}),
+    folder / "support.npz",
+)
 sizes = {file.name: file.stat().st_size for file in sorted(folder.glob("*.npz"))}
 for name, size in sizes.items():
     print(f"{name:<12} {size / 1000:.0f} kB")
@@ -44,7 +48,8 @@ shuffled = test[sorted(test.columns)]
 told = model.columns(shuffled)
 print(pd.DataFrame(told).head(3).to_string(index=False))
 same = np.mean(told["prediction"] == estimator.predict(test))
-print(f"the same predictions on {same:.0%} of the rows; error {np.mean(told['prediction'] != y_test):.3f}")
+wrong = np.mean(told["prediction"] != y_test)
+print(f"the same predictions on {same:.0%} of the rows; error {wrong:.3f}")
 
 # %%
 # One byte changed, and the file is refused in one sentence.

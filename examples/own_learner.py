@@ -2,8 +2,9 @@
 Adding a learner
 ================
 
-A learner that nobody has written yet: what does it take? One class with one method. It is then used wherever a built-in
-one is, in searches, in configurations, with error bars on samples.
+A learner that nobody has written yet: what does it take? One class with one method. It
+is then used wherever a built-in one is, in searches, in configurations, with error bars
+on samples.
 """
 
 from dataclasses import dataclass
@@ -19,8 +20,9 @@ from learnkernels.kernels.learners import Solution, TwoStageLearner
 
 
 # %%
-# It is given the products ``M`` of the centered base kernels with each other and ``a`` with the target. This one takes
-# the few kernels that align best, in equal parts. Its fields are its parameters.
+# It is given the products ``M`` of the centered base kernels with each other and ``a``
+# with the target. This one takes the few kernels that align best, in equal parts. Its
+# fields are its parameters.
 @dataclass(frozen=True, eq=False, repr=False)
 class BestFew(TwoStageLearner):
     """Equal weights for the kernels that align best."""
@@ -49,7 +51,11 @@ for name, kernel in kernels.items():
 
 # %%
 # A search reaches its parameter by name.
-search = GridSearchCV(KernelLearningClassifier(family, BestFew(), C=10.0), {"learner__count": [1, 2, 3, 5]}, cv=3)
+search = GridSearchCV(
+    KernelLearningClassifier(family, BestFew(), C=10.0),
+    {"learner__count": [1, 2, 3, 5]},
+    cv=3,
+)
 search.fit(X, y)
 print(f"chosen: {search.best_params_}, error {1 - search.best_score_:.3f}")
 

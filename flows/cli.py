@@ -630,7 +630,7 @@ def examples(
         *map(str, copies),
         "",
         f"next:    learnkernels compare {shlex.quote(str(folder / 'quickstart.yaml'))}",
-        f"         python {shlex.quote(str(folder / scripts[0].name))}",
+        f"         python {shlex.quote(str(folder / 'first_table.py'))}",
     )
 
 

@@ -101,7 +101,7 @@ def test_an_example_is_short_and_asks_its_question_first(name: str):
     assert re.fullmatch(rf"={{{len(title)}}}", line)
     assert "?" in text or "?" in title
     code = [line for line in source.splitlines() if line and not line.startswith("#")]
-    assert len(code) <= 90
+    assert len(code) <= 100
 
 
 def test_an_example_run_as_a_script_elsewhere_prints_the_same_and_writes_nothing(tmp_path: Path):
@@ -188,7 +188,8 @@ def test_few_genes_are_found_by_the_norm_of_one_and_many_are_not():
 
 def test_the_sensors_that_tell_carry_the_weight():
     story = told("sensors")
-    assert sum(story.shares[name] for name in ("vibration: spectrum", "heat: level")) > 0.6
+    assert max(story.shares, key=story.shares.get) == "vibration: spectrum"
+    assert sum(share for name, share in story.shares.items() if name.startswith(("vibration", "heat"))) > 0.95
     assert story.errors["views, learned weights"].mean() < story.errors["all columns in one"].mean() - 0.05
 
 
@@ -238,6 +239,7 @@ def test_weights_of_classes_raise_the_recall_and_cost_accuracy():
     plain, some, balanced = told("imbalanced").found.values()
     assert plain["recall"] <= some["recall"] < balanced["recall"]
     assert plain["accuracy"] > balanced["accuracy"]
+    assert plain["average precision"] > balanced["average precision"]
 
 
 def test_folds_that_divide_patients_flatter():

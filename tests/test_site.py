@@ -18,12 +18,12 @@ import pytest
 import learnkernels
 from docs.site_parts import PARTS, mathml
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.kernels.learners import LEARNERS
-from learnkernels.kernels.predictors import PREDICTORS
+from learnkernels.kernels import families, learners, predictors
 
 ROOT = Path(__file__).resolve().parents[1]
 NEEDED = ("docs", "examples", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "CITATION.cff")
 MADE = ("gallery", "guide", "__pycache__")
+EXECUTED = {"features_for_others": "gallery", "2_combination": "guide"}
 
 
 class Page(HTMLParser):
@@ -50,7 +50,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site in its small form: scripts are shown and not executed, which tests/test_examples.py does."""
+    """The site in its small form: two scripts are executed, and all are by tests/test_examples.py."""
     folder = tmp_path_factory.mktemp("site")
     for name in NEEDED:
         if (ROOT / name).is_dir():
@@ -58,7 +58,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copy(ROOT / name, folder / name)
     shutil.copy(ROOT / "pyproject.toml", folder)
-    options = ["-W", "--keep-going", "-q", "-b", "html", "-D", "plot_gallery=0"]
+    small = rf"sphinx_gallery_conf.filename_pattern=({'|'.join(EXECUTED)})\.py$"
+    options = ["-W", "--keep-going", "-q", "-b", "html", "-D", small]
     command = [sys.executable, "-m", "sphinx", *options, "docs", "html"]
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")
@@ -79,6 +80,15 @@ def test_every_page_is_in_the_tree(site: Path, pages: dict[str, Page]):
             title = str(ast.get_docstring(ast.parse(script.read_text(encoding="utf-8")))).split("\n")[0]
             assert title in pages[f"{folder}/{script.stem}.html"].text
             assert f"{script.stem}.html" in pages[f"{folder}/index.html"].links
+
+
+def test_what_is_executed_shows_its_figures_and_what_it_printed(site: Path, pages: dict[str, Page]):
+    for name, folder in EXECUTED.items():
+        page = pages[f"{folder}/{name}.html"]
+        figures = [link for link in page.links if f"sphx_glr_{name}_" in link and link.endswith(".png")]
+        assert figures
+        assert "sphx-glr-script-out" in page.html
+    assert re.search(r"alignf +alignment 0\.6", pages["guide/2_combination.html"].text)
 
 
 def test_nothing_is_fetched_from_the_network(site: Path):
@@ -124,11 +134,13 @@ def test_links_of_the_pages_lead_somewhere_where_nothing_is_built():
                 assert fragment in {*titles, *re.findall(r'<a id="([^"]+)"', text)}, f"{page.name}: {link}"
 
 
-def test_every_public_name_learner_and_predictor_has_an_entry(pages: dict[str, Page]):
+def test_every_public_name_family_learner_and_predictor_has_an_entry(pages: dict[str, Page]):
     ids = {name for page in pages.values() for name in page.ids}
     assert {f"learnkernels.{name}" for name in learnkernels.__all__} <= ids
-    for room, table in (("learners", LEARNERS), ("predictors", PREDICTORS)):
-        assert {f"learnkernels.kernels.{room}.{one.__name__}" for one in table.values()} <= ids
+    assert [name for name in learnkernels.__all__ if name not in pages["reference/index.html"].text] == []
+    for room in (families, learners, predictors):
+        public = {name for name in room.__all__ if not name.isupper()}  # tables are told in words
+        assert {name for name in public if not ids & {f"{room.__name__}.{name}", f"learnkernels.{name}"}} == set()
     for name in ("Model", "load_model", "save_model"):
         assert f"learnkernels.kernels.persistence.model.{name}" in ids
     assert "learnkernels.KernelLearningClassifier.fit" in ids

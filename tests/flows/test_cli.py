@@ -149,6 +149,7 @@ def test_examples_are_copied_whole_and_replace_nothing(tmp_path: Path, monkeypat
         path.name: path.read_bytes() for path in ours
     }
     assert load_config(Path("tried/quickstart.yaml")) == load_config(Path("quickstart"))
+    assert Path(run.output.split()[-1]).is_file()  # the script that it says to run
     Path("tried/ionosphere.yaml").write_text("mine")
     again = CliRunner().invoke(app, ["examples", "tried"])
     assert again.exit_code == 2
