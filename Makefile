@@ -16,7 +16,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfi
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test lint ui bench board chaos docs clean install install-dev
+.PHONY: help run check test lint ui bench board chaos docs dist clean install install-dev
 
 help: ## Show this help.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,12 +50,16 @@ board: $(VENV)/.board ## Measure the estimators against the best on 64 real tabl
 chaos: install-dev ## Kill, signal, damage, fill up, run two at once, for two hours; goes on where it was stopped.
 	@$(BIN)/python -m tests.chaos --minutes 120 --cron 60 $(CHAOS)
 
-docs: install-dev ## Build the API reference into build/api.
-	@$(BIN)/python docs/build_reference.py build/api
+docs: install-dev ## Build the documentation site into build/site: its guide and examples are executed; two minutes.
+	@$(BIN)/python -m sphinx -b html -q -W --keep-going $(DOCS) docs build/site
+	@echo "open build/site/index.html"
+
+dist: install-dev ## Build wheel and source distribution into build/dist, and try each in a fresh environment; minutes.
+	@$(BIN)/python -m tests.distributions build/dist $(DIST)
 
 clean: ## Remove what can be made again: environment, caches, state, but not results, mlflow.db or Prefect's deployments.
 	test ! -d .learnkernels || find .learnkernels -mindepth 1 -maxdepth 1 ! -name prefect -exec rm -rf {} +
-	rm -rf $(VENV) build .cache .mypy_cache .ruff_cache .pytest_cache *.egg-info
+	rm -rf $(VENV) build docs/guide docs/gallery .cache .mypy_cache .ruff_cache .pytest_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 install: $(VENV)/.run

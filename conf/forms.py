@@ -1,10 +1,15 @@
-"""What a form shows beside a parameter of a flow."""
+"""What a form shows of the parameters of a flow, and what is filled in there beside a whole configuration."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError, WithJsonSchema
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.loading import describe
+from learnkernels.conf.schema import CompareConfig, LearnerName, MetricName
 
 
 def shown(description: str, **limits: Any) -> Any:
@@ -18,3 +23,119 @@ def shown(description: str, **limits: Any) -> Any:
         Of the value, as `pydantic.Field` takes them: ``gt``, ``lt`` and the like.
     """
     return Field(json_schema_extra={"description": description}, **limits)
+
+
+def _drawn_as(description: str, **schema: Any) -> WithJsonSchema:
+    """Return what makes a form show a parameter by a schema of its own.
+
+    A form asks which type a value that may be None is to have before it can be filled in; as text that is empty, it
+    can be filled in at once.
+    """
+    return WithJsonSchema({"description": description, **schema})
+
+
+WholeConfig = Annotated[
+    CompareConfig,
+    _drawn_as(
+        "The whole configuration, with the keys of a YAML file; what is filled in above goes first.", type="object"
+    ),
+]
+"""A configuration that a form shows as one field of JSON: its schema would be some 240 controls."""
+
+AS_CONFIGURED = "as configured"
+"""The choice that changes nothing."""
+
+BaselineChoice = Literal["as configured", "none", "one tuned kernel", "one tuned kernel and boosting"]
+"""What most would use instead, for a form."""
+
+BASELINES: dict[str, dict[str, Any] | None] = {
+    "none": None,
+    "one tuned kernel": {},
+    "one tuned kernel and boosting": {"boosting": True},
+}
+"""The key `baseline` of each."""
+
+OnlyDataset = Annotated[
+    str | None, _drawn_as("The data set to learn from, where the configuration has several.", type="string")
+]
+OnlyLearner = Annotated[
+    str | None, _drawn_as("The only learner to consider; all of the configuration by default.", type="string")
+]
+Table = Annotated[
+    str, _drawn_as("A file, folder or pattern, here or s3://bucket/key, in place of the data set's.", type="string")
+]
+TargetColumn = Annotated[str, _drawn_as("The column to predict, in place of the data set's.", type="string")]
+Learners = Annotated[list[LearnerName], shown("The learners to compare, in place of the configuration's.")]
+Folds = Annotated[int, shown("How many folds, in place of the protocol's folds or split; 0 for these.", ge=0, le=1000)]
+MetricChoice = Annotated[Literal["as configured", MetricName], shown("What errors are measured by.")]
+Baseline = Annotated[BaselineChoice, shown("What most would use instead, measured on the same folds.")]
+
+
+def filled_in(
+    config: CompareConfig,
+    dataset: str | None = "",
+    table: str = "",
+    target: str = "",
+    learners: Sequence[str] = (),
+    folds: int = 0,
+    metric: str = AS_CONFIGURED,
+    baseline: str = AS_CONFIGURED,
+) -> CompareConfig:
+    """Return a configuration with what was filled in beside it in a form; what was left empty stays.
+
+    Parameters
+    ----------
+    config : CompareConfig
+        The whole of it.
+    dataset : str, optional
+        The name in reports of the only data set.
+    table, target : str, optional
+        Where the data set lies, and what is predicted of it.
+    learners : sequence of str, optional
+        Names; one that the configuration has keeps its parameters.
+    folds : int, optional
+        In place of folds or split.
+    metric, baseline : str, optional
+        As `protocol.metric` and `BASELINES` have them.
+
+    Raises
+    ------
+    InputError
+        There is no such data set, several could be meant, or the whole no longer fits together.
+    """
+    data = config.model_dump(mode="json", by_alias=True)
+    data["datasets"] = _datasets(data["datasets"], [one.label for one in config.datasets], dataset, table, target)
+    if learners:
+        known = {one.title: given for one, given in zip(config.learners, data["learners"], strict=True)}
+        data["learners"] = [known.get(name, {"name": name}) for name in learners]
+    if folds:
+        data["protocol"] |= {"folds": folds, "split": None, "choose": None}
+    if metric != AS_CONFIGURED:
+        data["protocol"]["metric"] = metric
+    if baseline != AS_CONFIGURED:
+        data["baseline"] = BASELINES[baseline]
+    if data == config.model_dump(mode="json", by_alias=True):
+        return config
+    try:
+        return CompareConfig.model_validate(data)
+    except ValidationError as error:
+        raise InputError(f"the form: {describe(error, data)}") from None
+
+
+def _datasets(
+    given: list[dict[str, Any]], labels: Sequence[str], only: str | None, table: str, target: str
+) -> list[dict[str, Any]]:
+    """Return data sets with what was filled in, of which `labels` are the names."""
+    if only:
+        if only not in labels:
+            raise InputError(f"dataset {only}: the configuration has {', '.join(labels)}; name one of them.")
+        given = [given[labels.index(only)]]
+    if not table and not target:
+        return given
+    if len(given) > 1:
+        raise InputError(
+            f"table and target are those of one data set, and the configuration has {', '.join(labels)}; name one as "
+            "dataset."
+        )
+    place = {} if not table else {"source": "file", "path": table, "name": None, "version": None}
+    return [given[0] | place | ({"target": target} if target else {})]

@@ -353,13 +353,14 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
     import pandas as pd
 
     from learnkernels.tasks.evidence.report import measures, verdicts
-    from learnkernels.tasks.evidence.tables import display_table
+    from learnkernels.tasks.evidence.tables import display_table, stored_line
 
     summary = pd.read_parquet(results / "summary.parquet")
     title = f"{config.name}: which way of learning the kernel wins?"
     _show_table(display_table(summary), title, folded=("dataset", "learner"), numbers=True)
     _say(
         f"test error: {measures(summary)}; * marks the lowest",
+        *([said] if (said := stored_line(summary)) else []),
         *verdicts(summary),
         "",
         *([f"next:    {again}     writes what was run, to train from it", " " * 9 + UI_SHOWS] if again else []),

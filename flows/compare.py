@@ -6,7 +6,18 @@ from typing import TypedDict
 
 from prefect import flow, runtime
 
-from learnkernels.conf.schema import CompareConfig
+from learnkernels.conf.forms import (
+    AS_CONFIGURED,
+    Baseline,
+    Folds,
+    Learners,
+    MetricChoice,
+    OnlyDataset,
+    Table,
+    TargetColumn,
+    WholeConfig,
+    filled_in,
+)
 from learnkernels.tasks.evidence.comparison import measure, prepare, steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.report import write_results
@@ -25,7 +36,16 @@ class Comparison(TypedDict):
 
 
 @flow(name="compare-kernel-learners", flow_run_name=run_name("{config}"), persist_result=True, result_serializer="json")
-def compare(config: CompareConfig) -> Comparison:
+def compare(
+    config: WholeConfig,
+    dataset: OnlyDataset = "",
+    table: Table = "",
+    target: TargetColumn = "",
+    learners: Learners = [],  # noqa: B006  (Prefect shows it)
+    folds: Folds = 0,
+    metric: MetricChoice = AS_CONFIGURED,
+    baseline: Baseline = AS_CONFIGURED,
+) -> Comparison:
     """Compare learners of the kernel on data sets, and leave the evidence.
 
     1. Open the sweep run in MLflow; an error from here on marks it failed.
@@ -35,6 +55,7 @@ def compare(config: CompareConfig) -> Comparison:
     5. Log each (data set, learner) as one MLflow run.
     6. Write tables, figure and report to `results/`, to Prefect and to the sweep run.
     """
+    config = filled_in(config, dataset, table, target, learners, folds, metric, baseline)
     run_id = new_run_id()
     with (
         tracked_run(config, "sweep", f"sweep {run_id}", run_id, str(runtime.flow_run.id)) as sweep,

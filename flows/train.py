@@ -6,8 +6,18 @@ from typing import Annotated, TypedDict
 
 from prefect import flow, runtime
 
-from learnkernels.conf.forms import shown
-from learnkernels.conf.schema import CompareConfig
+from learnkernels.conf.forms import (
+    AS_CONFIGURED,
+    Folds,
+    MetricChoice,
+    OnlyDataset,
+    OnlyLearner,
+    Table,
+    TargetColumn,
+    WholeConfig,
+    filled_in,
+    shown,
+)
 from learnkernels.tasks.evidence.comparison import measure_kernels, measure_learners, prepare, steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import tracked_run
@@ -43,10 +53,14 @@ class Trained(TypedDict):
     on_completion=[start_following],
 )
 def train(
-    config: CompareConfig,
+    config: WholeConfig,
     model: Annotated[str, shown("Name of the registered model that gets a new version.")],
-    dataset: Annotated[str | None, shown("The data set to learn from, where there are several.")] = None,
-    learner: Annotated[str | None, shown("The only learner to consider; all of them by default.")] = None,
+    dataset: OnlyDataset = "",
+    learner: OnlyLearner = "",
+    table: Table = "",
+    target: TargetColumn = "",
+    folds: Folds = 0,
+    metric: MetricChoice = AS_CONFIGURED,
 ) -> Trained:
     """Learn a model on all rows and register it, as *challenger*.
 
@@ -62,7 +76,8 @@ def train(
     What was computed before, by a comparison or a run that was killed, is not computed again.
     """
     require_model_name(model)
-    config = training_config(config, dataset, learner)
+    config = training_config(config, dataset or None, learner or None)
+    config = filled_in(config, table=table, target=target, folds=folds, metric=metric)
     run_id = new_run_id()
     with (
         tracked_run(config, "model", f"train {model} {run_id}", run_id, str(runtime.flow_run.id)) as run,

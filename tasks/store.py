@@ -16,6 +16,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -85,6 +86,11 @@ def kept(path: Path, tell: Tell) -> bool:
     with suppress(OSError):
         os.utime(path)  # when it was last used
     return True
+
+
+def computed_at(path: Path) -> str:
+    """Return when an entry that is there was computed, such as ``2026-05-01 17:30``, in the time of this machine."""
+    return datetime.fromtimestamp((path / CONTENTS).stat().st_mtime).isoformat(" ", "minutes")
 
 
 def checked(path: Path) -> Path:

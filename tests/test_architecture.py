@@ -210,17 +210,19 @@ def test_the_wheel_is_built_by_the_same_version_in_tests_and_outside():
     ]
 
 
-def test_the_readme_names_every_command_learner_and_configuration():
+def test_the_pages_name_every_command_learner_and_configuration():
     from learnkernels.flows.cli import app
     from learnkernels.kernels.learners import LEARNERS
 
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    commands = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
     for command in app.registered_commands:
-        assert f"learnkernels {command.callback.__name__}" in readme
+        assert f"| `learnkernels {command.callback.__name__}` |" in commands
+    choose = (ROOT / "docs" / "choose.md").read_text(encoding="utf-8")
     for learner in LEARNERS:
-        assert f"`{learner}`" in readme
-    for path in re.findall(r"conf/[\w-]+\.yaml", readme):
-        assert yaml.safe_load((ROOT / path).read_text())["name"]
+        assert f"`{learner}`" in choose
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for path in re.findall(r"conf/[\w-]+\.yaml", page.read_text(encoding="utf-8")):
+            assert yaml.safe_load((ROOT / path).read_text())["name"], page.name
 
 
 def test_the_table_of_learners_in_the_documents_is_what_the_command_prints():

@@ -1,31 +1,77 @@
-"""The examples run as a reader runs them, print what they found, and what they tell is so."""
+"""The examples and the chapters of the guide run, in their small form, and what they tell is so."""
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
-import importlib
 import io
+import os
 import re
 import subprocess
 import sys
+import tempfile
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import matplotlib
 import numpy as np
 import pytest
 
+from docs.site_parts import GALLERY
+
 ROOT = Path(__file__).resolve().parents[1]
-NAMES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
+EXAMPLES = {path.stem: path for path in sorted((ROOT / "examples").glob("*.py"))}
+CHAPTERS = {path.stem: path for path in sorted((ROOT / "docs" / "chapters").glob("*.py"))}
+ALL = EXAMPLES | CHAPTERS
+
+SMALL = {
+    "many_rows": {"ROWS = 20_000": "ROWS = 2_500", "(100, 300, 1000)": "(25, 100, 400)"},
+    "5_many_rows": {"ROWS = 16_000": "ROWS = 2_500"},
+    "regression": {"KFold(5,": "KFold(3,"},
+}
+"""What is written otherwise in the small form: everything that is slow in full."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a script left: its names, what it printed, and how many figures it drew."""
+
+    names: dict[str, Any]
+    printed: str
+    figures: int
+
+    def __getattr__(self, name: str) -> Any:
+        return self.names[name]
 
 
 @functools.cache
-def told(name: str) -> tuple[Any, str]:
-    """Return what the main function of an example returns and what it prints; each runs once."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        result = importlib.import_module(f"examples.{name}").main()
-    return result, printed.getvalue()
+def told(name: str) -> Story:
+    """Return the story of a script; each runs once, in this process and in a folder that is thrown away."""
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    source = ALL[name].read_text(encoding="utf-8")
+    for full, small in SMALL.get(name, {}).items():
+        assert source.count(full) == 1, f"{name}: the small form replaces {full!r}"
+        source = source.replace(full, small)
+    module = sys.modules[f"story_{name}"] = ModuleType(f"story_{name}")
+    names: dict[str, Any] = vars(module)
+    before, printed = os.getcwd(), io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")  # where there is a display
+        os.chdir(folder)
+        try:
+            exec(compile(source, str(ALL[name]), "exec"), names)
+            figures = len(plt.get_fignums())
+            assert list(Path(folder).iterdir()) == []
+        finally:
+            os.chdir(before)
+            plt.close("all")
+    return Story(names, printed.getvalue(), figures)
 
 
 def standard_error(differences: np.ndarray) -> float:
@@ -35,211 +81,241 @@ def standard_error(differences: np.ndarray) -> float:
 # All of them ---------------------------------------------------------------------------------------------------------
 
 
-def test_there_are_the_five():
-    assert NAMES == ["feature_relevance", "grid_search", "multi_view", "regression", "text_ngrams"]
+def test_the_gallery_has_an_order_for_every_example():
+    assert sorted(GALLERY) == sorted(EXAMPLES)
+    assert len(GALLERY) >= 15
+    assert [name[0] for name in CHAPTERS] == ["1", "2", "3", "4", "5"]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_example_asks_its_question_first_and_names_its_command(name: str):
-    text = importlib.import_module(f"examples.{name}").__doc__
-    assert re.match(r"[A-Z].*\?\n\n", text)
-    assert f"python examples/{name}.py" in text
+@pytest.mark.parametrize("name", ALL)
+def test_a_script_tells_its_story(name: str):
+    story = told(name)
+    assert story.printed.strip()
+    assert story.figures
 
 
-def test_importing_the_examples_does_nothing(tmp_path: Path):
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import " + ", ".join(f"examples.{name}" for name in NAMES)
-    command = [sys.executable, "-W", "error", "-c", code, str(ROOT)]
-    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_short_and_asks_its_question_first(name: str):
+    source = EXAMPLES[name].read_text(encoding="utf-8")
+    title, line, text = str(ast.get_docstring(ast.parse(source), clean=False)).strip("\n").split("\n", 2)
+    assert re.fullmatch(rf"={{{len(title)}}}", line)
+    assert "?" in text or "?" in title
+    code = [line for line in source.splitlines() if line and not line.startswith("#")]
+    assert len(code) <= 90
 
 
 def test_an_example_run_as_a_script_elsewhere_prints_the_same_and_writes_nothing(tmp_path: Path):
-    script, printed = ROOT / "examples" / "multi_view.py", told("multi_view")[1]  # and so compiled already
-    run = subprocess.run([sys.executable, "-W", "error", script], cwd=tmp_path, capture_output=True, text=True)
+    script = EXAMPLES["features_for_others"]
+    run = subprocess.run(
+        [sys.executable, "-W", "error", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"MPLBACKEND": "template"},
+    )
     assert (run.returncode, run.stderr) == (0, "")
-    assert run.stdout == printed
+    assert run.stdout == told("features_for_others").printed
     assert list(tmp_path.iterdir()) == []
 
 
-# multi_view ----------------------------------------------------------------------------------------------------------
+# First steps ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_taken_as_it_comes():
+    story = told("first_table")
+    assert "category of 3 levels: contract" in story.printed
+    # A third of the most frequent class's error; boosting within three standard errors of a difference of shares.
+    assert story.errors["learnkernels"] < story.errors["most frequent class"] / 3
+    assert story.errors["learnkernels"] < story.errors["gradient boosting"] + 3 * np.sqrt(2) * 0.025
+    assert min(story.model.relevance_, key=story.model.relevance_.get) in ("region", "spent")  # of no effect
+
+
+def test_learned_bandwidths_err_as_one_tuned_bandwidth_does():
+    story = told("regression")
+    learned, tuned = story.errors["learned bandwidths"], story.errors["one tuned bandwidth"]
+    # One unit is 2 % of the error, and twice the spread of the difference over folds.
+    assert abs(learned.mean() - tuned.mean()) < 1
+    assert np.count_nonzero(story.kernel.shares > 0.01) <= 3
+
+
+def test_the_search_holds_every_learner_and_family_once_the_best_first():
+    story = told("grid_search")
+    pairs = list(zip(story.table["learner"], story.table["family"], strict=True))
+    assert len(set(pairs)) == len(pairs) == 9
+    assert story.table["error"].is_monotonic_increasing
+    assert story.table["error"].iloc[0] == pytest.approx(1 - story.search.best_score_)
+    assert story.nested.mean() >= 1 - story.search.best_score_
+
+
+def test_alignments_and_errors_have_ranks_that_agree():
+    story = told("alignment_and_error")
+    assert story.rank < -0.7
+    assert story.learned.alignment_ >= max(max(a) for a, _ in [story.points["gaussian"]]) - 1e-9
+
+
+# Kinds of data -------------------------------------------------------------------------------------------------------
 
 
 def test_the_view_that_tells_least_alone_carries_least_weight():
-    result, _ = told("multi_view")
-    assert sum(result.view_weights.values()) == pytest.approx(1)
-    alone = {view: result.errors[f"view '{view}' alone"].mean() for view in result.view_weights}
-    assert max(alone, key=alone.get) == min(result.view_weights, key=result.view_weights.get) == "standard error"
-    # 0.126 against 0.045 and 0.033, with standard errors of 0.01: twice as large is far from chance.
-    assert alone["standard error"] > 2 * max(alone["mean"], alone["worst"])
-    assert max(result.view_weights, key=result.view_weights.get) == "worst"
+    story = told("multi_view")
+    alone = {view: story.errors[f"view '{view}' alone"].mean() for view in story.shares}
+    assert max(alone, key=alone.get) == min(story.shares, key=story.shares.get) == "standard error"
+    # Ten folds: two standard errors are about what chance does once in twenty.
+    differences = story.errors["three views"] - story.errors["all columns in one"]
+    assert abs(differences.mean()) <= 2 * standard_error(differences)
 
 
-def test_learned_views_do_no_worse_than_the_best_single_view():
-    result, _ = told("multi_view")
-    learned = result.errors["three views, learned weights"]
-    for view in result.view_weights:
-        differences = learned - result.errors[f"view '{view}' alone"]
-        # Ten folds: two standard errors are about what chance does once in twenty.
-        assert differences.mean() <= 2 * standard_error(differences)
-
-
-def test_the_views_are_printed_with_what_was_found():
-    result, printed = told("multi_view")
-    for name, errors in result.errors.items():
-        assert re.search(rf"^  {re.escape(name)} +{errors.mean():.3f} \+- {errors.std():.3f}$", printed, re.M)
-    for view, weight in result.view_weights.items():
-        assert re.search(rf"^  {view} +{weight:.2f} ", printed, re.M)
-    means = {name: errors.mean() for name, errors in result.errors.items()}
-    assert f"Lowest error: {min(means, key=means.get)}." in printed
-    for name, weight in result.kernel_weights.items():
-        assert (name in printed) == (weight > 0)
-    assert "Learned views against all columns in one:" in printed
-
-
-# text_ngrams ---------------------------------------------------------------------------------------------------------
-
-
-def test_texts_stay_sparse_from_end_to_end():
-    result, printed = told("text_ngrams")
-    assert result.n_texts > 500
-    assert result.n_ngrams > 1000
-    assert result.density < 0.05
-    assert result.sparse_end_to_end
-    assert f"{result.n_texts} texts, {result.n_ngrams} n-grams" in printed
-
-
-def test_weights_of_ngrams_follow_from_how_often_each_class_has_them():
-    result, printed = told("text_ngrams")
-    # The alignment of an n-gram is its squared correlation with the classes, which the printed shares alone give.
-    pi = result.positive
-    expected = []
-    for name, _, inside, outside in result.heaviest:
-        q = pi * inside + (1 - pi) * outside
-        expected.append((inside - outside) ** 2 / (q * (1 - q)))
-        assert re.search(rf"^  {re.escape(name)} ", printed, re.M)
-    weights = np.array([weight for _, weight, _, _ in result.heaviest])
-    np.testing.assert_allclose(weights / weights[0], np.array(expected) / expected[0], rtol=1e-9)
-    assert (np.diff(weights) <= 0).all()
-
-
-def test_the_heaviest_ngrams_are_those_of_statistics():
-    result, _ = told("text_ngrams")
-    names = [name for name, *_ in result.heaviest]
-    assert {"distribution", "random variable"} <= set(names)
-    assert all(inside > outside for _, _, inside, outside in result.heaviest)
-    # Weighed together, phrases that say the same need not all have weight.
-    assert result.n_ngrams / 2 < result.n_zero < result.n_ngrams
-
-
-def test_the_errors_on_texts_are_near_those_of_the_linear_machine():
-    result, printed = told("text_ngrams")
-    errors = result.errors
-    one = np.sqrt(errors["linear SVM"] * (1 - errors["linear SVM"]) / result.n_test)
+def test_the_heaviest_phrases_are_those_of_statistics():
+    story = told("text_ngrams")
+    assert story.X.nnz / np.prod(story.X.shape) < 0.05
+    assert {"distribution", "random variable"} <= {name for name, *_ in story.heaviest}
+    # Three standard errors of a difference of two shares.
     for name in ("align", "alignf"):
-        assert errors[name] < errors["most frequent class"] / 2
-        # Three standard errors of a difference of two shares.
-        assert errors[name] <= errors["linear SVM"] + 3 * np.sqrt(2) * one
-    for name, error in errors.items():
-        assert re.search(rf"^  {name} +{error:.3f} ", printed, re.M)
+        assert story.errors[name] < min(story.errors["linear SVM"] + 0.07, story.errors["most frequent class"] / 2)
+    # Weighed together, phrases that say the same need not all have weight.
+    assert (story.models["alignf"].weights_ == 0).sum() > story.family.n_kernels / 2
 
 
-# regression ----------------------------------------------------------------------------------------------------------
+def test_few_genes_are_found_by_the_norm_of_one_and_many_are_not():
+    story = told("genes")
+    few, many = story.effects
+    assert story.scores[few, "l1-krr"] > story.scores[few, "l2-krr"] + 0.2 > story.scores[few, "equal weights"] + 0.4
+    assert story.scores[many, "l2-krr"] > story.scores[many, "l1-krr"] + 0.1
+    sparse, dense = (story.kernels[few, name].shares for name in ("l1-krr", "align"))
+    assert np.count_nonzero(sparse) < 200 < np.count_nonzero(dense)
+    assert (sparse[np.flatnonzero(story.effects[few])] > 0).all()
 
 
-def test_the_learned_grid_takes_fewer_fits_for_an_error_of_the_same_size():
-    (measured, _), printed = told("regression")
-    learned, tuned = measured["learned grid of bandwidths"], measured["one tuned bandwidth"]
-    # (values x 3 inner folds + 1) x 5 outer folds
-    assert (learned.fits, tuned.fits) == ((7 * 3 + 1) * 5, (7 * 7 * 3 + 1) * 5)
-    # One unit is 2 % of the error, and twice the spread of the difference over folds.
-    assert abs(learned.errors.mean() - tuned.errors.mean()) < 1
-    for way in measured.values():
-        # Predicting the mean has an error of 77, and a third of the variance is explained by any sound regression.
-        assert way.errors.mean() < 77 * np.sqrt(2 / 3)
-    assert "110 fits" in printed
-    assert "740 fits" in printed
+def test_the_sensors_that_tell_carry_the_weight():
+    story = told("sensors")
+    assert sum(story.shares[name] for name in ("vibration: spectrum", "heat: level")) > 0.6
+    assert story.errors["views, learned weights"].mean() < story.errors["all columns in one"].mean() - 0.05
 
 
-def test_the_regression_prints_what_was_found_and_chosen():
-    (measured, shares), printed = told("regression")
-    for name, way in measured.items():
-        line = re.search(rf"^  {name} +{way.errors.mean():.2f} \+- {way.errors.std():.2f} .* s a fold$", printed, re.M)
-        assert line
-        assert len(way.errors) == len(way.seconds) == len(way.chosen) == 5
-    assert sum(shares.values()) == pytest.approx(1)
-    for name, share in shares.items():
-        assert re.search(rf"^  {re.escape(name)} +{share:.2f}$", printed, re.M)
-    for name in ("learned grid of bandwidths", "one tuned bandwidth"):
-        # A choice at the end of a grid would say that the grid is too short for a fair comparison.
-        assert all(1e-3 < choice["alpha"] < 1e3 for choice in measured[name].chosen)
-    assert "Learned against tuned: " in printed
+def test_the_graph_kernels_between_too_shallow_and_too_deep_are_best():
+    story = told("graphs")
+    mean = {name: error.mean() for name, error in story.errors.items()}
+    assert mean["sizes"] > 0.4  # counts tell nothing
+    assert mean["labels, round 3"] < min(mean["labels, round 0"], mean["labels, round 4"])
+    assert mean["alignf"] <= mean["labels, round 2"] + 0.02
+    assert story.learned.shares[0] < 0.05
 
 
-# feature_relevance ---------------------------------------------------------------------------------------------------
+# What was learned ----------------------------------------------------------------------------------------------------
 
 
-def test_weights_find_the_features_that_matter_in_a_known_problem():
-    results, _ = told("feature_relevance")
-    result = results["Friedman's function (x0 to x4 matter)"]
-    for shares in result.relevance.values():
+def test_every_answer_puts_the_features_that_matter_first():
+    story = told("feature_relevance")
+    for name, shares in story.relevance.items():
         assert shares.sum() == pytest.approx(1)
-        assert (shares >= 0).all()
-    assert result.overlooked("weights") == []
-    weights = result.relevance["weights"]
-    # 0.039 of the least relevant feature against 0.009 of noise: twice as much leaves room for another library version.
-    assert weights[:5].min() > 2 * weights[5:].max()
-    assert result.r2["weights"] > 0.8
+        assert set(np.argsort(-shares)[:5]) == set(range(5)), name
+    assert min(story.scores.values()) > 0.8
 
 
-def test_bandwidths_find_them_too_and_a_search_that_ends_early_misses_one():
-    results, printed = told("feature_relevance")
-    result = results["Friedman's function (x0 to x4 matter)"]
-    bandwidths = result.relevance["bandwidths"]
-    # 0.010 of noise against 0.082: twice as much leaves room for another library version.
-    assert bandwidths[:5].min() > 2 * bandwidths[5:].max()
-    assert result.overlooked("bandwidths") == result.overlooked("bandwidths shuffled") == []
-    assert result.overlooked("coarse bandwidths") == ["x2"]
-    assert re.search("overlooked though they matter, coarse bandwidths +x2$", printed, re.M)
-    assert re.search("overlooked though they matter, weights +none$", printed, re.M)
-    # x0 and x1 act through each other, which a sum of kernels of one feature each cannot see.
-    assert result.r2["bandwidths"] > result.r2["weights"]
+def test_a_metric_that_turns_features_sees_the_slanted_direction():
+    scores = told("learned_metric").scores
+    assert scores["Gaussians, alignf"] < scores["weighed features"] < scores["turned features"]
+    assert scores["as it comes"] > scores["weighed features"]
 
 
-def test_the_answers_on_diabetes_agree_about_the_first_two():
-    results, printed = told("feature_relevance")
-    result = results["diabetes"]
-    for method in result.relevance:
-        assert set(result.ranking(method)[:2]) == {"s5", "bmi"}
-        assert f"the five largest, {method} " in printed
-    for method, rho in result.agreement.items():
-        # Above what chance gives once in twenty for ten ranks.
-        assert rho > 0.564
-        assert f"{method}: rank correlation with shuffling {rho:.2f}" in printed
+def test_features_of_a_learned_kernel_serve_a_linear_model():
+    plain, curved = told("features_for_others").errors.values()
+    assert curved.mean() <= plain.mean() + 3 / 178  # three wines are what the assignment to folds does
 
 
-# grid_search ---------------------------------------------------------------------------------------------------------
+def test_the_norm_of_one_keeps_few_kernels_along_the_path():
+    story = told("weights_along_lambda")
+    for kernels in story.paths.values():
+        assert max(kernel.certificate.residual for kernel in kernels) <= 1e-6  # what the learners promise
+    few, many = (max(np.count_nonzero(kernel.shares > 1e-6) for kernel in path) for path in story.paths.values())
+    assert few <= 4 < many == 8
 
 
-def test_the_table_holds_every_learner_and_family_once_the_best_first():
-    result, printed = told("grid_search")
-    pairs = list(zip(result.table["learner"], result.table["family"], strict=True))
-    assert len(set(pairs)) == len(pairs) == 9
-    assert result.table["error"].is_monotonic_increasing
-    assert result.table["error"].iloc[0] == pytest.approx(result.best_error)
-    assert set(result.table["C"]) <= {0.1, 1.0, 10.0}
-    for learner, family in pairs:
-        assert re.search(rf"^ *{learner} +{re.escape(family)} ", printed, re.M)
+# Protocols -----------------------------------------------------------------------------------------------------------
 
 
-def test_nested_folds_and_the_features_give_errors_of_a_sound_classifier():
-    result, printed = told("grid_search")
-    for errors in (result.nested_errors, result.logistic_errors, result.plain_logistic_errors):
-        assert len(errors) == 5
-        # The most frequent class errs on 60 %; five times what is measured would be a broken model.
-        assert errors.mean() < 0.1
-    # Three wines more or less is what the assignment to folds does.
-    assert result.logistic_errors.mean() <= result.plain_logistic_errors.mean() + 3 / 178
-    assert f"the least of 27: {result.best_error:.3f}" in printed
-    assert f"{result.nested_errors.mean():.3f} +- {result.nested_errors.std():.3f}" in printed
-    assert f"then logistic regression: {result.logistic_errors.mean():.3f}" in printed
+def test_weights_of_classes_raise_the_recall_and_cost_accuracy():
+    plain, some, balanced = told("imbalanced").found.values()
+    assert plain["recall"] <= some["recall"] < balanced["recall"]
+    assert plain["accuracy"] > balanced["accuracy"]
+
+
+def test_folds_that_divide_patients_flatter():
+    mixed, whole = told("groups").errors.values()
+    assert mixed.mean() + 0.1 < whole.mean() < told("groups").guess
+
+
+def test_rows_to_come_are_harder_than_rows_between():
+    mixed, later = told("time_order").errors.values()
+    assert mixed.mean() < 2.5  # the noise has 2
+    assert later.mean() > 1.5 * mixed.mean()
+
+
+# Use -----------------------------------------------------------------------------------------------------------------
+
+
+def test_more_landmarks_come_nearer():
+    story = told("many_rows")
+    scores = [score for name, (score, _) in story.found.items() if "landmarks" in name]
+    assert scores == sorted(scores)
+    assert 0 < story.sampling.alignment <= 0.01
+    assert story.sampling.n_rows <= story.sampling.of_rows == 2_500
+
+
+def test_a_learner_of_ones_own_is_searched():
+    story = told("own_learner")
+    assert np.count_nonzero(story.kernels["BestFew(3)"].weights) == 3
+    assert story.kernels["unif"].alignment < story.kernels["BestFew(3)"].alignment <= story.kernels["alignf"].alignment
+
+
+def test_a_file_without_pickle_predicts_the_same_and_is_refused_when_changed():
+    story = told("keep_a_model")
+    assert story.same == 1
+    assert story.sizes["support.npz"] < story.sizes["all.npz"]
+    assert "checksum" in story.refused
+
+
+def test_a_challenger_is_promoted_where_it_wins():
+    history = told("nightly").history
+    assert [one[-1] for one in history] == [False, False, True, False, False]
+    assert told("nightly").champion == "rfm"
+
+
+# The guide -----------------------------------------------------------------------------------------------------------
+
+
+def test_alignment_by_hand_is_that_of_the_library_and_knows_no_constants():
+    story = told("1_alignment")
+    np.testing.assert_allclose(story.by_hand, story.by_function, rtol=1e-12)
+    np.testing.assert_allclose(np.ptp(story.centered, axis=1), 0, atol=1e-12)
+    assert np.ptp(story.plain, axis=1).max() > 0.1
+    assert 3 <= story.best <= 15  # between too wide and too narrow
+
+
+def test_alignf_has_the_highest_alignment_and_finds_the_view():
+    story = told("2_combination")
+    alignments = {name: kernel.alignment for name, kernel in story.kernels.items()}
+    assert max(alignments, key=alignments.get) == "alignf"
+    learned, equal, one = (story.errors[name] for name in reversed(story.errors))
+    assert learned < equal - 0.05 < one - 0.05
+    assert story.shares["view 0"] > 0.5
+
+
+def test_gradients_tell_the_features_that_matter_and_no_metric_is_learned_where_none_does():
+    story = told("3_metric")
+    assert set(np.argsort(-story.G.diagonal())[:5]) == set(range(5))
+    assert story.scores["as it comes (rfm)"] == max(story.scores.values())
+    np.testing.assert_allclose(story.alike.kernel_.relevance, 1 / 6, atol=0.01)
+
+
+def test_choosing_on_all_rows_fools_and_the_plain_test_is_too_sure():
+    story = told("4_protocol")
+    assert story.fooled.mean() < 0.3 < 0.4 < story.honest.mean()
+    assert story.p_plain < 0.1 < story.p_corrected
+
+
+def test_landmarks_approach_the_predictor_of_all_pairs_and_the_sample_knows_its_interval():
+    story = told("5_many_rows")
+    assert story.scores == sorted(story.scores)
+    assert story.sampling.alignment <= 0.01
+    assert (story.exact.predictor_, story.model.predictor_, len(story.model.landmarks_)) == ("krr", "nystrom", 400)

@@ -32,11 +32,12 @@ from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import fold_seed
 from learnkernels.tasks.models.training import training_config
 from learnkernels.tasks.own import as_learner, own_family, sources
+from tests.pages import files_of, python_blocks
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
-FILES = dict(re.findall(r"```(?:python|yaml)\n# (\S+)\n(.*?)```", PAGE, re.DOTALL))
-(SCRIPT,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if not block.startswith("# "))
+PAGE = ROOT / "docs" / "extending.md"
+FILES = files_of(PAGE)
+(SCRIPT,) = python_blocks(PAGE)
 BUILT_IN = "kernels=[{family: gaussian, gammas: {from: -6, to: -4}}]"
 
 

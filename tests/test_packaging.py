@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
-import sys
 import sysconfig
-import tarfile
 import venv
 import zipfile
 from dataclasses import dataclass
@@ -17,9 +14,10 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_API_URL
 
+from tests.distributions import build
 from tests.flows.test_cli import ROOT, environment
+from tests.pages import python_blocks
 from tests.test_architecture import PACKAGES, required
-from tests.test_readme import PYTHON
 
 OWN = ("kernels", "tasks", "flows", "conf")
 """Modules that a user has in her working folder."""
@@ -37,25 +35,7 @@ dask: {workers: 0}
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that is built from the source distribution, without a network."""
-    folder = tmp_path_factory.mktemp("built")
-    tree = folder / "tree"
-    for name in ("learnkernels", "examples", *PACKAGES):
-        shutil.copytree(ROOT / name, tree / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, tree)
-    with tarfile.open(build("sdist", tree, folder)) as archive:
-        archive.extractall(folder, filter="data")
-    (unpacked,) = folder.glob("learnkernels-*/")
-    return build("wheel", unpacked, folder)
-
-
-def build(kind: str, tree: Path, folder: Path) -> Path:
-    """Return the distribution that the build backend of this environment makes of a tree."""
-    code = f"from setuptools import build_meta; build_meta.build_{kind}({str(folder)!r})"
-    run = subprocess.run([sys.executable, "-c", code], cwd=tree, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    (built,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
-    return built
+    return build(tmp_path_factory.mktemp("built"))[1]
 
 
 @dataclass(frozen=True)
@@ -149,7 +129,7 @@ def test_the_wheel_names_its_command_and_requires_the_mathematics_alone(wheel: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", PYTHON, ids=range(len(PYTHON)))
+@pytest.mark.parametrize("block", python_blocks(ROOT / "README.md"))
 def test_the_readmes_python_runs_beside_modules_of_the_same_names(installed: Installed, block: str):
     check = "import learnkernels, kernels, tasks; print(learnkernels.__file__, kernels.MINE, tasks.MINE)"
     shown = installed.run("python", "-c", f"{block}\n{check}").split()

@@ -1,8 +1,7 @@
-"""The README as a stranger follows it: its Python and every command, run in an empty folder in the order they stand."""
+"""README and pages as a stranger follows them: their Python and every command, in an empty folder and in order."""
 
 from __future__ import annotations
 
-import ast
 import re
 import shutil
 import signal
@@ -18,11 +17,26 @@ from sklearn.datasets import load_breast_cancer
 
 from tests.commands import commands, not_covered
 from tests.flows.test_cli import ROOT, environment, ports  # noqa: F401
+from tests.pages import check, files_of, python_blocks
 from tests.waiting import within
 
-README, CONTRIBUTING, TILE_STORE = (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "docs/tile-store.md"))
-PYTHON = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-INLINE = re.findall(r"`(learnkernels (?:compare|gram) \w+\.yaml[^`]*)`", README.read_text(encoding="utf-8"))
+README, CONTRIBUTING = ROOT / "README.md", ROOT / "CONTRIBUTING.md"
+PAGES = {path.stem: path for path in sorted((ROOT / "docs").glob("*.md"))}
+FOLLOWED = [README, *(PAGES[name] for name in ("start", "configurations", "lifecycle", "papers", "tile-store"))]
+"""Pages whose commands are run, in the order in which a stranger comes to them."""
+
+RUN_ELSEWHERE = {"operations": "tests/test_operations.py", "extending": "tests/test_extending.py"}
+PYTHON = {
+    block: f"{page.stem}-{number}"
+    for page in [*PAGES.values(), README]
+    if page.stem not in (*RUN_ELSEWHERE, "tile-store")
+    for number, block in enumerate(python_blocks(page))
+}
+"""Blocks of Python, each once, and where they stand: the README shows some that a page has too."""
+
+PROTOCOL = ROOT / "docs" / "chapters" / "4_protocol.py"
+INLINE = ["learnkernels gram mine.yaml --output grams", "learnkernels compare protocol.yaml"]
+"""Commands that stand within a sentence."""
 
 SERVERS = ["learnkernels up"]
 INSTALL = ["pip install .", "pip install -c constraints.txt '.[pipeline]'"]  # tests/test_packaging.py installs a wheel
@@ -40,24 +54,33 @@ DEVELOPERS = [
     "make bench",
     "make chaos",
     "make docs",
+    "make dist",
+    "pre-commit install",
 ]
 
 
-def plain(page: Path) -> list[str]:
-    """The commands of a page that end by themselves within minutes and are not make's."""
-    return [line for line in commands(page) if line not in [*MAKE, *SERVERS, *PAPERS, *MANY_ROWS, *INSTALL]]
+def plain(*pages: Path) -> list[str]:
+    """The commands of pages, each once, that end by themselves within minutes and are not make's."""
+    said = dict.fromkeys(line for page in pages for line in commands(page))
+    return [line for line in said if line not in [*MAKE, *SERVERS, *PAPERS, *MANY_ROWS, *INSTALL]]
+
+
+def configuration_of_the_guide() -> str:
+    """The configuration that a chapter shows, as a file."""
+    (block,) = re.findall(r"^# \.\. code-block:: yaml\n#\n((?:#    .*\n)+)", PROTOCOL.read_text(encoding="utf-8"), re.M)
+    return re.sub(r"^#    ", "", block, flags=re.M)
 
 
 @pytest.fixture(scope="module")
 def stranger(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what the README takes for granted: configurations, measurements, rows to score."""
+    """A folder with what the pages take for granted: configurations, measurements, rows to score."""
     folder = tmp_path_factory.mktemp("stranger")
     (folder / "home").mkdir()
     work = folder / "work"
     work.mkdir()
     shutil.copytree(ROOT / "conf", work / "conf", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    (yaml,) = re.findall(r"```yaml\n# mine.yaml\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    (work / "mine.yaml").write_text(yaml)
+    (work / "mine.yaml").write_text(files_of(PAGES["configurations"])["mine.yaml"])
+    (work / "protocol.yaml").write_text(configuration_of_the_guide())
     rng = np.random.default_rng(0)
     X = rng.normal(size=(90, 3))
     measured = pd.DataFrame(X, columns=["temperature", "pressure", "flow"])
@@ -82,30 +105,28 @@ def shell(command: str, folder: Path, **settings: str) -> subprocess.CompletedPr
     )
 
 
-@pytest.mark.parametrize("block", PYTHON, ids=range(len(PYTHON)))
+def test_the_readme_is_short_and_shows_what_the_pages_show():
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 200
+    assert files_of(README) == files_of(PAGES["configurations"])
+
+
+@pytest.mark.parametrize("block", PYTHON, ids=PYTHON.values())
 def test_python_says_what_the_comments_say(block: str):
-    names: dict[str, object] = {}
-    lines, checked = block.splitlines(), 0
-    for node in ast.parse(block).body:
-        source = "\n".join(lines[node.lineno - 1 : node.end_lineno])
-        claim = re.search(r"  # (\d+\.\d+|array\(.*\))$", source)
-        if not isinstance(node, ast.Expr) or claim is None:
-            exec(source, names)
-            continue
-        value, said = eval(source, names), eval(claim.group(1), {"array": np.array})
-        np.testing.assert_allclose(value, said, atol=0.0051)  # told to two digits
-        checked += 1
-    assert checked
+    assert check(block)
 
 
 def test_every_command_is_run():
-    assert INLINE == ["learnkernels gram mine.yaml --output grams"]
-    assert not_covered(README, [*plain(README), *SERVERS, *MAKE, *PAPERS, *MANY_ROWS, *INSTALL]) == []
-    assert not_covered(TILE_STORE, plain(TILE_STORE)) == []
+    text = "\n".join(page.read_text(encoding="utf-8") for page in [*FOLLOWED, PROTOCOL])
+    inline = re.findall(r"`(learnkernels (?:compare|gram) \w+\.yaml[^`]*)`", text)
+    assert list(dict.fromkeys(inline)) == INLINE
+    for page in [README, *PAGES.values()]:
+        if page.stem not in RUN_ELSEWHERE:
+            run = plain(*FOLLOWED)
+            assert not_covered(page, [*run, *SERVERS, *MAKE, *PAPERS, *MANY_ROWS, *INSTALL]) == [], page.name
     assert not_covered(CONTRIBUTING, DEVELOPERS) == []
 
 
-@pytest.mark.parametrize("target", sorted([*MAKE, "make check", "make chaos"]))
+@pytest.mark.parametrize("target", sorted([*MAKE, "make check", "make chaos", "make dist"]))
 def test_what_make_runs_is_there(target: str):
     shown = subprocess.run(["make", "-n", "-B", target.split()[1]], cwd=ROOT, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
@@ -117,7 +138,8 @@ def test_what_make_runs_is_there(target: str):
         "make bench": "-m benchmarks.moments",
         "make board": "-m benchmarks.board",
         "make chaos": "-m tests.chaos",
-        "make docs": "build_reference.py",
+        "make docs": "-m sphinx -b html",
+        "make dist": "-m tests.distributions",
     }
     assert expected[target] in shown.stdout
 
@@ -125,9 +147,8 @@ def test_what_make_runs_is_there(target: str):
 @pytest.mark.slow
 def test_the_commands_do_what_they_say(stranger: Path, prefect_server: None):
     server = {"PREFECT_API_URL": str(PREFECT_API_URL.value()), "MLFLOW_TRACKING_URI": f"sqlite:///{stranger}/mlflow.db"}
-    deployed = [line for line in plain(README) if line.startswith("learnkernels deploy")]
     work, said = stranger / "work", {}
-    for command in [*INLINE, *(line for line in plain(README) if line not in deployed), *plain(TILE_STORE)]:
+    for command in [*INLINE, *(line for line in plain(*FOLLOWED) if not line.startswith("learnkernels deploy"))]:
         if command.startswith("learnkernels gram"):
             shutil.rmtree(work / "grams", ignore_errors=True)  # two pages make matrices of different data there
         run = shell(command, stranger, **server)
@@ -135,6 +156,7 @@ def test_the_commands_do_what_they_say(stranger: Path, prefect_server: None):
         said[command] = run.stdout
     assert (work / "results" / "mine").is_dir()
     assert (work / "results" / "tumours").is_dir()
+    assert "GridSearchCV" in said["learnkernels compare protocol.yaml"]
     (won,) = [text for command, text in said.items() if command.startswith("learnkernels compare table.csv")]
     assert "HistGradientBoosting" in won
     assert set(pd.read_csv(work / "scored.csv")["prediction"]) == {"yes", "no"}
@@ -148,7 +170,7 @@ def test_the_commands_do_what_they_say(stranger: Path, prefect_server: None):
 
 @pytest.mark.slow
 def test_up_takes_the_deployment(stranger: Path, ports: tuple[int, int]):  # noqa: F811
-    (deploy,) = [line for line in plain(README) if line.startswith("learnkernels deploy")]
+    (deploy,) = [line for line in plain(*FOLLOWED) if line.startswith("learnkernels deploy")]
     env = environment(stranger)
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
     command = ["learnkernels", "up", "--prefect-port", str(ports[0]), "--mlflow-port", str(ports[1])]

@@ -10,8 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pandas as pd
 import pytest
 from PIL import Image
+
+from tests.waiting import within
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
@@ -99,3 +102,34 @@ def test_the_way_leads_from_prefect_to_mlflow_and_back(opened: tuple[Any, Any]):
     page.goto(back)
     page.wait_for_selector("text=comparison-report")
     page.close()
+
+
+@pytest.mark.slow
+def test_a_run_with_another_metric_folds_and_baseline_is_submitted_in_the_form(
+    tmp_path_factory: pytest.TempPathFactory,
+):
+    if shots.chromium() is None:
+        pytest.skip("there is no Chromium on the PATH")
+    folder = tmp_path_factory.mktemp("form")
+    deploy = ("deploy", "conf/quickstart.yaml", "--dataset", "diabetes", "--register", "demo", "--paused")
+    filled = {"folds": "3", "dataset": "diabetes"}
+    chosen = {"metric": "r2", "baseline": "one tuned kernel"}
+    with shots.dashboards(folder, [deploy]) as places, shots.browser(places) as context:
+        page = context.new_page()
+        page.goto(places.form("compare-kernel-learners", "demo"))
+        page.wait_for_selector("text=The whole configuration")
+        assert "Property is type" not in page.inner_text("body")
+        for label, text in filled.items():
+            page.get_by_label(label).fill(text)
+        for label, choice in chosen.items():
+            page.get_by_label(label).click()
+            page.get_by_role("option", name=choice, exact=True).click()
+        page.click("role=button[name='Submit']")
+        page.wait_for_url("**/deployments/deployment/*?tab=Runs")
+        assert within(lambda: list((folder / "results" / "quickstart").glob("*/folds.parquet")), 300)
+    (file,) = (folder / "results" / "quickstart").glob("*/folds.parquet")
+    folds = pd.read_parquet(file)
+    assert set(folds["dataset"]) == {"diabetes"}
+    assert set(folds["metric"]) == {"1 - r2"}
+    assert folds["fold"].nunique() == 3
+    assert "GridSearchCV" in set(folds["learner"])

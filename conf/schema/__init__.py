@@ -34,7 +34,7 @@ from learnkernels.conf.schema.kernels import (
 )
 from learnkernels.conf.schema.learners import PRESETS, LearnerConfig, LearnerName, PresetName
 from learnkernels.conf.schema.predictors import PREDICTOR_OPTIONS, PredictorName
-from learnkernels.conf.schema.protocol import OF_PROBABILITIES, ProtocolConfig
+from learnkernels.conf.schema.protocol import OF_PROBABILITIES, MetricName, ProtocolConfig
 
 __all__ = [
     "BOOSTING_TITLE",
@@ -59,6 +59,7 @@ __all__ = [
     "LaplacianConfig",
     "LearnerConfig",
     "LearnerName",
+    "MetricName",
     "NgramsConfig",
     "OwnConfig",
     "Parameter",

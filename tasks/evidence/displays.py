@@ -275,7 +275,7 @@ class LearningHistoryDisplay(_Display):
         ax = self._axes(ax)
         ax.plot(np.arange(1, len(self.values) + 1), self.values, marker="o", color="#08519c")
         ax.set(xlabel="iteration" if self.measure == "objective" else "round", ylabel=self.measure)
-        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
         ax.grid(alpha=0.3)
         return self
 

@@ -30,6 +30,7 @@ from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plai
 from learnkernels.tasks.evidence.tables import (
     BASELINE,
     RELEVANCE,
+    STORED,
     VIEW_SHARES,
     certificate_table,
     display_table,
@@ -43,6 +44,7 @@ from learnkernels.tasks.evidence.tables import (
     sampled,
     sampling_table,
     share_table,
+    stored_line,
     summarise,
 )
 from learnkernels.tasks.measure.baseline import BOOSTING, GRID_SEARCH
@@ -169,6 +171,7 @@ def markdown_report(
         "",
         f"`*` lowest mean error of the data set. Test error: {plain(measures(summary))}. {_reading(config)}",
         "",
+        *([f"{said}.", ""] if (said := stored_line(summary)) else []),
     ]
     if summary["grid_edge"].any():
         lines += [
@@ -333,7 +336,7 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
     links, earlier = {"results": str(target), **links}, about.get("earlier", [])
     with atomic_path(target) as folder:
         folder.mkdir()
-        for name, frame in (("folds", folds), ("summary", summary)):
+        for name, frame in (("folds", folds.drop(columns=STORED)), ("summary", summary)):
             frame.to_parquet(folder / f"{name}.parquet", index=False)
         (folder / "report.md").write_text(
             markdown_report(config, folds, summary, links, earlier=earlier), encoding="utf-8"
@@ -370,6 +373,7 @@ def _publish(
         key="comparison",
         description=f"**{config.name}**: test error and alignment, mean ± standard deviation; `*` lowest error of the "
         f"data set. Test error: {plain(measures(summary))}."
+        + (f" {said}." if (said := stored_line(summary)) else "")
         + (" Sampling error: how far the alignment of a sample can be off." if sampled(summary) else ""),
     )
     create_markdown_artifact(

@@ -33,6 +33,9 @@ SHOWN_FEATURES = 12
 ROUNDING = 1e-9
 """Half width that is none."""
 
+STORED = "stored"
+"""Column that says since when results are in the store."""
+
 SHOWN_KERNELS = 24
 """Base kernels listed in the report; all are in `folds.parquet`."""
 
@@ -40,12 +43,17 @@ SHOWN_KERNELS = 24
 def read_folds(refs: Sequence[FoldsRef]) -> pd.DataFrame:
     """Return the fold results of references, one row a fold.
 
+    Beside the columns of the store, `stored` says when an earlier run computed them; null where this one has.
+
     Raises
     ------
     InputError
         The store has lost or damaged them since the run began.
     """
-    tables = [pq.read_table(checked(Path(ref.path)) / TABLE, schema=COLUMNS) for ref in refs]
+    tables = []
+    for ref in refs:
+        table = pq.read_table(checked(Path(ref.path)) / TABLE, schema=COLUMNS)
+        tables.append(table.append_column(STORED, pa.array([ref.stored] * len(table), pa.string())))
     return pa.concat_tables(tables).to_pandas()
 
 
@@ -103,6 +111,7 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
                 **{key: group[key].mean() if key in group else np.nan for key in OF_A_SAMPLE},
                 "shares_error": _mean_share_errors(group),
                 "predictor_reason": _reason(group),
+                STORED: first.get(STORED),
             }
         )
     summary = pd.DataFrame(rows)
@@ -201,10 +210,24 @@ def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
             **({"sampling error": sampling_error(row)} if of_a_sample else {}),
             "p vs unif": "" if row.algorithm == BASELINE else short_p(row.p_better_than_unif),
             "plain p": "" if row.algorithm == BASELINE else short_p(row.plain_p_better_than_unif),
-            "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}",
+            "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}" + (" †" if stored_before(row) else ""),
         }
         for row in summary.itertuples()
     ]  # fmt: skip
+
+
+def stored_before(row: Any) -> bool:
+    """Return whether an earlier run computed the results of a row of the summary."""
+    return isinstance(getattr(row, STORED, None), str)
+
+
+def stored_line(summary: pd.DataFrame) -> str:
+    """Return what the mark beside seconds means; nothing where no results are from the store."""
+    times = sorted(str(getattr(row, STORED)) for row in summary.itertuples() if stored_before(row))
+    if not times:
+        return ""
+    between = times[0] if times[0] == times[-1] else f"between {times[0]} and {times[-1]}"
+    return f"† from the store: computed, and its seconds measured, {between}"
 
 
 def sampling_error(row: Any) -> str:

@@ -34,7 +34,7 @@ from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, unusual_me
 from learnkernels.tasks.measure.moments import Advance, MomentsRef, load_folds, planned_trials
 from learnkernels.tasks.measure.trials import trial_columns
 from learnkernels.tasks.naming import step
-from learnkernels.tasks.store import digest, kept, store_path
+from learnkernels.tasks.store import computed_at, digest, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
 
 GRID_SEARCH, BOOSTING = "grid-search", "boosting"
@@ -103,7 +103,7 @@ def evaluate_baseline(
     if kept(path, log.warning):
         log.info("%s, %s: fold results %s are in the store", ref.name, TITLES[kind], key)
         advance(1.0)
-        return result
+        return replace(result, stored=computed_at(path))
     planned, metric = planned_trials(config.protocol, ref.ordered), config.protocol.metric
     jobs = [
         SearchJob(of.rows or ref, of, trial, config.baseline, kind, metric)

@@ -43,7 +43,7 @@ from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_tria
 from learnkernels.tasks.measure.trials import Held, TrialJob, run_trial
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, own_family, sources
-from learnkernels.tasks.store import digest, keep, kept, store_path
+from learnkernels.tasks.store import computed_at, digest, keep, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool, run_all
 
 PARALLEL_ROWS = 4096
@@ -134,13 +134,14 @@ FOUND = 27
 
 @dataclass(frozen=True)
 class FoldsRef:
-    """Where the fold results of one (data set, learner) lie."""
+    """Where the fold results of one (data set, learner) lie; `stored` says since when, if an earlier run made them."""
 
     dataset: str
     learner: str
     algorithm: str
     predictor: str
     path: str
+    stored: str | None = None
 
 
 def predictor_for(
@@ -310,7 +311,7 @@ def evaluate_learner(
     if kept(path, log.warning):
         log.info("%s, %s: fold results %s are in the store", ref.name, learner.title, key)
         advance(1.0)
-        return result
+        return replace(result, stored=computed_at(path))
     jobs = [
         TrialJob(
             of.rows or ref,

@@ -261,7 +261,7 @@ def _ensure_queue(client: SyncPrefectClient, model: str) -> None:
 def _parameters(plan: Plan) -> dict[Step, dict[str, Any]]:
     """Return the steps that the plan asks for, in their order, with the arguments of their flows as JSON."""
     config = plan.config.model_dump(mode="json", by_alias=True)
-    train = {"config": config, "model": plan.model, "dataset": plan.dataset, "learner": plan.learner}
+    train = {"config": config, "model": plan.model, "dataset": plan.dataset or "", "learner": plan.learner or ""}
     steps: dict[Step, dict[str, Any]] = {
         "compare": {"config": config},
         "train": train,
@@ -293,12 +293,20 @@ def _apply(client: SyncPrefectClient, flows: Mapping[Step, Flow[..., Any]], step
         work_pool_name=POOL,
         tags=[TAG, plan.model, *chain],
         entrypoint=f"{flow.fn.__module__}.{flow.fn.__name__}",
-        parameter_openapi_schema=parameter_schema(flow).model_dump(exclude_unset=True),
+        parameter_openapi_schema=_form(flow),
         paused=plan.paused,
         pull_steps=[{"prefect.deployments.steps.set_working_directory": {"directory": folder}}],
         enforce_parameter_schema=True,
         job_variables={"working_dir": folder, "env": _settings()},
     )
+
+
+def _form(flow: Flow[..., Any]) -> dict[str, Any]:
+    """Return the schema of what a flow takes, by which Prefect makes a form: the whole configuration comes last."""
+    schema = parameter_schema(flow).model_dump(exclude_unset=True)
+    if "config" in schema["properties"]:
+        schema["properties"]["config"]["position"] = len(schema["properties"])
+    return schema
 
 
 def _settings() -> dict[str, str]:

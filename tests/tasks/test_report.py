@@ -23,7 +23,14 @@ from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, experiment_note, 
 from learnkernels.tasks.evidence.report import markdown_report, verdicts
 from learnkernels.tasks.evidence.report import measures as describe_measures
 from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, View, view_path, view_tag
-from learnkernels.tasks.evidence.tables import RELEVANCE, VIEW_SHARES, display_table, parts_table, summarise
+from learnkernels.tasks.evidence.tables import (
+    RELEVANCE,
+    VIEW_SHARES,
+    display_table,
+    parts_table,
+    stored_line,
+    summarise,
+)
 from learnkernels.tasks.evidence.tracking import _metrics
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 
@@ -68,6 +75,18 @@ def test_equal_errors_are_not_significant_and_the_lowest_is_marked():
     summary = summarise(folds()).set_index("learner")
     assert summary.loc["single", "p_better_than_unif"] == 1.0
     assert summary["best"].to_dict() == {"unif": False, "alignf": True, "single": False}
+
+
+def test_seconds_of_results_from_the_store_say_since_when():
+    table = folds().assign(stored=None)
+    assert stored_line(summarise(table)) == ""
+    table.loc[table["learner"] == "alignf", "stored"] = "2026-05-01 17:30"
+    summary = summarise(table)
+    seconds = {row["learner"].removesuffix(" *"): row["seconds"] for row in display_table(summary)}
+    assert seconds == {"unif": "0.90", "alignf": "0.90 †", "single": "0.90"}
+    assert stored_line(summary) == "† from the store: computed, and its seconds measured, 2026-05-01 17:30"
+    table.loc[table["learner"] == "unif", "stored"] = "2026-05-02 09:00"
+    assert stored_line(summarise(table)).endswith("between 2026-05-01 17:30 and 2026-05-02 09:00")
 
 
 def test_a_result_is_told_beside_the_best_of_its_own_data_set():

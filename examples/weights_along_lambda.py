@@ -1,0 +1,45 @@
+"""
+Weights along Lambda
+====================
+
+One-stage learners find weights and predictor together, anew for each Lambda. How do the weights move from strong to
+weak regularisation, with a norm that leaves few of them and with one that keeps many?
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_diabetes
+from sklearn.preprocessing import StandardScaler
+
+from learnkernels import GaussianFamily, gram_moments
+from learnkernels.kernels.learning import learn_path
+from learnkernels.kernels.targets import Target
+
+X, y = load_diabetes(return_X_y=True)
+X = StandardScaler().fit_transform(X)
+family = GaussianFamily([2.0**exponent for exponent in range(-8, 0)])
+GRID = [2.0**exponent for exponent in range(-6, 9)]
+
+# %%
+# ``learn_path`` solves the grid from one end to the other, each problem from the weights of the one before, and says
+# for each how far from the optimum it stopped.
+moments = gram_moments(family, X, y)
+paths = {name: learn_path(name, family, X, moments, Target.of(y), GRID) for name in ("l1-krr", "l2-krr")}
+for name, kernels in paths.items():
+    print(f"{name}: largest duality gap {max(kernel.certificate.residual for kernel in kernels):.1e}")
+
+# %%
+# Weak regularisation wants narrow kernels, strong regularisation wide ones; the norm of one passes from one bandwidth
+# to the next, the norm of two keeps all.
+fig, axes = plt.subplots(1, 2, sharey=True, figsize=(9, 3.6))
+for ax, (name, kernels) in zip(axes, paths.items(), strict=True):
+    shares = np.array([kernel.shares for kernel in kernels])
+    ax.stackplot(GRID, shares.T, labels=family.names)
+    ax.set_xscale("log", base=2)
+    ax.set_title(name)
+    ax.set_xlabel("Lambda, one over the ridge")
+axes[0].set_ylabel("weights, shares of one")
+axes[1].legend(fontsize="x-small", loc="center left", bbox_to_anchor=(1, 0.5))
+fig.tight_layout()
+
+plt.show()
