@@ -1,6 +1,7 @@
 """Base kernels that are not centered: identities, and textbook formulas on matrices as oracles."""
 
 import io
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -23,8 +24,15 @@ from learnkernels import (
 )
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.operators import gram_operator
+from learnkernels.kernels.fields import Fields
 from learnkernels.kernels.learners import LEARNERS, as_learner
 from learnkernels.kernels.moments.normalisation import Statistics
+from learnkernels.kernels.persistence.estimator import (
+    estimator_from,
+    estimator_to_arrays,
+    estimator_to_data,
+    target_to_data,
+)
 from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays
 from learnkernels.kernels.predictors import KernelOnRows, Nystrom, as_predictor
 from learnkernels.kernels.predictors.krr import KernelRidgePath
@@ -285,6 +293,12 @@ def test_estimators_predict_what_the_kernel_and_its_coefficients_say():
     expected = combined(model.kernel_, X, model.kernel_.X) @ model.dual_coef_
     np.testing.assert_allclose(model.predict(X), expected[:, 0], rtol=1e-6)
     assert not model.intercept_.any()
+    data, arrays = estimator_to_data(model) | target_to_data(model), estimator_to_arrays(model)
+    back = estimator_from(Fields(json.loads(json.dumps(data)), "a model"), arrays)
+    assert back.centering == "none"
+    np.testing.assert_array_equal(back.predict(X), model.predict(X))
+    del data["parameters"]["centering"]  # as files of an earlier release are
+    assert estimator_from(Fields(data, "a model"), arrays).centering == "center"
     machine = KernelLearningClassifier(FAMILY, "l1-svm", C="auto", centering="none", probability=True)
     machine.fit(X, labels(y))
     assert not machine.intercept_.any()

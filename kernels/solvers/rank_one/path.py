@@ -222,7 +222,7 @@ class CentralPath:
         solved = cho_solve(self._factor, right, check_finite=False)
         known = self._border.T @ solved
         known[0] += float(h.sum()) + self._missing_s
-        if self._intercept:
+        if self._block is not None and self._intercept:
             known[1] -= 2 * float(self._y @ self._block.x)
         small = np.linalg.solve(self._small, known)
         dx = solved + self._solved @ small
