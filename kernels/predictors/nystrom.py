@@ -14,6 +14,7 @@ from learnkernels.kernels.predictors.base import RowsPredictor
 from learnkernels.kernels.predictors.landmarks import (
     MEMORY,
     SAMPLINGS,
+    SQUARES,
     Landmarks,
     Sampling,
     landmarks_for,
@@ -220,7 +221,8 @@ class NystromPath:
         mean_target = on.kernel.centering.target_mean(Y, on.sample_weight)
         if loss == "squared" and _refining_pays(on, subspace, q * len(grid)):
             subspace = refined(on, subspace, REFINING_ROWS * len(drawn), rng)
-        passes = SubspacePasses(on, subspace, Y - mean_target)
+        left = memory - 8 * SQUARES * len(drawn) ** 2
+        passes = SubspacePasses(on, subspace, Y - mean_target, left if loss == "squared" else 0)
         sums = passes.sums(products=on.kernel.indefinite)
         self.kernel, self.solutions = subspace.kernel, None
         mean = mean_feature(subspace, sums)

@@ -9,7 +9,7 @@ import numpy as np
 from learnkernels.kernels.centering import Centering, subtract_means
 from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.engine.combined_gram import Pieces
-from learnkernels.kernels.engine.workers import RowSource
+from learnkernels.kernels.engine.workers import RowSource, Threads
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.predictors.rows import KernelOnRows
@@ -179,6 +179,10 @@ class RowPass:
         Targets, less their mean.
     weights : ndarray of shape (m,) or None
     subspace : Subspace
+    held : ndarray of shape (m, M) or None
+        The kernel between rows and landmarks; None where every pass forms it anew.
+    formed : ndarray of bool of shape (m,) or None
+        At the first row of each block, whether its kernel is held yet.
     """
 
     combination: Combination
@@ -187,6 +191,21 @@ class RowPass:
     Y: np.ndarray
     weights: np.ndarray | None
     subspace: Subspace
+    held: np.ndarray | None = None
+    formed: np.ndarray | None = None
+
+    def block(self, rows: slice, room: np.ndarray) -> np.ndarray:
+        """Return the kernel between a block of rows and the landmarks, as it is held, or formed in `room`."""
+        if self.held is None or self.formed is None:
+            block = room[: rows.stop - rows.start]
+        elif self.formed[rows.start]:
+            return self.held[rows]
+        else:
+            block = self.held[rows]
+        self.combination.fill(self.source[rows], self.landmarks, block)
+        if self.formed is not None:
+            self.formed[rows.start] = True
+        return block
 
     def weighted(self, values: np.ndarray, rows: slice) -> np.ndarray:
         """Return values of some rows times their weights."""
@@ -206,11 +225,18 @@ class SubspacePasses:
     subspace : Subspace
     Y : ndarray of shape (m, q)
         Targets, less their weighted mean.
+    memory : int, default 0
+        Bytes that the kernel between rows and landmarks may take: where they suffice, and threads of this process do
+        the passes, it is formed once.
     """
 
-    def __init__(self, on: KernelOnRows, subspace: Subspace, Y: np.ndarray) -> None:
+    def __init__(self, on: KernelOnRows, subspace: Subspace, Y: np.ndarray, memory: int = 0) -> None:
         self._workers, kernel = on.workers, subspace.kernel
-        self._shared = on.workers.share(RowPass(kernel.combination, kernel.X, on.source, Y, on.sample_weight, subspace))
+        one = RowPass(kernel.combination, kernel.X, on.source, Y, on.sample_weight, subspace)
+        m, M = on.n_rows, len(subspace.basis)
+        if isinstance(on.workers, Threads) and 8 * m * M <= memory:
+            one = replace(one, held=np.empty((m, M)), formed=np.zeros(m, dtype=bool))
+        self._shared = on.workers.share(one)
         self._tasks = list(enumerate(on.workers.spans(on.n_rows, BLOCK)))
 
     def sums(self, products: bool) -> KernelSums:
@@ -260,10 +286,8 @@ def _sums(of: RowPass, products: bool, task: Task) -> KernelSums:
     part, held = np.empty((r, r) if products else (0, 0)), 0
     sums = KernelSums(0.0, 0.0, np.zeros(M), np.zeros((M, of.Y.shape[1])), np.zeros((r, r)) if products else None)
     for rows in _blocks(task[1], BLOCK):
-        A = of.source[rows]
-        block, ones = G[: A.shape[0]], np.ones(A.shape[0])
-        of.combination.fill(A, of.landmarks, block)
-        w = of.weighted(ones, rows)
+        A, block = of.source[rows], of.block(rows, G)
+        w = of.weighted(np.ones(len(block)), rows)
         sums.weight += float(w.sum())
         sums.own += float(w @ of.combination.diagonal(A))
         sums.kernel += w @ block
@@ -285,9 +309,7 @@ def _normal(of: RowPass, argument: tuple[np.ndarray, np.ndarray], task: Task) ->
     beta, means = argument
     G, total = np.empty((BLOCK, len(beta))), np.zeros_like(beta)
     for rows in _blocks(task[1], BLOCK):
-        A = of.source[rows]
-        block = G[: A.shape[0]]
-        of.combination.fill(A, of.landmarks, block)
+        block = of.block(rows, G)
         total += block.T @ of.weighted(block @ beta - means, rows)
     return total
 

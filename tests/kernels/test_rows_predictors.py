@@ -365,6 +365,27 @@ def test_leverage_scores_are_those_of_the_matrix_and_draw_the_rows_that_stand_al
     assert counts.sum() == pytest.approx(400)
 
 
+def test_a_kernel_with_landmarks_that_fits_the_memory_is_formed_once(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(700, 3)), rng.normal(size=700)
+    target, filled, fill = Target.of(y, "regression"), [], Combination.fill
+    kernel = learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, y)
+
+    def counted(self, A, B, out, symmetric=False):
+        filled.append(out.size)
+        fill(self, A, B, out, symmetric)
+
+    monkeypatch.setattr(Combination, "fill", counted)
+    on, paths, work = KernelOnRows.of(kernel, None, kernel.rows), [], []
+    for memory in (1, 1 << 30):
+        filled.clear()
+        paths.append(Nystrom(landmarks=40, memory=memory).fit(on, target, [0.1, 10.0]))
+        work.append(sum(filled))
+    np.testing.assert_array_equal(paths[0].dual, paths[1].dual)
+    steps = paths[1].solutions.iterations + 1  # and the residual, once more
+    assert work[0] - work[1] == steps * 700 * 40
+
+
 def test_the_seed_draws_and_the_memory_counts_landmarks():
     kernel, _, target, X_new = problem(m=300)
     first, same, other = (predictors(kernel, target, Nystrom(landmarks=30, seed=seed)) for seed in (1, 1, 2))
