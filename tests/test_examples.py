@@ -260,7 +260,7 @@ def test_more_landmarks_come_nearer():
     story = told("many_rows")
     scores = [score for name, (score, _) in story.found.items() if "landmarks" in name]
     assert scores == sorted(scores)
-    assert 0 < story.sampling.alignment <= 0.01
+    assert story.sampling.alignment <= 0.01
     assert story.sampling.n_rows <= story.sampling.of_rows == 2_500
 
 

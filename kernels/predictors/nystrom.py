@@ -167,7 +167,8 @@ class NystromPath:
         grid : sequence of float
             Values of Lambda, ascending.
         landmarks : int, optional
-            M; more than there are rows means all rows. By default `landmarks_for` the memory.
+            M; more than there are rows means all rows. By default `landmarks_for` the memory, up to twice as many of
+            one regularisation as of a path of them.
         memory : int
             Bytes that the fit may take beside the data set.
         sampling : {"uniform", "leverage"}, default "uniform"
@@ -214,7 +215,8 @@ class NystromPath:
         self._target, rng = target, np.random.default_rng(seed)
         Y, q = target.Y, target.Y.shape[1]
         M = landmarks if landmarks is not None else landmarks_for(
-            on.n_rows, on.n_features, q * len(grid), memory, loss != "squared"
+            on.n_rows, on.n_features, q * len(grid), memory, loss != "squared",
+            held_kernel=loss == "squared" and len(grid) == 1,
         )  # fmt: skip
         drawn = _drawn(on, min(M, on.n_rows), sampling, rng)
         subspace = Subspace.of(on.kernel, *on.take(drawn.positions), drawn.counts)

@@ -504,6 +504,17 @@ def test_a_named_predictor_is_taken_at_any_size_and_says_nothing():
         choice(100, predictor=SVM())
 
 
+def test_one_regularisation_has_up_to_twice_the_landmarks_that_fit_with_their_kernel():
+    path, alone = (landmarks_for(36_584, 9, 1, 3 << 30, held_kernel=held) for held in (False, True))
+    assert alone == 2 * path
+    for m in (100_000, 10**6):  # of which the kernel with all rows does not fit
+        assert landmarks_for(m, 9, 1, 3 << 30, held_kernel=True) == landmarks_for(m, 9, 1, 3 << 30)
+    for memory in (1 << 24, 1 << 28, 1 << 30):
+        M = landmarks_for(20_000, 9, 1, memory, held_kernel=True)
+        assert memory >= 64 * M**2 + 8 * 20_000 * M or landmarks_for(20_000, 9, 1, memory) == M
+    assert landmarks_for(50, 9, 1, held_kernel=True) == 50
+
+
 def test_one_machine_alone_is_exact_on_more_rows_than_a_path_of_them():
     alone = Problem("classification", None, n_rows=16_000, n_kernels=27, n_features=16, n_columns=26, single=True)
     room = Auto(memory=3 << 30)
