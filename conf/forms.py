@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError, WithJsonSchema
 
@@ -42,7 +42,7 @@ WholeConfig = Annotated[
 ]
 """A configuration that a form shows as one field of JSON: its schema would be some 240 controls."""
 
-AS_CONFIGURED = "as configured"
+AS_CONFIGURED: Final = "as configured"
 """The choice that changes nothing."""
 
 BaselineChoice = Literal["as configured", "none", "one tuned kernel", "one tuned kernel and boosting"]
