@@ -51,7 +51,7 @@ chaos: install-dev ## Kill, signal, damage, fill up, run two at once, for two ho
 	@$(BIN)/python -m tests.chaos --minutes 120 --cron 60 $(CHAOS)
 
 docs: install-dev ## Build the documentation site into build/site: its guide and examples are executed; two minutes.
-	@$(BIN)/python -m sphinx -b html -q -W --keep-going $(DOCS) docs build/site
+	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -q -W --keep-going $(DOCS) docs build/site
 	@echo "open build/site/index.html"
 
 dist: install-dev ## Build wheel and source distribution into build/dist, and try each in a fresh environment; minutes.

@@ -71,7 +71,8 @@ print(f"one standard error of such a share: {np.sqrt(0.15 * 0.85 / len(y_test)):
 
 # %%
 # What counts: the relevance of the learned metric, summed over what each column became.
-RelevanceDisplay.from_estimator(model)
-plt.tight_layout()
+fig, ax = plt.subplots(figsize=(6, 3))
+RelevanceDisplay.from_estimator(model, ax=ax)
+fig.tight_layout()
 
 plt.show()

@@ -66,7 +66,7 @@ def told(name: str) -> Story:
         os.chdir(folder)
         try:
             exec(compile(source, str(ALL[name]), "exec"), names)
-            figures = len(plt.get_fignums())
+            figures = sum(bool(plt.figure(number).axes) for number in plt.get_fignums())
             assert list(Path(folder).iterdir()) == []
         finally:
             os.chdir(before)
