@@ -60,7 +60,9 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]
     if shots.chromium() is None:
         pytest.skip("there is no Chromium on the PATH")
     folder = tmp_path_factory.mktemp("pictures")
-    with shots.dashboards(folder, shots.COMMANDS[:1]) as places, shots.browser(places) as context:
+    deploy = ("deploy", "conf/quickstart.yaml", "--dataset", "diabetes", "--register", "demo", "--paused")
+    with shots.dashboards(folder, [*shots.COMMANDS[:1], deploy]) as places, shots.browser(places) as context:
+        places.folder, places.before = folder, list(folder.glob("results/quickstart/*/folds.parquet"))
         yield context, places
 
 
@@ -105,29 +107,24 @@ def test_the_way_leads_from_prefect_to_mlflow_and_back(opened: tuple[Any, Any]):
 
 
 @pytest.mark.slow
-def test_a_run_with_another_metric_folds_and_baseline_is_submitted_in_the_form(
-    tmp_path_factory: pytest.TempPathFactory,
-):
-    if shots.chromium() is None:
-        pytest.skip("there is no Chromium on the PATH")
-    folder = tmp_path_factory.mktemp("form")
-    deploy = ("deploy", "conf/quickstart.yaml", "--dataset", "diabetes", "--register", "demo", "--paused")
-    filled = {"folds": "3", "dataset": "diabetes"}
-    chosen = {"metric": "r2", "baseline": "one tuned kernel"}
-    with shots.dashboards(folder, [deploy]) as places, shots.browser(places) as context:
-        page = context.new_page()
-        page.goto(places.form("compare-kernel-learners", "demo"))
-        page.wait_for_selector("text=The whole configuration")
-        assert "Property is type" not in page.inner_text("body")
-        for label, text in filled.items():
-            page.get_by_label(label).fill(text)
-        for label, choice in chosen.items():
-            page.get_by_label(label).click()
-            page.get_by_role("option", name=choice, exact=True).click()
-        page.click("role=button[name='Submit']")
-        page.wait_for_url("**/deployments/deployment/*?tab=Runs")
-        assert within(lambda: list((folder / "results" / "quickstart").glob("*/folds.parquet")), 300)
-    (file,) = (folder / "results" / "quickstart").glob("*/folds.parquet")
+def test_a_run_with_another_metric_folds_and_baseline_is_submitted_in_the_form(opened: tuple[Any, Any]):
+    context, places = opened
+    page = context.new_page()
+    page.goto(places.form("compare-kernel-learners", "demo"))
+    page.wait_for_selector("text=The whole configuration")
+    assert "Property is type" not in page.inner_text("body")
+    for label, text in {"folds": "3", "dataset": "diabetes"}.items():
+        page.get_by_label(label).fill(text)
+    for label, choice in {"metric": "r2", "baseline": "one tuned kernel"}.items():
+        page.get_by_label(label).click()
+        page.get_by_role("option", name=choice, exact=True).click()
+    page.click("role=button[name='Submit']")
+    page.wait_for_url("**/deployments/deployment/*?tab=Runs")
+    page.close()
+    results = places.folder / "results" / "quickstart"
+    before = set(places.before)
+    assert within(lambda: set(results.glob("*/folds.parquet")) - before, 300)
+    (file,) = set(results.glob("*/folds.parquet")) - before
     folds = pd.read_parquet(file)
     assert set(folds["dataset"]) == {"diabetes"}
     assert set(folds["metric"]) == {"1 - r2"}

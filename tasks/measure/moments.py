@@ -358,16 +358,19 @@ def save_moments(ref: MomentsRef, moments: Moments, folds: np.ndarray, seconds: 
         np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
 
 
-def pass_seconds(ref: MomentsRef, whole: Moments, training: Moments) -> float | None:
-    """Return what of the pass over a reference's rows a user pays who asks for some training rows of them alone.
-
-    That of their pairs, where moments are of pairs; of rank-one features that of the rows, and a sample whole. None
-    where the store has moments of an earlier release, which did not keep the time.
-    """
+def pass_seconds(ref: MomentsRef) -> float | None:
+    """Return what the pass over a reference's rows took; None where an earlier release did not keep it."""
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
-        if PASS_SECONDS not in arrays:
-            return None
-        seconds = float(arrays[PASS_SECONDS])
+        return float(arrays[PASS_SECONDS]) if PASS_SECONDS in arrays else None
+
+
+def share_of_pass(seconds: float | None, whole: Moments, training: Moments) -> float | None:
+    """Return what of a pass a user pays who asks for some training rows alone; None where its time is not known.
+
+    That of their pairs, where moments are of pairs; of rank-one features that of the rows, and a sample whole.
+    """
+    if seconds is None:
+        return None
     share = training.n_rows / whole.n_rows
     power = {GramMoments: 2, FeatureMoments: 1}.get(type(whole), 0)
     return seconds * share**power

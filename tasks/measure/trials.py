@@ -40,7 +40,7 @@ from learnkernels.kernels.tables import TableFeatures, shares_by_column
 from learnkernels.kernels.targets import Target, Task
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.moments import MomentsRef, load_moments, pass_seconds
+from learnkernels.tasks.measure.moments import MomentsRef, load_moments, pass_seconds, share_of_pass
 from learnkernels.tasks.own import as_learner, learner_class, on_features
 
 HELD_OUT = 1000
@@ -96,10 +96,13 @@ class Held:
         By their places in the store.
     moments : dict of str to tuple
         Moments, and the fold of each row, by theirs.
+    seconds : dict of str to float or None
+        What the pass over their rows took, likewise.
     """
 
     datasets: dict[str, Dataset]
     moments: dict[str, tuple[Moments, np.ndarray]]
+    seconds: dict[str, float | None]
 
     @classmethod
     def of(cls, jobs: Sequence[TrialJob]) -> Held:
@@ -108,6 +111,7 @@ class Held:
         return cls(
             {path: load_dataset(ref) for path, ref in refs.items()},
             {path: load_moments(ref) for path, ref in moments.items()},
+            {path: pass_seconds(ref) for path, ref in moments.items()},
         )
 
 
@@ -221,7 +225,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         "params": json.dumps(settings[result.candidate]),
         "seconds_weights": clock.weights,
         "seconds_fit": clock.others,
-        "seconds_pass": pass_seconds(job.moments, moments, measured) if row.takes_family else 0.0,
+        "seconds_pass": share_of_pass(held.seconds[job.moments.path], moments, measured) if row.takes_family else 0.0,
         **_learned_columns(learned, family, position, dataset.features),
         "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
         "test_alignment": _test_alignment(learned, position, dataset, np.flatnonzero(folds == trial.test)),

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server", "working_folder")
 
 RUNS: dict[str, dict[str, Any]] = {
     "exact": {"learners": ["alignf"], "predictor": "krr"},
-    "sampled": {"learners": ["align"], "moments": {"sample": 256}, "predictor": {"name": "nystrom", "landmarks": 30}},
+    "sampled": {"learners": ["align"], "moments": {"sample": 400}, "predictor": {"name": "nystrom", "landmarks": 30}},
     "iterated": {"learners": ["unif"], "predictor": "krr-cg"},
 }
 

@@ -26,7 +26,7 @@ from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.models.registry import ModelVersion, fetch, find_version, log_model, register
 from learnkernels.tasks.models.scoring import score_table
 from tests.flows.test_cli import learnkernels
-from tests.tasks.test_locations import S3, s3, s3_server  # noqa: F401
+from tests.tasks.conftest import S3, s3, s3_server  # noqa: F401
 
 in_process = pytest.mark.usefixtures("prefect_server", "working_folder")
 

@@ -310,7 +310,7 @@ class Scripted(ExactPredictor):
 
     errors: tuple[float, ...]
 
-    def fit(self, K, target, grid, sample_weight=None, fine=False):
+    def fit(self, K, target, grid, sample_weight=None, fine=False, centering=None):
         return ScriptedPath(self.errors, len(K))
 
 

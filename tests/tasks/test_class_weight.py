@@ -58,7 +58,7 @@ def measured(of: CompareConfig, predictor: str) -> tuple[DatasetRef, MomentsRef,
     with disable_run_logger(), DaskPool(of.dask) as pool:
         ref = ingest.fn(of.datasets[0], ".", 0)
         moments = compute_moments.fn(ref, of, 0, pool, lambda share: None)
-    job = TrialJob(ref, moments, TRIAL, of.kernels, of.learners[0], "trace", predictor, (1.0,))
+    job = TrialJob(ref, moments, TRIAL, of.kernels, of.learners[0], "trace", "center", predictor, (1.0,))
     return ref, moments, run_trial(job)
 
 

@@ -16,7 +16,7 @@ from learnkernels.conf.schema import FamilyConfig
 from learnkernels.kernels.families import DirichletFamily
 from learnkernels.kernels.moments.features import FeatureMoments
 from learnkernels.tasks.measure.families import MOST_FEATURES_BY_TILES, build_family, require_varying
-from learnkernels.tasks.measure.moments import MomentsRef, load_moments, pass_seconds, save_moments
+from learnkernels.tasks.measure.moments import MomentsRef, load_moments, pass_seconds, save_moments, share_of_pass
 
 FEATURES = ("age", "height", "weight")
 
@@ -112,5 +112,5 @@ def test_both_kinds_of_moments_are_read_back(family: str, tmp_path: Path):
     np.testing.assert_array_equal(back.restrict([0, 2]).target, moments.restrict([0, 2]).target)
     np.testing.assert_array_equal(folds_back, folds)
     # Of 20 rows, 3 seconds: 10 of them have a quarter of the pairs, or half of the rows' features.
-    share = pass_seconds(ref, back, back.restrict([0, 2]))
+    share = share_of_pass(pass_seconds(ref), back, back.restrict([0, 2]))
     assert share == pytest.approx(1.5 if family == "feature" else 0.75)

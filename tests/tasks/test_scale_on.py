@@ -75,7 +75,9 @@ def measured(of: CompareConfig, trial: Any, ref: DatasetRef) -> tuple[DatasetRef
     with disable_run_logger(), DaskPool(of.dask) as pool:
         own = rows_of_trial.fn(ref, of.protocol, 0, trial)
         moments = compute_moments.fn(own, of, 0, pool, lambda share: None, trial)
-    row = run_trial(TrialJob(own, moments, trial, of.kernels, of.learners[0], "trace", "krr", (0.5, 2.0, 8.0)))
+    row = run_trial(
+        TrialJob(own, moments, trial, of.kernels, of.learners[0], "trace", "center", "krr", (0.5, 2.0, 8.0))
+    )
     return own, row, load_moments(moments)[1]
 
 

@@ -26,7 +26,7 @@ from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.data.streams import INPUTS
 from learnkernels.tasks.models.scores import Distribution, Scores
 from learnkernels.tasks.models.scoring import score_with
-from tests.tasks.test_locations import S3, s3, s3_server  # noqa: F401
+from tests.tasks.conftest import S3
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -355,7 +355,7 @@ def test_faulty_files_and_places_get_one_sentence(model: Model, tmp_path: Path):
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_from_server_to_server_is_from_disk_to_disk(s3: S3, model: Model, tmp_path: Path, ending: str):  # noqa: F811
+def test_from_server_to_server_is_from_disk_to_disk(s3: S3, model: Model, tmp_path: Path, ending: str):
     source = write(table_of(2 * model.batch_rows), tmp_path / f"in{ending}")
     score(model, source, tmp_path / f"out{ending}", ids=["key"])
     remote = s3.put(f"folder/in{ending}", Path(source))
@@ -364,7 +364,7 @@ def test_from_server_to_server_is_from_disk_to_disk(s3: S3, model: Model, tmp_pa
         assert file.read() == (tmp_path / f"out{ending}").read_bytes()
 
 
-def test_a_scoring_that_fails_leaves_no_object(s3: S3, model: Model, tmp_path: Path):  # noqa: F811
+def test_a_scoring_that_fails_leaves_no_object(s3: S3, model: Model, tmp_path: Path):
     table = table_of(2 * model.batch_rows)
     a = table["a"].to_pylist()
     a[-1] = None
