@@ -49,12 +49,16 @@ class _Display:
         return png.getvalue()
 
 
+def _last(estimator: Any) -> Any:
+    """Return the last step of a pipeline, or the estimator."""
+    return estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
+
+
 def _kernel_of(estimator: Any) -> LearnedKernel:
     """Return the learned kernel of an estimator, or of a pipeline that ends with one, or a learned kernel itself."""
     if isinstance(estimator, LearnedKernel):
         return estimator
-    if hasattr(estimator, "steps"):
-        estimator = estimator.steps[-1][1]
+    estimator = _last(estimator)
     check_is_fitted(estimator)
     kernel = getattr(estimator, "kernel_", None)
     if not isinstance(kernel, LearnedKernel):
@@ -187,8 +191,7 @@ class RelevanceDisplay(_Display):
             Its learner weighs no features.
         """
         _kernel_of(estimator)
-        last = estimator.steps[-1][1] if hasattr(estimator, "steps") else estimator
-        return cls(last.relevance_).plot(largest=largest, ax=ax)
+        return cls(_last(estimator).relevance_).plot(largest=largest, ax=ax)
 
     def plot(self, *, largest: int = LARGEST, ax: Axes | None = None) -> Self:
         """Draw the largest as bars, the largest on top.

@@ -100,7 +100,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             As `client`.
         """
         if self.config.elsewhere:
-            self._known = require_same_versions(self.client, self._known)
+            self._know_workers()
 
     @property
     def client(self) -> Client:
@@ -179,8 +179,12 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         """
         if not self.config.elsewhere:
             return self._local_workers
-        self._known = require_same_versions(self.client, self._known)
+        self._know_workers()
         return max(1, len(self._known))
+
+    def _know_workers(self) -> None:
+        """Take note of who is connected; refuse those whose versions are others."""
+        self._known = require_same_versions(self.client, self._known)
 
     @property
     def _local_workers(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class RowFile:
     @property
     def _batch_rows(self) -> int:
         """Rows of every batch but the last."""
-        return max(1, BATCH_BYTES // (self.shape[1] * self.dtype.itemsize))
+        return _rows_of(BATCH_BYTES, self)
 
     def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
         """Return a run of rows, or those at some positions, shape (a, d); the file is not kept open.
@@ -100,13 +101,11 @@ class RowFile:
                 run[first - start : last - start] = batch[first - b * size : last - b * size]
 
     def _take(self, rows: np.ndarray) -> np.ndarray:
-        size, taken = self._batch_rows, np.empty((len(rows), self.shape[1]), self.dtype)
-        of = rows // size
+        taken = np.empty((len(rows), self.shape[1]), self.dtype)
         with pa.OSFile(self.path) as source:
             reader = pa.ipc.open_file(source)
-            for b in np.unique(of).tolist():
-                these = np.flatnonzero(of == b)
-                taken[these] = self._batch(reader, b)[rows[these] - b * size]
+            for b, these, within in _by_chunk(rows, self._batch_rows):
+                taken[these] = self._batch(reader, b)[within]
         return taken
 
     def _batch(self, reader: Any, b: int) -> np.ndarray:
@@ -150,9 +149,8 @@ class RowParts:
         InputError
             The place cannot be written to.
         """
-        (m, d), dtype = rows.shape, rows.dtype
-        size = max(1, PART_BYTES // (d * dtype.itemsize))
-        parts = cls(place, (m, d), dtype, size)
+        (m, d), size = rows.shape, _rows_of(PART_BYTES, rows)
+        parts = cls(place, (m, d), rows.dtype, size)
         for part, start in enumerate(range(0, m, size)):
             with written(locate(parts._address(part))) as temporary:
                 RowFile.write(temporary, np.asarray(rows[start : min(start + size, m)]))
@@ -170,11 +168,9 @@ class RowParts:
             The place cannot be read, for a minute.
         """
         at = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else rows
-        size, taken = self.part_rows, np.empty((len(at), self.shape[1]), self.dtype)
-        of = at // size
-        for part in np.unique(of).tolist():
-            these = np.flatnonzero(of == part)
-            taken[these] = self._file(part)[at[these] - part * size]
+        taken = np.empty((len(at), self.shape[1]), self.dtype)
+        for part, these, within in _by_chunk(at, self.part_rows):
+            taken[these] = self._file(part)[within]
         return taken
 
     def _file(self, part: int) -> RowFile:
@@ -192,10 +188,23 @@ class RowParts:
             return str(error)
 
 
+def _rows_of(n_bytes: int, rows: RowSource) -> int:
+    """Return how many rows take so many bytes, one at least."""
+    return max(1, n_bytes // (rows.shape[1] * rows.dtype.itemsize))
+
+
+def _by_chunk(at: np.ndarray, size: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Give each chunk of `size` rows that some positions lie in, which of them do, and where within it."""
+    of = at // size
+    for chunk in np.unique(of).tolist():
+        these = np.flatnonzero(of == chunk)
+        yield chunk, these, at[these] - chunk * size
+
+
 def content_digest(rows: RowSource) -> str:
     """Return a short name of the values of dense rows, of which a part at a time is in memory."""
-    (m, d), dtype = rows.shape, rows.dtype
-    sha, size = hashlib.sha256(f"{m} {d} {dtype}".encode()), max(1, PART_BYTES // (d * dtype.itemsize))
+    (m, d), size = rows.shape, _rows_of(PART_BYTES, rows)
+    sha = hashlib.sha256(f"{m} {d} {rows.dtype}".encode())
     for start in range(0, m, size):
         sha.update(np.ascontiguousarray(rows[start : min(start + size, m)]).data)
     return sha.hexdigest()[:20]
