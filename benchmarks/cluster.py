@@ -93,6 +93,12 @@ def network() -> Iterator[None]:
     def ip(*words: str) -> None:
         subprocess.run(["ip", *words], check=True)
 
+    def down() -> None:
+        for name in WORKERS:
+            subprocess.run(["ip", "netns", "del", name], check=False, stderr=subprocess.DEVNULL)
+        subprocess.run(["ip", "link", "del", BRIDGE], check=False, stderr=subprocess.DEVNULL)
+
+    down()  # what a run that was killed has left
     try:
         ip("link", "add", BRIDGE, "type", "bridge")
         ip("addr", "add", f"{HOST}/24", "dev", BRIDGE)
@@ -107,9 +113,7 @@ def network() -> Iterator[None]:
             ip(*inside, "link", "set", "lo", "up")
         yield
     finally:
-        for name in WORKERS:
-            subprocess.run(["ip", "netns", "del", name], check=False)
-        subprocess.run(["ip", "link", "del", BRIDGE], check=False)
+        down()
 
 
 def received_and_sent(i: int) -> np.ndarray:
@@ -221,6 +225,7 @@ def main() -> None:
     parser.add_argument("--memory", default="1.5GiB", help="limit of each worker")
     parser.add_argument("--kill-every", type=float, default=0, help="seconds; 0 for never")
     parser.add_argument("--data", type=Path, help="folder of the rows; below the folder by default")
+    parser.add_argument("--only-compare", action="store_true", help="neither train nor predict")
     parser.add_argument("--same-as", type=Path, help="folder of a run whose errors this must have")
     asked = parser.parse_args()
     folder = asked.folder.resolve()
@@ -252,12 +257,16 @@ def main() -> None:
         watch = Watch({"scheduler": scheduler.pid, "server of objects": server.pid}, nannies, asked.kill_every)
         watch.start()
         scoring = ["predict", "--model", "cluster/1", "--input", "s3://rows/new/", "--output", "s3://rows/scored/"]
-        training = ["train", "cluster.yaml", "--learner", "alignf"]
-        measured = [
-            command(["compare", "cluster.yaml", "--verbose"], folder, watch, "compare"),
-            command([*training, "--register", "cluster", "--verbose"], folder, watch, "train"),
-            command([*scoring, "--id", "y", "--scheduler", SCHEDULER], folder, watch, "predict"),
-        ]
+        training = ["train", "cluster.yaml", "--learner", "alignf", "--register", "cluster", "--verbose"]
+        commands = {
+            "compare": ["compare", "cluster.yaml", "--verbose"],
+            "train": training,
+            "predict": [*scoring, "--id", "y", "--scheduler", SCHEDULER],
+        }
+        measured = []
+        for name, words in commands.items():
+            if name == "compare" or not asked.only_compare:
+                measured.append(command(words, folder, watch, name))
         watch.ended.set()
         watch.join()
     found = {

@@ -1,7 +1,8 @@
 """How a pass over many rows scales with machines: the real graph on the real scheduler, with tasks that sleep.
 
 Workers are threads of this process that sleep, so that fifty of them need no fifty machines; what is measured is what
-scheduling, sending and adding up cost beside. A pass of conjugate gradients over m rows and M landmarks by W workers has
+scheduling, sending and adding up cost beside. A pass of conjugate gradients over m rows and M landmarks by
+W workers has
 
     max(16, 8 W) spans of rows, gathered by each worker into four sums, added up eight at a time;
     m M t / W seconds of kernels, with t seconds a pair of row and landmark;
@@ -43,7 +44,7 @@ def measure(workers: int, m: int, M: int, pair_ns: float, repeats: int) -> dict[
     """Return the seconds of a pass by some workers, beside those that kernels alone would take."""
     with (
         LocalCluster(
-            workers, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", protocol="tcp"
+            n_workers=workers, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", protocol="tcp"
         ) as cluster,
         DaskPool(DaskConfig.model_validate({"scheduler": cluster.scheduler_address})) as pool,
     ):

@@ -15,6 +15,9 @@ Task = Literal["classification", "regression"]
 
 Labels = Literal["text", "integer", "boolean"]
 
+RUN = 1 << 16
+"""Rows that are looked at at a time."""
+
 FEW_VALUES = 20
 """Distinct whole numbers up to which a target is taken for labels."""
 
@@ -40,9 +43,13 @@ def task_of(y: np.ndarray) -> Task:
         return "classification"
     if y.ndim > 1:
         return "regression"
-    distinct = np.unique(y)
-    whole = bool((distinct == np.round(distinct)).all())
-    return "classification" if whole and len(distinct) <= FEW_VALUES else "regression"
+    return "classification" if all_whole(y) and len(np.unique(y)) <= FEW_VALUES else "regression"
+
+
+def all_whole(y: np.ndarray) -> bool:
+    """Return whether all numbers of a column are whole, looking at a run of rows at a time."""
+    runs = (y[start : start + RUN] for start in range(0, len(y), RUN))
+    return all((run == np.round(run)).all() for run in runs)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

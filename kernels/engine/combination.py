@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from threading import local
+from typing import Any
 
 import numpy as np
 
@@ -76,23 +77,30 @@ class Combination:
         self.fill(A, B, K, symmetric)
         return K
 
-    def fill(self, A: Rows, B: Rows, out: np.ndarray, symmetric: bool = False) -> None:
-        """Write what `matrix` returns into `out`, an array of shape (a, b)."""
+    def side(self, B: Rows) -> Any:
+        """Return what `fill` needs of the rows `B`, for many fills."""
+        return self.evaluated[0].side(B)
+
+    def fill(self, A: Rows, B: Rows, out: np.ndarray, symmetric: bool = False, right: Any = None) -> None:
+        """Write what `matrix` returns into `out`, an array of shape (a, b); `right` is the `side` of B, if there is."""
         family, coefficients, shift = self.evaluated
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
             return
         plan, (a, b), step, own = self.plan, out.shape, block_rows_for(family.n_seeds), local()
+        right = family.side(B) if right is None else right
+        left = family.side(A, right)
 
         def write(rows: slice, columns: slice) -> int:
             if not hasattr(own, "seeds"):
                 own.seeds = np.empty(family.n_seeds * min(step, a) * min(step, b))
-            A_i = A[rows]
-            B_j = A_i if symmetric and rows == columns else B[columns]
-            shape = (family.n_seeds, A_i.shape[0], B_j.shape[0])
-            seeds = own.seeds[: np.prod(shape)].reshape(shape)
-            family.fill_seeds(A_i, B_j, shift, seeds)
             tile = out[rows, columns]
+            seeds = own.seeds[: family.n_seeds * tile.size].reshape(family.n_seeds, *tile.shape)
+            if symmetric and rows == columns:
+                diagonal = A[rows]
+                family.fill_seeds(diagonal, diagonal, shift, seeds)
+            else:
+                family.fill_between(left[rows], right[columns], shift, seeds)
             combine_tile(seeds, plan.order, plan.half, plan.offset, coefficients, tile)
             if symmetric and rows == columns:
                 mirror(tile)  # the product of two rows may round otherwise than that of the same two turned

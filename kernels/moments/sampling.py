@@ -177,16 +177,16 @@ class SamplePlan:
         ValueError
             A fold group is negative, or a union is empty or holds one that no row has.
         """
-        found, codes = np.unique(groups, return_inverse=True)
-        labels = tuple(int(label) for label in found)
+        labels = tuple(np.unique(groups).tolist())
         if labels[0] < 0:
             raise ValueError(f"groups must not be negative, got {labels[0]}; leave those rows out.")
         asked = {tuple(sorted({int(label) for label in union})) for union in unions} or {labels}
         for union in sorted(asked):
             if not union or set(union) - set(labels):
                 raise ValueError(f"unions must hold some of the fold groups {list(labels)}, got {list(union)}.")
-        order = np.argsort(codes, kind="stable")
-        folds = np.split(order, np.cumsum(np.bincount(codes))[:-1])
+        # Half the bytes of positions as numpy counts them, of which there may be tens of millions; drawn alike.
+        short = np.int32 if len(groups) <= np.iinfo(np.int32).max else np.intp
+        folds = (np.flatnonzero(groups == label).astype(short) for label in labels)
         shuffled = (np.random.default_rng([seed, label]).permutation(f) for label, f in zip(labels, folds, strict=True))
         wanted = max(FEWEST_PARTS, -(-PARTS // min(len(union) for union in asked)))
         room = int(np.sqrt(PRODUCTS_BYTES / 8) / (n_kernels * len(labels)))

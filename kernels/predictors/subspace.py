@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -202,10 +204,15 @@ class RowPass:
             return self.held[rows]
         else:
             block = self.held[rows]
-        self.combination.fill(self.source[rows], self.landmarks, block)
+        self.combination.fill(self.source[rows], self.landmarks, block, right=self._right)
         if self.formed is not None:
             self.formed[rows.start] = True
         return block
+
+    @cached_property
+    def _right(self) -> Any:
+        """What every block needs of the landmarks."""
+        return self.combination.side(self.landmarks)
 
     def weighted(self, values: np.ndarray, rows: slice) -> np.ndarray:
         """Return values of some rows times their weights."""

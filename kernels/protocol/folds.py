@@ -326,6 +326,12 @@ def _units(m: int, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
 def _drawn(target: Target, sizes: Mapping[str, int], seed: int, groups: np.ndarray | None) -> np.ndarray:
     """Return which part each row is drawn for, training rows first, or -1 for rows that are not used."""
     _require_sizes(target, sizes)
+    if groups is None and target.task == "regression":  # of which there may be tens of millions: 5 bytes each
+        order, parts, start = np.random.default_rng(seed).permutation(_numbers(len(target))), _unused(len(target)), 0
+        for part, size in enumerate(sizes.values()):
+            parts[order[start : start + size]] = part
+            start += size
+        return parts
     units, rows = _units(len(target), groups)
     if len(rows) < len(sizes):
         raise ValueError(f"{' and '.join(sizes)} need a group each, got {len(rows)} in all; draw rows of more groups.")
@@ -344,6 +350,16 @@ def _drawn(target: Target, sizes: Mapping[str, int], seed: int, groups: np.ndarr
     parts = drawn[units]
     _require_classes(target, np.flatnonzero(parts == 0))
     return parts
+
+
+def _numbers(m: int) -> np.ndarray:
+    """Return the numbers of m rows, in as few bytes as hold them; they are drawn alike."""
+    return np.arange(m, dtype=np.int32 if m <= np.iinfo(np.int32).max else np.intp)
+
+
+def _unused(m: int) -> np.ndarray:
+    """Return the part of m rows of which none is used."""
+    return np.full(m, -1, dtype=np.int8)
 
 
 def _frequent(target: Target, units: np.ndarray, groups: np.ndarray | None) -> np.ndarray:

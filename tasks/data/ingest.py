@@ -23,7 +23,7 @@ from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.tables.reading import read_columns
-from learnkernels.kernels.targets import Target, task_of
+from learnkernels.kernels.targets import Target, all_whole, task_of
 from learnkernels.tasks.data.locations import TRIED_AGAIN
 from learnkernels.tasks.data.opening import Files, locations_of, opened
 from learnkernels.tasks.data.openml import read_openml
@@ -473,7 +473,7 @@ def _target(y: Any, config: DatasetConfig, where: str) -> Target:
             f"{where}: target {config.target!r} is missing or not finite in {bad} of {len(values)} rows; drop "
             "them, or set 'missing: drop'."
         )
-    if values.dtype.kind == "f" and (values == np.round(values)).all() and config.task != "regression":
+    if values.dtype.kind == "f" and config.task != "regression" and all_whole(values):
         values = values.astype(np.int64)
     if config.positive is not None:
         text = np.array([str(value) for value in values])
