@@ -12,6 +12,7 @@ from learnkernels.tasks.models.registry import find_version
 from learnkernels.tasks.models.scores import ProgressLines, publish_scores
 from learnkernels.tasks.models.scoring import score_table
 from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.operate.notifications import announce
 
 
 class Scored(TypedDict):
@@ -60,6 +61,8 @@ def predict(
         progress.start(f"{input} with {version.uri}")
         scores = score_table(version, input, output, tuple(id), missing, ProgressLines(progress))
     publish_scores(version, input, output, scores)
+    if not scores.rows:
+        announce("empty", version.name, f"{input} has no rows, and so {output} has none.")
     return {
         "rows": scores.rows,
         "missing": scores.missing,
