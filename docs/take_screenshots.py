@@ -194,12 +194,12 @@ PAGES = (
     Shot(
         "mlflow-winners", lambda at: at.experiment("all_learners", "learnkernels"), POINT,
         ("german ensemble", "ionosphere l2-krr", "40 matching runs"),
-        "Twenty learners on two data sets: who wins comes first", height=1000,
+        "Twenty learners on two data sets: who wins comes first", height=1300,
     ),
     Shot(
         "mlflow-figure", lambda at: at.run("all_learners", SWEEP), "text=Show less",
         ("ionosphere: ", "german: "), "The report's first figure names who wins",
-        clicks=("text=Show more",), height=700,
+        clicks=("text=Show more",), height=1300,
     ),
     Shot(
         "mlflow-table", lambda at: at.experiment("quickstart", "learnkernels", "TABLE"), "text=diabetes alignf",

@@ -160,7 +160,7 @@ def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure
 def history_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
     """Return the figure of alignments on the way to base kernels, a line a learner; None where no learner tells."""
     told = [
-        (dataset, learner, history)
+        (str(dataset), str(learner), history)
         for (dataset, learner), of in folds.groupby(["dataset", "learner"], sort=False)
         if (history := mean_history(of))
     ]

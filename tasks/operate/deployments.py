@@ -412,7 +412,7 @@ def _deployed(client: SyncPrefectClient, flow: Flow[..., Any], plan: Plan, id: U
 
 
 def _pages() -> str:
-    return (PREFECT_API_URL.value() or "").removesuffix("/api")
+    return str(PREFECT_API_URL.value() or "").removesuffix("/api")
 
 
 def _next_run(client: SyncPrefectClient, id: UUID) -> datetime | None:

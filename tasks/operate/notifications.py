@@ -69,11 +69,12 @@ DECIDED: dict[Decided, Occasion] = {
 def announce(occasion: Decided, model: str, text: str) -> None:
     """Let Prefect know in a sentence what has come out for a model: an event, which becomes a message for who asked."""
     (event,) = DECIDED[occasion].events
-    emit_event(event, _resource(model) | {"prefect.resource.name": model}, payload={"text": text})
+    resource = {"prefect.resource.id": _resource(model), "prefect.resource.name": model}
+    emit_event(event, resource, payload={"text": text})
 
 
-def _resource(model: str) -> dict[str, str]:
-    return {"prefect.resource.id": f"learnkernels.model.{model}"}
+def _resource(model: str) -> str:
+    return f"learnkernels.model.{model}"
 
 
 def find_block(client: SyncPrefectClient, name: str) -> BlockDocument:
@@ -138,7 +139,7 @@ def set_notifications(
                 match_related={"prefect.resource.role": "deployment", "prefect.resource.id": ids},
             )
         else:
-            trigger = EventTrigger(expect=set(occasion.events), match=_resource(model))
+            trigger = EventTrigger(expect=set(occasion.events), match={"prefect.resource.id": _resource(model)})
         wanted = AutomationCore(
             name=name,
             description=f"{occasion.meaning} Made by `learnkernels deploy --notify`; change it there.",
