@@ -129,8 +129,8 @@ def stamp_of(location: Location) -> tuple[int, int]:
     InputError
         There is none.
     """
-    size, info = location.size(), location.info()
-    return size, int(info.mtime_ns or 0)
+    info = location.info()
+    return info.size or location.size(), int(info.mtime_ns or 0)
 
 
 def parts_of(files: Files, table: OpenTable) -> tuple[Part, ...]:

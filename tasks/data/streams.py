@@ -116,7 +116,7 @@ class TableInput(ABC):
 
 
 class ParquetInput(TableInput):
-    """Parquet, without a row group as a whole in memory.
+    """Parquet, without a row group as a whole in memory; but some row groups of a server, which are read at once.
 
     Parameters
     ----------
@@ -131,7 +131,8 @@ class ParquetInput(TableInput):
 
     def _open(self) -> None:
         self._source = self.location.open_input()
-        self._file = pa.parquet.ParquetFile(self._source, pre_buffer=False, buffer_size=READ_BYTES)
+        ahead = self.location.remote and self._groups is not None  # of a server, whose every answer takes its time
+        self._file = pa.parquet.ParquetFile(self._source, pre_buffer=ahead, buffer_size=0 if ahead else READ_BYTES)
         self.schema = self._file.schema_arrow
 
     def count_rows(self) -> int:
