@@ -2,8 +2,8 @@
 
     python docs/take_screenshots.py [--output docs/screenshots] [--pages NAME ...]
 
-Needs playwright (`pip install -e '.[dev]'`) and a Chromium on the PATH; nothing is downloaded, and the browser reaches
-this machine alone.
+Needs playwright (`pip install -e '.[dev]'`), a Chromium on the PATH and the data of conf/all_learners.yaml; nothing
+is downloaded, and the browser reaches this machine alone.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ LARGE_BYTES = 150_000
 """A larger picture is kept with 256 colours."""
 
 TRAIN = ("train", "conf/quickstart.yaml", "--register", "tumours", "--dataset", "breast_cancer", "--learner")
+FIRST = ("compare", "conf/quickstart.yaml")
 COMMANDS = (
-    ("compare", "conf/quickstart.yaml"),
+    ("compare", "conf/all_learners.yaml", "--set", f"data_dir={ROOT.parent / 'shared' / 'data'}"),
+    FIRST,
     (*TRAIN, "unif"),
     ("promote", "tumours"),
     (*TRAIN, "alignf"),
@@ -188,6 +190,16 @@ PAGES = (
         "mlflow-chart", lambda at: at.experiment("quickstart", "learnkernels"), POINT,
         ("breast_cancer alignf", "alignment against error", "8 matching runs"),
         "Who wins, and alignment against error: a bar and a point a result, a colour a learner",
+    ),
+    Shot(
+        "mlflow-winners", lambda at: at.experiment("all_learners", "learnkernels"), POINT,
+        ("german ensemble", "ionosphere l2-krr", "40 matching runs"),
+        "Twenty learners on two data sets: who wins comes first", height=1300,
+    ),
+    Shot(
+        "mlflow-figure", lambda at: at.run("all_learners", SWEEP), "text=Show less",
+        ("ionosphere: ", "german: "), "The report's first figure names who wins",
+        clicks=("text=Show more",), height=1300,
     ),
     Shot(
         "mlflow-table", lambda at: at.experiment("quickstart", "learnkernels", "TABLE"), "text=diabetes alignf",

@@ -740,6 +740,14 @@ def deploy(
     columns: Annotated[
         list[str] | None, typer.Option("--id", metavar="COLUMN", help="Column to hand through. Repeatable.")
     ] = None,
+    notify: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TYPE/NAME",
+            help="Block of Prefect's, such as slack-webhook/ops, that is told of a failed run, a promoted or rejected "
+            "challenger, an empty input. Repeatable.",
+        ),
+    ] = None,
     paused: Annotated[bool, typer.Option("--paused", help="Let nothing start by itself.")] = False,
     changes: Changes = None,
 ) -> None:
@@ -770,6 +778,7 @@ def deploy(
             output=write,
             id=columns or (),
             paused=paused,
+            notify=notify or (),
         )
         deployed = apply(
             {"compare": compare_flow, "train": train_flow, "promote": promote_flow, "predict": predict_flow}, plan
@@ -777,6 +786,7 @@ def deploy(
     _show_table([{"deployment": one.name, "next run": one.when} for one in deployed])
     _say(
         *(f"{one.url}  {one.name}" for one in deployed),
+        *(f"{block} is told of failed runs, promoted and rejected challengers, empty inputs" for block in notify or ()),
         "",
         f"run one now:  {_access()} prefect deployment run '{deployed[1].name}'",
     )

@@ -14,6 +14,7 @@ from learnkernels.tasks.models.registry import find_version
 from learnkernels.tasks.models.scores import ProgressLines, publish_scores
 from learnkernels.tasks.models.scoring import score_parts, score_table
 from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.operate.notifications import announce
 from learnkernels.tasks.workers.cluster import DaskPool
 
 
@@ -80,6 +81,8 @@ def predict(
         else:
             scores = score_table(version, input, output, tuple(id), missing, tell)
     publish_scores(version, input, output, scores)
+    if not scores.rows:
+        announce("empty", version.name, f"{input} has no rows, and so {output} has none.")
     return {
         "rows": scores.rows,
         "missing": scores.missing,

@@ -30,6 +30,7 @@ from learnkernels.tasks.models.promotion import (
 from learnkernels.tasks.models.training import recipe_of
 from learnkernels.tasks.naming import new_run_id, run_name
 from learnkernels.tasks.operate.deployments import start_following
+from learnkernels.tasks.operate.notifications import announce
 from learnkernels.tasks.workers.cluster import DaskPool
 
 
@@ -103,6 +104,8 @@ def promote(
         links = {"MLflow run": run.url}
         folder = write_decision(decision, run_id, results, links)
         track_decision(run, decision, folder, links)
+    if theirs is None or theirs.version != ours.version:
+        announce("promoted" if decision.moved else "rejected", model, f"{model}: {decision.reason}.")
     return {
         "model": model,
         "champion": decision.champion,

@@ -16,6 +16,7 @@ import traceback
 import urllib.request
 from contextlib import suppress
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
@@ -46,6 +47,8 @@ overrides each."""
 KEY = re.compile(r"[\w-]+:[\w-]{16,}")
 """The key of the servers as it is written: user and password."""
 
+PREFECT_DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
+
 LEAST_ROOM = 16 << 20
 """Bytes that Prefect's and MLflow's databases need at first; a Prefect server that finds less hangs."""
 
@@ -67,8 +70,9 @@ def prepare_environment() -> Path:
     Raises
     ------
     InputError
-        The folder cannot be written to, or its disk is full.
+        The folder cannot be written to, its disk is full, or a database that the environment names cannot be spoken to.
     """
+    _require_drivers()
     state = state_dir()
     homes = _homes(state)
     state.mkdir(mode=0o700, parents=True, exist_ok=True)  # it is nobody else's business
@@ -87,9 +91,24 @@ def prepare_environment() -> Path:
     os.environ.setdefault("MLFLOW_TRACKING_URI", sqlite_url(Path.cwd() / "mlflow.db"))
     if set(str(state)) & set("?#%"):  # Prefect's own default would end there
         database = sqlite_url(state / "prefect" / "prefect.db", "sqlite+aiosqlite")
-        os.environ.setdefault("PREFECT_SERVER_DATABASE_CONNECTION_URL", database)
+        os.environ.setdefault(PREFECT_DATABASE, database)
     show_key()
     return state
+
+
+def _require_drivers() -> None:
+    """Refuse databases of PostgreSQL for which a driver is missing, or not named."""
+    mlflow, prefect = (os.environ.get(name, "") for name in ("MLFLOW_TRACKING_URI", PREFECT_DATABASE))
+    if re.match(r"postgresql(\+psycopg2)?:", mlflow) and find_spec("psycopg2") is None:
+        raise InputError(
+            "MLFLOW_TRACKING_URI is a database of PostgreSQL, for which MLflow needs the package psycopg2-binary; "
+            "install it: pip install 'psycopg2-binary>=2.9,<3'."
+        )
+    if re.match(r"postgres(ql)?(\+(?!asyncpg:)\w+)?:", prefect):
+        raise InputError(
+            f"{PREFECT_DATABASE} begins with {prefect.partition(':')[0]}:, and Prefect speaks to PostgreSQL through "
+            "asyncpg; begin it with postgresql+asyncpg://."
+        )
 
 
 def sqlite_url(path: Path, driver: str = "sqlite") -> str:

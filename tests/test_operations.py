@@ -25,6 +25,7 @@ from learnkernels.tasks.operate.children import free_port
 from tests.commands import by_section, commands, not_covered
 from tests.flows.test_cli import ROOT, answers, environment, key_of
 from tests.flows.test_deployments import home, processes_in, write_inputs  # noqa: F401
+from tests.flows.test_notifications import receiving
 from tests.waiting import within
 
 PAGE = ROOT / "docs" / "operations.md"
@@ -34,6 +35,7 @@ SERVERS = ("learnkernels up", "mlflow server", "dask scheduler", "dask worker")
 
 RUN_HERE = {
     "On one machine",
+    "Notifications",
     "PostgreSQL",
     "Authentication",
     "Dask elsewhere",
@@ -171,7 +173,15 @@ def test_one_machine_backup_restore_upgrade_and_disk(operator: Operator, prefect
     tool("sqlite3")
     said = "".join(operator.follow("On one machine"))
     assert "train-kernel-model/demo" in said
-    operator.run("learnkernels train small.yaml --register demo")
+    with receiving() as (host, received):
+        for command in SECTIONS["Notifications"]:
+            operator.env["ADDRESS"] = f"{'http' if 'blocks.webhook' in command else 'json'}://{host}/hook"
+            operator.run(command)
+        operator.run("learnkernels train small.yaml --register demo")
+        operator.run("head -n 1 new.csv > none.csv")
+        operator.run("learnkernels predict --model demo/1 --input none.csv --output none.parquet --id key")
+        told = lambda: [one for one in received if "demo: input empty" in one.values()]  # noqa: E731
+        assert within(lambda: len(told()) == 2, 60), received
 
     list(operator.follow("Back up and restore", before="rm -rf"))  # while everything runs
     operator.stop()

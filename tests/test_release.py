@@ -7,6 +7,7 @@ import subprocess
 
 import yaml
 
+from learnkernels.kernels import NUMERICS_VERSION
 from tests.distributions import ROOT, disagreements, version
 from tests.test_architecture import PROJECT
 
@@ -19,6 +20,22 @@ def test_a_tag_is_that_of_the_version_everywhere():
     assert disagreements(f"v{version()}") == []
     assert len(disagreements("v99.0.0")) == 3
     assert f'set version = "{version()}"' in RECIPE
+
+
+def test_the_newest_section_of_the_changelog_is_the_text_of_its_release():
+    log = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    dates = {found[1]: found[2] for found in re.finditer(r"^## \[(\d\S*)\] - (\d{4}-\d\d-\d\d)$", log, re.M)}
+    newest, before, *_ = dates
+    assert sorted(dates.values(), reverse=True) == [*dates.values()]
+    assert (
+        yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))["date-released"].isoformat()
+        == dates[newest]
+    )
+    text = log.split(f"## [{newest}]")[1].split(f"## [{before}]")[0]
+    titles = re.findall(r"^### (.+)$", text, re.M)
+    assert titles[0] == f"Coming from {before}"
+    assert {"Added", "Changed", "Fixed", "Numerics"} <= set(titles)
+    assert f"`NUMERICS_VERSION` is {NUMERICS_VERSION}" in text
 
 
 def test_the_citation_has_what_its_format_asks_for():

@@ -61,7 +61,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]
         pytest.skip("there is no Chromium on the PATH")
     folder = tmp_path_factory.mktemp("pictures")
     deploy = ("deploy", "conf/quickstart.yaml", "--dataset", "diabetes", "--register", "demo", "--paused")
-    with shots.dashboards(folder, [*shots.COMMANDS[:1], deploy]) as places, shots.browser(places) as context:
+    with shots.dashboards(folder, [shots.FIRST, deploy]) as places, shots.browser(places) as context:
         places.folder, places.before = folder, list(folder.glob("results/quickstart/*/folds.parquet"))
         yield context, places
 

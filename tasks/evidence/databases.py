@@ -13,8 +13,8 @@ from urllib.parse import unquote
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
-from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import sqlite_url, state_dir
+from learnkernels.conf.errors import InputError, cut, one_line
+from learnkernels.tasks.environment import PREFECT_DATABASE, sqlite_url, state_dir
 from learnkernels.tasks.store import atomic_path
 
 
@@ -45,7 +45,7 @@ def prepare_prefect() -> None:
     Raises
     ------
     InputError
-        The file is damaged, or no database.
+        The file is damaged, or no database, or the server that is named cannot be used.
     """
     from prefect.server.database import provide_database_interface
     from prefect.server.database.configurations import AioSqliteConfiguration
@@ -61,9 +61,18 @@ def prepare_prefect() -> None:
         with temporary_database_config(AioSqliteConfiguration(connection_url=sqlite_url(aside, "sqlite+aiosqlite"))):
             asyncio.run(migrate())
 
-    path = _file_of(str(PREFECT_API_DATABASE_CONNECTION_URL.value()))
+    address = str(PREFECT_API_DATABASE_CONNECTION_URL.value())
+    path = _file_of(address)
     with _one_at_a_time():
-        if path is None or _tables(path):
+        if path is None:
+            try:
+                asyncio.run(migrate())
+            except Exception as error:  # of a driver, a network or a server
+                why = f"{type(error).__name__}: {cut(one_line(str(error)), 160)}"
+                raise InputError(
+                    f"Prefect's database {address}: cannot be used ({why}); check {PREFECT_DATABASE} and what is named."
+                ) from error
+        elif _tables(path):
             asyncio.run(migrate())
         else:
             _put(path, make)

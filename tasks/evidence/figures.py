@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.tasks.evidence.tables import (
     largest_shares,
+    mean_history,
     missing,
     parts_of,
     sampled,
@@ -65,7 +66,10 @@ def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
 
 
 def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    """Return the figure *alignment against error*: a panel a data set, a colour a learner, each trial and the mean."""
+    """Return the figure *alignment against error*: a panel a data set, a colour a learner, each trial and the mean.
+
+    The title of a panel names the learner of the lowest mean error, and a ring marks it, if it has a kernel.
+    """
     datasets = list(summary["dataset"].unique())
     figure, axes = panels(datasets)
     markers = "oDs^vP*X"
@@ -89,8 +93,14 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
                     capsize=4,
                 )
             axis.scatter(mean.alignment_mean, mean.error_mean, s=90, edgecolor="black", label=learner, **style)
+            if mean.best:
+                ring: dict[str, Any] = {"facecolor": "none", "edgecolor": "black", "linewidth": 1.5}
+                axis.scatter(mean.alignment_mean, mean.error_mean, s=360, marker="o", **ring)
             axis.set(xlabel="centered alignment (training rows)", ylabel=f"test error ({mean.metric})")
             axis.locator_params(axis="x", nbins=6)
+        won = summary[(summary["dataset"] == dataset) & summary["best"]]
+        names = [f"{one.learner}{' (no kernel)' * missing(one.alignment_mean)}" for one in won.itertuples()]
+        axis.set_title(f"{dataset}\nlowest error: {', '.join(names)}", parse_math=False)
     add_legend(figure, axes)
     return figure
 
@@ -143,6 +153,26 @@ def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure
                     color=colors[str(learner)], label=learner if i == 0 else None,
                 )  # fmt: skip
         axis.set(xlabel="step", ylabel="objective above its last value, relative")
+    add_legend(figure, axes)
+    return figure
+
+
+def history_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
+    """Return the figure of alignments on the way to base kernels, a line a learner; None where no learner tells."""
+    told = [
+        (str(dataset), str(learner), history)
+        for (dataset, learner), of in folds.groupby(["dataset", "learner"], sort=False)
+        if (history := mean_history(of))
+    ]
+    if not told:
+        return None
+    datasets = list(dict.fromkeys(dataset for dataset, *_ in told))
+    figure, axes = panels(datasets)
+    for dataset, learner, history in told:
+        axis = axes[datasets.index(dataset)]
+        axis.plot(np.arange(1, len(history) + 1), history, "o-", ms=3, color=colors[learner], label=learner)
+        axis.set(xlabel="base kernels added, or rounds", ylabel="mean alignment")
+        axis.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
     add_legend(figure, axes)
     return figure
 

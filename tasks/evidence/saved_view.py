@@ -23,6 +23,9 @@ RUN = "learnkernels.run"
 
 Chart = dict[str, object]
 
+LAYOUT: Chart = {"columns": 2, "cardHeight": 480}
+"""Of the section of ours: in three columns and 360 pixels, the bars of twenty learners are lines."""
+
 
 @dataclass(frozen=True)
 class View:
@@ -41,6 +44,8 @@ class View:
     charts : tuple of dict
         In order, as the UI keeps them.
     newest_first : bool
+    order : str
+        The metric by which runs are sorted otherwise, the lowest first; in the order of the run without one.
     """
 
     key: str
@@ -49,6 +54,7 @@ class View:
     columns: tuple[str, ...]
     charts: tuple[Chart, ...]
     newest_first: bool = False
+    order: str = ""
 
 
 def _scatter(x: str, y: str) -> Chart:
@@ -84,8 +90,10 @@ RESULT_CHARTS = (
     _bar("alignment"),
     _bar("test_error"),
 )
-NEWEST = View("learnkernels", "alignment against error", "result", RESULT_COLUMNS, RESULT_CHARTS)
-"""The newest comparison of an experiment."""
+NEWEST = View(
+    "learnkernels", "alignment against error", "result", RESULT_COLUMNS, RESULT_CHARTS, order="percent_above_best"
+)
+"""The newest comparison of an experiment, the winners of its data sets first."""
 
 HISTORY = View(
     "learnkernels-all",
@@ -133,6 +141,7 @@ def view_tag(view: View, run_id: str | None = None) -> tuple[str, str]:
     state = {
         "searchFilter": f"tags.`{LEVEL}` = '{view.level}'{only}",
         "orderByAsc": not view.newest_first,
+        **({"orderByKey": f"metrics.`{view.order}`"} if view.order else {}),
         "selectedColumns": columns,
         "columnOrder": columns,
         "runsHiddenMode": "SHOW_ALL",
@@ -140,7 +149,8 @@ def view_tag(view: View, run_id: str | None = None) -> tuple[str, str]:
             chart | {"uuid": f"{view.key}-{i}", "metricSectionId": view.key} for i, chart in enumerate(view.charts)
         ],
         "compareRunSections": [
-            {"uuid": uuid, "name": title, "display": uuid == view.key} for uuid, title in sections.items()
+            {"uuid": uuid, "name": title, "display": uuid == view.key, **(LAYOUT if uuid == view.key else {})}
+            for uuid, title in sections.items()
         ],
         "isAccordionReordered": True,
     }

@@ -40,6 +40,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.environment import scheduled_settings
 from learnkernels.tasks.evidence.markdown import code, code_block, link
+from learnkernels.tasks.operate.notifications import find_block, set_notifications
 from learnkernels.tasks.operate.servers import POOL
 
 TAG = "learnkernels"
@@ -85,6 +86,8 @@ class Plan:
         Columns that `predict` hands through.
     paused : bool
         Whether nothing starts by itself.
+    notify : sequence of str
+        Blocks of Prefect's, ``TYPE/NAME``, that are told of failed runs, decided challenges and empty inputs.
     """
 
     model: str
@@ -99,6 +102,7 @@ class Plan:
     output: str | None = None
     id: Sequence[str] = ()
     paused: bool = False
+    notify: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,7 @@ def deploy(flows: Mapping[Step, Flow[..., Any]], plan: Plan) -> list[Deployed]:
 
     `compare` and `train` run on the schedule; `promote` when a run of `train` has completed, `predict` when one of
     `promote` has, by the hook `start_following` of those flows. All share a work queue that lets one run through at a
-    time. A deployment that the plan no longer asks for is removed.
+    time. A deployment that the plan no longer asks for is removed, and so are notifications.
 
     Parameters
     ----------
@@ -173,16 +177,18 @@ def deploy(flows: Mapping[Step, Flow[..., Any]], plan: Plan) -> list[Deployed]:
     Raises
     ------
     InputError
-        As `check_plan`, or no Prefect server answers.
+        As `check_plan`, no Prefect server answers, or it lacks a block that is to be told.
     """
     check_plan(plan)
     with connected() as client:
+        blocks = [find_block(client, name) for name in plan.notify]
         _ensure_queue(client, plan.model)
         ids: dict[Step, UUID] = {}
         for step in _parameters(plan):
             ids[step] = _apply(client, flows, step, plan)
         for step in flows.keys() - ids.keys():
             _remove(client, flows[step], plan.model)
+        set_notifications(client, plan.model, list(ids.values()), blocks, _pages())
         return [_deployed(client, flows[step], plan, ids[step], step) for step in ids]
 
 
@@ -388,8 +394,7 @@ def _remove(client: SyncPrefectClient, flow: Flow[..., Any], model: str) -> None
 
 
 def _deployed(client: SyncPrefectClient, flow: Flow[..., Any], plan: Plan, id: UUID, step: Step) -> Deployed:
-    api = PREFECT_API_URL.value() or ""
-    deployed = Deployed(f"{flow.name}/{plan.model}", "", f"{api.removesuffix('/api')}/deployments/deployment/{id}")
+    deployed = Deployed(f"{flow.name}/{plan.model}", "", f"{_pages()}/deployments/deployment/{id}")
     if plan.paused:
         return replace(deployed, when="paused")
     if step in FOLLOWS:
@@ -404,6 +409,10 @@ def _deployed(client: SyncPrefectClient, flow: Flow[..., Any], plan: Plan, id: U
             "of constraints.txt."
         )
     return replace(deployed, when=f"{following.astimezone():%Y-%m-%d %H:%M %Z}")
+
+
+def _pages() -> str:
+    return str(PREFECT_API_URL.value() or "").removesuffix("/api")
 
 
 def _next_run(client: SyncPrefectClient, id: UUID) -> datetime | None:

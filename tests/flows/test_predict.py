@@ -26,7 +26,9 @@ from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.models.registry import ModelVersion, fetch, find_version, log_model, register
 from learnkernels.tasks.models.scoring import score_table
 from tests.flows.test_cli import learnkernels
+from tests.flows.test_notifications import told_of
 from tests.tasks.conftest import S3, s3, s3_server  # noqa: F401
+from tests.waiting import within
 
 in_process = pytest.mark.usefixtures("prefect_server", "working_folder")
 
@@ -86,6 +88,18 @@ def test_a_flow_scores_with_the_version_that_is_named_and_reports_it():
     assert "| rows without a prediction, because a value is missing | 2 |" in report
     for label, count in zip(labels, counts, strict=True):
         assert f"| {label} | {count:,} | {count / 4998:.1%} |" in report
+
+
+@in_process
+def test_a_table_without_rows_is_scored_and_told():
+    registered()
+    rows_of(0, 1).to_parquet("in.parquet")
+    with told_of("flowers") as received:
+        assert predict("flowers/1", "in.parquet", "out.parquet", ["key"])["rows"] == 0
+        assert within(lambda: len(received) >= 1, 60)
+    (message,) = received
+    assert message["subject"] == "flowers: input empty"
+    assert message["text"] == "in.parquet has no rows, and so out.parquet has none."
 
 
 @in_process

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from learnkernels.kernels.learners import L2KRR
 from learnkernels.kernels.persistence.model import load_model
 from learnkernels.tasks.models.registry import fetch, find_version
 from learnkernels.tasks.models.training import recipe_of
+from tests.flows.test_notifications import told_of
+from tests.waiting import within
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 alone = pytest.mark.usefixtures("working_folder")
@@ -195,7 +198,13 @@ def recipe(path: Path, gammas: list[float], **data: Any) -> CompareConfig:
     )
 
 
-def test_the_alias_moves_only_on_a_significant_win(working_folder: Path):
+@pytest.fixture
+def told() -> Iterator[list[dict[str, Any]]]:
+    with told_of("sine") as received:
+        yield received
+
+
+def test_the_alias_moves_only_on_a_significant_win(working_folder: Path, told: list[dict[str, Any]]):
     path = noise_and_signal(working_folder / "rows.parquet")
     train(recipe(path, [0.001]), "sine")
     first = promote("sine")
@@ -224,6 +233,10 @@ def test_the_alias_moves_only_on_a_significant_win(working_folder: Path):
     again = promote("sine", challenger=2)
     assert (again["moved"], champion("sine")) == (False, 2)
     assert "already" in again["reason"]
+    assert within(lambda: len(told) >= 3, 60), told
+    subjects = sorted(one["subject"].removeprefix("sine: challenger ") for one in told)
+    assert subjects == ["promoted", "promoted", "rejected"]  # a champion that challenges itself is no news
+    assert {one["text"] for one in told} == {f"sine: {each['reason']}." for each in (first, better, worse)}
 
 
 def test_newer_rows_take_over_only_when_asked_for(working_folder: Path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -81,3 +83,18 @@ def test_what_is_no_database_is_one_sentence(here: Path, empty_mlflow: Path, har
     with pytest.raises(InputError, match=r"mlflow.db: is no database of SQLite's, or damaged .* move it away"):
         prepare_mlflow(sqlite_url(path))
     assert path.read_bytes() == before
+
+
+def test_a_database_server_that_does_not_answer_is_one_sentence(here: Path):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # taken and not listening: whoever asks there is refused
+        address = f"postgresql+asyncpg://me:secret@127.0.0.1:{nobody.getsockname()[1]}/prefect"
+        run = subprocess.run(
+            [sys.executable, "-m", "learnkernels.tasks.operate.serving", "prefect", "0"],
+            env=os.environ | {"PREFECT_SERVER_DATABASE_CONNECTION_URL": address},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith(f"error: Prefect's database {address.replace('me:secret@', '')}: cannot be used (")
+    assert last.endswith("; check PREFECT_SERVER_DATABASE_CONNECTION_URL and what is named.")
+    assert "secret" not in run.stderr

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
+from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import prepare_environment, running_server, servers_note
 
 
@@ -23,3 +25,22 @@ def test_the_state_folder_is_made_for_its_user_alone(tmp_path: Path, monkeypatch
     assert stat.S_IMODE((tmp_path / "work").stat().st_mode) != 0o700
     (tmp_path / "work" / "state").chmod(0o750)  # as its user has set it since
     assert stat.S_IMODE(prepare_environment().stat().st_mode) == 0o750
+
+
+def test_a_driver_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@db/mlflow")
+    prepare_environment()  # it is here
+    without = [one for one in sys.path if not (Path(one) / "psycopg2").is_dir()]
+    monkeypatch.setattr(sys, "path", without)
+    monkeypatch.delitem(sys.modules, "psycopg2", raising=False)
+    with pytest.raises(InputError, match=r"^MLFLOW_TRACKING_URI is .*: pip install 'psycopg2-binary>=2\.9,<3'\.$"):
+        prepare_environment()
+
+
+@pytest.mark.parametrize("begin", ["postgresql", "postgres", "postgresql+psycopg2"])
+def test_a_database_that_prefect_cannot_speak_to_is_one_sentence(monkeypatch: pytest.MonkeyPatch, begin: str):
+    monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", f"{begin}://me:secret@db/prefect")
+    with pytest.raises(InputError, match=r"begin it with postgresql\+asyncpg://\.$") as refused:
+        prepare_environment()
+    assert "secret" not in str(refused.value)

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import zlib
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,13 @@ from scipy import stats
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import LEARNERS
-from learnkernels.tasks.evidence.figures import alignment_figure, learner_colors, parts_figure, shares_figure
+from learnkernels.tasks.evidence.figures import (
+    alignment_figure,
+    history_figure,
+    learner_colors,
+    parts_figure,
+    shares_figure,
+)
 from learnkernels.tasks.evidence.markdown import markdown_table
 from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, experiment_note, run_note, sweep_note
 from learnkernels.tasks.evidence.report import markdown_report, verdicts
@@ -209,9 +216,37 @@ def test_figures_put_a_few_data_sets_side_by_side(datasets: int, rows: int, colu
     table = pd.concat([folds(dataset=f"d{i}") for i in range(datasets)])
     figure = alignment_figure(table, summarise(table))
     titles = [axis.get_title() for axis in figure.axes]
-    assert [title for title in titles if title] == [f"d{i}" for i in range(datasets)]
+    assert [title.splitlines()[0] for title in titles if title] == [f"d{i}" for i in range(datasets)]
     grid = figure.axes[0].get_subplotspec().get_gridspec()
     assert (grid.nrows, grid.ncols) == (rows, columns)
+
+
+def test_the_first_figure_names_who_wins_each_data_set():
+    turned = folds({"unif": ERRORS["alignf"], "alignf": ERRORS["unif"]}, dataset="b $x$")
+    table = pd.concat([folds(dataset="a"), turned])
+    summary = summarise(table)
+    figure = alignment_figure(table, summary)
+    for axis, (dataset, group) in zip(figure.axes, summary.groupby("dataset"), strict=True):
+        best = group.loc[group["error_mean"].idxmin()]
+        assert axis.get_title() == f"{dataset}\nlowest error: {best.learner}"
+        (ring,) = [one for one in axis.collections if one.get_sizes().tolist() == [360]]
+        np.testing.assert_allclose(ring.get_offsets(), [[best.alignment_mean, best.error_mean]])
+    assert len({axis.get_title().splitlines()[1] for axis in figure.axes}) == 2
+    figure.savefig(BytesIO())  # no name is taken for a formula
+
+
+def test_alignments_on_the_way_to_base_kernels_are_a_figure_of_those_that_tell():
+    table = folds({name: ERRORS[name] for name in ("unif", "alignf")})
+    assert history_figure(table, {}) is None
+    history = [
+        np.array([0.1, 0.3, 0.4][: 2 + i % 2]) if learner == "alignf" else None
+        for i, learner in enumerate(table["learner"])
+    ]
+    table = table.assign(history=history)
+    (axis,) = history_figure(table, {"alignf": "red"}).axes
+    (line,) = axis.lines
+    np.testing.assert_allclose(line.get_ydata(), [0.1, 0.3, 0.4])
+    np.testing.assert_array_equal(line.get_xdata(), [1, 2, 3])
 
 
 def test_a_report_shows_a_figure_only_where_it_has_an_address():
