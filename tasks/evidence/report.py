@@ -112,7 +112,9 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
     for dataset, group in summary.groupby("dataset", sort=False):
         learned, others = group[~group["algorithm"].isin(WHAT)], group[group["algorithm"].isin(WHAT)]
         best = learned.loc[learned["error_mean"].idxmin()]
-        text = f"{dataset}: {best.learner} has the lowest {best.metric}, {mean_and_sd(best.error_mean, best.error_sd)}"
+        among = "of the learners, " if (others["error_mean"] < best.error_mean).any() else ""
+        error = mean_and_sd(best.error_mean, best.error_sd)
+        text = f"{dataset}: {among}{best.learner} has the lowest {best.metric}, {error}"
         baseline = group[group["algorithm"] == BASELINE]
         if best.algorithm == BASELINE:
             text += "; no learner beats the uniform combination"
