@@ -144,7 +144,7 @@ def test_what_make_runs_is_there(target: str):
     assert expected[target] in shown.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.slow(200)
 def test_the_commands_do_what_they_say(stranger: Path, prefect_server: None):
     server = {"PREFECT_API_URL": str(PREFECT_API_URL.value()), "MLFLOW_TRACKING_URI": f"sqlite:///{stranger}/mlflow.db"}
     work, said = stranger / "work", {}
@@ -168,7 +168,7 @@ def test_the_commands_do_what_they_say(stranger: Path, prefect_server: None):
     assert np.mean(scored["prediction"] == truth) > 0.95  # the rows that it learned from
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 def test_up_takes_the_deployment(stranger: Path, ports: tuple[int, int]):  # noqa: F811
     (deploy,) = [line for line in plain(*FOLLOWED) if line.startswith("learnkernels deploy")]
     env = environment(stranger)

@@ -204,6 +204,7 @@ def test_a_plan_that_cannot_work_is_one_sentence(change: dict[str, Any], sentenc
         deploy(FLOWS, replace(PLAN, **change))
 
 
+@pytest.mark.slow(20)
 def test_deploying_without_a_server_says_what_to_start(home: Path):
     quickstart = str(ROOT / "conf/quickstart.yaml")
     run = learnkernels(home, "deploy", quickstart, "--register", "demo")
@@ -444,7 +445,7 @@ def result_of(work: Path, run: dict[str, Any]) -> dict[str, Any]:
     return json.loads(result) if isinstance(result, str) else result
 
 
-@pytest.mark.slow
+@pytest.mark.slow(150)
 def test_from_the_clock_to_the_predictions(home: Path, ports: tuple[int, int]):  # noqa: F811
     work = home / "work"
     write_inputs(work)
@@ -506,7 +507,7 @@ def test_from_the_clock_to_the_predictions(home: Path, ports: tuple[int, int]): 
     assert list((home / "home").iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(70)
 def test_a_run_in_progress_is_crashed_and_not_left_running(home: Path, ports: tuple[int, int]):  # noqa: F811
     work = home / "work"
     write_inputs(work)
