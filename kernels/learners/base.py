@@ -36,8 +36,8 @@ def require_family(family: object) -> None:
     if family is not None and not isinstance(family, KernelFamily):
         raise ValueError(
             f"family must be a family of base kernels or None, got {type(family).__name__}; give for example "
-            "GaussianFamily([0.1, 1.0]), or for matrices K1 and K2 over n rows PrecomputedFamily(numpy.stack([K1, K2])) "
-            "with numpy.arange(n)[:, None] in place of X."
+            "GaussianFamily([0.1, 1.0]), or for matrices K1 and K2 over n rows "
+            "PrecomputedFamily(numpy.stack([K1, K2])) with numpy.arange(n)[:, None] in place of X."
         )
 
 

@@ -20,7 +20,7 @@ from prefect.settings import PREFECT_API_URL
 from typer.testing import CliRunner
 
 from learnkernels.conf.loading import load_config, located
-from learnkernels.flows.cli import TABLES, _show, app
+from learnkernels.flows.cli import TABLES, _is_table, _show, app
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
 from learnkernels.tasks.data.streams import INPUTS
 from learnkernels.tasks.environment import COLLECT_AFTER
@@ -84,6 +84,15 @@ def test_help_is_quick_to_import_and_names_the_commands(home: Path):
 
 def test_a_command_begins_with_every_table_that_can_be_read():
     assert set(TABLES) == set(INPUTS)
+
+
+def test_tables_are_told_from_configurations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mine[1].yaml").touch()
+    Path("rows").mkdir()
+    for one in ("rows.CSV", "rows", "rows/*", "rows/part-?", "rows/part-[12]"):
+        assert _is_table(["conf.yaml", one])
+    assert not _is_table(["conf.yaml", "quickstart", "mine[1].yaml"])
 
 
 @pytest.mark.parametrize(
