@@ -287,6 +287,11 @@ def test_authentication_keeps_strangers_out(operator: Operator):
     found = httpx.get(models, auth=("admin", "change-me-too"))
     assert found.json()["registered_model"]["name"] == "demo"
     assert answers(f"{prefect}/api/health")
+    deploy = "learnkernels deploy small.yaml --register demo"
+    unknown = {key: value for key, value in operator.env.items() if not key.endswith("API_AUTH_STRING")}
+    refused = subprocess.run(deploy.split(), cwd=operator.folder, env=unknown, capture_output=True, text=True)
+    assert refused.returncode == 2, refused.stderr
+    assert f"{train.name}/demo" in operator.run(deploy)
 
 
 @pytest.mark.slow(40)
