@@ -445,7 +445,12 @@ def predict(
         ),
     ],
     output: Annotated[
-        str, typer.Option(metavar="FILE", help="Written whole or not at all; a path or s3://bucket/key.")
+        str,
+        typer.Option(
+            metavar="FILE",
+            help="Written whole or not at all; a path or s3://bucket/key. A folder, scored/, gets a file for each of "
+            "the input, side by side.",
+        ),
     ],
     id: Annotated[
         list[str] | None, typer.Option(metavar="COLUMN", help="Column copied to the output. Repeatable.")
@@ -453,6 +458,9 @@ def predict(
     missing: Annotated[
         Missing, typer.Option(help="A row with a missing value: stop, or leave its prediction empty.")
     ] = "refuse",
+    scheduler: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers score into a folder.")
+    ] = "",
     verbose: Verbose = False,
 ) -> None:
     """Score the rows of a file with a registered model, in bounded memory."""
@@ -462,7 +470,7 @@ def predict(
         from learnkernels.flows.predict import predict as flow
 
         with _prefect(model) as own:
-            result = own(flow)(model, input, output, id or [], missing)
+            result = own(flow)(model, input, output, id or [], missing, scheduler)
     lacking = f", {result['missing']:,} of them without a prediction" if result["missing"] else ""
     met = {"gaps that were filled": result["gaps"], "levels that no training row had": result["new_levels"]}
     counted = [

@@ -6,12 +6,15 @@ from typing import Annotated, Literal, TypedDict
 
 from prefect import flow
 
+from learnkernels.conf.errors import InputError
 from learnkernels.conf.forms import shown
+from learnkernels.conf.schema import DaskConfig
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.models.registry import find_version
 from learnkernels.tasks.models.scores import ProgressLines, publish_scores
-from learnkernels.tasks.models.scoring import score_table
+from learnkernels.tasks.models.scoring import score_parts, score_table
 from learnkernels.tasks.naming import run_name
+from learnkernels.tasks.workers.cluster import DaskPool
 
 
 class Scored(TypedDict):
@@ -36,12 +39,21 @@ def predict(
         str,
         shown("Rows to score: .parquet, .csv, .arrow or .feather; a file, folder or pattern, here or s3://bucket/key."),
     ],
-    output: Annotated[str, shown("Written whole or not at all; the same endings, a path or s3://bucket/key.")],
+    output: Annotated[
+        str,
+        shown(
+            "Written whole or not at all; the same endings, a path or s3://bucket/key. Of a folder, such as scored/, a "
+            "file for each of the input, side by side by workers, and _SUCCESS when all are there."
+        ),
+    ],
     id: Annotated[list[str], shown("Columns copied to the output; without any, the rows are numbered.")] = [],  # noqa: B006
     missing: Annotated[
         Literal["refuse", "null"],
         shown("A row with a missing or infinite value: refuse stops, null leaves its prediction empty."),
     ] = "refuse",
+    scheduler: Annotated[
+        str, shown("Dask scheduler whose workers score into a folder; by default one process a core of this machine.")
+    ] = "",
 ) -> Scored:
     """Score the rows of a file with a registered model, in bounded memory.
 
@@ -55,10 +67,18 @@ def predict(
 
     Reading and writing are tried again; what is wrong with model, columns or values is not.
     """
+    if scheduler and not output.endswith("/"):
+        raise InputError(f"scheduler: its workers score into a folder, and the output {output} is a file; add a slash.")
     version = find_version(model)
     with RunProgress(100, "scoring-progress", "the scoring") as progress:
         progress.start(f"{input} with {version.uri}")
-        scores = score_table(version, input, output, tuple(id), missing, ProgressLines(progress))
+        tell = ProgressLines(progress)
+        if output.endswith("/"):
+            with DaskPool(DaskConfig.model_validate({"scheduler": scheduler or None})) as pool:
+                pool.require_usable()
+                scores = score_parts(version, input, output, tuple(id), missing, tell, pool)
+        else:
+            scores = score_table(version, input, output, tuple(id), missing, tell)
     publish_scores(version, input, output, scores)
     return {
         "rows": scores.rows,

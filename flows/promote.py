@@ -120,10 +120,10 @@ def _measure(
     model: str, challenger: CompareConfig, champion: CompareConfig, progress: RunProgress
 ) -> tuple[tuple[FoldsRef, FoldsRef], DatasetRef]:
     """Return the fold results of both recipes, and the challenger's data."""
-    ours, theirs = (ingest(of.datasets[0], of.data_dir, of.protocol.seed) for of in (challenger, champion))
-    require_same_rows(model, ours, theirs)
     with DaskPool(challenger.dask) as pool:
         pool.require_usable()
+        ours, theirs = (ingest(of.datasets[0], of.data_dir, of.protocol.seed, pool) for of in (challenger, champion))
+        require_same_rows(model, ours, theirs)
         results: list[FoldsRef] = []
         for config, ref in ((challenger, ours), (champion, theirs)):
             predictor_for(config, config.learners[0], ref)

@@ -230,6 +230,11 @@ class DatasetConfig(Strict):
         "one pass serves all folds; or the training rows of each trial, in a pass a trial.",
     )
     subsample: int | None = Field(None, ge=10, description="Use that many rows, drawn at random with the seed.")
+    in_parts: bool | None = Field(
+        None,
+        description="For files of Parquet, Arrow and Feather whose features are numbers: read each part of the rows "
+        "where it is needed, so that no process holds them all; by default from 1 GiB of numbers on.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -286,6 +291,7 @@ class DatasetConfig(Strict):
             "weights": ("file", "openml"),
             "ngrams": ("file", "openml"),
             "bytes": ("file", "openml"),
+            "in_parts": ("file",),
         }
         for key, sources in owners.items():
             if getattr(self, key) and self.source not in sources:
@@ -346,6 +352,8 @@ class DatasetConfig(Strict):
             data.pop("columns", None)
         if self.scale_on == "all":
             data.pop("scale_on", None)
+        if self.in_parts is None:
+            data.pop("in_parts", None)
         return data
 
     @property

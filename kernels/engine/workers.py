@@ -49,6 +49,9 @@ class Workers(Protocol):
     def hold(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
         """Return ``X[rows] - origin`` such that tasks can read runs of it; all of `X` where `rows` is None."""
 
+    def reading(self, X: Rows) -> Rows:
+        """Return `X` such that this process can read some of its rows."""
+
     def share(self, value: Any) -> Any:
         """Return a handle of what every task of a pass needs, sent to the workers once."""
 
@@ -114,6 +117,10 @@ class Threads:
             held: RowSource = X
             return held
         return SelectedRows(X, np.arange(X.shape[0]) if rows is None else rows, origin)
+
+    def reading(self, X: Rows) -> Rows:
+        """Return the rows."""
+        return X
 
     def share(self, value: Any) -> Any:
         """Return the value."""

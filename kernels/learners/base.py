@@ -425,8 +425,7 @@ class SearchingLearner(Learner):
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel, or one a regularisation, for some rows of X, which may have weights."""
         training = self.required(target, "searches base kernels for a target").take(rows)
-        X, kernels = as_rows(X), []
-        taken = X[rows]
+        taken, kernels = as_rows(X[rows]), []
         weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
         with blas_threads_for(len(rows)):
             for value in grid if self.predictor else [None]:

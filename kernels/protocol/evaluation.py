@@ -16,6 +16,9 @@ from learnkernels.kernels.protocol.hypotheses import AlignedHypotheses, Hypothes
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
 
+RUN = 1 << 16
+"""Rows that are predicted at a time, and of a data set in files are read at a time."""
+
 EDGE_GAIN = 1e-3
 """Relative gain over the next value from which a choice at the edge of the grid asks for a wider one."""
 
@@ -280,7 +283,10 @@ class _Measured:
 
     def told(self, of: Hypotheses, X: Rows, rows: np.ndarray) -> np.ndarray:
         """Return what hypotheses say of some rows, scores or predictions, one row a regularisation."""
-        return of.predict(X[rows]) if self.metric.told == "predictions" else of.scores(X[rows])
+        tell = of.predict if self.metric.told == "predictions" else of.scores
+        if len(rows) <= RUN:
+            return tell(X[rows])
+        return np.concatenate([tell(X[run]) for run in np.split(rows, range(RUN, len(rows), RUN))], axis=1)
 
     def sigmoids(self, told: Sequence[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:
         """Return slope and offset of the sigmoid over some parts of the rows, shape (L, 2); NaN where none is used."""

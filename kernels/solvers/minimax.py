@@ -212,7 +212,11 @@ class Ball:
             nu[largest] = self.radius / len(largest)
         kernels = np.union1d(carried, largest)
         H = inner.hessian(kernels)
-        H.flat[:: len(H) + 1] += RELATIVE_RIDGE * max(float(H.diagonal().max()), float(v.max()) / self.radius)
+        ridge = RELATIVE_RIDGE * max(float(H.diagonal().max()), float(v.max()) / self.radius)
+        H.flat[:: len(H) + 1] += ridge
+        s, Q = np.linalg.eigh(H)
+        if s[0] <= 0:  # of machines on kernels of low rank it has fewer digits than the ridge
+            H = (Q * np.maximum(s, ridge)) @ Q.T
         new = np.zeros_like(nu)
         new[kernels] = minimise_on_simplex(H, -v[kernels] - H @ nu[kernels], self.radius, nu[kernels])
         return new

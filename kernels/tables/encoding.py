@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -65,6 +66,10 @@ class Met:
 
     gaps: dict[str, int] = field(default_factory=dict)
     levels: dict[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: Met) -> Met:
+        gaps, levels = Counter(self.gaps) + Counter(other.gaps), Counter(self.levels) + Counter(other.levels)
+        return Met(dict(gaps), dict(levels))
 
     def add(self, name: str, gaps: int, levels: int) -> None:
         """Count what one column of some rows holds."""

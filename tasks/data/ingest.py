@@ -25,11 +25,22 @@ from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, task_of
 from learnkernels.tasks.data.locations import TRIED_AGAIN
-from learnkernels.tasks.data.opening import Files, locations_of
+from learnkernels.tasks.data.opening import Files, locations_of, opened
 from learnkernels.tasks.data.openml import read_openml
+from learnkernels.tasks.data.parts import (
+    SPLITTABLE,
+    Readers,
+    TableParts,
+    ThisProcess,
+    parts_of,
+    read_parts,
+    wanted_in_parts,
+)
 from learnkernels.tasks.data.readers import (
     READERS,
     Columns,
+    beside_of,
+    chosen_columns,
     names_from_data,
     names_to_data,
     numbers_encoded,
@@ -43,6 +54,9 @@ from learnkernels.tasks.store import Tell, checked, keep, kept, store_path
 
 RAW = "raw.arrow"
 """What holds the columns of a table as they are."""
+
+PARTS = "parts.json"
+"""What says where the parts of a table lie, in place of its features."""
 
 BESIDE = ("held_out", "groups", "times", "weights")
 """What a data set may say of each row beside features and target."""
@@ -64,6 +78,7 @@ class DatasetRef:
     weighted: bool = False
     by_training: bool = False
     class_weighted: bool = False
+    in_parts: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +87,7 @@ class Dataset:
 
     Attributes
     ----------
-    X : ndarray or CSR matrix of float64 of shape (n, d)
+    X : ndarray, CSR matrix or TableParts of float64 of shape (n, d)
         ``(raw - low) / spread``.
     target : Target
     features : sequence of str
@@ -173,15 +188,18 @@ def source_files(config: DatasetConfig, data_dir: str) -> Files:
 
 
 @step("ingest {config.label}", **TRIED_AGAIN)
-def ingest(config: DatasetConfig, data_dir: str, seed: int) -> DatasetRef:
+def ingest(config: DatasetConfig, data_dir: str, seed: int, readers: Readers | None = None) -> DatasetRef:
     """Read, check and store one data set; return a reference to it.
+
+    `readers` read a large one part by part, and the store then has everything of it but its features; by default this
+    process does.
 
     Raises
     ------
     InputError
         The source is missing, a column is not numeric or not finite, the target does not suit the task.
     """
-    dataset = load_source(config, data_dir, seed, warn)
+    dataset = load_source(config, data_dir, seed, warn, readers)
     return store_dataset(dataset, config.label, _origin(config), warn)
 
 
@@ -197,7 +215,11 @@ def _origin(config: DatasetConfig) -> str:
 
 
 def load_source(
-    config: DatasetConfig, data_dir: str = ".", seed: int = 0, tell: Callable[[str], None] = warnings.warn
+    config: DatasetConfig,
+    data_dir: str = ".",
+    seed: int = 0,
+    tell: Callable[[str], None] = warnings.warn,
+    readers: Readers | None = None,
 ) -> Dataset:
     """Return the data set of a configuration, read, checked, subsampled and scaled.
 
@@ -211,6 +233,8 @@ def load_source(
         Draws the rows of `subsample`.
     tell : callable
         Is given a sentence where something is worth knowing and not wrong.
+    readers : Readers, optional
+        Who reads a table in parts; by default this process.
 
     Notes
     -----
@@ -218,6 +242,8 @@ def load_source(
     frequent n-grams of these rows, checks, rows drawn by `subsample`, scaling.
     """
     where = f"data set {config.label}"
+    if (dataset := _in_parts(config, data_dir, where, readers or ThisProcess())) is not None:
+        return dataset
     (X, y, features, table, raw), beside = _read(config, data_dir, where, tell)
     if raw is not None:
         beside["rows"] = np.arange(len(y))
@@ -258,6 +284,36 @@ def load_source(
     low, spread = scaling_of(X, config.scale, where)
     own = "" if low is None else own
     return Dataset(scaled(X, low, spread), target, features, low, spread, by_training=own, **beside)
+
+
+def _in_parts(config: DatasetConfig, data_dir: str, where: str, readers: Readers) -> Dataset | None:
+    """Return a data set whose rows stay where they are, in files; None where they are to be read as a whole."""
+    if config.source != "file" or config.in_parts is False:
+        return None
+    files = source_files(config, data_dir)
+    if files.suffix not in SPLITTABLE and not config.in_parts:
+        return None
+    with opened(files, where) as table:
+        if not wanted_in_parts(config, files, table, where):
+            return None
+        features, kept, y = chosen_columns(table, config, config.target, files.name, where)
+        beside, parts = beside_of(table, config, where), parts_of(files, table)
+    y = _column_values(y)
+    usable = np.logical_and.reduce([_present(y) | (config.missing == "refuse"), *(of >= 0 for of in beside.values())])
+    if "weights" in beside:
+        usable &= beside["weights"] > 0
+    used = np.ones(table.num_rows, dtype=bool) if kept is None else kept.copy()
+    used[used] = usable
+    ends = np.cumsum([0, *(part.n_rows for part in parts)])
+    asked = [part.keeping(used[a:b]) for part, (a, b) in zip(parts, itertools.pairwise(ends), strict=True)]
+    X = read_parts(asked, tuple(features), config, readers, where)
+    complete = np.concatenate([part.mask for part in X.parts])[used]
+    rows = np.flatnonzero(usable)[complete]
+    target = _target(y[rows], config, where)
+    said: dict[str, Any] = {name: of[rows] for name, of in beside.items()}
+    if config.class_weight is not None:
+        said["class_weight"] = _class_weights(config, target, said.get("weights"), where)
+    return Dataset(cast(Any, X), target, tuple(features), X.low, X.spread, **said)
 
 
 def _read(
@@ -310,10 +366,13 @@ def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warning
         weighted=dataset.weights is not None,
         by_training=bool(dataset.by_training),
         class_weighted=dataset.class_weight is not None,
+        in_parts=isinstance(dataset.X, TableParts),
     )
     if not kept(path, tell):
         with keep(path) as folder:
-            if sparse.issparse(dataset.X):
+            if isinstance(dataset.X, TableParts):
+                (folder / PARTS).write_text(json.dumps(dataset.X.to_dict()), encoding="utf-8")
+            elif sparse.issparse(dataset.X):
                 sparse.save_npz(folder / "X.npz", dataset.X)
             else:
                 np.save(folder / "X.npy", dataset.X, allow_pickle=False)
@@ -342,7 +401,9 @@ def load_dataset(ref: DatasetRef) -> Dataset:
     """
     folder = checked(Path(ref.path))
     about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-    if (folder / "X.npz").exists():
+    if (folder / PARTS).exists():
+        X = TableParts.from_dict(json.loads((folder / PARTS).read_text(encoding="utf-8")))
+    elif (folder / "X.npz").exists():
         X = sparse.load_npz(folder / "X.npz")
     else:
         X = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
@@ -362,6 +423,8 @@ def load_dataset(ref: DatasetRef) -> Dataset:
 
 def stored_bytes(ref: DatasetRef) -> int:
     """Return how many bytes the features of a stored data set take."""
+    if ref.in_parts:
+        return 8 * ref.n_rows * ref.n_features
     return sum(file.stat().st_size for file in Path(ref.path).glob("X.*"))
 
 
@@ -373,6 +436,8 @@ def dataset_digest(dataset: Dataset) -> str:
     X = dataset.X
     # The width of a CSR matrix's index integers is not content; writing and reading changes it.
     arrays = [X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)] if sparse.issparse(X) else [X]
+    if isinstance(X, TableParts):
+        arrays = []
     target = dataset.target
     about = [
         target.task,
@@ -384,6 +449,8 @@ def dataset_digest(dataset: Dataset) -> str:
     ]
     if dataset.table is not None:
         about.append(dataset.table.to_dict())
+    if isinstance(X, TableParts):
+        about += ["in parts", X.digest]
     if dataset.by_training:
         raw = {} if dataset.raw is None else read_columns(dataset.raw)
         about += [dataset.by_training, [[name, column.values.tolist()] for name, column in raw.items()]]

@@ -77,7 +77,7 @@ class Location:
         InputError
             The server cannot be reached or refuses to say.
         """
-        return bool(self._info().type == pyarrow.fs.FileType.File)
+        return bool(self.info().type == pyarrow.fs.FileType.File)
 
     def size(self) -> int:
         """Return the size in bytes.
@@ -87,7 +87,7 @@ class Location:
         InputError
             There is no such file, object or bucket, or the server cannot be reached or refuses to say.
         """
-        info = self._info()
+        info = self.info()
         if info.type == pyarrow.fs.FileType.File:
             return int(info.size)
         if info.type == pyarrow.fs.FileType.Directory:
@@ -129,7 +129,14 @@ class Location:
         ours, theirs = Path(self.path), Path(other.path)
         return ours.resolve() == theirs.resolve() or (ours.exists() and theirs.exists() and ours.samefile(theirs))
 
-    def _info(self) -> Any:
+    def info(self) -> Any:
+        """Return what the file system knows of it: what it is, its size, when it was last changed.
+
+        Raises
+        ------
+        InputError
+            The server cannot be reached or refuses to say.
+        """
         with explained(self):
             return self.filesystem.get_file_info(self.path)
 

@@ -209,6 +209,36 @@ def _numbered(column: pa.Array, number: Callable[[pa.Array], pa.Array]) -> np.nd
 
 
 def _columns_of(table: OpenTable, config: DatasetConfig, target: str, name: str, where: str) -> Columns:
+    features, kept, y = chosen_columns(table, config, target, name, where)
+    _require_room(table.num_rows, len(features), name, where)
+    if config.ngrams is not None and len(y):
+        X, ngrams = count_ngrams(_only(table.select(features), kept), config.ngrams, where)
+        return Columns(X, y, ngrams)
+    if not features or not len(y):
+        raise InputError(
+            f"{where}: {name} leaves {len(y)} rows and {len(features)} feature columns; "
+            "at least two rows and one column are needed."
+        )
+    kinds = [table.schema.field(column).type for column in features]
+    if config.columns is not None or not (config.bytes or all(map(is_number, kinds))):
+        for name, kind in zip(features, kinds, strict=True):
+            if is_binary(kind) and (config.columns or {}).get(name) != "drop":
+                _require_number(table, name, kept, config.drop, where)
+        return encoded(_only(table.select(features), kept), y, config, where)
+    X, expanded = _numeric(table, features, kept, config, where)
+    return Columns(X, y, expanded)
+
+
+def chosen_columns(
+    table: OpenTable, config: DatasetConfig, target: str, name: str, where: str
+) -> tuple[list[str], np.ndarray | None, pa.Array]:
+    """Return the columns of a table that are features, which of its rows `where` keeps, and the target of these.
+
+    Raises
+    ------
+    InputError
+        A column that is named is missing or there more than once, or the target is of a type that none can be.
+    """
     names = table.schema.names
     refuse_repeated(names, f"{where}: {name} has column {{}} more than once; rename one.")
     named = {
@@ -231,28 +261,12 @@ def _columns_of(table: OpenTable, config: DatasetConfig, target: str, name: str,
     features = [column for column in config.features or names if column not in others]
     if config.ngrams is not None:
         features = list(config.ngrams.columns)
-    _require_room(table.num_rows, len(features), name, where)
     kept = _rows_with(table.select(list(config.where)), config.where, "where", where) if config.where else None
     y = _only(table.select([target]), kept)[target].combine_chunks()
     kind = y.type.value_type if pa.types.is_dictionary(y.type) else y.type
     if pa.types.is_nested(kind) or is_binary(kind) or isinstance(kind, pa.BaseExtensionType):
         raise InputError(f"{where}: target {target!r} is {kind}; name a column of text or numbers.")
-    if config.ngrams is not None and len(y):
-        X, ngrams = count_ngrams(_only(table.select(features), kept), config.ngrams, where)
-        return Columns(X, y, ngrams)
-    if not features or not len(y):
-        raise InputError(
-            f"{where}: {name} leaves {len(y)} rows and {len(features)} feature columns; "
-            "at least two rows and one column are needed."
-        )
-    kinds = [table.schema.field(column).type for column in features]
-    if config.columns is not None or not (config.bytes or all(map(is_number, kinds))):
-        for name, kind in zip(features, kinds, strict=True):
-            if is_binary(kind) and (config.columns or {}).get(name) != "drop":
-                _require_number(table, name, kept, config.drop, where)
-        return encoded(_only(table.select(features), kept), y, config, where)
-    X, expanded = _numeric(table, features, kept, config, where)
-    return Columns(X, y, expanded)
+    return features, kept, y
 
 
 def numbers_encoded(read: Columns, config: DatasetConfig, where: str) -> Columns:

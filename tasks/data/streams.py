@@ -59,6 +59,10 @@ class TableInput(ABC):
         """Find the schema."""
 
     @abstractmethod
+    def count_rows(self) -> int:
+        """Return the number of its rows; of a CSV, which does not say it, by reading it."""
+
+    @abstractmethod
     def _batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
         """Give record batches of any size that hold these columns, in any order, as they come from the file."""
 
@@ -112,16 +116,33 @@ class TableInput(ABC):
 
 
 class ParquetInput(TableInput):
-    """Parquet, without a row group as a whole in memory."""
+    """Parquet, without a row group as a whole in memory; but some row groups of a server, which are read at once.
+
+    Parameters
+    ----------
+    location : Location
+    groups : sequence of int, optional
+        Of which row groups the rows are read; of all by default.
+    """
+
+    def __init__(self, location: Location, groups: Sequence[int] | None = None) -> None:
+        self._groups = groups
+        super().__init__(location)
 
     def _open(self) -> None:
         self._source = self.location.open_input()
-        self._file = pa.parquet.ParquetFile(self._source, pre_buffer=False, buffer_size=READ_BYTES)
+        ahead = self.location.remote and self._groups is not None  # of a server, whose every answer takes its time
+        self._file = pa.parquet.ParquetFile(self._source, pre_buffer=ahead, buffer_size=0 if ahead else READ_BYTES)
         self.schema = self._file.schema_arrow
 
+    def count_rows(self) -> int:
+        """Return the number of rows of those groups."""
+        about, groups = self._file.metadata, self._groups
+        return int(about.num_rows if groups is None else sum(about.row_group(g).num_rows for g in groups))
+
     def _batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
-        total, read = self._file.metadata.num_rows, 0
-        for batch in self._file.iter_batches(batch_size=rows, columns=[*features, *others]):
+        total, read, groups = self.count_rows(), 0, self._groups
+        for batch in self._file.iter_batches(batch_size=rows, row_groups=groups, columns=[*features, *others]):
             read += batch.num_rows
             self.share_read = read / max(total, read)
             yield batch
@@ -135,6 +156,10 @@ class ArrowInput(TableInput):
     def _open(self) -> None:
         self._source = arrow_source(self.location)
         self.schema = pa.ipc.open_file(self._source).schema
+
+    def count_rows(self) -> int:
+        """Return the number of rows of all record batches."""
+        return sum(batch.num_rows for _, _, batch in arrow_batches(self._source, [0]))
 
     def _batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
         fields = sorted({self.schema.get_field_index(name) for name in (*features, *others)})
@@ -193,6 +218,11 @@ class CsvInput(TableInput):
             convert_options=convert,
         )
 
+    def count_rows(self) -> int:
+        """Return the number of its rows, all of which are read."""
+        with transferring(self.location), closing(self._reader(pa.csv.ConvertOptions())) as reader:
+            return sum(batch.num_rows for batch in reader)
+
     def _batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
         types = {name: pa.string() for name in others}
         for name in features:
@@ -236,6 +266,10 @@ class ManyInput(TableInput):
                     held = sound(batch).select(names)
                     yield held if self._csv else held.cast(kinds)  # those of a CSV are read as they are asked for
                     self.share_read = (i + part.share_read) / len(self._parts)
+
+    def count_rows(self) -> int:
+        """Return the number of rows of all files."""
+        return sum(part.count_rows() for part in self._parts)
 
     def close(self) -> None:
         """Let go of the files."""

@@ -64,7 +64,7 @@ def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Pre
     jobs = []
     for dataset in config.datasets:
         progress.start(f"reading {dataset.label}")
-        ref = ingest(dataset, config.data_dir, config.protocol.seed)
+        ref = ingest(dataset, config.data_dir, config.protocol.seed, pool)
         for learner in config.learners:
             predictor_for(config, learner, ref)
         rows, local = rows_for(config, ref)

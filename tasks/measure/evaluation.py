@@ -175,6 +175,11 @@ def predictor_for(
         )
     if ref.weighted or ref.class_weighted:
         _require_weighable(config, learner, ref)
+    if ref.in_parts and config.baseline is not None:
+        raise InputError(
+            f"data set {ref.name}: is read in parts, and the search of 'baseline' needs all its rows at once; leave it "
+            "out."
+        )
     if ref.task not in row.tasks:
         raise InputError(
             f"data set {ref.name}: learner {learner.title} serves {' and '.join(row.tasks)}, and this is a {ref.task}; "
@@ -328,6 +333,8 @@ def evaluate_learner(
     if PREDICTORS[predictor].by_rows:
         tell = _Steps(f"{ref.name}, {learner.title}", log.info) if n_train > PARALLEL_ROWS else None
         run = partial(run_trial, workers=_workers_for(n_train, pool), progress=tell)
+    elif ref.in_parts and n_train > PARALLEL_ROWS:
+        run = partial(run_trial, workers=pool.workers)
     files = sources([learner]) or any(isinstance(of, OwnConfig | PrecomputedConfig) for of in config.kernels)
     given = None if files else lambda: {"held": Held.of(jobs)}  # what lies in files of this machine stays here
     rows = []

@@ -15,6 +15,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, FamilyConfig, FeatureConfig, ProtocolConfig
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.centering import Centering
+from learnkernels.kernels.engine.workers import SelectedRows
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.moments.base import Moments
@@ -37,7 +38,8 @@ from learnkernels.kernels.protocol.folds import (
 )
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset, store_dataset
+from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset, store_dataset, stored_bytes
+from learnkernels.tasks.data.parts import BYTES_AS_NUMBERS
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, described, learner_class, sources
@@ -202,10 +204,12 @@ def compute_moments(
     served = planned_trials(protocol, ref.ordered) if trial is None else [trial]
     unions = _training_unions(served)
     X, Y, groups, weights, training = dataset.X, dataset.target.Y, folds, dataset.learning_weights, None
+    X = _readable(dataset, ref, config, pool)
     if protocol.split is not None or trial is not None:
         # Of the one trial, nothing but the training rows is ever asked for.
         training = np.flatnonzero(np.isin(folds, served[0].training))
-        X, Y, groups = X[training], Y[training], folds[training]
+        X = SelectedRows(X, training, np.zeros(ref.n_features)) if ref.in_parts and sampled(config) else X[training]
+        Y, groups = Y[training], folds[training]
         weights = None if weights is None else weights[training]
     if config.moments.sample != "none" and not sampled(config):
         log.info("%s: moments over all rows, as those of rank-one kernels cost less than a sample", ref.name)
@@ -247,6 +251,25 @@ def _key(ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | Non
         NUMERICS_VERSION, ref.digest, described(config.kernels), config.precision, drawn, protocol.seed, repeat,
         _uncentered(config), *nested, *_sample_settings(config), *([] if trial is None else ["trial", trial.index]),
     )  # fmt: skip
+
+
+def _readable(dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: DaskPool) -> Any:
+    """Return the rows of a data set, of which a sample or all are taken; all where the pass needs them all here.
+
+    Raises
+    ------
+    InputError
+        They are in parts, as they are too many for that.
+    """
+    X = pool.workers.reading(dataset.X)
+    if not ref.in_parts or sampled(config):
+        return X
+    if stored_bytes(ref) > BYTES_AS_NUMBERS:
+        raise InputError(
+            f"data set {ref.name}: the exact statistics of its {ref.n_rows:,} rows need them all at once, and they are "
+            "read in parts; set 'moments: {sample: auto}'."
+        )
+    return X[:]
 
 
 def sampled(config: CompareConfig) -> bool:

@@ -52,6 +52,11 @@ def plan_matrices(
     """
     if any(isinstance(config, PrecomputedConfig) for config in kernels):
         raise InputError("kernels: family precomputed is matrices already; name the families to compute.")
+    if ref.in_parts:
+        raise InputError(
+            f"data set {ref.name}: is read in parts, and a matrix has an entry for every pair of its rows; take "
+            "fewer rows, or set 'in_parts: false'."
+        )
     if ref.by_training:
         raise InputError(
             f"data set {ref.name}: with 'scale_on: training' each trial has features of its own, and no one matrix "

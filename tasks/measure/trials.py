@@ -13,7 +13,7 @@ import numpy as np
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import FamilyConfig, LearnerConfig
-from learnkernels.kernels.engine.workers import Workers
+from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
@@ -172,7 +172,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     family = build_family(job.kernels, dataset.features)
     _warmed(job.predictor, dataset.target.task)
     settings, clock = job.learner.settings(), _Clock()
-    X, target, trial = dataset.X, dataset.target, job.trial
+    X, target, trial = (workers or Threads()).reading(dataset.X), dataset.target, job.trial
     measured, training = _measured_on(moments, folds, trial)
     metric, weights, row = metric_for(job.metric, target), dataset.weights, learner_class(job.learner.name)
 
@@ -220,7 +220,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         "seconds_pass": share_of_pass(held.seconds[job.moments.path], moments, measured) if row.takes_family else 0.0,
         **_learned_columns(learned, family, position, dataset.features),
         "notes": list(hypotheses.notes) if isinstance(hypotheses, KernelPredictors) and hypotheses.notes else None,
-        "test_alignment": _test_alignment(learned, position, dataset, np.flatnonzero(folds == trial.test)),
+        "test_alignment": _test_alignment(learned, position, X, dataset, np.flatnonzero(folds == trial.test)),
     }
 
 
@@ -233,7 +233,7 @@ def _measured_on(moments: Moments, folds: np.ndarray, trial: Trial) -> tuple[Mom
 
 
 def _test_alignment(
-    learned: tuple[LearnedKernel, ...] | KernelEnsemble, position: int, dataset: Dataset, rows: np.ndarray
+    learned: tuple[LearnedKernel, ...] | KernelEnsemble, position: int, X: Rows, dataset: Dataset, rows: np.ndarray
 ) -> float | None:
     """Return the alignment of the chosen kernel on test rows, centered on these; None where there is none."""
     if len(rows) > HELD_OUT:
@@ -241,7 +241,7 @@ def _test_alignment(
     held_out, weights = dataset.target.take(rows), None if dataset.weights is None else dataset.weights[rows]
     if isinstance(learned, KernelEnsemble) or not np.ptp(held_out.Y, axis=0).any():
         return None
-    return float(learned[position if len(learned) > 1 else 0].alignment_with(dataset.X[rows], held_out, weights))
+    return float(learned[position if len(learned) > 1 else 0].alignment_with(X[rows], held_out, weights))
 
 
 def trial_columns(

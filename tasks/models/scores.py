@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +12,7 @@ from urllib.parse import quote
 import numpy as np
 from prefect.artifacts import create_markdown_artifact
 
+from learnkernels.kernels.tables import Met
 from learnkernels.tasks.evidence.markdown import Markdown, code, link, markdown_table, plain
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import mlflow_ui
@@ -51,12 +53,22 @@ class Distribution:
         """Take numbers into account, shape (n,)."""
         if not len(values):
             return
-        n, mean = len(values), float(values.mean())
-        moved = mean - self.mean
-        self.squares += float(((values - mean) ** 2).sum()) + moved**2 * self.n * n / (self.n + n)
-        self.mean += moved * n / (self.n + n)
-        self.n += n
-        self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
+        mean = float(values.mean())
+        squares = float(((values - mean) ** 2).sum())
+        both = self + Distribution(n=len(values), mean=mean, squares=squares, low=values.min(), high=values.max())
+        self.n, self.mean, self.squares, self.low, self.high = both.n, both.mean, both.squares, both.low, both.high
+
+    def __add__(self, other: Distribution) -> Distribution:
+        n, moved = self.n + other.n, other.mean - self.mean
+        share = other.n / max(n, 1)
+        return Distribution(
+            self.counts + other.counts,
+            n,
+            self.mean + moved * share,
+            self.squares + other.squares + moved**2 * self.n * share,
+            min(self.low, other.low),
+            max(self.high, other.high),
+        )
 
     def summary(self) -> dict[str, float]:
         """Return counts by label, or mean, sd, min and max; nothing for no rows."""
@@ -64,6 +76,42 @@ class Distribution:
             return {label: self.counts[label] for label in sorted(self.counts)}
         sd = float(np.sqrt(self.squares / (self.n - 1))) if self.n > 1 else 0.0
         return {"mean": self.mean, "sd": sd, "min": self.low, "max": self.high}
+
+
+@dataclass
+class Tally:
+    """What was counted of the rows that were scored; those of two parts of a table add up.
+
+    Attributes
+    ----------
+    rows, missing : int
+        How many there are, and how many have no prediction.
+    distributions : dict of str to Distribution
+        Of each column of predictions.
+    met : Met
+        Gaps and new levels of a table.
+    """
+
+    distributions: dict[str, Distribution]
+    rows: int = 0
+    missing: int = 0
+    met: Met = field(default_factory=Met)
+
+    def __add__(self, other: Tally) -> Tally:
+        joined = {name: one + other.distributions[name] for name, one in self.distributions.items()}
+        return Tally(joined, self.rows + other.rows, self.missing + other.missing, self.met + other.met)
+
+    def scores(self, columns: Sequence[str], seconds: float) -> Scores:
+        """Return it as plain data."""
+        return Scores(
+            rows=self.rows,
+            missing=self.missing,
+            columns=tuple(columns),
+            distribution={name: one.summary() for name, one in self.distributions.items()},
+            gaps=self.met.gaps,
+            new_levels=self.met.levels,
+            seconds=seconds,
+        )
 
 
 @dataclass(frozen=True)

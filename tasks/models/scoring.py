@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs
 
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.kernels.persistence.model import Model, load_model
-from learnkernels.kernels.tables import Met
-from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, locate, written
+from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, explained, locate, written
 from learnkernels.tasks.data.opening import locations_of
 from learnkernels.tasks.data.readers import is_number, refuse_repeated, to_numbers
 from learnkernels.tasks.data.streams import INPUTS, ManyInput, TableInput, TableOutput
 from learnkernels.tasks.models.registry import ModelVersion, fetch
-from learnkernels.tasks.models.scores import Distribution, Scores
+from learnkernels.tasks.models.scores import Distribution, Scores, Tally
 from learnkernels.tasks.naming import step
+from learnkernels.tasks.workers.cluster import DaskPool
 
 Missing = Literal["refuse", "null"]
+
+SUCCESS = "_SUCCESS"
+"""Says that an output in parts is complete, as the readers of Spark and others look for it."""
 
 ROW = "row"
 """Name of the column that numbers the rows, where no ids are named."""
@@ -39,8 +45,12 @@ def score_table(
     tell: Callable[[float, int], None],
 ) -> Scores:
     """Score a table with a registered version and write the predictions; see `score_with`."""
-    about = {"model": version.uri, "version": str(version.version), "digest": version.digest}
-    return score_with(load_model(fetch(version)), about, source, output, ids=ids, missing=missing, tell=tell)
+    return score_with(load_model(fetch(version)), _about(version), source, output, ids=ids, missing=missing, tell=tell)
+
+
+def _about(version: ModelVersion) -> dict[str, str]:
+    """Return what an output says about the version that made it."""
+    return {"model": version.uri, "version": str(version.version), "digest": version.digest}
 
 
 def score_with(
@@ -90,22 +100,151 @@ def score_with(
     started = time.monotonic()
     before, after = [table_location(one.text) for one in locations_of(source)], table_location(output)
     require_output(before, after)
-    with closing(ManyInput(before) if len(before) > 1 else INPUTS[before[0].suffix](before[0])) as table:
-        plan = ScoringPlan.of(model, about, table, ids, source)
-        with written(after) as path, TableOutput(path, after, plan.schema) as out:
+    table = ManyInput(before) if len(before) > 1 else INPUTS[before[0].suffix](before[0])
+    plan = _scored(model, about, table, after, ids, missing, source, tell)
+    return plan.tally.scores(plan.schema.names, time.monotonic() - started)
+
+
+def _scored(
+    model: Model,
+    about: Mapping[str, str],
+    table: TableInput,
+    output: Location,
+    ids: Sequence[str],
+    missing: Missing,
+    where: str,
+    tell: Callable[[float, int], None] = lambda share, rows: None,
+    first: int = 0,
+) -> ScoringPlan:
+    """Score a table, which is closed, into one file; return what came of it. Its first row is row `first`."""
+    with closing(table):
+        plan = ScoringPlan.of(model, about, table, ids, where, first)
+        with written(output) as path, TableOutput(path, output, plan.schema) as out:
             numbers, others = (model.features, ()) if model.table is None else ((), model.features)
             for piece in table.tables(numbers, tuple(dict.fromkeys([*others, *plan.ids])), model.batch_rows):
                 out.write(plan.score(piece, missing))
-                tell(table.share_read, plan.rows)
-    return Scores(
-        rows=plan.rows,
-        missing=plan.missing,
-        columns=tuple(plan.schema.names),
-        distribution={name: one.summary() for name, one in plan.distributions.items()},
-        gaps=plan.met.gaps,
-        new_levels=plan.met.levels,
-        seconds=time.monotonic() - started,
-    )
+                tell(table.share_read, plan.tally.rows)
+    return plan
+
+
+@step("score {source} in parts", **TRIED_AGAIN)
+def score_parts(
+    version: ModelVersion,
+    source: str,
+    output: str,
+    ids: tuple[str, ...],
+    missing: Missing,
+    tell: Callable[[float, int], None],
+    pool: DaskPool,
+) -> Scores:
+    """Score a table with a registered version into a folder; see `score_parts_with`."""
+    model = load_model(fetch(version))
+    return score_parts_with(model, _about(version), source, output, pool, ids=ids, missing=missing, tell=tell)
+
+
+def score_parts_with(
+    model: Model,
+    about: Mapping[str, str],
+    source: str,
+    output: str,
+    pool: DaskPool,
+    *,
+    ids: Sequence[str] = (),
+    missing: Missing = "refuse",
+    tell: Callable[[float, int], None] = lambda share, rows: None,
+) -> Scores:
+    """Score each file of a table with a model on the workers of a pool, into a file of a folder.
+
+    Files of the output are named part-00000.parquet and so on, in the order of those of the input. Each is there whole
+    or not at all, and when all are, `_SUCCESS` says with which model they were made, from what, and how many rows each
+    has; until then the folder is not to be read.
+
+    Parameters
+    ----------
+    model : Model
+        What scores them.
+    about : mapping of str to str
+        What `_SUCCESS` and the metadata of each file say about the model.
+    source : str
+        As for `score_with`; usually a folder.
+    output : str
+        A folder, or ``s3://bucket/prefix/``, that all workers see.
+    pool : DaskPool
+        Whose workers do it.
+    ids, missing, tell
+        As for `score_with`.
+
+    Raises
+    ------
+    InputError
+        As `score_with`; or the folder holds something else, or a complete output.
+    TransferError
+        Something could not be read or written for now.
+    """
+    started, files = time.monotonic(), [table_location(one.text).text for one in locations_of(source)]
+    folder = f"{output.rstrip('/')}/"
+    parts = [f"{folder}part-{i:05d}.parquet" for i in range(len(files))]
+    _require_own(locate(f"{folder}{SUCCESS}"), set(parts))
+    counts = [0] * len(files) if ids else pool.each(_count, files)
+    firsts = np.cumsum([0, *counts])[:-1].tolist()
+    told = [0.0]
+
+    def advance(share: float) -> None:
+        told[0] += share
+        tell(told[0], int(told[0] * sum(counts)))
+
+    jobs = list(zip(files, parts, firsts, strict=True))
+    given = {"model": model, "about": about, "ids": tuple(ids), "missing": missing}
+    found = pool.spread(_score_part, jobs, advance, **given)
+    entries = [
+        {"file": part.rpartition("/")[2], "rows": tally.rows, "input": file}
+        for (file, part, _), (tally, _) in zip(jobs, found, strict=True)
+    ]
+    total = reduce(lambda one, other: one + other, (tally for tally, _ in found))
+    with written(locate(f"{folder}{SUCCESS}")) as path:
+        path.write_text(json.dumps({**about, "rows": total.rows, "files": entries}, indent=1), encoding="utf-8")
+    return total.scores(found[0][1], time.monotonic() - started)
+
+
+def _count(file: str) -> int:
+    with closing(_input_of(file)) as table:
+        return table.count_rows()
+
+
+def _input_of(file: str) -> TableInput:
+    location = table_location(file)
+    return INPUTS[location.suffix](location)
+
+
+def _score_part(
+    job: tuple[str, str, int], model: Model, about: Mapping[str, str], ids: tuple[str, ...], missing: Missing
+) -> tuple[Tally, list[str]]:
+    file, part, first = job
+    plan = _scored(model, about, _input_of(file), locate(part), ids, missing, file, first=first)
+    return plan.tally, plan.schema.names
+
+
+def _require_own(success: Location, parts: set[str]) -> None:
+    """Refuse a folder for parts that holds other things than parts of an output that is not complete.
+
+    Raises
+    ------
+    InputError
+        It does, or its bucket does not exist.
+    """
+    if success.remote:
+        success.require_bucket()
+    folder, where = success.path.rpartition("/")[0], success.text.rpartition("/")[0]
+    with explained(success):
+        there = success.filesystem.get_file_info(pyarrow.fs.FileSelector(folder, allow_not_found=True))
+    names = {info.base_name for info in there if info.type != pyarrow.fs.FileType.Directory or not success.remote}
+    if SUCCESS in names:
+        raise InputError(f"{where}: holds a complete output, as {SUCCESS} says; give another folder, or remove it.")
+    others = names - {part.rpartition("/")[2] for part in parts}
+    if others:
+        raise InputError(
+            f"{where}: holds {listed(sorted(others))}, which this output would stand beside; give a folder of its own."
+        )
 
 
 def table_location(text: str) -> Location:
@@ -150,24 +289,22 @@ class ScoringPlan:
     ids : tuple of str
     schema : pyarrow.Schema
         Of the output.
-    distributions : dict of str to Distribution
-    rows, missing : int
-    met : Met
-        Gaps and new levels of a table.
+    tally : Tally
+        Of the rows so far.
+    first : int
+        Number of the first row.
     """
 
     model: Model
     where: str
     ids: tuple[str, ...]
     schema: Any
-    distributions: dict[str, Distribution]
-    rows: int = 0
-    missing: int = 0
-    met: Met = field(default_factory=Met)
+    tally: Tally
+    first: int = 0
 
     @classmethod
     def of(
-        cls, model: Model, about: Mapping[str, str], table: TableInput, ids: Sequence[str], where: str
+        cls, model: Model, about: Mapping[str, str], table: TableInput, ids: Sequence[str], where: str, first: int = 0
     ) -> ScoringPlan:
         """Check the columns of a table against a model.
 
@@ -187,8 +324,14 @@ class ScoringPlan:
             where=where,
             ids=tuple(ids),
             schema=schema.with_metadata({f"learnkernels.{key}": value for key, value in about.items()}),
-            distributions={name: Distribution() for name in predictions},
+            tally=Tally({name: Distribution() for name in predictions}),
+            first=first,
         )
+
+    @property
+    def _next(self) -> int:
+        """Number of the row that comes next."""
+        return self.first + self.tally.rows
 
     def score(self, piece: Any, missing: Missing) -> Any:
         """Return the output of some rows, which follow those before.
@@ -211,20 +354,20 @@ class ScoringPlan:
                 first = int(bad.argmax())
                 column = self.model.features[int(lacks[first].argmax())]
                 raise InputError(
-                    f"{self.where}: column {column!r} is missing or not finite in row {self.rows + first:,} (the first "
-                    "is row 0); impute it, or say missing 'null' to leave such rows without a prediction."
+                    f"{self.where}: column {column!r} is missing or not finite in row {self._next + first:,} (the "
+                    "first is row 0); impute it, or say missing 'null' to leave such rows without a prediction."
                 )
             if not bad.all():
                 X[bad] = X[bad.argmin()]  # any complete row: the others keep their places, and so their bits
         columns = self._columns(X, bad)
-        self.missing += int(bad.sum())
+        self.tally.missing += int(bad.sum())
         return self._output(piece, columns)
 
     def _output(self, piece: Any, columns: list[Any]) -> Any:
         """Return the output of a piece, of ids and columns, and count its rows."""
         n = piece.num_rows
-        ids = [piece.column(name) for name in self.ids] or [pa.array(np.arange(self.rows, self.rows + n))]
-        self.rows += n
+        ids = [piece.column(name) for name in self.ids] or [pa.array(np.arange(self._next, self._next + n))]
+        self.tally.rows += n
         return pa.table([*ids, *columns], schema=self.schema)
 
     def _columns(self, X: Any, bad: np.ndarray) -> list[Any]:
@@ -233,10 +376,10 @@ class ScoringPlan:
         if bad.all():
             return [pa.nulls(len(X), kind) for kind in types.values()]
         try:
-            columns = self.model.columns(X, self.met)
+            columns = self.model.columns(X, self.tally.met)
         except ValueError as error:
-            raise InputError(f"{self.where}: rows {self.rows:,} to {self.rows + len(X) - 1:,}: {error}") from None
-        for name, distribution in self.distributions.items():
+            raise InputError(f"{self.where}: rows {self._next:,} to {self._next + len(X) - 1:,}: {error}") from None
+        for name, distribution in self.tally.distributions.items():
             values = columns[name][~bad]
             if self.model.task == "regression":
                 distribution.add_numbers(values)

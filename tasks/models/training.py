@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +252,7 @@ def fit_on_all_rows(
         log.info("%s: the model is in the store", ref.name)
         advance(1.0)
         return ModelRef(str(path), dict(load_model(path).about))
+    dataset = replace(dataset, X=pool.workers.reading(dataset.X))
     kernel = _kernel_of_all_rows(ref.name, dataset, moments, choice, config, pool)
     low, spread = dataset.scaling
     about["alignment"] = kernel.alignment

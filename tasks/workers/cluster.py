@@ -30,6 +30,8 @@ from learnkernels.conf.errors import InputError, cut
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import SPANS, RowSource, SelectedRows, Step, Threads, Workers, spans
 from learnkernels.kernels.families.base import Rows
+from learnkernels.tasks.data.parts import TableParts
+from learnkernels.tasks.data.row_files import RowFile, RowParts, content_digest, forget_copies, remove
 from learnkernels.tasks.store import store_path, temporary_folder
 from learnkernels.tasks.workers.connecting import (
     connected,
@@ -38,7 +40,6 @@ from learnkernels.tasks.workers.connecting import (
     workers_here,
     workers_of_cluster,
 )
-from learnkernels.tasks.workers.row_files import RowFile, RowParts, content_digest, forget_copies, remove
 
 TASKS_PER_WORKER = 8
 """At least that many a worker, so that none waits long for the last one."""
@@ -128,7 +129,9 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             A job ended its worker again and again, which is how too little memory looks.
         """
         if given:
-            given = self.client.scatter(given, broadcast=True, hash=False)
+            # Not the dict, whose keys would be those of the futures, and of the next call's, which this one cancels
+            sent = self.client.scatter(list(given.values()), broadcast=True, hash=False)
+            given = dict(zip(given, sent, strict=True))
         futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False, **given)
         with self.finishing(futures, "a trial"):
             for future in as_completed(futures, loop=self.client.loop):
@@ -211,6 +214,27 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             limit = self._memory or parse_bytes(worker_memory(self.config.memory, max(1, self._local_workers)))
         return bool(n_bytes <= limit / ROOM_SHARE)
 
+    def each(self, run: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
+        """Return the results of independent jobs in their order, from the workers where there are some."""
+        return self.spread(run, jobs, lambda share: None)
+
+    def spread(
+        self, run: Callable[..., Result], jobs: Sequence[Job], advance: Callable[[float], None], **given: Any
+    ) -> list[Result]:
+        """Return what `map` does; from here where there are no workers."""
+        return _here(run, jobs, advance, **given) if self.in_process else self.map(run, jobs, advance, **given)
+
+    @property
+    def folder(self) -> str:
+        """Folder of this run, which all workers of this machine see; empty where they are elsewhere."""
+        if self.config.elsewhere:
+            return ""
+        if self._folder is None:
+            parent = store_path("rows")
+            parent.mkdir(parents=True, exist_ok=True)
+            self._folder = temporary_folder(parent)
+        return self._folder.name
+
     def write_rows(self, rows: RowSource) -> RowFile:
         """Write dense rows to a file of this run, which goes when nobody here refers to it any more.
 
@@ -219,11 +243,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         InputError
             The disk does not take it.
         """
-        if self._folder is None:
-            parent = store_path("rows")
-            parent.mkdir(parents=True, exist_ok=True)
-            self._folder = temporary_folder(parent)
-        path = Path(self._folder.name) / f"{next(self._files)}.arrow"
+        path = Path(self.folder) / f"{next(self._files)}.arrow"
         try:
             file = RowFile.write(path, rows)
         except OSError as error:
@@ -299,6 +319,46 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
 
 @dataclass(frozen=True)
+class PartsElsewhere:
+    """The rows of a table in parts, of which this process gets those that it asks for from workers on other machines.
+
+    Attributes
+    ----------
+    parts : TableParts
+    pool : DaskPool
+    """
+
+    parts: TableParts
+    pool: DaskPool
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(m, d)."""
+        return self.parts.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """float64."""
+        return self.parts.dtype
+
+    def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
+        """Return a run of rows, or those at some positions, shape (a, d); each part is asked for by one task."""
+        at = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else np.asarray(rows)
+        taken = np.empty((len(at), self.shape[1]))
+        of = np.searchsorted(self.parts.starts, at, side="right")
+        order = np.argsort(of, kind="stable")
+        these = np.split(order, np.flatnonzero(np.diff(of[order])) + 1) if len(at) else []
+        found = self.pool.map(_taken, [at[some] for some in these], lambda share: None, X=self.parts)
+        for some, values in zip(these, found, strict=True):
+            taken[some] = values
+        return taken
+
+
+def _taken(at: np.ndarray, X: TableParts) -> np.ndarray:
+    return X[at]
+
+
+@dataclass(frozen=True)
 class Shared:
     """What the workers were sent: the future of it, and the value, whose files stay as long as it is referred to."""
 
@@ -332,6 +392,8 @@ class DaskWorkers:
             The disk does not take the file, or the place the rows.
         """
         source = SelectedRows(X, np.arange(X.shape[0]) if rows is None else rows, origin)
+        if isinstance(X, PartsElsewhere | TableParts):
+            return replace(source, X=self.readable(X))
         if sparse.issparse(X) or not (self._pool.local or self._pool.config.rows):
             held: RowSource = source[:]
             return held
@@ -339,6 +401,18 @@ class DaskWorkers:
             return self._pool.write_rows(source)
         parts = self._pool.parts_of(X)
         return parts if rows is None and not origin.any() else replace(source, X=parts)
+
+    def readable(self, X: Any) -> TableParts:
+        """Return the rows of a table in parts as the workers read them."""
+        parts: TableParts = X.parts if isinstance(X, PartsElsewhere) else X
+        return replace(parts, folder=self._pool.folder)
+
+    def reading(self, X: Rows) -> Rows:
+        """Return rows of which this process reads some: those of a table in parts from workers on other machines."""
+        if not isinstance(X, TableParts):
+            return X
+        held: Any = PartsElsewhere(X, self._pool) if self._pool.config.elsewhere else self.readable(X)
+        return held
 
     def share(self, value: Any) -> Shared:
         """Return the handle of a value that every worker is sent once."""
@@ -423,9 +497,15 @@ def run_all(
             return pool.map(run, jobs, advance)
         if pool.config.elsewhere and given is not None:
             return pool.map(run, jobs, advance, **given())
+    return _here(run, jobs, advance)
+
+
+def _here(
+    run: Callable[..., Result], jobs: Sequence[Job], advance: Callable[[float], None], **given: Any
+) -> list[Result]:
     results = []
     for job in jobs:
-        results.append(run(job))
+        results.append(run(job, **given))
         advance(1 / len(jobs))
     return results
 

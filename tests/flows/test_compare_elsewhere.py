@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from sklearn.datasets import load_diabetes
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import compare
@@ -24,14 +27,25 @@ RUNS: dict[str, dict[str, Any]] = {
 
 def folds_of(keys: dict[str, Any], dask: dict[str, Any], monkeypatch: pytest.MonkeyPatch, state: Path) -> pd.DataFrame:
     monkeypatch.setenv("LEARNKERNELS_HOME", str(state))
-    config = {
+    config: dict[str, Any] = {
         "name": "elsewhere",
-        "datasets": [{"source": "sklearn", "name": "diabetes"}],
+        "datasets": ["diabetes"],
         "kernels": [{"family": "gaussian", "gammas": [0.1, 1, 10]}],
         "protocol": {"folds": 3, "grid": [0.1]},
     }
     run = compare(CompareConfig.model_validate(config | keys | {"dask": dask}))
     return pd.read_parquet(Path(run["results"]) / "folds.parquet")
+
+
+def in_parts(folder: Path) -> list[dict[str, Any]]:
+    """Write a data set into three files of two row groups each."""
+    X, y = load_diabetes(return_X_y=True)
+    folder.mkdir()
+    for i in range(3):
+        of = slice(i * 150, (i + 1) * 150)
+        table = pa.table({**{f"x{j}": X[of, j] for j in range(10)}, "y": y[of]})
+        pq.write_table(table, folder / f"{i}.parquet", row_group_size=80)
+    return [{"source": "file", "path": f"{folder}/", "target": "y", "in_parts": True}]
 
 
 def test_workers_that_do_not_see_our_files_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -47,4 +61,11 @@ def test_workers_that_do_not_see_our_files_find_the_same(tmp_path: Path, monkeyp
                 np.testing.assert_allclose(theirs[column], ours[column], rtol=1e-12, err_msg=f"{name} {column}")
             for one, other in zip(theirs["weights"], ours["weights"], strict=True):
                 np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)  # of a quadratic programme
+            if name != "exact":  # the same where workers read the rows themselves, and this process none
+                datasets = {"datasets": in_parts(tmp_path / f"parts of {name}")}
+                state = tmp_path / "parts" / name
+                theirs = folds_of(keys | datasets, {"scheduler": address}, monkeypatch, state)
+                for column in ("error", "alignment", "validation_error"):
+                    np.testing.assert_allclose(theirs[column], ours[column], rtol=1e-12, err_msg=f"{name} {column}")
+                assert not list(state.rglob("*.npy")) or max(of.stat().st_size for of in state.rglob("*.npy")) < 5000
     assert not list(rows.rglob("*"))

@@ -26,6 +26,7 @@ from learnkernels.kernels.learners import (
 )
 from learnkernels.kernels.solvers import minimax
 from learnkernels.kernels.solvers.interior_point import machine_by_interior_point, weights_by_interior_point
+from learnkernels.kernels.solvers.minimax import Ball, InnerSolution
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
 
@@ -421,3 +422,12 @@ def test_base_kernels_join_the_working_set_while_their_form_is_larger(monkeypatc
     by_working_sets = L1SVM().solve(grams, target, regularisation=1.0)
     assert by_working_sets.certificate.residual <= 1e-6
     assert by_working_sets.certificate.objectives[-1] == pytest.approx(whole.certificate.objectives[-1], rel=1e-6)
+
+
+def test_a_hessian_that_rounding_made_indefinite_gives_a_candidate_all_the_same():
+    H, v = np.array([[2.0, -1.0, 1.0], [-1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]), np.array([5.0, 8.0, 7.0])
+    assert np.linalg.eigvalsh(H)[0] < 0
+    inner = InnerSolution(0.0, 0.0, v, np.zeros((4, 1)), lambda kernels: H[np.ix_(kernels, kernels)].copy())
+    for candidate in Ball(np.zeros(3)).candidates(np.array([1.0, 0.0, 0.0]), inner):
+        assert (candidate >= 0).all()
+        assert candidate.sum() == pytest.approx(1.0, rel=1e-12)  # of a linear system of four rows

@@ -30,9 +30,9 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.passes import RowBlocks, pass_over_tiles
 from learnkernels.kernels.engine.workers import Threads, Workers, spans
+from learnkernels.tasks.data.row_files import RowFile
 from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
-from learnkernels.tasks.workers.row_files import RowFile
 from tests.waiting import within
 
 

@@ -11,7 +11,7 @@ import pyarrow.ipc
 import pytest
 
 from learnkernels.kernels.engine.workers import SelectedRows
-from learnkernels.tasks.workers.row_files import BATCH_BYTES, RowFile
+from learnkernels.tasks.data.row_files import BATCH_BYTES, RowFile
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])

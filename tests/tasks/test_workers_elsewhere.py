@@ -18,10 +18,10 @@ from distributed import Worker
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
+from learnkernels.tasks.data import row_files
+from learnkernels.tasks.data.row_files import RowFile, RowParts, content_digest
 from learnkernels.tasks.operate.children import free_port
-from learnkernels.tasks.workers import row_files
 from learnkernels.tasks.workers.cluster import DaskPool
-from learnkernels.tasks.workers.row_files import RowFile, RowParts, content_digest
 from tests.elsewhere import ROOT, another_machine, hideable
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def test_a_server_of_objects_may_be_away_for_a_while(s3: S3, tmp_path: Path, mon
             s3.start()  # its objects are in this process
 
     monkeypatch.setattr(row_files.time, "sleep", wait)
-    monkeypatch.setattr(row_files, "_copies", lambda: tmp_path)
+    monkeypatch.setattr(row_files, "copies", lambda: tmp_path)
     np.testing.assert_array_equal(parts[20:60], X[20:60])
     assert waited == [1, 2]
 

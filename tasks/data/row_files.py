@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import tempfile
 import time
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +22,9 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import is_remote
 from learnkernels.kernels.engine.workers import RowSource
 from learnkernels.tasks.data.locations import Location, TransferError, explained, locate, transferring, written
-from learnkernels.tasks.store import atomic_path
+from learnkernels.tasks.store import atomic_path, store_path, temporary_folder
+
+Result = TypeVar("Result")
 
 BATCH_BYTES = 1 << 20
 """Size of a record batch: of what is read, at most so much at either end was not asked for."""
@@ -56,20 +61,27 @@ class RowFile:
     @classmethod
     def write(cls, path: Path, rows: RowSource) -> RowFile:
         """Write dense rows, whole or not at all, with one batch of them in memory."""
-        file = cls(str(path), (rows.shape[0], rows.shape[1]), rows.dtype)
-        (m, d), step = file.shape, file._batch_rows
-        schema = pa.schema([pa.field("row", pa.list_(pa.from_numpy_dtype(file.dtype), d), nullable=False)])
+        m, step = rows.shape[0], _rows_of(BATCH_BYTES, rows.shape[1], rows.dtype)
+        blocks = (np.asarray(rows[start : min(start + step, m)]) for start in range(0, m, step))
+        return cls.of_blocks(path, blocks, rows.shape[1], rows.dtype)
+
+    @classmethod
+    def of_blocks(cls, path: Path, blocks: Iterable[np.ndarray], d: int, dtype: np.dtype[Any]) -> RowFile:
+        """Write dense rows that come in blocks of any size, whole or not at all, as `write` does."""
+        schema = pa.schema([pa.field("row", pa.list_(pa.from_numpy_dtype(dtype), d), nullable=False)])
+        m = 0
         with atomic_path(path, lasting=False) as temporary, pa.ipc.new_file(str(temporary), schema) as writer:
-            for start in range(0, m, step):
-                batch = np.ascontiguousarray(rows[start : min(start + step, m)], dtype=file.dtype)
+            for block in _of_equal_length(blocks, _rows_of(BATCH_BYTES, d, dtype)):
+                batch = np.ascontiguousarray(block, dtype=dtype)
                 column = pa.FixedSizeListArray.from_arrays(pa.array(batch.reshape(-1)), d)
                 writer.write_batch(pa.record_batch([column], schema=schema))
-        return file
+                m += len(batch)
+        return cls(str(path), (m, d), dtype)
 
     @property
     def _batch_rows(self) -> int:
         """Rows of every batch but the last."""
-        return _rows_of(BATCH_BYTES, self)
+        return _rows_of(BATCH_BYTES, self.shape[1], self.dtype)
 
     def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
         """Return a run of rows, or those at some positions, shape (a, d); the file is not kept open.
@@ -104,7 +116,8 @@ class RowFile:
         taken = np.empty((len(rows), self.shape[1]), self.dtype)
         with pa.OSFile(self.path) as source:
             reader = pa.ipc.open_file(source)
-            for b, these, within in _by_chunk(rows, self._batch_rows):
+            starts = np.arange(0, max(1, self.shape[0]), self._batch_rows)
+            for b, these, within in _by_chunk(rows, starts):
                 taken[these] = self._batch(reader, b)[within]
         return taken
 
@@ -114,8 +127,45 @@ class RowFile:
         return np.frombuffer(values, self.dtype).reshape(-1, self.shape[1])
 
 
+class RowsInFiles(ABC):
+    """Dense rows in several `RowFile`s, one after the other.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (m, d).
+    dtype : numpy.dtype
+    """
+
+    shape: Any
+    dtype: Any
+
+    @property
+    @abstractmethod
+    def starts(self) -> np.ndarray:
+        """Position of the first row of each file, ascending from 0."""
+
+    @abstractmethod
+    def _file(self, part: int) -> RowFile:
+        """Return a file, which is made or fetched if missing."""
+
+    def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
+        """Return a run of rows, or those at some positions, shape (a, d), of which the caller is the only owner.
+
+        Raises
+        ------
+        InputError
+            A file cannot be made or fetched, for a minute.
+        """
+        at = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else rows
+        taken = np.empty((len(at), self.shape[1]), self.dtype)
+        for part, these, within in _by_chunk(at, self.starts):
+            taken[these] = self._file(part)[within]
+        return taken
+
+
 @dataclass(frozen=True)
-class RowParts:
+class RowParts(RowsInFiles):
     """Dense rows in files of a place that workers on other machines see, where each reads those that its tasks need.
 
     Attributes
@@ -149,7 +199,7 @@ class RowParts:
         InputError
             The place cannot be written to.
         """
-        (m, d), size = rows.shape, _rows_of(PART_BYTES, rows)
+        (m, d), size = rows.shape, _rows_of(PART_BYTES, rows.shape[1], rows.dtype)
         parts = cls(place, (m, d), rows.dtype, size)
         for part, start in enumerate(range(0, m, size)):
             with written(locate(parts._address(part))) as temporary:
@@ -159,19 +209,10 @@ class RowParts:
     def _address(self, part: int) -> str:
         return f"{self.place}/{part:05d}.arrow"
 
-    def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
-        """Return a run of rows, or those at some positions, shape (a, d).
-
-        Raises
-        ------
-        InputError
-            The place cannot be read, for a minute.
-        """
-        at = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else rows
-        taken = np.empty((len(at), self.shape[1]), self.dtype)
-        for part, these, within in _by_chunk(at, self.part_rows):
-            taken[these] = self._file(part)[within]
-        return taken
+    @property
+    def starts(self) -> np.ndarray:
+        """Position of the first row of each part."""
+        return np.arange(0, max(1, self.shape[0]), self.part_rows)
 
     def _file(self, part: int) -> RowFile:
         (m, d), size, address = self.shape, self.part_rows, self._address(part)
@@ -188,22 +229,38 @@ class RowParts:
             return str(error)
 
 
-def _rows_of(n_bytes: int, rows: RowSource) -> int:
+def _rows_of(n_bytes: int, d: int, dtype: np.dtype[Any]) -> int:
     """Return how many rows take so many bytes, one at least."""
-    return max(1, n_bytes // (rows.shape[1] * rows.dtype.itemsize))
+    return max(1, n_bytes // (d * dtype.itemsize))
 
 
-def _by_chunk(at: np.ndarray, size: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Give each chunk of `size` rows that some positions lie in, which of them do, and where within it."""
-    of = at // size
+def _of_equal_length(blocks: Iterable[np.ndarray], size: int) -> Iterator[np.ndarray]:
+    """Give the rows of blocks in blocks of one size; the last may be smaller."""
+    held: list[np.ndarray] = []
+    n = 0
+    for block in blocks:
+        held.append(block)
+        n += len(block)
+        if n >= size:
+            rows = held[0] if len(held) == 1 else np.concatenate(held)
+            whole = n - n % size
+            yield from (rows[start : start + size] for start in range(0, whole, size))
+            held, n = [rows[whole:]], n - whole
+    if n:
+        yield np.concatenate(held)
+
+
+def _by_chunk(at: np.ndarray, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Give each chunk of rows, by where they start, that some positions lie in, which of them, and where within it."""
+    of = np.searchsorted(starts, at, side="right") - 1
     for chunk in np.unique(of).tolist():
         these = np.flatnonzero(of == chunk)
-        yield chunk, these, at[these] - chunk * size
+        yield chunk, these, at[these] - starts[chunk]
 
 
 def content_digest(rows: RowSource) -> str:
     """Return a short name of the values of dense rows, of which a part at a time is in memory."""
-    (m, d), size = rows.shape, _rows_of(PART_BYTES, rows)
+    (m, d), size = rows.shape, _rows_of(PART_BYTES, rows.shape[1], rows.dtype)
     sha = hashlib.sha256(f"{m} {d} {rows.dtype}".encode())
     for start in range(0, m, size):
         sha.update(np.ascontiguousarray(rows[start : min(start + size, m)]).data)
@@ -212,18 +269,26 @@ def content_digest(rows: RowSource) -> str:
 
 def _copied(address: str) -> Path:
     """Return where the copy of an object lies on this machine, made if missing."""
-    path = _copies() / Path(*address.split("/")[-3:])
+    path = copies() / Path(*address.split("/")[-3:])
     if not path.exists():
-        for pause in (*PAUSES, None):
-            try:
-                _copy(locate(address), path)
-            except TransferError:
-                if pause is None:
-                    raise
-                time.sleep(pause)
-            else:
-                break
+        patiently(lambda: _copy(locate(address), path))
     return path
+
+
+def patiently(fetch: Callable[[], Result]) -> Result:
+    """Return what a function returns, which is asked again for a minute where a server may be away.
+
+    Raises
+    ------
+    TransferError
+        Still, after that.
+    """
+    for pause in PAUSES:
+        try:
+            return fetch()
+        except TransferError:
+            time.sleep(pause)
+    return fetch()
 
 
 def _copy(location: Location, path: Path) -> None:
@@ -237,9 +302,19 @@ def _copy(location: Location, path: Path) -> None:
         shutil.copyfileobj(source, target, BATCH_BYTES)
 
 
-def _copies() -> Path:
-    """Return the folder for copies of the Dask worker that runs this task, which goes with the worker."""
-    return Path(get_worker().local_directory)
+def copies() -> Path:
+    """Return the folder for copies: of the Dask worker that runs this task, or of this process; it goes with these."""
+    try:
+        return Path(get_worker().local_directory)
+    except ValueError:
+        return Path(_of_this_process().name)
+
+
+@cache
+def _of_this_process() -> tempfile.TemporaryDirectory[str]:
+    parent = store_path("rows")
+    parent.mkdir(parents=True, exist_ok=True)
+    return temporary_folder(parent)
 
 
 def forget_copies(run: str, dask_worker: Worker) -> None:

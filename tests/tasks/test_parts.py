@@ -1,0 +1,242 @@
+"""Tables in parts: the rows of the whole table, read where they are needed, and predictions in parts."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import DaskConfig, DatasetConfig
+from learnkernels.kernels.estimators import KernelLearningRegressor
+from learnkernels.kernels.persistence.model import Model
+from learnkernels.tasks.data import parts as in_parts
+from learnkernels.tasks.data import row_files
+from learnkernels.tasks.data.ingest import Dataset, ingest, load_dataset, load_source, store_dataset
+from learnkernels.tasks.data.parts import TableParts
+from learnkernels.tasks.models.scoring import score_parts_with, score_with
+from learnkernels.tasks.workers.cluster import DaskPool, PartsElsewhere
+from tests.elsewhere import another_machine
+
+if TYPE_CHECKING:
+    from tests.tasks.conftest import S3
+
+M = 700
+
+
+def table(gaps: bool = True) -> pa.Table:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(M, 4)) * [1, 10, 0.1, 1] + [0, 100, 0, 0]
+    y = X[:, 0] + rng.normal(size=M)
+    if gaps:
+        X[rng.random(X.shape) < 0.02] = np.nan
+        y[rng.random(M) < 0.02] = np.nan
+    sites = [f"site {i % 9}" for i in range(M)]
+    columns = {f"x{j}": X[:, j] for j in range(3)} | {"whole": rng.integers(0, 5, M), "y": y, "site": sites}
+    return pa.table(columns | {"day": rng.permutation(M), "w": rng.integers(0, 3, M)})
+
+
+def written(folder: Path, of: pa.Table, ending: str = ".parquet") -> str:
+    """Write a table into four files, those of Parquet of several row groups."""
+    folder.mkdir()
+    for i in range(4):
+        piece = of.slice(i * M // 4, M // 4)
+        path = folder / f"{i}{ending}"
+        if ending == ".parquet":
+            pq.write_table(piece, path, row_group_size=60)
+        else:
+            pa.feather.write_feather(piece, str(path), chunksize=60)
+    return f"{folder}/"
+
+
+def load(path: str, asked: bool | None = None, **keys: Any) -> Dataset:
+    drop = [name for name in ("site", "day", "w") if name not in str(keys)]
+    said = {"source": "file", "path": path, "target": "y", "missing": "drop", "in_parts": asked, "drop": drop}
+    return load_source(DatasetConfig.model_validate(said | keys))
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".feather"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"scale": "unit", "groups": "site", "weights": "w"},
+        {"scale": "standard", "where": {"site": ["site 1", "site 2", "site 5"]}, "time": "day"},
+        {"scale": "max", "features": ["x1", "whole"], "test": {"site": "site 3"}},
+        {"task": "classification", "target": "whole", "class_weight": "balanced"},
+    ],
+)
+def test_rows_in_parts_are_those_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, keys: dict[str, Any]
+):
+    monkeypatch.setattr(row_files, "BATCH_BYTES", 4 * 8 * 25)
+    monkeypatch.setattr(in_parts, "BATCH_BYTES", 4 * 8 * 7)
+    path = written(tmp_path / "table", table(), ending)
+    ours, theirs = load(path, True, **keys), load(path, **keys)
+    assert isinstance(ours.X, TableParts)
+    assert len(ours.X.parts) == (12 if ending == ".parquet" else 4)
+    whole = np.asarray(theirs.X)
+    # Means and deviations are added up in another order.
+    np.testing.assert_allclose(ours.X[:], whole, rtol=1e-12, atol=1e-12)
+    some = np.random.default_rng(1).permutation(len(whole))[:40]
+    np.testing.assert_array_equal(ours.X[some], ours.X[:][some])
+    np.testing.assert_array_equal(ours.X[5:9], ours.X[:][5:9])
+    np.testing.assert_array_equal(ours.X.max(axis=0), ours.X[:].max(axis=0))
+    np.testing.assert_array_equal(ours.X.min(axis=0), ours.X[:].min(axis=0))
+    np.testing.assert_array_equal(ours.target.values, theirs.target.values)
+    assert (ours.features, ours.class_weight) == (theirs.features, theirs.class_weight)
+    assert ours.beside.keys() == theirs.beside.keys()
+    for name, of in theirs.beside.items():
+        np.testing.assert_array_equal(ours.beside[name], of)
+
+
+@pytest.mark.usefixtures("working_folder")
+def test_the_store_has_all_of_it_but_its_rows(tmp_path: Path):
+    path = written(tmp_path / "table", table())
+    dataset = load(path, True, scale="standard", weights="w")
+    ref = store_dataset(dataset, "table", path)
+    assert ref.in_parts
+    again = load_dataset(ref)
+    assert isinstance(again.X, TableParts)
+    np.testing.assert_array_equal(again.X[:], dataset.X[:])
+    np.testing.assert_array_equal(again.weights, dataset.weights)
+    assert store_dataset(load(path, True, scale="standard", weights="w"), "table", path) == ref
+    assert store_dataset(load(path, True, scale="unit", weights="w"), "table", path).digest != ref.digest
+    sent = pickle.loads(pickle.dumps(again.X))
+    np.testing.assert_array_equal(sent[3:5], dataset.X[3:5])
+    assert sum(file.stat().st_size for file in Path(ref.path).iterdir()) < 40_000
+
+
+def test_a_file_that_has_changed_since_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    X: Any = load(written(tmp_path / "table", table()), True).X
+    os.utime(tmp_path / "table" / "2.parquet")
+    np.testing.assert_array_equal(X[:], X[:])  # of copies
+    monkeypatch.setattr(row_files, "copies", lambda: tmp_path / "others")
+    monkeypatch.setattr(in_parts, "copies", lambda: tmp_path / "others")
+    assert len(X[:100]) == 100
+    with pytest.raises(InputError, match=r"2\.parquet: has changed since the run began; start again"):
+        X[:]
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"missing": "impute"}, r"missing values in column x0 \(\d+\), .*, of a table that is read in parts; set"),
+        ({"drop": []}, r"'in_parts' needs columns of numbers, and 'site' is string; .* 'drop: \[site\]', or leave"),
+        ({"scale": "quantile"}, "'in_parts' does not go with 'scale: quantile', which needs all rows at once"),
+        ({"scale": "unit", "scale_on": "training"}, "does not go with 'scale_on: training', which needs all rows"),
+        ({"subsample": 100}, "'in_parts' does not go with 'subsample', which needs all rows at once; leave it out, or"),
+        ({"features": ["x0", "z"]}, "features 'z' is not a column of 0.parquet and 3 more"),
+    ],
+)
+def test_what_needs_the_whole_table_is_said(tmp_path: Path, keys: dict[str, Any], sentence: str):
+    with pytest.raises(InputError, match=sentence):
+        load(written(tmp_path / "table", table()), True, **keys)
+
+
+def test_a_table_that_takes_much_memory_is_read_in_parts_where_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = written(tmp_path / "table", table(gaps=False))
+    monkeypatch.setattr(in_parts, "BYTES_AS_NUMBERS", 8 * M * 8)
+    assert isinstance(load(path).X, TableParts)
+    assert isinstance(load(path, False).X, np.ndarray)
+    assert isinstance(load(path, subsample=100).X, np.ndarray)
+    monkeypatch.setattr(in_parts, "BYTES_AS_NUMBERS", 8 * M * 8 + 1)
+    assert isinstance(load(path).X, np.ndarray)
+
+
+def product(X: Any, V: np.ndarray, span: tuple[int, int]) -> np.ndarray:
+    run = X[slice(*span)]
+    return np.asarray(run.T @ (run @ V))
+
+
+@pytest.mark.usefixtures("working_folder")
+def test_workers_read_each_part_from_its_server_at_most_once_each(s3: S3, tmp_path: Path):
+    written(tmp_path / "table", table())
+    for file in sorted((tmp_path / "table").iterdir()):
+        s3.put(f"table/{file.name}", file)
+    keys = {"source": "file", "path": "s3://rows/table/", "target": "y", "missing": "drop", "in_parts": True}
+    config = DatasetConfig.model_validate(keys | {"drop": ["site", "day", "w"], "scale": "unit"})
+    theirs = load(f"{tmp_path / 'table'}/", scale="unit")
+    whole, some = np.asarray(theirs.X), np.random.default_rng(1).permutation(600)[:300]
+
+    def times(dask_worker: Any) -> dict[str, float]:
+        return {str(file): file.stat().st_mtime for file in Path(dask_worker.local_directory).rglob("*.arrow")}
+
+    with (
+        another_machine(tmp_path / "machine") as address,
+        DaskPool(DaskConfig.model_validate({"scheduler": address})) as pool,
+    ):
+        dataset = load_dataset(ingest.fn(config, ".", 0, pool))
+        read: Any = pool.workers.reading(dataset.X)
+        assert isinstance(read, PartsElsewhere)
+        copied: dict[str, dict[str, float]] = pool.client.run(times)
+        assert sum(map(len, copied.values())) == 12  # one worker each
+        np.testing.assert_array_equal(read[some], whole[some])
+        np.testing.assert_array_equal(read[20:400], whole[20:400])
+        held = pool.workers.hold(read, some, np.full(4, 0.5))
+        found = pool.workers.total(product, pool.workers.share(held), np.eye(4), [(0, 90), (90, 200), (200, 300)])
+        rows = whole[some] - 0.5
+        np.testing.assert_allclose(found, rows.T @ rows, rtol=1e-12)  # sums of 300 rows in another order
+        later = pool.client.run(times)
+        for worker, files in copied.items():
+            assert files.items() <= later[worker].items()  # none was read again
+    assert not list(tmp_path.glob("state/**/parts-*"))  # nothing of it in this process
+
+
+# Predictions ---------------------------------------------------------------------------------------------------------
+
+
+def model() -> Model:
+    X = np.random.default_rng(3).normal(size=(60, 3))
+    zero, one = np.zeros(3), np.ones(3)
+    fitted = KernelLearningRegressor(learner="unif").fit(X, X[:, 0])
+    return Model(fitted, ("x0", "x1", "x2"), zero, one, {"target": "y", "drop": ["day"]})
+
+
+@pytest.mark.usefixtures("working_folder")
+def test_predictions_in_parts_are_those_of_one_file_and_complete_or_said_not_to_be(tmp_path: Path):
+    of, about = model(), {"model": "models:/flowers/3", "digest": "ab"}
+    new = table(gaps=False).select(["x0", "x1", "x2", "day"])
+    source, scored = written(tmp_path / "new", new), tmp_path / "scored"
+    whole = score_with(of, about, source, str(tmp_path / "whole.parquet"), ids=["day"])
+    with DaskPool(DaskConfig.model_validate({"workers": 0})) as pool:
+        ours = score_parts_with(of, about, source, f"{scored}/", pool, ids=["day"])
+        assert sorted(path.name for path in scored.iterdir()) == [
+            "_SUCCESS",
+            *(f"part-{i:05d}.parquet" for i in range(4)),
+        ]
+        for i in range(4):
+            score_with(of, about, f"{source}{i}.parquet", str(tmp_path / "one.parquet"), ids=["day"])
+            assert pq.read_table(scored / f"part-{i:05d}.parquet").equals(pq.read_table(tmp_path / "one.parquet"))
+        np.testing.assert_array_equal(pq.read_table(scored)["day"], pq.read_table(tmp_path / "whole.parquet")["day"])
+        assert (ours.rows, ours.columns) == (whole.rows, whole.columns)
+        for name, value in whole.distribution["prediction"].items():
+            assert ours.distribution["prediction"][name] == pytest.approx(value, rel=1e-12)  # sums in another order
+        said = json.loads((scored / "_SUCCESS").read_text())
+        assert said["model"] == "models:/flowers/3"
+        assert [one["rows"] for one in said["files"]] == [M // 4] * 4
+        with pytest.raises(InputError, match="scored: holds a complete output, as _SUCCESS says; give another folder"):
+            score_parts_with(of, about, source, f"{scored}/", pool)
+        (scored / "_SUCCESS").unlink()
+        numbered = score_parts_with(of, about, source, f"{scored}/", pool)  # what was left unfinished is done again
+        assert numbered.rows == M
+        np.testing.assert_array_equal(pq.read_table(scored)["row"], np.arange(M))
+        (scored / "_SUCCESS").unlink()
+        (scored / "notes.txt").touch()
+        with pytest.raises(InputError, match=r"scored: holds 'notes\.txt', which this output would stand beside"):
+            score_parts_with(of, about, source, f"{scored}/", pool)
+        gaps = pa.table({**{name: new[name] for name in ("x0", "x1", "day")}, "x2": pa.array([None] * M, pa.float64())})
+        half = written(tmp_path / "half", gaps)
+        with pytest.raises(InputError, match=r"0\.parquet: column 'x2' is missing or not finite in row 0"):
+            score_parts_with(of, about, half, f"{tmp_path / 'none'}/", pool)
+        assert not (tmp_path / "none" / "_SUCCESS").exists()
