@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,10 +45,10 @@ QUICK = 0.1
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files go first, so that no process is left with one of them at the end."""
-    seconds: Counter[Path] = Counter()
+    seconds: defaultdict[Path, float] = defaultdict(float)
     for item in items:
         slow = item.get_closest_marker("slow")
-        seconds[item.path] += slow.args[0] if slow else QUICK  # type: ignore[assignment]
+        seconds[item.path] += slow.args[0] if slow else QUICK
     items.sort(key=lambda item: -seconds[item.path])
 
 
