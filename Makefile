@@ -11,7 +11,9 @@ export PYTHONDONTWRITEBYTECODE ?=
 JOBS ?= 3
 
 # A file of tests stays in one process, with the servers that it starts.
-PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+# Its modules are compiled once and not by each of the hundreds of processes that tests start; threads sleep and do not
+# spin where they wait for each other, as there are more of them than cores.
+PYTEST = OPENBLAS_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 UV := $(shell command -v uv 2>/dev/null)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,7 @@ def load_config(path: Path, changes: Sequence[str] = ()) -> CompareConfig:
     return _config_of(_read(path), path, changes)
 
 
+@cache
 def shipped() -> dict[str, Path]:
     """Return the configurations that come along, by name."""
     return {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}

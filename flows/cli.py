@@ -194,7 +194,10 @@ def init(
 
 def _is_table(files: Sequence[str]) -> bool:
     """Return whether arguments name tables, folders or patterns, and not a configuration."""
-    return any(Path(one).suffix.lower() in TABLES or Path(one).is_dir() or "*" in one for one in files)
+    return any(
+        Path(one).suffix.lower() in TABLES or Path(one).is_dir() or (set(one) & set("*?[") and not Path(one).is_file())
+        for one in files
+    )
 
 
 def _started(

@@ -3,6 +3,7 @@
 import sys
 from importlib.util import find_spec
 
+from learnkernels.tasks.environment import collect_seldom
 from learnkernels.tasks.stopping import orderly_end
 
 PIPELINE = (
@@ -10,6 +11,8 @@ PIPELINE = (
     *("pyarrow", "pydantic", "rich", "sqlalchemy", "typer", "uvicorn", "yaml"),
 )
 """What `conf`, `tasks` and `flows` import and `learnkernels[pipeline]` installs."""
+
+collect_seldom()  # here, as workers that a command starts import this file, too
 
 
 def main() -> None:

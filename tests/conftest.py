@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,15 +30,26 @@ os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{Path(_STATE.name) / 'mlflow.db'
 os.environ.pop("PREFECT_API_URL", None)
 os.environ.pop("PREFECT_HOME", None)
 
-from learnkernels.tasks.environment import prepare_environment  # noqa: E402  (prefect and mlflow read it on import)
+from learnkernels.tasks.environment import (  # noqa: E402  (prefect and mlflow read it on import)
+    collect_seldom,
+    prepare_environment,
+)
 
+collect_seldom()
 prepare_environment()
 
 
+QUICK = 0.1
+"""Seconds of a test that says nothing else."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files with slow tests go first, so that no process is left with one of them at the end."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    """The longest files go first, so that no process is left with one of them at the end."""
+    seconds: defaultdict[Path, float] = defaultdict(float)
+    for item in items:
+        slow = item.get_closest_marker("slow")
+        seconds[item.path] += slow.args[0] if slow else QUICK
+    items.sort(key=lambda item: -seconds[item.path])
 
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -52,12 +64,16 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def prefect_server() -> Iterator[None]:
+def prefect_server(tmp_path_factory: pytest.TempPathFactory, empty_prefect: Path) -> Iterator[None]:
     """A Prefect server of its own, on a temporary database, once for all flows."""
-    from prefect.testing.utilities import prefect_test_harness  # here: tests of the mathematics need neither
+    from prefect.testing import utilities  # here: tests of the mathematics need neither
 
-    with prefect_test_harness(server_startup_timeout=120):
-        yield
+    folder = tmp_path_factory.mktemp("server")
+    shutil.copy(empty_prefect, folder / "prefect-test.db")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(utilities, "mkdtemp", lambda: str(folder))  # where it would make its tables first
+        with utilities.prefect_test_harness(server_startup_timeout=120):
+            yield
 
 
 @pytest.fixture(scope="session")
@@ -81,12 +97,22 @@ def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def empty_prefect(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Prefect database with its tables and nothing in them; making one takes more seconds than all that follows."""
-    folder = tmp_path_factory.mktemp("prefect")
-    env = os.environ | {"PREFECT_HOME": str(folder), "PREFECT_PROFILES_PATH": str(folder / "profiles.toml")}
-    upgrade = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
-    subprocess.run(upgrade, env=env, cwd=folder, check=True, capture_output=True, timeout=300)
-    return folder / "prefect.db"
+    """A Prefect database with its tables and nothing in them; making one takes more seconds than all that follows.
+
+    The first process of a run makes it, and the others take it from there.
+    """
+    mine = tmp_path_factory.getbasetemp()
+    folder = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / "prefect"
+    folder.mkdir(exist_ok=True)
+    made, making = folder / "empty.db", folder / "prefect.db"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            env = os.environ | {"PREFECT_HOME": str(folder), "PREFECT_PROFILES_PATH": str(folder / "profiles.toml")}
+            upgrade = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
+            subprocess.run(upgrade, env=env, cwd=folder, check=True, capture_output=True, timeout=300)
+            making.rename(made)
+    return made
 
 
 @pytest.fixture

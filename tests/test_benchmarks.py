@@ -22,7 +22,7 @@ from benchmarks.moments import COLUMNS
 ROOT = Path(__file__).resolve().parents[1]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 def test_the_benchmark_of_moments_completes(tmp_path: Path):
     output = tmp_path / "moments.parquet"
     command = [sys.executable, "-m", "benchmarks.moments", "--fast", "--output", str(output)]
@@ -47,7 +47,7 @@ def test_the_benchmark_of_moments_completes(tmp_path: Path):
         assert row["case"] in ("mklpy", "engine, float32") or row["error"] < 1e-9
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 def test_the_benchmark_of_predictions_completes(tmp_path: Path):
     output = tmp_path / "predictions.parquet"
     command = [sys.executable, "-m", "benchmarks.predictions", "--fast", "--before", ".", "--output", str(output)]
@@ -81,6 +81,7 @@ def test_the_history_keeps_every_run_and_tells_what_became_slower(tmp_path: Path
     assert pq.read_table(output).to_pylist()[0]["note"] == "b"
 
 
+@pytest.mark.slow(10)
 def test_the_benchmark_of_learners_completes(tmp_path: Path):
     output = tmp_path / "learners.parquet"
     command = [sys.executable, "-m", "benchmarks.learners", "--fast", "--output", str(output)]
@@ -103,6 +104,7 @@ def test_the_benchmark_of_learners_completes(tmp_path: Path):
     assert all(row["seconds"] > 0 and row["ratio"] > 0 for row in rows if row["table"] == "speed")
 
 
+@pytest.mark.slow(10)
 def test_the_benchmark_of_many_rows_completes(tmp_path: Path):
     output = tmp_path / "scale.parquet"
     command = [sys.executable, "-m", "benchmarks.scale", "--fast", "--output", str(output)]

@@ -20,7 +20,7 @@ FEW = 0.003
 """Share of the tries of `make chaos`: one of each kind of processes, some hundred files."""
 
 
-@pytest.mark.slow
+@pytest.mark.slow(145)
 def test_nothing_is_lost_and_everything_ends(tmp_path: Path):
     env = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW", "LEARNKERNELS"))}
     for inherited in ("DASK_CONFIG", "DASK_TEMPORARY_DIRECTORY", "MPLCONFIGDIR", "TMPDIR"):

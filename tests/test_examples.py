@@ -87,6 +87,7 @@ def test_the_gallery_has_an_order_for_every_example():
     assert [name[0] for name in CHAPTERS] == ["1", "2", "3", "4", "5"]
 
 
+@pytest.mark.slow(6)
 @pytest.mark.parametrize("name", ALL)
 def test_a_script_tells_its_story(name: str):
     story = told(name)

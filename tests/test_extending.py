@@ -111,6 +111,7 @@ def test_the_python_runs_in_a_fresh_folder(tmp_path: Path):
     assert (run.returncode, run.stderr) == (0, "")
 
 
+@pytest.mark.slow(25)
 def test_weights_certificates_and_tuning_are_in_the_results(compared: dict[str, Any]):
     folds = pd.read_parquet(Path(compared["results"]) / "folds.parquet")
     assert set(folds["learner"]) == {"unif", "Softmax"}

@@ -168,7 +168,7 @@ def tool(name: str) -> str:
     return paths[0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(150)
 def test_one_machine_backup_restore_upgrade_and_disk(operator: Operator, prefect_server: None):
     tool("sqlite3")
     said = "".join(operator.follow("On one machine"))
@@ -252,7 +252,7 @@ def postgres(operator: Operator) -> Iterator[str]:
         shutil.rmtree(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(35)
 def test_postgresql_holds_both_stores_and_comes_back_from_a_dump(operator: Operator, postgres: str):
     local = operator.folder / "mlflow.db", operator.folder / ".learnkernels/prefect/prefect.db"
     for database in local:
@@ -282,7 +282,7 @@ def rows(database: str, query: str) -> pd.DataFrame:
         engine.dispose()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(90)
 def test_authentication_keeps_strangers_out(operator: Operator):
     list(operator.follow("Authentication"))
     prefect, mlflow = (f"http://127.0.0.1:{operator.ports[port]}" for port in ("4200", "5000"))
@@ -297,9 +297,14 @@ def test_authentication_keeps_strangers_out(operator: Operator):
     found = httpx.get(models, auth=("admin", "change-me-too"))
     assert found.json()["registered_model"]["name"] == "demo"
     assert answers(f"{prefect}/api/health")
+    deploy = "learnkernels deploy small.yaml --register demo"
+    unknown = {key: value for key, value in operator.env.items() if not key.endswith("API_AUTH_STRING")}
+    refused = subprocess.run(deploy.split(), cwd=operator.folder, env=unknown, capture_output=True, text=True)
+    assert refused.returncode == 2, refused.stderr
+    assert f"{train.name}/demo" in operator.run(deploy)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(40)
 def test_tiles_go_to_a_dask_scheduler(operator: Operator, prefect_server: None):
     operator.env["PREFECT_API_URL"] = str(PREFECT_API_URL.value())
     *_, said = operator.follow("Dask elsewhere")

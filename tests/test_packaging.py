@@ -128,7 +128,7 @@ def test_the_wheel_names_its_command_and_requires_the_mathematics_alone(wheel: P
     assert sorted(wanted) == sorted(required())
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 @pytest.mark.parametrize("block", python_blocks(ROOT / "README.md"))
 def test_the_readmes_python_runs_beside_modules_of_the_same_names(installed: Installed, block: str):
     check = "import learnkernels, kernels, tasks; print(learnkernels.__file__, kernels.MINE, tasks.MINE)"
@@ -136,12 +136,14 @@ def test_the_readmes_python_runs_beside_modules_of_the_same_names(installed: Ins
     assert shown == [str(installed.packages / "learnkernels" / "__init__.py"), "kernels", "tasks"]
 
 
+@pytest.mark.slow(20)
 def test_the_command_compares_beside_modules_of_the_same_names(installed: Installed, prefect_server: None):
     assert "compare" in installed.run("learnkernels", "--help")
     server = {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
     assert "has the lowest rmse" in installed.run("learnkernels", "compare", "small.yaml", **server)
 
 
+@pytest.mark.slow(10)
 def test_what_scheduled_runs_import_is_found_beside_modules_of_the_same_names(installed: Installed):
     steps = ["compare", "train", "promote", "predict"]
     code = f"""

@@ -21,7 +21,7 @@ def folds_of(name: str, *changes: str) -> pd.DataFrame:
     return pd.read_parquet(Path(run["results"]) / "folds.parquet")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(25)
 def test_every_learner_runs_on_ionosphere(shared_data: Path):
     ionosphere = "datasets=[{source: file, path: ionosphere.parquet, target: target}]"
     short = ["protocol.folds=3", "protocol.grid=[0.25, 4, 64]"]

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from sklearn.datasets import load_breast_cancer
 
 from tests.commands import commands, not_covered
 from tests.flows.test_cli import ROOT, environment, ports  # noqa: F401
+from tests.forked import Commands
 from tests.pages import check, files_of, python_blocks
 from tests.waiting import within
 
@@ -144,16 +146,17 @@ def test_what_make_runs_is_there(target: str):
     assert expected[target] in shown.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.slow(200)
 def test_the_commands_do_what_they_say(stranger: Path, prefect_server: None):
     server = {"PREFECT_API_URL": str(PREFECT_API_URL.value()), "MLFLOW_TRACKING_URI": f"sqlite:///{stranger}/mlflow.db"}
     work, said = stranger / "work", {}
-    for command in [*INLINE, *(line for line in plain(*FOLLOWED) if not line.startswith("learnkernels deploy"))]:
-        if command.startswith("learnkernels gram"):
-            shutil.rmtree(work / "grams", ignore_errors=True)  # two pages make matrices of different data there
-        run = shell(command, stranger, **server)
-        assert run.returncode == 0, (command, run.stderr)
-        said[command] = run.stdout
+    with closing(Commands(work, environment(stranger) | server)) as commands:
+        for command in [*INLINE, *(line for line in plain(*FOLLOWED) if not line.startswith("learnkernels deploy"))]:
+            if command.startswith("learnkernels gram"):
+                shutil.rmtree(work / "grams", ignore_errors=True)  # two pages make matrices of different data there
+            run = commands.run(command)
+            assert run.returncode == 0, (command, run.stderr)
+            said[command] = run.stdout
     assert (work / "results" / "mine").is_dir()
     assert (work / "results" / "tumours").is_dir()
     assert "GridSearchCV" in said["learnkernels compare protocol.yaml"]
@@ -168,7 +171,7 @@ def test_the_commands_do_what_they_say(stranger: Path, prefect_server: None):
     assert np.mean(scored["prediction"] == truth) > 0.95  # the rows that it learned from
 
 
-@pytest.mark.slow
+@pytest.mark.slow(30)
 def test_up_takes_the_deployment(stranger: Path, ports: tuple[int, int]):  # noqa: F811
     (deploy,) = [line for line in plain(*FOLLOWED) if line.startswith("learnkernels deploy")]
     env = environment(stranger)

@@ -18,7 +18,7 @@ REPORT = ROOT / "docs" / "reproduction.md"
 FIGURE = re.compile(r"!\[[^\]]*\]\(([^)]+)\)")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(130)
 def test_the_reduced_forms_have_the_numbers_they_should(shared_data: Path, tmp_path: Path, prefect_server: None):
     """Every cell of `checks` in its interval, in a process that starts from nothing but a server."""
     learnkernels = str(Path(sys.executable).with_name("learnkernels"))

@@ -66,7 +66,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, Any]
         yield context, places
 
 
-@pytest.mark.slow
+@pytest.mark.slow(15)
 @pytest.mark.parametrize("name", ["mlflow-chart", "mlflow-sweep", "prefect-run", "prefect-report"])
 def test_a_page_shows_what_it_must(opened: tuple[Any, Any], tmp_path: Path, name: str):
     context, places = opened
@@ -76,7 +76,7 @@ def test_a_page_shows_what_it_must(opened: tuple[Any, Any], tmp_path: Path, name
     require_not_blank(tmp_path / f"{name}.png")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_the_chart_is_two_clicks_from_the_start_page(opened: tuple[Any, Any]):
     context, places = opened
     page = context.new_page()
@@ -91,7 +91,7 @@ def test_the_chart_is_two_clicks_from_the_start_page(opened: tuple[Any, Any]):
     chart.value.close()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_the_way_leads_from_prefect_to_mlflow_and_back(opened: tuple[Any, Any]):
     context, places = opened
     page = context.new_page()
@@ -106,7 +106,7 @@ def test_the_way_leads_from_prefect_to_mlflow_and_back(opened: tuple[Any, Any]):
     page.close()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(35)
 def test_a_run_with_another_metric_folds_and_baseline_is_submitted_in_the_form(opened: tuple[Any, Any]):
     context, places = opened
     page = context.new_page()

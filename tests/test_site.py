@@ -72,6 +72,7 @@ def pages(site: Path) -> dict[str, Page]:
     return {file.relative_to(site).as_posix(): Page(file) for file in files}
 
 
+@pytest.mark.slow(40)
 def test_every_page_is_in_the_tree(site: Path, pages: dict[str, Page]):
     for source in [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "reference").glob("*.md")]:
         assert source.relative_to(ROOT / "docs").with_suffix(".html").as_posix() in pages

@@ -22,6 +22,7 @@ from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import LEARNERS, RFM, Learner, SearchingLearner, as_learner
+from learnkernels.kernels.learners.base import require_family
 from learnkernels.kernels.learning import learn_from_moments, learn_kernel
 from learnkernels.kernels.moments.normalisation import Normalisation, require_normalisation
 from learnkernels.kernels.moments.sampling import require_sample, sample_moments
@@ -249,11 +250,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
 
     def _checked_learner(self, X: Rows, task: Task) -> Learner:
         """Return the learner; ValueError for one that is unknown, learns no kernel, or cannot do what it is asked."""
-        if self.family is not None and not isinstance(self.family, KernelFamily):
-            raise ValueError(
-                f"family must be a family of base kernels or None, got {type(self.family).__name__}; give for example "
-                "GaussianFamily([0.1, 1.0])."
-            )
+        require_family(self.family)
         learner = as_learner(default_learner(self.family, X)[0] if self.learner == AUTO else self.learner)
         if self.table_ is not None and isinstance(learner, RFM):
             learner = as_learner(learner.name, **{**learner.get_params(), **self.table_.features.for_rfm})

@@ -31,6 +31,16 @@ from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.targets import Target, Task
 
 
+def require_family(family: object) -> None:
+    """Raise ValueError for what is neither a family of base kernels nor None."""
+    if family is not None and not isinstance(family, KernelFamily):
+        raise ValueError(
+            f"family must be a family of base kernels or None, got {type(family).__name__}; give for example "
+            "GaussianFamily([0.1, 1.0]), or for matrices K1 and K2 over n rows "
+            "PrecomputedFamily(numpy.stack([K1, K2])) with numpy.arange(n)[:, None] in place of X."
+        )
+
+
 class Products(Protocol):
     """The matrix M of products of base kernels: an array, or formed when its entries are asked for.
 
@@ -186,7 +196,8 @@ class Learner(Parameterised, ABC):
             )
 
     def refuse_family(self, family: KernelFamily | None) -> None:
-        """Raise ValueError if base kernels are given to a learner that finds its own."""
+        """Raise ValueError if base kernels are given to a learner that finds its own, or are no family."""
+        require_family(family)
         if family is not None and not self.takes_family:
             raise ValueError(
                 f"{self.name} finds its own base kernels and takes no family; leave family=None, and say by its "

@@ -121,15 +121,8 @@ class KernelRidgePath:
         ----------
         Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5: scaling K by Lambda is dividing the ridge by it.
         """
-        self._target = target
-        root = None if sample_weight is None else np.sqrt(sample_weight)
-        self.intercept = centering.target_mean(target.Y, sample_weight)
-        Y = target.Y - self.intercept
-        if root is not None:
-            K, Y = K * root * root[:, None], Y * root[:, None]
-        self.dual = _solutions(K, Y, grid)
-        if root is not None:
-            self.dual *= root[:, None]
+        root, Y = self._begun(target, sample_weight, centering)
+        self._end(_solutions(K if root is None else K * root.T * root, Y, grid), root)
 
     @classmethod
     def on_factor(
@@ -146,16 +139,28 @@ class KernelRidgePath:
                   U = (F^\top F + I / \Lambda)^{-1} F^\top Y
         """
         path = cls.__new__(cls)
-        path._target, root = target, None if sample_weight is None else np.sqrt(sample_weight)[:, None]
-        path.intercept = centering.target_mean(target.Y, sample_weight)
-        Y = target.Y - path.intercept
+        root, Y = path._begun(target, sample_weight, centering)
         if root is not None:
-            F, Y = F * root, Y * root
+            F = F * root
         U = _solutions(F.T @ F, F.T @ Y, grid)
-        path.dual = np.asarray(grid)[:, None, None] * (Y - F @ U)
-        if root is not None:
-            path.dual *= root
+        path._end(np.asarray(grid)[:, None, None] * (Y - F @ U), root)
         return path
+
+    def _begun(
+        self, target: Target, sample_weight: np.ndarray | None, centering: Centering
+    ) -> tuple[np.ndarray | None, np.ndarray]:
+        """Take the intercept; return the roots of the weights, shape (m, 1), and the targets less it, times these."""
+        self._target = target
+        self.intercept = centering.target_mean(target.Y, sample_weight)
+        Y = target.Y - self.intercept
+        if sample_weight is None:
+            return None, Y
+        root = np.sqrt(sample_weight)[:, None]
+        return root, Y * root
+
+    def _end(self, dual: np.ndarray, root: np.ndarray | None) -> None:
+        """Keep coefficients of weighted rows as those of the rows themselves."""
+        self.dual = dual if root is None else dual * root
 
     def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
         """Return dual, shape (m, q), and intercept, shape (q,), at a position of the grid."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -183,8 +183,8 @@ class RowPass:
     subspace : Subspace
     held : ndarray of shape (m, M) or None
         The kernel between rows and landmarks; None where every pass forms it anew.
-    formed : ndarray of bool of shape (m,) or None
-        At the first row of each block, whether its kernel is held yet.
+    formed : set of int
+        First rows of the blocks whose kernel is held by now.
     """
 
     combination: Combination
@@ -194,19 +194,16 @@ class RowPass:
     weights: np.ndarray | None
     subspace: Subspace
     held: np.ndarray | None = None
-    formed: np.ndarray | None = None
+    formed: set[int] = field(default_factory=set)
 
     def block(self, rows: slice, room: np.ndarray) -> np.ndarray:
         """Return the kernel between a block of rows and the landmarks, as it is held, or formed in `room`."""
-        if self.held is None or self.formed is None:
-            block = room[: rows.stop - rows.start]
-        elif self.formed[rows.start]:
+        if rows.start in self.formed and self.held is not None:
             return self.held[rows]
-        else:
-            block = self.held[rows]
+        block = room[: rows.stop - rows.start] if self.held is None else self.held[rows]
         self.combination.fill(self.source[rows], self.landmarks, block, right=self._right)
-        if self.formed is not None:
-            self.formed[rows.start] = True
+        if self.held is not None:
+            self.formed.add(rows.start)
         return block
 
     @cached_property
@@ -242,7 +239,7 @@ class SubspacePasses:
         one = RowPass(kernel.combination, kernel.X, on.source, Y, on.sample_weight, subspace)
         m, M = on.n_rows, len(subspace.basis)
         if isinstance(on.workers, Threads) and 8 * m * M <= memory:
-            one = replace(one, held=np.empty((m, M)), formed=np.zeros(m, dtype=bool))
+            one = replace(one, held=np.empty((m, M)))
         self._shared = on.workers.share(one)
         self._tasks = list(enumerate(on.workers.spans(on.n_rows, BLOCK)))
 

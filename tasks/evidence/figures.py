@@ -7,14 +7,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import colormaps
-from matplotlib.axes import Axes
-from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.tasks.evidence.tables import (
@@ -25,6 +21,10 @@ from learnkernels.tasks.evidence.tables import (
     sampled,
 )
 from learnkernels.tasks.measure.baseline import BOOSTING, GRID_SEARCH
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 GRID_SEARCH_COLOR, BOOSTING_COLOR = "#333333", "#999999"
 
@@ -47,6 +47,8 @@ def colors_of(table: pd.DataFrame) -> dict[str, str]:
 
 def panels(datasets: Sequence[str]) -> tuple[Figure, list[Axes]]:
     """Return a figure of one panel a data set, a few side by side."""
+    from matplotlib.figure import Figure  # here: most commands draw nothing
+
     columns = min(len(datasets), PANELS_A_ROW)
     rows = -(-len(datasets) // columns)
     figure = Figure(figsize=(4.6 * columns + 1.6, 4.2 * rows), layout="constrained")
@@ -239,6 +241,9 @@ def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
         Name in reports -> name in the table of learners, in the order of the run. An algorithm has its own colour;
         where it stands in a run more than once, the later ones take the colours that no algorithm of the run has.
     """
+    from matplotlib import colormaps  # here, as in `panels`
+    from matplotlib.colors import to_hex
+
     palette = [to_hex(color) for name in ("tab10", "Set2", "Dark2") for color in colormaps[name].colors]  # type: ignore[attr-defined]
     own = {**dict(zip(LEARNERS, palette, strict=False)), GRID_SEARCH: GRID_SEARCH_COLOR, BOOSTING: BOOSTING_COLOR}
     free = [color for color in palette if color not in {own.get(algorithm) for algorithm in learners.values()}]

@@ -113,7 +113,9 @@ def verdicts(summary: pd.DataFrame) -> list[str]:
     for dataset, group in summary.groupby("dataset", sort=False):
         learned, others = group[~group["algorithm"].isin(WHAT)], group[group["algorithm"].isin(WHAT)]
         best = learned.loc[learned["error_mean"].idxmin()]
-        text = f"{dataset}: {best.learner} has the lowest {best.metric}, {mean_and_sd(best.error_mean, best.error_sd)}"
+        among = "of the learners, " if (others["error_mean"] < best.error_mean).any() else ""
+        error = mean_and_sd(best.error_mean, best.error_sd)
+        text = f"{dataset}: {among}{best.learner} has the lowest {best.metric}, {error}"
         baseline = group[group["algorithm"] == BASELINE]
         if best.algorithm == BASELINE:
             text += "; no learner beats the uniform combination"
@@ -179,17 +181,8 @@ def markdown_report(
             "The best Lambda lies on the edge of the grid, with the error still falling, in "
             f"{int(summary['grid_edge'].sum())} of {int(summary['folds'].sum())} {trials}: widen `protocol.grid`.", "",
         ]  # fmt: skip
-    if evidence := certificate_table(summary):
-        lines += [
-            "## Evidence of optimality",
-            "",
-            *markdown_table(evidence),
-            "",
-            CERTIFICATES.format(trials=trials),
-            "",
-        ]
-    if sampled := sampling_table(summary):
-        lines += ["## What the sample leaves open", "", *markdown_table(sampled), "", SAMPLED.format(trials=trials), ""]
+    lines += _section("Evidence of optimality", certificate_table(summary), CERTIFICATES.format(trials=trials))
+    lines += _section("What the sample leaves open", sampling_table(summary), SAMPLED.format(trials=trials))
     if chosen := _predictor_lines(summary, folds):
         lines += [
             "## Predictors",
@@ -199,23 +192,20 @@ def markdown_report(
             *chosen,
             "",
         ]
-    if found := found_table(folds):
-        lines += ["## Base kernels found", "", *markdown_table(found), ""]
-    if history := history_table(folds):
-        lines += [
-            "## Alignment while they were found",
-            "",
-            *markdown_table(history),
-            "",
-            HISTORY.format(trials=trials),
-            "",
-        ]
-    if counted := parts_table(folds, RELEVANCE, "feature"):
-        lines += ["## How much features count", "", *markdown_table(counted), "", COUNTED.format(trials=trials), ""]
-    if viewed := parts_table(folds, VIEW_SHARES, "view"):
-        lines += ["## What views have of the kernel", "", *markdown_table(viewed), "", VIEWED.format(trials=trials), ""]
+    lines += _section("Base kernels found", found_table(folds))
+    lines += _section("Alignment while they were found", history_table(folds), HISTORY.format(trials=trials))
+    features, views = (parts_table(folds, *of) for of in ((RELEVANCE, "feature"), (VIEW_SHARES, "view")))
+    lines += _section("How much features count", features, COUNTED.format(trials=trials))
+    lines += _section("What views have of the kernel", views, VIEWED.format(trials=trials))
     lines += [*_share_lines(summary, folds), *_computed_before(earlier)]
     return "\n".join([*lines, "## Where the evidence lies", "", *link_list(links), ""])
+
+
+def _section(title: str, table: Sequence[Mapping[str, object]], said: str = "") -> list[str]:
+    """Return a heading, a table and what it says; nothing where the table has no row."""
+    if not table:
+        return []
+    return [f"## {title}", "", *markdown_table(table), "", *([said, ""] if said else [])]
 
 
 def _share_lines(summary: pd.DataFrame, folds: pd.DataFrame) -> list[str]:

@@ -126,10 +126,7 @@ def search(job: SearchJob) -> dict[str, Any]:
     trial, target = job.trial, dataset.target
     metric = metric_for(job.metric, target)
     training = np.flatnonzero(np.isin(folds, trial.training))
-    choosing = inner_trials(trial) if trial.validation is None else [trial]
-    validating = [of.validation for of in choosing if of.validation is not None]
-    rows = np.flatnonzero(np.isin(folds, [*trial.training, *validating]))
-    parts = [(np.isin(folds[rows], of.training), folds[rows] == of.validation) for of in choosing]
+    rows, parts = _choosing(trial, folds)
     X: Rows = dataset.X
     of_classes = None if dataset.class_weight is None else dict(enumerate(dataset.class_weight))
     settings: Sequence[float]
@@ -183,6 +180,14 @@ def search(job: SearchJob) -> dict[str, Any]:
         "seconds_pass": 0.0,
         **_kernel_columns(job.kind, settings[candidate]),
     }
+
+
+def _choosing(trial: Trial, folds: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+    """Return the rows that choose the setting of a trial, and which of them learn and which are held out each time."""
+    choosing = inner_trials(trial) if trial.validation is None else [trial]
+    validating = [of.validation for of in choosing if of.validation is not None]
+    rows = np.flatnonzero(np.isin(folds, [*trial.training, *validating]))
+    return rows, [(np.isin(folds[rows], of.training), folds[rows] == of.validation) for of in choosing]
 
 
 def _told(estimator: Any, X: Rows, metric: Metric, sigmoid: np.ndarray | None) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -301,13 +301,7 @@ def evaluate_learner(
     predictor = choice.predictor.name
     options = predictor_options(config, predictor)
     grid = grid_values(protocol.grid)
-    once = [protocol.choose.once] if protocol.choose is not None else []
-    key = digest(
-        NUMERICS_VERSION, [name for name in COLUMNS.names if name not in LATER], ref.name, [m.key for m in moments],
-        learner.model_dump_json(), config.normalise, predictor, grid, *once, *([options] if options else []),
-        *sources([learner]), *unusual_metric(protocol),
-        *([] if config.centering == "center" else ["centering", config.centering]),
-    )  # fmt: skip
+    key = _key(ref, moments, learner, config, predictor, options)
     path = store_path("folds", key)
     result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
     log = get_run_logger()
@@ -344,7 +338,7 @@ def evaluate_learner(
     files = sources([learner]) or any(isinstance(of, OwnConfig | PrecomputedConfig) for of in config.kernels)
     given = None if files else lambda: {"held": Held.of(jobs)}  # what lies in files of this machine stays here
     rows = []
-    if any(once):
+    if protocol.choose is not None and protocol.choose.once:
         rows = run_jobs(run, jobs[:1], ref, config, pool, lambda share: advance(share / len(jobs)), given)
         chosen = tuple(tuple(errors) for errors in rows[0]["candidate_errors"])
         jobs = [replace(job, chosen=chosen) for job in jobs]
@@ -361,6 +355,25 @@ def evaluate_learner(
             ref.name, learner.title, edges, len(rows), "folds" if protocol.split is None else "repeats",
         )  # fmt: skip
     return result
+
+
+def _key(
+    ref: DatasetRef,
+    moments: Sequence[MomentsRef],
+    learner: LearnerConfig,
+    config: CompareConfig,
+    predictor: str,
+    options: Mapping[str, Any],
+) -> str:
+    """Return what a fold table is stored under: a digest of all that its numbers depend on."""
+    protocol = config.protocol
+    once = [protocol.choose.once] if protocol.choose is not None else []
+    return digest(
+        NUMERICS_VERSION, [name for name in COLUMNS.names if name not in LATER], ref.name, [m.key for m in moments],
+        learner.model_dump_json(), config.normalise, predictor, grid_values(protocol.grid), *once,
+        *([options] if options else []), *sources([learner]), *unusual_metric(protocol),
+        *([] if config.centering == "center" else ["centering", config.centering]),
+    )  # fmt: skip
 
 
 def unusual_metric(protocol: ProtocolConfig) -> list[str]:

@@ -188,12 +188,7 @@ def compute_moments(
         A base kernel is constant on some training folds, a sample is too small, or no scheduler answers.
     """
     log, protocol = get_run_logger(), config.protocol
-    drawn = protocol.folds if protocol.split is None else protocol.split.model_dump(mode="json")
-    nested = [] if protocol.choose is None else [protocol.choose.folds]
-    key = digest(
-        NUMERICS_VERSION, ref.digest, described(config.kernels), config.precision, drawn, protocol.seed, repeat,
-        _uncentered(config), *nested, *_sample_settings(config), *([] if trial is None else ["trial", trial.index]),
-    )  # fmt: skip
+    key = _key(ref, config, repeat, trial)
     path = store_path("moments", key)
     result = MomentsRef(key, str(path), repeat, *(() if trial is None else (trial.index, ref)))
     if kept(path, log.warning):
@@ -245,6 +240,17 @@ def compute_moments(
     log.info("%s: moments of %d kernels over %d rows in %.2f s", ref.name, family.n_kernels, moments.n_rows, seconds)
     save_moments(result, moments, folds, seconds)
     return result
+
+
+def _key(ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | None) -> str:
+    """Return what moments are stored under: a digest of all that they depend on."""
+    protocol = config.protocol
+    drawn = protocol.folds if protocol.split is None else protocol.split.model_dump(mode="json")
+    nested = [] if protocol.choose is None else [protocol.choose.folds]
+    return digest(
+        NUMERICS_VERSION, ref.digest, described(config.kernels), config.precision, drawn, protocol.seed, repeat,
+        _uncentered(config), *nested, *_sample_settings(config), *([] if trial is None else ["trial", trial.index]),
+    )  # fmt: skip
 
 
 def _readable(dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: DaskPool) -> Any:

@@ -177,16 +177,8 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     metric, weights, row = metric_for(job.metric, target), dataset.weights, learner_class(job.learner.name)
 
     def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
-        return KernelPredictors(
-            kernels,
-            target,
-            as_predictor(job.predictor, **job.options),
-            grid,
-            X=X,
-            training=rows,
-            workers=workers,
-            progress=progress,
-        )
+        one = as_predictor(job.predictor, **job.options)
+        return KernelPredictors(kernels, target, one, grid, X=X, training=rows, workers=workers, progress=progress)
 
     def fitted(
         of: Moments, rows: np.ndarray, settings: Sequence[dict[str, Any]], grid: Sequence[float]

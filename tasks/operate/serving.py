@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import folder_key, prepare_environment
+from learnkernels.tasks.environment import collect_seldom, folder_key, prepare_environment
 from learnkernels.tasks.evidence.databases import prepare_mlflow, prepare_prefect
 from learnkernels.tasks.operate.children import LOOPBACK, send
 from learnkernels.tasks.operate.guard import Application, Guard
@@ -138,6 +138,7 @@ def serve(application: Application, port: int, key: str | None) -> None:
 def main(what: str, *arguments: str) -> None:
     """Run one part of `learnkernels ui` or `up`, or the Prefect server of one command."""
     watch_parent()
+    collect_seldom()
     prepare_environment()
     try:
         _run(what, *arguments)

@@ -103,7 +103,7 @@ def _lanes(folder: Path, asked: argparse.Namespace) -> None:
     names = ["all"] if asked.one_lane else [lane for lane in LANES if any(kind.lane == lane for kind in chosen)]
     if not asked.cron and "schedule" in names:
         names.remove("schedule")
-    from tests.chaos.lane import die_with
+    from tests.forked import die_with
 
     lanes = [
         subprocess.Popen([sys.executable, "-m", "tests.chaos", *sys.argv[1:], "--lane", name], preexec_fn=die_with)

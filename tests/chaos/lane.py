@@ -7,8 +7,6 @@ absolute paths, and is replaced by a copy of a prepared one before each try.
 
 from __future__ import annotations
 
-import atexit
-import ctypes
 import fcntl
 import json
 import os
@@ -17,9 +15,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 import time
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -29,6 +25,7 @@ import psutil
 
 from learnkernels.tasks.operate.children import free_port
 from tests.chaos.commands import COMMANDS, FROM_NOTHING, PREPARATION, SERVERS, numbers, write_inputs
+from tests.forked import die_with, fork, load
 from tests.mutations import is_sentence
 from tests.waiting import within
 
@@ -191,11 +188,11 @@ class Lane:
         self.sweep()
         server = self._prefect_server()
         try:
-            os.environ.update(self.environment() | {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL"})
+            os.environ.update(self.environment())
             os.environ["PREFECT_API_URL"] = self.api
             self.empty()
             os.chdir(self.work)
-            self._import()
+            load()
             self._prepare()
             yield self
         finally:
@@ -233,25 +230,6 @@ class Lane:
             server.kill()
             raise RuntimeError(f"no Prefect server; see {self.logs / 'server.log'}")
         return server
-
-    def _import(self) -> None:
-        """Import all that commands import, in the environment of the folder that they work in."""
-        from learnkernels.tasks.environment import prepare_environment
-
-        prepare_environment()
-        import learnkernels.flows.cli
-        import learnkernels.flows.compare
-        import learnkernels.flows.gram
-        import learnkernels.flows.papers
-        import learnkernels.flows.predict
-        import learnkernels.flows.promote
-        import learnkernels.flows.train
-        import learnkernels.tasks.operate.deployments
-        import learnkernels.tasks.operate.recovery
-        import learnkernels.tasks.operate.servers  # noqa: F401
-
-        if threading.active_count() > 1:
-            raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
 
     def _prepare(self) -> None:
         """Make the folders that are copied."""
@@ -349,7 +327,7 @@ class Lane:
         marker = f"{self.folder}#{os.getpid()}.{self.count}"
         out, err = (self.logs / f"{os.getpid()}.{name}" for name in (f"{self.count}.out", f"{self.count}.err"))
         if forked:
-            return Running(self._fork(arguments, marker, out, err), out, err, marker, None)
+            return Running(fork(arguments, self.work, out, err, {MARKER: marker}), out, err, marker, None)
         env = {**self.environment(), MARKER: marker, **(env or {}), **({"PREFECT_API_URL": self.api} if shared else {})}
         command = [*before, sys.executable, "-m", "learnkernels", *arguments]
         with out.open("wb") as stdout, err.open("wb") as stderr:
@@ -358,27 +336,6 @@ class Lane:
                 start_new_session=True,
             )  # fmt: skip
         return Running(popen.pid, out, err, marker, popen)
-
-    def _fork(self, arguments: Sequence[str], marker: str, out: Path, err: Path) -> int:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        pid = os.fork()
-        if pid:
-            return pid
-        code = 1
-        try:
-            os.setsid()
-            die_with()
-            os.environ[MARKER] = marker
-            become(self.work, out, err)
-            code = as_command(arguments)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            with suppress(BaseException):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(code)
 
     def left(self, marker: str, seconds: float = 5.0) -> list[str]:
         """Return the processes of a try that go on after it, and kill them; they have some seconds to end."""
@@ -432,40 +389,6 @@ def states(command: str) -> list[str]:
     return ["unstored", "unstored", "unstored", "prepared", *(["fresh"] if command in FROM_NOTHING else [])]
 
 
-def as_command(arguments: Sequence[str]) -> int:
-    """Run the command in this process as Python would run it, to the end, and return the exit code."""
-    import learnkernels.__main__ as program
-
-    sys.argv = ["learnkernels", *arguments]
-    sys.modules["__main__"] = program  # what processes import that this one spawns
-    code: object = 0
-    try:
-        program.main()
-    except SystemExit as error:
-        code = error.code
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    if isinstance(code, str):
-        print(code, file=sys.stderr)  # noqa: T201
-        code = 1
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    return code if isinstance(code, int) else 0
-
-
-def become(work: Path, out: Path, err: Path) -> None:
-    """Let a forked process be one that a user has started in a folder: signals, output, working folder."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
-    for path, descriptor in ((out, 1), (err, 2)):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        os.dup2(file, descriptor)
-        os.close(file)
-    os.chdir(work)
-
-
 def marked(marker: str) -> list[psutil.Process]:
     """Return the processes whose environment has the marker, or one that begins so."""
     wanted, found = f"{MARKER}={marker}".encode(), []
@@ -479,11 +402,6 @@ def marked(marker: str) -> list[psutil.Process]:
                 if process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
     return found
-
-
-def die_with() -> None:
-    """End this child when its parent does, even by a kill."""
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _select(path: Path, query: str) -> list[str]:

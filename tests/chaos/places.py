@@ -25,8 +25,9 @@ import psutil
 from learnkernels.tasks.operate.children import free_port
 from tests.chaos.commands import COMMANDS
 from tests.chaos.journal import Attempt
-from tests.chaos.lane import UP, Lane, Running, as_command, become, die_with, fill, marked
+from tests.chaos.lane import UP, Lane, Running, fill, marked
 from tests.chaos.running import QUICK, _afterwards, _end, judge
+from tests.forked import as_command, become, die_with
 from tests.waiting import within
 
 NEW_MOUNTS = 0x00020000

@@ -86,6 +86,7 @@ def runs(finished: Comparison) -> dict[str, Run]:
     return {run.data.params["learner"]: run for run in client.search_runs([experiment], f"tags.`{LEVEL}` = 'result'")}
 
 
+@pytest.mark.slow(15)
 def test_every_learner_has_a_row_a_fold_with_its_own_name_and_algorithm(folds: pd.DataFrame):
     assert {learner.name for learner in CONFIG.learners} == set(LEARNERS)
     assert list(folds["learner"].unique()) == TITLES

@@ -162,6 +162,7 @@ def test_damaged_results_are_computed_again_and_come_out_the_same(caplog: pytest
     assert all(sentence.endswith("is made again.") for sentence in told)
 
 
+@pytest.mark.slow(15)
 @alone
 def test_results_in_the_store_say_what_they_were_computed_with(monkeypatch: pytest.MonkeyPatch):
     config, now = small(datasets=WINE, learners=["unif", "alignf"]), store.versions()
@@ -283,6 +284,7 @@ def test_a_cross_validation_of_the_training_rows_chooses(module_folder: Path, on
     assert f"choose Lambda by 4-fold cross-validation{', in the first repeat' if once else ','}" in report
 
 
+@pytest.mark.slow(20)
 def test_workers_and_this_process_agree_and_the_grid_search_stands_beside(module_folder: Path):
     """Trials side by side on two workers, and one after the other here."""
     tables = []

@@ -204,6 +204,7 @@ def test_a_plan_that_cannot_work_is_one_sentence(change: dict[str, Any], sentenc
         deploy(FLOWS, replace(PLAN, **change))
 
 
+@pytest.mark.slow(20)
 def test_deploying_without_a_server_says_what_to_start(home: Path):
     quickstart = str(ROOT / "conf/quickstart.yaml")
     run = learnkernels(home, "deploy", quickstart, "--register", "demo")
@@ -377,14 +378,22 @@ def test_of_missed_runs_the_latest_is_made_up_for(client: SyncPrefectClient, wor
 
 
 def write_inputs(folder: Path) -> None:
-    """A small problem, its configuration, and rows to predict."""
+    """A small problem as tables come, with a category, dates and gaps; its configuration, and rows to predict."""
     draw = np.random.default_rng(0)
-    rows = pd.DataFrame(draw.normal(size=(60, 3)).round(6), columns=["a", "b", "c"])
-    rows.assign(y=(rows["a"] + rows["b"] ** 2).round(6)).to_csv(folder / "rows.csv", index=False)
-    rows.head(7).assign(key=[f"row {i}" for i in range(7)]).to_csv(folder / "new.csv", index=False)
+    rows = pd.DataFrame(draw.normal(size=(60, 2)).round(6), columns=["a", "b"])
+    rows["city"] = draw.choice(["here", "there"], 60)
+    rows["day"] = pd.date_range("2024-01-01", periods=60, freq="D").strftime("%Y-%m-%d")
+    y = (rows["a"] + rows["b"] ** 2 + 2 * (rows["city"] == "here")).round(6)
+    rows.loc[50, ["a", "city"]] = None
+    rows.assign(y=y).to_csv(folder / "rows.csv", index=False)
+    new = rows.head(7).assign(key=[f"row {i}" for i in range(7)])
+    new.loc[6, ["b", "city"]] = None, "nowhere"  # a gap where no row had one, and a level that no row had
+    new[["key", "city", "day", "b", "a"]].to_csv(folder / "new.csv", index=False)
     (folder / "small.yaml").write_text(
         "name: small\n"
-        "datasets: [{source: file, path: rows.csv, target: y, task: regression}]\n"
+        "datasets:\n"
+        "  - {source: file, path: rows.csv, target: y, task: regression, missing: impute, scale: standard,\n"
+        "     columns: {city: categorical, day: date}}\n"
         "kernels: [{family: gaussian, gammas: [0.1, 1.0]}]\n"
         "learners: [unif]\n"
         "protocol: {folds: 3}\n"
@@ -444,7 +453,7 @@ def result_of(work: Path, run: dict[str, Any]) -> dict[str, Any]:
     return json.loads(result) if isinstance(result, str) else result
 
 
-@pytest.mark.slow
+@pytest.mark.slow(150)
 def test_from_the_clock_to_the_predictions(home: Path, ports: tuple[int, int]):  # noqa: F811
     work = home / "work"
     write_inputs(work)
@@ -501,12 +510,13 @@ def test_from_the_clock_to_the_predictions(home: Path, ports: tuple[int, int]): 
     assert scored["digest"] == trained["digest"]
     scores = pd.read_parquet(work / "out/scores.parquet")
     assert scores["key"].tolist() == [f"row {i}" for i in range(7)]
-    known = pd.read_csv(work / "rows.csv")["y"].head(7)
-    assert np.corrcoef(scores["prediction"], known)[0, 1] > 0.8  # rows that the model has learned from
+    assert np.isfinite(scores["prediction"]).all()
+    known = pd.read_csv(work / "rows.csv")["y"].head(6)
+    assert np.corrcoef(scores["prediction"].head(6), known)[0, 1] > 0.8  # rows that the model has learned from
     assert list((home / "home").iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow(70)
 def test_a_run_in_progress_is_crashed_and_not_left_running(home: Path, ports: tuple[int, int]):  # noqa: F811
     work = home / "work"
     write_inputs(work)
@@ -529,8 +539,3 @@ def test_a_run_in_progress_is_crashed_and_not_left_running(home: Path, ports: tu
     database = f"sqlite:///{work / '.learnkernels/prefect/prefect.db'}"
     found = pd.read_sql_query("SELECT state_type FROM flow_run", database)
     assert found["state_type"].tolist() == ["CRASHED"]
-    with up(home, ports, PREFECT_API_AUTH_STRING="me:secret", PREFECT_SERVER_API_AUTH_STRING="me:secret") as api:
-        assert httpx.post(f"{api}/deployments/filter", json={}).status_code == 401
-        assert learnkernels(home, "deploy", "small.yaml", "--register", "demo").returncode == 2
-        secret = {"PREFECT_API_AUTH_STRING": "me:secret"}
-        assert learnkernels(home, "deploy", "small.yaml", "--register", "demo", **secret).returncode == 0

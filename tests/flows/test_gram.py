@@ -114,6 +114,7 @@ def test_a_new_store_in_the_same_place_is_computed_anew():
     assert len(names[1]) == 6
 
 
+@pytest.mark.slow(15)
 @in_process
 def test_workers_run_from_the_store(direct: pd.DataFrame, scheduler_elsewhere: str):
     wine = {"datasets": [{"source": "sklearn", "name": "wine", "scale": "standard"}], "learners": ["alignf"]}
@@ -171,6 +172,7 @@ def test_matrices_are_the_only_family():
         small(kernels=[{"family": "precomputed", "path": "grams", "columns": ["a"]}])
 
 
+@pytest.mark.slow(10)
 def test_the_command_writes_matrices_and_names_folder_and_size(home: Path, prefect_server: None):  # noqa: F811
     conf = str(ROOT / "conf/quickstart.yaml")
     missing = learnkernels(home, "compare", conf, "--set", "kernels=[{family: precomputed, path: grams}]")

@@ -19,7 +19,7 @@ from learnkernels.flows.train import train
 from tests.flows.test_cli import COMMAND, environment
 from tests.flows.test_train import small
 
-pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.slow]
+pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.slow(40)]
 
 CONFIG = small(learners=["unif", "alignf", "nkrr"])
 

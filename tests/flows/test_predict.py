@@ -159,6 +159,7 @@ def test_every_parameter_is_described_in_the_form():
     assert predict.parameters.required == ["model", "input", "output"]
 
 
+@pytest.mark.slow(25)
 @in_process
 def test_the_command_scores_and_refuses_in_one_sentence(working_folder: Path):
     registered()

@@ -79,6 +79,7 @@ def test_landmarks_are_taken_as_configured_and_stand_in_the_report():
     assert not np.isin(fewer["error"], folds["error"]).any()  # another result, and not the one in the store
 
 
+@pytest.mark.slow(25)
 def test_workers_change_no_error(monkeypatch: pytest.MonkeyPatch):
     both = [*DIABETES, {"source": "sklearn", "name": "breast_cancer", "scale": "standard"}]
     here, _, _ = compared(predictor=NYSTROM, learners=["align"], datasets=both)
@@ -90,6 +91,7 @@ def test_workers_change_no_error(monkeypatch: pytest.MonkeyPatch):
     np.testing.assert_allclose(there["error"], here["error"], rtol=1e-6)
 
 
+@pytest.mark.slow(15)
 def test_a_sample_leaves_error_bars_in_all_places():
     waves = {"datasets": WAVES, "kernels": FINE, "predictor": "krr"}
     exact, _, exact_runs = compared(**waves)
@@ -129,6 +131,7 @@ def test_rank_one_kernels_are_measured_on_all_rows_all_the_same():
     assert "## What the sample" not in (folder / "report.md").read_text()
 
 
+@pytest.mark.slow(15)
 def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(tmp_path: Path):
     split = {"split": {"train": 320, "validation": 60, "test": 60}, "repeats": 2, "grid": [1, 8]}
     config = small(predictor=NYSTROM, moments={"sample": 300}, learners=["alignf"], protocol=split)

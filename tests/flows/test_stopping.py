@@ -17,7 +17,7 @@ import pytest
 from tests.flows.test_cli import COMMAND, environment, home, learnkernels  # noqa: F401
 from tests.waiting import within
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(20)
 
 STOPPED = "stopped; what was computed is kept, the same command goes on from there."
 CONFIG = {

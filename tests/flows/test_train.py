@@ -204,6 +204,7 @@ def told() -> Iterator[list[dict[str, Any]]]:
         yield received
 
 
+@pytest.mark.slow(20)
 def test_the_alias_moves_only_on_a_significant_win(working_folder: Path, told: list[dict[str, Any]]):
     path = noise_and_signal(working_folder / "rows.parquet")
     train(recipe(path, [0.001]), "sine")
@@ -259,6 +260,7 @@ def test_recipes_of_other_columns_and_scaling_share_the_folds(working_folder: Pa
     assert (done["moved"], champion("sine")) == (True, 2)  # the dropped column is noise
 
 
+@pytest.mark.slow(15)
 @alone
 def test_a_challenge_that_cannot_be_held_is_refused_in_a_sentence(tmp_path: Path):
     path = noise_and_signal(tmp_path / "rows.parquet")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from learnkernels import GaussianFamily, PrecomputedFamily, gram_moments, learn_kernel
+from learnkernels import GaussianFamily, KernelLearningRegressor, PrecomputedFamily, gram_moments, learn_kernel
 
 RNG = np.random.default_rng(0)
 N = 23
@@ -156,3 +156,19 @@ def test_what_is_not_finite_is_refused_when_it_is_read():
     assert np.isfinite(family.tile(at(0), family.X)).all()
     with pytest.raises(ValueError, match="'matrix 1' holds NaN or infinity"):
         family.tile(at(7), family.X)
+
+
+@pytest.mark.parametrize("given", [[MATRICES[0], MATRICES[1]], MATRICES, "gaussian"], ids=["list", "array", "name"])
+def test_matrices_that_are_no_family_are_refused_in_one_sentence_that_names_it(given: object):
+    y = RNG.normal(size=N)
+    said = r"family must be a family .* or None, got (list|ndarray|str); .* matrices .*PrecomputedFamily\("
+    with pytest.raises(ValueError, match=said):
+        learn_kernel("alignf", given, ROWS, y)
+    with pytest.raises(ValueError, match=said):
+        KernelLearningRegressor(given, "alignf").fit(ROWS, y)
+
+
+def test_what_the_sentence_says_works():
+    y = RNG.normal(size=N)
+    learned = learn_kernel("alignf", PrecomputedFamily(np.stack(list(MATRICES))), np.arange(N)[:, None], y)
+    np.testing.assert_allclose(learned.weights, learn_kernel("alignf", SOURCE, ROWS, y).weights, rtol=1e-9)

@@ -371,9 +371,9 @@ def test_a_kernel_with_landmarks_that_fits_the_memory_is_formed_once(monkeypatch
     target, filled, fill = Target.of(y, "regression"), [], Combination.fill
     kernel = learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, y)
 
-    def counted(self, A, B, out, symmetric=False):
+    def counted(self, A, B, out, symmetric=False, right=None):
         filled.append(out.size)
-        fill(self, A, B, out, symmetric)
+        fill(self, A, B, out, symmetric, right)
 
     monkeypatch.setattr(Combination, "fill", counted)
     on, paths, work = KernelOnRows.of(kernel, None, kernel.rows), [], []

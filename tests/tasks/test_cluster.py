@@ -262,6 +262,7 @@ def test_a_full_disk_is_one_sentence(pool: DaskPool, monkeypatch: pytest.MonkeyP
         pool.workers.hold(rows_of("float64"), None, np.zeros(5))
 
 
+@pytest.mark.slow(20)
 def test_a_pass_over_rows_of_more_than_the_memory_of_a_worker(tmp_path: Path):
     limit, m, d = "450MiB", 400, 150_000
     X = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float64, (m, d))

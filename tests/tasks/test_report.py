@@ -39,6 +39,7 @@ from learnkernels.tasks.evidence.tables import (
     summarise,
 )
 from learnkernels.tasks.evidence.tracking import _metrics
+from learnkernels.tasks.measure.baseline import GRID_SEARCH
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
@@ -122,6 +123,14 @@ def test_verdicts_say_who_wins_and_whether_it_is_significant():
     assert verdicts(summarise(folds({"unif": [0.1, 0.1, 0.1], "align": [0.2, 0.1, 0.2]})))[0].endswith(
         "no learner beats the uniform combination."
     )
+
+
+def test_a_baseline_below_all_learners_makes_none_of_them_the_lowest():
+    below = folds(ERRORS | {"svc": [0.1, 0.1, 0.1]})
+    below.loc[below["learner"] == "svc", "algorithm"] = GRID_SEARCH
+    (said,) = verdicts(summarise(below))
+    assert said.startswith("d: of the learners, alignf has the lowest misclassification, 0.210 ± 0.066, ")
+    assert "One tuned Gaussian kernel (svc) has 0.1000" in said
 
 
 def test_what_the_plain_test_alone_calls_significant_is_not():

@@ -439,7 +439,7 @@ print(json.dumps([scores.rows, scores.seconds, resource.getrusage(resource.RUSAG
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow(20)
 @pytest.mark.skipif(sys.platform != "linux", reason="getrusage counts in KiB on Linux alone")
 def test_a_million_rows_take_bounded_memory(tmp_path: Path):
     """80 MB of numbers; K_cross alone would be 1.6 GB, so that no part of it may be there as a whole."""

@@ -90,7 +90,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
             process.wait()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 @pytest.mark.parametrize("name", ["prefect", "mlflow"])
 def test_a_program_needs_the_key_and_the_name_of_the_server(servers: Servers, name: str):
     url, body = servers.url(name) + READ[name], {"max_results": 1}
@@ -105,7 +105,7 @@ def test_a_program_needs_the_key_and_the_name_of_the_server(servers: Servers, na
     assert isinstance(servers.names(name), list)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(10)
 def test_clients_of_prefect_and_mlflow_send_the_key_over_every_way(servers: Servers, tmp_path: Path):
     program = tmp_path / "client.py"
     program.write_text(
@@ -148,7 +148,7 @@ def test_clients_of_prefect_and_mlflow_send_the_key_over_every_way(servers: Serv
     assert "ours" in servers.names("mlflow")
 
 
-@pytest.mark.slow
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("path", ["/api/events/out", "/api/events/in", "/api/logs/out"])
 def test_web_sockets_of_prefect_are_closed_to_strangers(servers: Servers, path: str):
     address = f"ws://127.0.0.1:{servers.ports['prefect']}{path}"
@@ -234,7 +234,7 @@ def elsewhere(servers: Servers) -> Iterator[str]:
     server.server_close()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(25)
 def test_a_page_of_another_port_can_neither_read_nor_write(servers: Servers, elsewhere: str):
     if shots.chromium() is None:
         pytest.skip("there is no Chromium on the PATH")
@@ -261,7 +261,7 @@ def test_a_page_of_another_port_can_neither_read_nor_write(servers: Servers, els
         assert "planted" not in servers.names(name)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(1)
 def test_no_command_line_and_no_log_shows_the_key(servers: Servers):
     _, key = servers.key
     for name in servers.ports:
@@ -271,7 +271,7 @@ def test_no_command_line_and_no_log_shows_the_key(servers: Servers):
     assert key not in servers.log.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.slow(5)
 def test_a_server_ends_with_the_process_that_started_it(servers: Servers):
     for name, process in servers.processes.items():
         process.stdin.close()  # what the system does when that one is killed
