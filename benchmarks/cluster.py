@@ -56,13 +56,13 @@ ENVIRONMENT = {
 }
 
 
-def config_of(rows: int, landmarks: int) -> dict[str, Any]:
+def config_of(rows: int, landmarks: int, learners: Sequence[str]) -> dict[str, Any]:
     """Return the configuration of the comparison: of ten rows nine train and one tests, less a thousandth to choose."""
     return {
         "name": "cluster",
         "datasets": [{"source": "file", "path": "s3://rows/table/", "target": "y", "label": "table", "in_parts": True}],
         "kernels": [{"family": "gaussian", "gammas": {"base": 4, "from": -4, "to": -2}}],
-        "learners": ["alignf", {"name": "rfm", "params": METRIC}],
+        "learners": [{"name": name, "params": METRIC if name == "rfm" else {}} for name in learners],
         "moments": {"sample": "auto", "tolerance": 0.01},
         "predictor": {"name": "nystrom", "landmarks": landmarks, "tolerance": 1e-4},
         "protocol": {
@@ -225,6 +225,7 @@ def main() -> None:
     parser.add_argument("--memory", default="1.5GiB", help="limit of each worker")
     parser.add_argument("--kill-every", type=float, default=0, help="seconds; 0 for never")
     parser.add_argument("--data", type=Path, help="folder of the rows; below the folder by default")
+    parser.add_argument("--learners", nargs="+", default=["alignf", "rfm"])
     parser.add_argument("--only-compare", action="store_true", help="neither train nor predict")
     parser.add_argument("--same-as", type=Path, help="folder of a run whose errors this must have")
     asked = parser.parse_args()
@@ -234,7 +235,7 @@ def main() -> None:
     data = (asked.data or folder / "data").resolve()
     stored = write_table(data / "table", asked.rows, PARTS, 0)
     write_table(data / "new", asked.rows // 10, NEW_PARTS, 1)
-    (folder / "cluster.yaml").write_text(yaml.safe_dump(config_of(asked.rows, asked.landmarks)))
+    (folder / "cluster.yaml").write_text(yaml.safe_dump(config_of(asked.rows, asked.landmarks, asked.learners)))
     with ExitStack() as stack:
         stack.enter_context(network())
         moto = [str(BIN / "moto_server"), "-H", HOST, "-p", "9000"]
@@ -281,7 +282,7 @@ def main() -> None:
     sys.stdout.write(f"{json.dumps(found, indent=1)}\n")
     if asked.same_as is not None:
         theirs = json.loads((asked.same_as / "cluster.json").read_text())["errors"]
-        worst = max(abs(found["errors"][name] / of - 1) for name, of in theirs.items())
+        worst = max(abs(of / theirs[name] - 1) for name, of in found["errors"].items())
         sys.stdout.write(f"errors differ by {worst:.1e} at most\n")
 
 

@@ -40,11 +40,13 @@ from learnkernels.tasks.data.readers import (
     READERS,
     Columns,
     beside_of,
-    chosen_columns,
+    features_among,
+    kept_rows,
     names_from_data,
     names_to_data,
     numbers_encoded,
     read_bundled,
+    require_room,
 )
 from learnkernels.tasks.data.scaling import BLOCK_BYTES, scaled, scaling_of
 from learnkernels.tasks.data.synthetic import read_synthetic
@@ -296,7 +298,9 @@ def _in_parts(config: DatasetConfig, data_dir: str, where: str, readers: Readers
     with opened(files, where) as table:
         if not wanted_in_parts(config, files, table, where):
             return None
-        features, kept, y = chosen_columns(table, config, config.target, files.name, where)
+        features = features_among(table, config, config.target, files.name, where)
+        require_room(table.num_rows, 1 + len(config.beside), files.name, where)
+        kept, y = kept_rows(table, config, config.target, where)
         beside, parts = beside_of(table, config, where), parts_of(files, table)
     y = _column_values(y)
     usable = np.logical_and.reduce([_present(y) | (config.missing == "refuse"), *(of >= 0 for of in beside.values())])

@@ -209,8 +209,9 @@ def _numbered(column: pa.Array, number: Callable[[pa.Array], pa.Array]) -> np.nd
 
 
 def _columns_of(table: OpenTable, config: DatasetConfig, target: str, name: str, where: str) -> Columns:
-    features, kept, y = chosen_columns(table, config, target, name, where)
-    _require_room(table.num_rows, len(features), name, where)
+    features = features_among(table, config, target, name, where)
+    require_room(table.num_rows, len(features), name, where)
+    kept, y = kept_rows(table, config, target, where)
     if config.ngrams is not None and len(y):
         X, ngrams = count_ngrams(_only(table.select(features), kept), config.ngrams, where)
         return Columns(X, y, ngrams)
@@ -229,15 +230,13 @@ def _columns_of(table: OpenTable, config: DatasetConfig, target: str, name: str,
     return Columns(X, y, expanded)
 
 
-def chosen_columns(
-    table: OpenTable, config: DatasetConfig, target: str, name: str, where: str
-) -> tuple[list[str], np.ndarray | None, pa.Array]:
-    """Return the columns of a table that are features, which of its rows `where` keeps, and the target of these.
+def features_among(table: OpenTable, config: DatasetConfig, target: str, name: str, where: str) -> list[str]:
+    """Return the columns of a table that are features.
 
     Raises
     ------
     InputError
-        A column that is named is missing or there more than once, or the target is of a type that none can be.
+        A column that is named is missing or there more than once.
     """
     names = table.schema.names
     refuse_repeated(names, f"{where}: {name} has column {{}} more than once; rename one.")
@@ -259,14 +258,23 @@ def chosen_columns(
                 raise InputError(f"{where}: {key} {column!r} is not a column of {name}; it has {shown}.")
     others = {target, *config.drop, *config.where, *config.test, *config.beside.values()}
     features = [column for column in config.features or names if column not in others]
-    if config.ngrams is not None:
-        features = list(config.ngrams.columns)
+    return features if config.ngrams is None else list(config.ngrams.columns)
+
+
+def kept_rows(table: OpenTable, config: DatasetConfig, target: str, where: str) -> tuple[np.ndarray | None, pa.Array]:
+    """Return which rows of a table `where` keeps, shape (m,), None for all, and the target of these.
+
+    Raises
+    ------
+    InputError
+        `where` keeps no row, or the target is of a type that none can be.
+    """
     kept = _rows_with(table.select(list(config.where)), config.where, "where", where) if config.where else None
     y = _only(table.select([target]), kept)[target].combine_chunks()
     kind = y.type.value_type if pa.types.is_dictionary(y.type) else y.type
     if pa.types.is_nested(kind) or is_binary(kind) or isinstance(kind, pa.BaseExtensionType):
         raise InputError(f"{where}: target {target!r} is {kind}; name a column of text or numbers.")
-    return features, kept, y
+    return kept, y
 
 
 def numbers_encoded(read: Columns, config: DatasetConfig, where: str) -> Columns:
@@ -305,7 +313,7 @@ def encoded(table: pa.Table, y: Any, config: DatasetConfig, where: str) -> Colum
     return Columns(X, y, encoding.features, encoding, table.select(encoding.names))
 
 
-def _require_room(rows: int, columns: int, name: str, where: str) -> None:
+def require_room(rows: int, columns: int, name: str, where: str) -> None:
     """Refuse what a file states to hold, before memory is taken for it, where there is not so much."""
     needed, free = 8 * rows * (columns + 1), psutil.virtual_memory().available
     if not 0 <= needed <= free:

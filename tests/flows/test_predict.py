@@ -153,7 +153,7 @@ def test_from_server_to_server_is_from_disk_to_disk(s3: S3):  # noqa: F811
 
 def test_every_parameter_is_described_in_the_form():
     properties = predict.parameters.properties
-    assert list(properties) == ["model", "input", "output", "id", "missing"]
+    assert list(properties) == ["model", "input", "output", "id", "missing", "scheduler"]
     assert all(len(one["description"]) > 20 for one in properties.values())
     assert properties["missing"]["enum"] == ["refuse", "null"]
     assert predict.parameters.required == ["model", "input", "output"]
