@@ -50,6 +50,9 @@ SUMS_PER_WORKER = 4
 FAN_IN = 8
 """Parts added by one task of the reduction."""
 
+TRIES = 5
+"""How often a pass, or a batch of jobs, is begun where workers that ended took with them what was sent to them."""
+
 SPAN_SHARE = 16
 """A worker holds the rows of the two spans of a super-tile: each takes at most this part of its memory."""
 
@@ -128,12 +131,22 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         InputError
             A job ended its worker again and again, which is how too little memory looks.
         """
+        return self.trying_again(lambda last: self._map(run, jobs, advance, given, last))
+
+    def _map(
+        self,
+        run: Callable[..., Result],
+        jobs: Sequence[Job],
+        advance: Callable[[float], None],
+        given: dict[str, Any],
+        last: bool,
+    ) -> list[Result]:
         if given:
             # Not the dict, whose keys would be those of the futures, and of the next call's, which this one cancels
             sent = self.client.scatter(list(given.values()), broadcast=True, hash=False)
             given = dict(zip(given, sent, strict=True))
         futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False, **given)
-        with self.finishing(futures, "a trial"):
+        with self.finishing(futures, "a trial", last):
             for future in as_completed(futures, loop=self.client.loop):
                 if future.status == "error":
                     break
@@ -144,12 +157,27 @@ class DaskPool(AbstractContextManager["DaskPool"]):
                 warnings.warn(text, category, stacklevel=2)
         return [result for result, _ in results]
 
+    def trying_again(self, act: Callable[[bool], Result]) -> Result:
+        """Return what `act` returns, which is told whether it is tried for the last time.
+
+        Workers that end take with them what they were sent, if no other has it by then: it is sent again.
+        """
+        for left in reversed(range(TRIES)):
+            try:
+                return act(not left)
+            except CancelledError:
+                if self.client.status != "running" or not left:
+                    raise
+        raise AssertionError("the last time ends otherwise")
+
     @contextmanager
-    def finishing(self, futures: list[Future], what: str) -> Iterator[None]:
+    def finishing(self, futures: list[Future], what: str, last: bool = True) -> Iterator[None]:
         """Let go of futures at the end, and say in a sentence that workers ended, or took what they held with them."""
         try:
             yield
-        except (KilledWorker, CancelledError):
+        except (KilledWorker, CancelledError) as error:
+            if isinstance(error, CancelledError) and self.client.status == "running" and not last:
+                raise
             if self.client.status != "running":
                 raise InputError(
                     f"the Dask scheduler ended during {what}; what was computed is kept: start it, and this run, again."
@@ -358,7 +386,7 @@ def _taken(at: np.ndarray, X: TableParts) -> np.ndarray:
     return X[at]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Shared:
     """What the workers were sent: the future of it, and the value, whose files stay as long as it is referred to."""
 
@@ -437,6 +465,15 @@ class DaskWorkers:
         InputError
             A task ended its worker.
         """
+
+        def act(last: bool) -> Any:
+            if shared.future.cancelled():
+                shared.future = self.share(shared.value).future
+            return self._total(step, shared, argument, tasks, last)
+
+        return self._pool.trying_again(act)
+
+    def _total(self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any], last: bool) -> Any:
         n = len(tasks) if self._advance else min(len(tasks), SUMS_PER_WORKER * self._pool.n_workers)
         client, shares = self._pool.client, [tasks[first::n] for first in range(n)]
         if argument is not None:
@@ -447,7 +484,7 @@ class DaskWorkers:
             groups = [futures[i : i + FAN_IN] for i in range(0, len(futures), FAN_IN)]
             futures = [client.submit(_joined, *group, pure=False) for group in groups]
             tree += futures
-        with self._pool.finishing(tree, "a pass over rows"):
+        with self._pool.finishing(tree, "a pass over rows", last):
             if self._advance is not None:
                 for future in as_completed(leaves, loop=client.loop):
                     if future.status != "finished":

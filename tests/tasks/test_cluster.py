@@ -297,3 +297,15 @@ def test_which_pools_have_workers_that_see_our_files():
     assert DaskPool(DaskConfig()).local
     assert not DaskPool(DaskConfig(workers=0)).local
     assert not DaskPool(DaskConfig(scheduler="tcp://127.0.0.1:1")).local
+
+
+def plus(shared: np.ndarray, argument: Any, span: tuple[int, int]) -> np.ndarray:
+    return np.asarray(shared[slice(*span)].sum(keepdims=True))
+
+
+def test_what_workers_took_with_them_is_sent_again(pool: DaskPool):
+    workers, values = pool.workers, np.arange(10.0)
+    shared = workers.share(values)
+    assert workers.total(plus, shared, None, [(0, 4), (4, 10)]) == values.sum()
+    pool.client.cancel(shared.future, force=True)  # as when both that hold it end
+    assert workers.total(plus, shared, None, [(0, 4), (4, 10)]) == values.sum()
