@@ -244,9 +244,10 @@ def load_source(
     frequent n-grams of these rows, checks, rows drawn by `subsample`, scaling.
     """
     where = f"data set {config.label}"
-    if (dataset := _in_parts(config, data_dir, where, readers or ThisProcess())) is not None:
+    files = source_files(config, data_dir) if config.source == "file" else None
+    if files is not None and (dataset := _in_parts(config, files, where, readers or ThisProcess())) is not None:
         return dataset
-    (X, y, features, table, raw), beside = _read(config, data_dir, where, tell)
+    (X, y, features, table, raw), beside = _read(config, files, where, tell)
     if raw is not None:
         beside["rows"] = np.arange(len(y))
     if config.missing != "refuse":
@@ -288,12 +289,9 @@ def load_source(
     return Dataset(scaled(X, low, spread), target, features, low, spread, by_training=own, **beside)
 
 
-def _in_parts(config: DatasetConfig, data_dir: str, where: str, readers: Readers) -> Dataset | None:
+def _in_parts(config: DatasetConfig, files: Files, where: str, readers: Readers) -> Dataset | None:
     """Return a data set whose rows stay where they are, in files; None where they are to be read as a whole."""
-    if config.source != "file" or config.in_parts is False:
-        return None
-    files = source_files(config, data_dir)
-    if files.suffix not in SPLITTABLE and not config.in_parts:
+    if config.in_parts is False or (files.suffix not in SPLITTABLE and not config.in_parts):
         return None
     with opened(files, where) as table:
         if not wanted_in_parts(config, files, table, where):
@@ -321,7 +319,7 @@ def _in_parts(config: DatasetConfig, data_dir: str, where: str, readers: Readers
 
 
 def _read(
-    config: DatasetConfig, data_dir: str, where: str, tell: Callable[[str], None]
+    config: DatasetConfig, files: Files | None, where: str, tell: Callable[[str], None]
 ) -> tuple[Columns, dict[str, Any]]:
     """Return what a source holds, gaps filled where that is asked for, and what is known of rows beside it."""
     beside: dict[str, Any] = {}
@@ -332,7 +330,7 @@ def _read(
     elif config.source == "openml":
         read, beside = read_openml(config, where, tell)
     else:
-        files = source_files(config, data_dir)
+        assert files is not None  # the one source that is left
         read, beside = READERS[files.suffix](files, config, where)
     if read.table is None and not sparse.issparse(read.X) and _needs_encoding(read.X, config):
         read = numbers_encoded(read, config, where)

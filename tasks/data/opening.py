@@ -20,7 +20,7 @@ from learnkernels.conf.files import chosen, files_of, matching
 from learnkernels.conf.loading import is_pattern, is_remote
 from learnkernels.conf.schema import WILDCARD
 from learnkernels.tasks.data.locations import Location, explained, locate, sound, transferring
-from learnkernels.tasks.data.streams import arrow_batches, arrow_source, delimiter_of, one_schema
+from learnkernels.tasks.data.streams import arrow_batches, arrow_source, count_arrow_rows, delimiter_of, one_schema
 
 READ_BYTES = 64 << 20
 """Read ahead of a Parquet file of this machine, over all its columns."""
@@ -233,8 +233,7 @@ def _open_ipc(location: Location) -> Iterator[OpenTable]:
                 for start in range(0, batch.num_rows, rows):
                     yield batch.slice(start, rows)
 
-        n = sum(batch.num_rows for _, _, batch in arrow_batches(source, [0]))
-        yield OpenTable(schema, n, read, batches)
+        yield OpenTable(schema, count_arrow_rows(source), read, batches)
 
 
 TABLES: dict[str, Callable[..., AbstractContextManager[OpenTable]]] = {

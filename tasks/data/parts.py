@@ -114,6 +114,22 @@ class Part:
             for piece in table.tables(columns, (), rows):
                 yield np.stack([to_numbers(piece.column(name)) for name in columns], axis=1)
 
+    def used_blocks(self, columns: Sequence[str], complete: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Give blocks of the rows that are used, without a gap if asked for, and which of the file's these are.
+
+        Raises
+        ------
+        InputError, TransferError
+            As `blocks`.
+        """
+        mask, at = self.mask, 0
+        for block in self.blocks(columns):
+            used = mask[at : at + len(block)]
+            if complete:
+                used = used & np.isfinite(block).all(axis=1)
+            at += len(block)
+            yield (block if used.all() else block[used]), used
+
 
 def _input(location: Location, group: int | None) -> TableInput:
     if location.suffix == ".parquet":
@@ -231,22 +247,16 @@ def _read(job: _Reading) -> tuple[Part, Columns]:
     path = _own(job.path)
 
     def read() -> tuple[Part, Columns]:
-        seen, known, used = job.part.mask, [Columns.of(np.zeros((0, len(job.columns))))], []
+        known, masks = [Columns.of(np.zeros((0, len(job.columns))))], []
 
         def blocks() -> Iterator[np.ndarray]:
-            at = 0
-            for block in job.part.blocks(job.columns):
-                mask = seen[at : at + len(block)]
-                at += len(block)
-                if job.drop:
-                    mask = mask & np.isfinite(block).all(axis=1)
-                used.append(mask)
-                rows = block if mask.all() else block[mask]
+            for rows, used in job.part.used_blocks(job.columns, job.drop):
+                masks.append(used)
                 known.append(Columns.of(rows))
                 yield rows
 
         RowFile.of_blocks(path, blocks(), len(job.columns), np.dtype(np.float64))
-        return job.part.keeping(np.concatenate(used)), reduce(lambda one, other: one + other, known)
+        return job.part.keeping(np.concatenate(masks)), reduce(lambda one, other: one + other, known)
 
     return patiently(read)
 
@@ -269,8 +279,7 @@ def read_parts(
     drop = config.missing == "drop"
     about = json.dumps([*(asdict(part) | {"used": _short(part.used)} for part in parts), columns, drop])
     digest = hashlib.sha256(about.encode()).hexdigest()[:20]
-    folder = Path(readers.folder) / f"parts-{digest}"
-    jobs = [_Reading(part, columns, str(_copy_of(folder, i)), drop) for i, part in enumerate(parts)]
+    jobs = [_Reading(part, columns, _copy_of(readers.folder, digest, i), drop) for i, part in enumerate(parts)]
     read, known = zip(*readers.each(_read, jobs), strict=True)
     found: Columns = reduce(lambda one, other: one + other, known)
     if found.gaps.any():
@@ -289,8 +298,8 @@ def _short(used: bytes | None) -> str | None:
     return None if used is None else hashlib.sha256(used).hexdigest()
 
 
-def _copy_of(folder: Path, part: int) -> Path:
-    return folder / f"{part:05d}.arrow"
+def _copy_of(folder: str, digest: str, part: int) -> str:
+    return str(Path(folder) / f"parts-{digest}" / f"{part:05d}.arrow")
 
 
 @dataclass(frozen=True)
@@ -371,21 +380,14 @@ class TableParts(RowsInFiles):
 
     def _file(self, part: int) -> RowFile:
         one = self.parts[part]
-        path = _own(str(_copy_of(Path(self.folder) / f"parts-{self.digest}", part)))
+        path = _own(_copy_of(self.folder, self.digest, part))
         if not path.exists():
             patiently(lambda: self._copy(one, path))
         return RowFile(str(path), (one.n_used, len(self.columns)), self.dtype)
 
     def _copy(self, part: Part, path: Path) -> None:
-        mask, at = part.mask, 0
-
-        def blocks() -> Iterator[np.ndarray]:
-            nonlocal at
-            for block in part.blocks(self.columns):
-                yield block[mask[at : at + len(block)]]
-                at += len(block)
-
-        RowFile.of_blocks(path, blocks(), len(self.columns), self.dtype)
+        blocks = (rows for rows, _ in part.used_blocks(self.columns))
+        RowFile.of_blocks(path, blocks, len(self.columns), self.dtype)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, from which `from_dict` makes the same rows."""
@@ -410,15 +412,13 @@ class TableParts(RowsInFiles):
 
 
 def wanted_in_parts(config: DatasetConfig, files: Files, table: OpenTable, where: str) -> bool:
-    """Return whether a table is to be read in parts: as said, or where it is large and allows it.
+    """Return whether a table to which nobody says no is read in parts: as asked, or as it is large and can be.
 
     Raises
     ------
     InputError
         It is asked for, and the format, or another key, does not allow it.
     """
-    if config.in_parts is False:
-        return False
     why_not = _hindrance(config, files, table)
     if config.in_parts and why_not:
         raise InputError(f"{where}: 'in_parts' {why_not}, or leave 'in_parts' out.")

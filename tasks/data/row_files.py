@@ -117,7 +117,7 @@ class RowFile:
         with pa.OSFile(self.path) as source:
             reader = pa.ipc.open_file(source)
             starts = np.arange(0, max(1, self.shape[0]), self._batch_rows)
-            for b, these, within in _by_chunk(rows, starts):
+            for b, these, within in by_chunk(rows, starts):
                 taken[these] = self._batch(reader, b)[within]
         return taken
 
@@ -157,9 +157,9 @@ class RowsInFiles(ABC):
         InputError
             A file cannot be made or fetched, for a minute.
         """
-        at = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else rows
+        at = positions(rows, self.shape[0])
         taken = np.empty((len(at), self.shape[1]), self.dtype)
-        for part, these, within in _by_chunk(at, self.starts):
+        for part, these, within in by_chunk(at, self.starts):
             taken[these] = self._file(part)[within]
         return taken
 
@@ -250,7 +250,12 @@ def _of_equal_length(blocks: Iterable[np.ndarray], size: int) -> Iterator[np.nda
         yield np.concatenate(held)
 
 
-def _by_chunk(at: np.ndarray, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+def positions(rows: slice | np.ndarray, m: int) -> np.ndarray:
+    """Return the positions of a run of m rows, or those that are given."""
+    return np.arange(*rows.indices(m)) if isinstance(rows, slice) else np.asarray(rows)
+
+
+def by_chunk(at: np.ndarray, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Give each chunk of rows, by where they start, that some positions lie in, which of them, and where within it."""
     of = np.searchsorted(starts, at, side="right") - 1
     for chunk in np.unique(of).tolist():

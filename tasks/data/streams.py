@@ -159,7 +159,7 @@ class ArrowInput(TableInput):
 
     def count_rows(self) -> int:
         """Return the number of rows of all record batches."""
-        return sum(batch.num_rows for _, _, batch in arrow_batches(self._source, [0]))
+        return count_arrow_rows(self._source)
 
     def _batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
         fields = sorted({self.schema.get_field_index(name) for name in (*features, *others)})
@@ -188,6 +188,11 @@ def arrow_batches(source: Any, fields: Sequence[int] | None = None) -> Iterator[
     reader = pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=fields))
     for i in range(reader.num_record_batches):
         yield i, reader.num_record_batches, reader.get_batch(i)
+
+
+def count_arrow_rows(source: Any) -> int:
+    """Return the rows of all record batches of an Arrow file, of which the first column is read."""
+    return sum(batch.num_rows for _, _, batch in arrow_batches(source, [0]))
 
 
 def delimiter_of(location: Location) -> str:

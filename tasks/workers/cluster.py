@@ -31,7 +31,15 @@ from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import SPANS, RowSource, SelectedRows, Step, Threads, Workers, spans
 from learnkernels.kernels.families.base import Rows
 from learnkernels.tasks.data.parts import TableParts
-from learnkernels.tasks.data.row_files import RowFile, RowParts, content_digest, forget_copies, remove
+from learnkernels.tasks.data.row_files import (
+    RowFile,
+    RowParts,
+    by_chunk,
+    content_digest,
+    forget_copies,
+    positions,
+    remove,
+)
 from learnkernels.tasks.store import store_path, temporary_folder
 from learnkernels.tasks.workers.connecting import (
     connected,
@@ -162,13 +170,10 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
         Workers that end take with them what they were sent, if no other has it by then: it is sent again.
         """
-        for left in reversed(range(TRIES)):
-            try:
-                return act(not left)
-            except CancelledError:
-                if self.client.status != "running" or not left:
-                    raise
-        raise AssertionError("the last time ends otherwise")
+        for _ in range(TRIES - 1):
+            with suppress(CancelledError):
+                return act(False)
+        return act(True)
 
     @contextmanager
     def finishing(self, futures: list[Future], what: str, last: bool = True) -> Iterator[None]:
@@ -371,11 +376,8 @@ class PartsElsewhere:
 
     def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
         """Return a run of rows, or those at some positions, shape (a, d); each part is asked for by one task."""
-        at = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else np.asarray(rows)
-        taken = np.empty((len(at), self.shape[1]))
-        of = np.searchsorted(self.parts.starts, at, side="right")
-        order = np.argsort(of, kind="stable")
-        these = np.split(order, np.flatnonzero(np.diff(of[order])) + 1) if len(at) else []
+        at = positions(rows, self.shape[0])
+        taken, these = np.empty((len(at), self.shape[1])), [some for _, some, _ in by_chunk(at, self.parts.starts)]
         found = self.pool.map(_taken, [at[some] for some in these], lambda share: None, X=self.parts)
         for some, values in zip(these, found, strict=True):
             taken[some] = values
