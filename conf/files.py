@@ -6,9 +6,13 @@ import glob
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
 
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.schema import ENDINGS, WILDCARD
+
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""What stands for a missing value in the name of a folder."""
 
 
 def files_of(path: str) -> list[str] | None:
@@ -62,11 +66,29 @@ def chosen(files: Sequence[str], path: str, within: str | None = None) -> list[s
             f"{path}: holds files of several formats ({', '.join(endings)}), which may be copies of each other; give a "
             f"pattern such as *{endings[0]}."
         )
-    if parted := next((part for below in held.values() for part in below[:-1] if "=" in part), None):
-        raise InputError(
-            f"{path}: has the folder {parted!r}, and what names of folders say is no column; write it into the files."
-        )
     return list(held)
+
+
+def told_by_folders(file: str, above: str = "") -> dict[str, str | None]:
+    """Return the columns that names of folders tell of the rows of a file, as Hive writes them: ``year=2024``.
+
+    Parameters
+    ----------
+    file : str
+        A path or address.
+    above : str
+        The folder of which names count below it alone; all of the path by default.
+    """
+    folders = PurePosixPath(file).parts[len(PurePosixPath(above).parts) if above else 0 : -1]
+    told = (re.fullmatch("([^=]+)=(.*)", folder) for folder in folders)
+    values = {unquote(found[1]): unquote(found[2]) for found in told if found}
+    return {name: None if value == HIVE_NULL else value for name, value in values.items()}
+
+
+def folder_of(path: str) -> str:
+    """Return the folder that a folder, a pattern or a file stands in: what is told by the names of those below it."""
+    plain = WILDCARD.split(path)[0]
+    return path if plain == path and Path(path).is_dir() else plain.rpartition("/")[0]
 
 
 def matching(files: Sequence[str], pattern: str) -> list[str]:

@@ -181,9 +181,9 @@ def require_place(path: str) -> None:
 
 
 def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
-    """Return where the files of a data set lie, in the order in which they are read.
+    """Return the addresses of the files of a data set, in the order in which they are read.
 
-    Paths, or ``s3://bucket/key``, which may be a folder or a pattern there, as no server is asked yet.
+    Each is a path, or ``s3://bucket/key``, of a file, a folder or a pattern; no server is asked yet.
 
     Raises
     ------
@@ -191,14 +191,15 @@ def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
         There is no such file on this machine, its ending is none that can be read, files are of several formats or
         named twice, or an address is of another kind or holds credentials.
     """
-    where, found = f"data set {dataset.label}", list[str]()
+    where, found, addresses = f"data set {dataset.label}", list[str](), list[str]()
     require_no_credentials(data_dir)
     require_place(data_dir)
     for path in dataset.paths:
         require_no_credentials(path)
         require_place(path)
         if is_remote(path) or is_remote(data_dir):
-            found.append(path if is_remote(path) else f"{data_dir.rstrip('/')}/{path}")
+            addresses.append(path if is_remote(path) else f"{data_dir.rstrip('/')}/{path}")
+            found.append(addresses[-1])
             continue
         local = str(Path(data_dir) / path)
         try:
@@ -210,6 +211,7 @@ def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
             raise InputError(
                 f"{where}: there is no file {local} (seen from {Path.cwd()}); correct 'path' or 'data_dir'."
             )
+        addresses.append(local)
         found += files
     for path in found:
         if not is_remote(path) or (len(found) == 1 and not is_pattern(path)):
@@ -218,7 +220,7 @@ def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
     endings = sorted({Path(path).suffix.lower() for path in found if not is_pattern(path)})
     if len(endings) > 1:
         raise InputError(f"{where}: 'path' names files of several formats ({', '.join(endings)}); give those of one.")
-    return found
+    return addresses
 
 
 def is_pattern(path: str) -> bool:

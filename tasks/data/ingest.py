@@ -7,6 +7,7 @@ import itertools
 import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -25,10 +26,9 @@ from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, all_whole, task_of
 from learnkernels.tasks.data.locations import TRIED_AGAIN
-from learnkernels.tasks.data.opening import Files, locations_of, opened
+from learnkernels.tasks.data.opening import TABLES, Files, OpenTable, locations_of, opened
 from learnkernels.tasks.data.openml import read_openml
 from learnkernels.tasks.data.parts import (
-    SPLITTABLE,
     Readers,
     TableParts,
     ThisProcess,
@@ -37,15 +37,16 @@ from learnkernels.tasks.data.parts import (
     wanted_in_parts,
 )
 from learnkernels.tasks.data.readers import (
-    READERS,
     Columns,
     beside_of,
+    columns_beside,
     features_among,
     kept_rows,
     names_from_data,
     names_to_data,
     numbers_encoded,
     read_bundled,
+    read_libsvm,
     require_room,
 )
 from learnkernels.tasks.data.scaling import BLOCK_BYTES, scaled, scaling_of
@@ -180,7 +181,7 @@ def source_files(config: DatasetConfig, data_dir: str) -> Files:
     """
     addresses = existing_files(config, data_dir)
     try:
-        locations = tuple(location for address in addresses for location in locations_of(address))
+        locations = locations_of(*addresses)
         for location in locations:
             if location.remote:
                 location.size()
@@ -245,9 +246,10 @@ def load_source(
     """
     where = f"data set {config.label}"
     files = source_files(config, data_dir) if config.source == "file" else None
-    if files is not None and (dataset := _in_parts(config, files, where, readers or ThisProcess())) is not None:
-        return dataset
-    (X, y, features, table, raw), beside = _read(config, files, where, tell)
+    with opened(files, where) if files is not None and files.suffix in TABLES else nullcontext() as source:
+        if files is not None and source is not None and wanted_in_parts(config, files, source, where):
+            return _in_parts(config, files, source, where, readers or ThisProcess())
+        (X, y, features, table, raw), beside = _read(config, files, source, where, tell)
     if raw is not None:
         beside["rows"] = np.arange(len(y))
     if config.missing != "refuse":
@@ -289,17 +291,13 @@ def load_source(
     return Dataset(scaled(X, low, spread), target, features, low, spread, by_training=own, **beside)
 
 
-def _in_parts(config: DatasetConfig, files: Files, where: str, readers: Readers) -> Dataset | None:
-    """Return a data set whose rows stay where they are, in files; None where they are to be read as a whole."""
-    if config.in_parts is False or (files.suffix not in SPLITTABLE and not config.in_parts):
-        return None
-    with opened(files, where) as table:
-        if not wanted_in_parts(config, files, table, where):
-            return None
-        features = features_among(table, config, config.target, files.name, where)
-        require_room(table.num_rows, 1 + len(config.beside), files.name, where)
-        kept, y = kept_rows(table, config, config.target, where)
-        beside, parts = beside_of(table, config, where), parts_of(files, table)
+def _in_parts(config: DatasetConfig, files: Files, table: OpenTable, where: str, readers: Readers) -> Dataset:
+    """Return a data set whose rows stay where they are, in files."""
+    parts = parts_of(table)
+    features = features_among(table, config, config.target, files.name, where)
+    require_room(table.num_rows, 1 + len(config.beside), files.name, where)
+    kept, y = kept_rows(table, config, config.target, where)
+    beside = beside_of(table, config, where)
     y = _column_values(y)
     usable = np.logical_and.reduce([_present(y) | (config.missing == "refuse"), *(of >= 0 for of in beside.values())])
     if "weights" in beside:
@@ -319,9 +317,12 @@ def _in_parts(config: DatasetConfig, files: Files, where: str, readers: Readers)
 
 
 def _read(
-    config: DatasetConfig, files: Files | None, where: str, tell: Callable[[str], None]
+    config: DatasetConfig, files: Files | None, table: OpenTable | None, where: str, tell: Callable[[str], None]
 ) -> tuple[Columns, dict[str, Any]]:
-    """Return what a source holds, gaps filled where that is asked for, and what is known of rows beside it."""
+    """Return what a source holds, gaps filled where that is asked for, and what is known of rows beside it.
+
+    `table` is that of the files, where they hold one that has names of columns.
+    """
     beside: dict[str, Any] = {}
     if config.source == "sklearn":
         read = read_bundled(str(config.name))
@@ -331,7 +332,10 @@ def _read(
         read, beside = read_openml(config, where, tell)
     else:
         assert files is not None  # the one source that is left
-        read, beside = READERS[files.suffix](files, config, where)
+        if table is None:
+            read = read_libsvm(files, config, where)
+        else:
+            read, beside = columns_beside(table, config, config.target, files.name, where)
     if read.table is None and not sparse.issparse(read.X) and _needs_encoding(read.X, config):
         read = numbers_encoded(read, config, where)
     for name, why in read.table.left_out.items() if read.table is not None else ():

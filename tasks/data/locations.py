@@ -31,6 +31,9 @@ ATTEMPTS = 2
 PART_BYTES = 10 * 2**20
 """What an upload sends at a time."""
 
+Told = tuple[tuple[str, int | float | str | None], ...]
+"""Names of columns, and the one value of each."""
+
 
 @dataclass(frozen=True)
 class Location:
@@ -43,11 +46,14 @@ class Location:
     filesystem : pyarrow.fs.FileSystem
     path : str
         Within the file system: absolute, or ``bucket/key``.
+    told : tuple of (str, value)
+        Columns of which all its rows have one value, which the names of its folders tell.
     """
 
     text: str
     filesystem: Any
     path: str
+    told: Told = ()
 
     @property
     def remote(self) -> bool:

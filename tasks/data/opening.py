@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,11 +16,18 @@ import pyarrow.fs
 import pyarrow.ipc
 import pyarrow.parquet
 
-from learnkernels.conf.files import chosen, files_of, matching
+from learnkernels.conf.files import chosen, files_of, folder_of, matching, told_by_folders
 from learnkernels.conf.loading import is_pattern, is_remote
-from learnkernels.conf.schema import WILDCARD
 from learnkernels.tasks.data.locations import Location, explained, locate, sound, transferring
-from learnkernels.tasks.data.streams import arrow_batches, arrow_source, count_arrow_rows, delimiter_of, one_schema
+from learnkernels.tasks.data.streams import (
+    arrow_batches,
+    arrow_source,
+    count_arrow_rows,
+    delimiter_of,
+    one_schema,
+    told_beside,
+    with_told,
+)
 
 READ_BYTES = 64 << 20
 """Read ahead of a Parquet file of this machine, over all its columns."""
@@ -50,26 +57,59 @@ class Files:
         return self.locations[0].suffix
 
 
-def locations_of(address: str) -> list[Location]:
-    """Return the places that a path or address stands for: of one file, or of those of a folder or pattern by name.
+def locations_of(*addresses: str) -> tuple[Location, ...]:
+    """Return the places that paths or addresses stand for: of one file, or of those of a folder or pattern by name.
+
+    What names of folders tell of rows is that of folders below each of them.
 
     Raises
     ------
     InputError
         A folder or pattern holds no table or tables of several formats, or a server cannot be reached.
     """
+    found = [(file, folder_of(address)) for address in addresses for file in _files_at(address)]
+    return telling([locate(file) for file, _ in found], [told_by_folders(*one) for one in found])
+
+
+def _files_at(address: str) -> list[str]:
+    """Return the paths or addresses of the files that one stands for, by name."""
     if not is_remote(address):
-        return [locate(one) for one in files_of(address) or [address]]
+        return files_of(address) or [address]
     if not is_pattern(address):
-        return [locate(address)]
-    plain = WILDCARD.split(address)[0].rpartition("/")[0]  # the folder above the pattern
-    within = locate(f"{plain}/x")
+        return [address]
+    within = locate(f"{folder_of(address)}/x")
     folder = within.path.rpartition("/")[0]
     with explained(within):
         infos = within.filesystem.get_file_info(pyarrow.fs.FileSelector(folder, recursive=True, allow_not_found=True))
     files = [f"s3://{info.path}" for info in infos if info.type == pyarrow.fs.FileType.File]
     found = files if address.endswith("/") else matching(files, address)
-    return [locate(one) for one in chosen(found, address, f"s3://{folder}")]
+    return chosen(found, address, f"s3://{folder}")
+
+
+def telling(locations: Sequence[Location], told: Sequence[Mapping[str, str | None]]) -> tuple[Location, ...]:
+    """Return places of files with what the names of their folders tell: whole numbers, numbers, or else text.
+
+    Parameters
+    ----------
+    locations : sequence of Location
+        Of files.
+    told : sequence of mapping of str to str
+        Of each of them; a column has numbers where they are numbers in all.
+    """
+    texts: dict[str, list[str]] = {}
+    for one in told:
+        for name, value in one.items():
+            texts.setdefault(name, []).extend(() if value is None else (value,))
+    kinds = {name: next(kind for kind in (int, float, str) if _all_are(kind, of)) for name, of in texts.items()}
+    return tuple(
+        replace(location, told=tuple((name, None if of is None else kinds[name](of)) for name, of in one.items()))
+        for location, one in zip(locations, told, strict=True)
+    )
+
+
+def _all_are(kind: type, texts: Sequence[str]) -> bool:
+    form = {int: "[+-]?[0-9]{1,18}", float: "[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?"}.get(kind, "(?s:.*)")
+    return all(re.fullmatch(form, text) for text in texts)
 
 
 @dataclass(frozen=True)
@@ -84,12 +124,16 @@ class OpenTable:
         Return some columns as a table.
     read_batches : callable
         Return the record batches of all columns, of at most so many rows each.
+    pieces : sequence of (Location, int or None, int)
+        What can be read without the rest: each file, the number of a row group of it, or None for all, and its rows;
+        none for a table that is read as a whole.
     """
 
     schema: pa.Schema
     num_rows: int
     read: Callable[[list[str]], pa.Table]
     read_batches: Callable[[int], Iterable[pa.RecordBatch]]
+    pieces: Sequence[tuple[Location, int | None, int]] = ()
 
     @classmethod
     def of(cls, table: pa.Table) -> OpenTable:
@@ -109,6 +153,22 @@ class OpenTable:
         if held != self.num_rows:
             raise ValueError(f"it states {self.num_rows:,} rows and holds {held:,}")
 
+    def telling(self, location: Location) -> OpenTable:
+        """Return it with the columns that the names of its folders tell, but for those that it has."""
+        told = told_beside(location, self.schema)
+        if not told:
+            return self
+
+        def read(names: list[str]) -> pa.Table:
+            own = [name for name in names if name not in told]
+            table = self.read(own or self.schema.names[:1])
+            return with_told(table, {name: told[name] for name in names if name in told}).select(names)
+
+        def batches(rows: int) -> Iterator[pa.RecordBatch]:
+            return (with_told(batch, told) for batch in self.read_batches(rows))
+
+        return replace(self, schema=with_told(self.schema.empty_table(), told).schema, read=read, read_batches=batches)
+
 
 @contextmanager
 def opened(files: Files, where: str) -> Iterator[OpenTable]:
@@ -122,7 +182,7 @@ def opened(files: Files, where: str) -> Iterator[OpenTable]:
     if len(files.locations) == 1:
         (location,) = files.locations
         with transferring(location, called=f"{where}: {location.name}"), TABLES[location.suffix](location) as table:
-            yield table
+            yield table.telling(location)
         return
     with ExitStack() as stack:
         tables = [_entered(stack, location, where) for location in files.locations]
@@ -141,7 +201,7 @@ def _entered(stack: ExitStack, location: Location, where: str, as_text: Sequence
     """Return the table of one of several files, which is closed with the stack."""
     with transferring(location, called=f"{where}: {location.name}"):
         how = {"as_text": as_text} if as_text else {}
-        return stack.enter_context(TABLES[location.suffix](location, **how))
+        return stack.enter_context(TABLES[location.suffix](location, **how)).telling(location)
 
 
 def _joined(parts: Sequence[tuple[Location, OpenTable]], schema: pa.Schema, where: str) -> OpenTable:
@@ -160,7 +220,8 @@ def _joined(parts: Sequence[tuple[Location, OpenTable]], schema: pa.Schema, wher
                 for batch in table.batches(rows):
                     yield batch.select(schema.names).cast(schema)
 
-    return OpenTable(schema, sum(table.num_rows for _, table in parts), read, batches)
+    n_rows = sum(table.num_rows for _, table in parts)
+    return OpenTable(schema, n_rows, read, batches, [piece for _, table in parts for piece in table.pieces])
 
 
 @contextmanager
@@ -173,8 +234,10 @@ def _open_parquet(location: Location) -> Iterator[OpenTable]:
         ahead = int(np.clip(READ_BYTES // width, 1 << 16, 1 << 20))
         file = pyarrow.parquet.ParquetFile(location.path, pre_buffer=False, buffer_size=ahead)
     with file:
+        about = file.metadata
+        pieces = [(location, group, about.row_group(group).num_rows) for group in range(about.num_row_groups)]
         yield OpenTable(
-            file.schema_arrow, file.metadata.num_rows, file.read, lambda rows: file.iter_batches(batch_size=rows)
+            file.schema_arrow, about.num_rows, file.read, lambda rows: file.iter_batches(batch_size=rows), pieces
         )
 
 
@@ -233,7 +296,8 @@ def _open_ipc(location: Location) -> Iterator[OpenTable]:
                 for start in range(0, batch.num_rows, rows):
                     yield batch.slice(start, rows)
 
-        yield OpenTable(schema, count_arrow_rows(source), read, batches)
+        n_rows = count_arrow_rows(source)
+        yield OpenTable(schema, n_rows, read, batches, [(location, None, n_rows)])
 
 
 TABLES: dict[str, Callable[..., AbstractContextManager[OpenTable]]] = {

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import pyarrow.parquet
 
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data.locations import Location, locate, transferring
+from learnkernels.tasks.data.locations import Location, Told, locate
 from learnkernels.tasks.data.opening import Files, OpenTable
 from learnkernels.tasks.data.readers import is_number, to_numbers
 from learnkernels.tasks.data.row_files import BATCH_BYTES, RowFile, RowsInFiles, copies, patiently
@@ -75,6 +74,8 @@ class Part:
         How many of them are rows of the data set.
     used : bytes or None
         Which, a bit each; None for all.
+    told : tuple of (str, value)
+        Columns that the names of the file's folders tell.
     """
 
     address: str
@@ -83,6 +84,7 @@ class Part:
     n_rows: int
     n_used: int
     used: bytes | None = None
+    told: Told = ()
 
     def keeping(self, used: np.ndarray) -> Part:
         """Return the same with some of its rows alone, shape (n_rows,)."""
@@ -106,13 +108,17 @@ class Part:
         TransferError
             It cannot be read for now.
         """
-        location = locate(self.address)
+        location = replace(locate(self.address), told=self.told)
         if stamp_of(location) != self.stamp:
-            raise InputError(f"{self.address}: has changed since the run began; start again, and it is read anew.")
+            raise self._changed
         rows = max(1, BATCH_BYTES // (8 * len(columns)))
         with closing(_input(location, self.group)) as table:
             for piece in table.tables(columns, (), rows):
                 yield np.stack([to_numbers(piece.column(name)) for name in columns], axis=1)
+
+    @property
+    def _changed(self) -> InputError:
+        return InputError(f"{self.address}: has changed since the run began; start again, and it is read anew.")
 
     def used_blocks(self, columns: Sequence[str], complete: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Give blocks of the rows that are used, without a gap if asked for, and which of the file's these are.
@@ -124,11 +130,15 @@ class Part:
         """
         mask, at = self.mask, 0
         for block in self.blocks(columns):
+            if at + len(block) > len(mask):
+                raise self._changed
             used = mask[at : at + len(block)]
             if complete:
                 used = used & np.isfinite(block).all(axis=1)
             at += len(block)
             yield (block if used.all() else block[used]), used
+        if at < len(mask):
+            raise self._changed
 
 
 def _input(location: Location, group: int | None) -> TableInput:
@@ -149,30 +159,14 @@ def stamp_of(location: Location) -> tuple[int, int]:
     return info.size or location.size(), int(info.mtime_ns or 0)
 
 
-def parts_of(files: Files, table: OpenTable) -> tuple[Part, ...]:
-    """Return the parts of a table, in the order of its rows; nothing but what files say of themselves is read.
-
-    Raises
-    ------
-    InputError
-        A file is damaged.
-    """
-    parts: list[Part] = []
-    for location in files.locations:
-        with transferring(location):
-            stamp = stamp_of(location)
-            if location.suffix == ".parquet":
-                with location.open_input() as source:
-                    about = pyarrow.parquet.read_metadata(source)
-                sizes = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
-                parts += [Part(location.text, stamp, g, n, n) for g, n in enumerate(sizes) if n]
-            else:
-                with closing(ArrowInput(location)) as one:
-                    n = one.count_rows()
-                parts += [Part(location.text, stamp, None, n, n)] if n else []
-    if sum(part.n_rows for part in parts) != table.num_rows:
-        raise InputError(f"{files.name}: has changed while it was read; start again.")
-    return tuple(parts)
+def parts_of(table: OpenTable) -> tuple[Part, ...]:
+    """Return the parts of a table that is open, in the order of its rows."""
+    stamps = {location.text: stamp_of(location) for location, _, _ in table.pieces}
+    return tuple(
+        Part(location.text, stamps[location.text], group, n, n, told=location.told)
+        for location, group, n in table.pieces
+        if n
+    )
 
 
 @dataclass(frozen=True)
@@ -405,20 +399,23 @@ class TableParts(RowsInFiles):
         parts = []
         for one in data["parts"]:
             used = bytes.fromhex(one["used"]) if one["used"] else None
-            parts.append(Part(**{**one, "stamp": tuple(one["stamp"]), "used": used}))
+            told = tuple(map(tuple, one["told"]))
+            parts.append(Part(**{**one, "stamp": tuple(one["stamp"]), "used": used, "told": told}))
         low, spread = (None if data[name] is None else np.array(data[name]) for name in ("low", "spread"))
         lowest, highest = np.array(data["raw_extremes"])
         return cls(tuple(parts), tuple(data["columns"]), data["digest"], low, spread, (lowest, highest))
 
 
 def wanted_in_parts(config: DatasetConfig, files: Files, table: OpenTable, where: str) -> bool:
-    """Return whether a table to which nobody says no is read in parts: as asked, or as it is large and can be.
+    """Return whether a table is read in parts: as asked, or as it is large and can be.
 
     Raises
     ------
     InputError
         It is asked for, and the format, or another key, does not allow it.
     """
+    if config.in_parts is False:
+        return False
     why_not = _hindrance(config, files, table)
     if config.in_parts and why_not:
         raise InputError(f"{where}: 'in_parts' {why_not}, or leave 'in_parts' out.")

@@ -23,8 +23,8 @@ from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.tables import Met, TableEncoding
 from learnkernels.kernels.tables.dates import moment_of
 from learnkernels.kernels.tables.reading import Column, as_texts, read_columns
-from learnkernels.tasks.data.locations import LIBSVM, transferring
-from learnkernels.tasks.data.opening import TABLES, Files, OpenTable, opened
+from learnkernels.tasks.data.locations import transferring
+from learnkernels.tasks.data.opening import Files, OpenTable
 from learnkernels.tasks.data.text import count_ngrams
 
 
@@ -66,19 +66,6 @@ def read_bundled(name: str) -> Columns:
     if labels is not None and y.ndim == 1 and y.dtype.kind in "iu" and len(labels) == len(np.unique(y)):
         y = np.asarray([str(label) for label in labels])[y]
     return Columns(np.asarray(raw.data, dtype=np.float64), y, tuple(str(feature) for feature in raw.feature_names))
-
-
-def read_table(files: Files, config: DatasetConfig, where: str) -> tuple[Columns, dict[str, np.ndarray]]:
-    """Return a table that Arrow reads, Parquet, CSV, Arrow IPC or Feather, and what it says of rows beside.
-
-    Raises
-    ------
-    InputError
-        A file is damaged or has other columns than the first, lacks a column that the configuration names, or has a
-        feature that is not a number.
-    """
-    with opened(files, where) as table:
-        return columns_beside(table, config, config.target, files.name, where)
 
 
 def columns_beside(
@@ -448,7 +435,7 @@ def _require_number(table: OpenTable, name: str, kept: np.ndarray | None, drop: 
         )
 
 
-def read_libsvm(files: Files, config: DatasetConfig, where: str) -> tuple[Columns, dict[str, np.ndarray]]:
+def read_libsvm(files: Files, config: DatasetConfig, where: str) -> Columns:
     """Return a LIBSVM / SVMlight text: sparse rows, the target first on each line."""
     for key in ("drop", "features", "columns", "where", "test", *config.beside, "ngrams", "bytes"):
         if getattr(config, key):
@@ -471,7 +458,7 @@ def read_libsvm(files: Files, config: DatasetConfig, where: str) -> tuple[Column
     for part in parts:
         part.resize(part.shape[0], width)
     X = parts[0] if len(parts) == 1 else sparse.vstack(parts, "csr")
-    return Columns(X, np.concatenate(targets), NumberedNames(width)), {}
+    return Columns(X, np.concatenate(targets), NumberedNames(width))
 
 
 class NumberedNames(Sequence[str]):
@@ -519,10 +506,3 @@ def names_to_data(names: Sequence[str]) -> Any:
 def names_from_data(data: Any) -> Sequence[str]:
     """Return the names that `names_to_data` was called on."""
     return NumberedNames(data["numbered"]) if isinstance(data, dict) else tuple(data)
-
-
-READERS: dict[str, Callable[[Files, DatasetConfig, str], tuple[Columns, dict[str, np.ndarray]]]] = {
-    **dict.fromkeys(TABLES, read_table),
-    **dict.fromkeys(LIBSVM, read_libsvm),
-}
-"""Endings of files and the reader of each."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,8 @@ class TableInput(ABC):
         self.share_read = 0.0
         with transferring(location):
             self._open()
+            self._told = told_beside(location, self.schema)
+            self.schema = with_told(self.schema.empty_table(), self._told).schema
             self.names = list(self.schema.names)  # decoded here, where what is not UTF-8 is refused
 
     @abstractmethod
@@ -65,6 +67,23 @@ class TableInput(ABC):
     @abstractmethod
     def _batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
         """Give record batches of any size that hold these columns, in any order, as they come from the file."""
+
+    def _all_batches(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
+        """Give record batches of these columns, of which folders may tell some."""
+        told = {name: value for name, value in self._told.items() if name in {*features, *others}}
+        if self.location.suffix == ".csv":
+            if both := set(features) & set(others):
+                raise InputError(
+                    f"{self.location.text}: {sorted(both)[0]!r} is a feature and cannot be an id too, as ids of a CSV "
+                    "are text; copy another column."
+                )
+            told = {name: value if name in features else value.cast(pa.string()) for name, value in told.items()}
+        own = ([name for name in names if name not in told] for names in (features, others))
+        numbers, rest = own
+        if told and not (numbers or rest):
+            rest = self.names[:1]
+        for batch in self._batches(numbers, rest, rows):
+            yield with_told(batch, told)
 
     def tables(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
         """Give the table in pieces.
@@ -90,7 +109,7 @@ class TableInput(ABC):
         TransferError
             It cannot be read for now.
         """
-        batches, held, n = self._batches(features, others, rows), [], 0
+        batches, held, n = self._all_batches(features, others, rows), [], 0
         while True:
             with transferring(self.location):
                 batch = next(batches, None)
@@ -232,12 +251,6 @@ class CsvInput(TableInput):
         types = {name: pa.string() for name in others}
         for name in features:
             types[name] = pa.bool_() if pa.types.is_boolean(self.schema.field(name).type) else pa.float64()
-        both = set(features) & set(others)
-        if both:
-            raise InputError(
-                f"{self.location.text}: {sorted(both)[0]!r} is a feature and cannot be an id too, as ids of a CSV are "
-                "text; copy another column."
-            )
         with closing(self._reader(pa.csv.ConvertOptions(column_types=types, include_columns=list(types)))) as reader:
             for batch in reader:
                 self.share_read = min(1.0, self._bytes.count / self._size)
@@ -267,7 +280,7 @@ class ManyInput(TableInput):
         kinds = pa.schema([self.schema.field(name) for name in names])
         for i, part in enumerate(self._parts):
             with transferring(part.location):
-                for batch in part._batches(features, others, rows):
+                for batch in part._all_batches(features, others, rows):
                     held = sound(batch).select(names)
                     yield held if self._csv else held.cast(kinds)  # those of a CSV are read as they are asked for
                     self.share_read = (i + part.share_read) / len(self._parts)
@@ -280,6 +293,18 @@ class ManyInput(TableInput):
         """Let go of the files."""
         for part in self._parts:
             part.close()
+
+
+def told_beside(location: Location, schema: Any) -> dict[str, Any]:
+    """Return what the names of a file's folders tell, as scalars, but for columns that it has itself."""
+    return {name: pa.scalar(value) for name, value in location.told if name not in schema.names}
+
+
+def with_told(rows: Any, told: Mapping[str, Any]) -> Any:
+    """Return a table or batch with columns of one value each."""
+    for name, value in told.items():
+        rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+    return rows
 
 
 def one_schema(named: Sequence[tuple[str, Any]], where: str, texts: bool = False) -> Any:

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, Literal
@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.fs
 
 from learnkernels.conf.errors import InputError, listed
+from learnkernels.conf.files import told_by_folders
 from learnkernels.kernels.persistence.model import Model, load_model
-from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, explained, locate, written
-from learnkernels.tasks.data.opening import locations_of
+from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, Told, explained, locate, written
+from learnkernels.tasks.data.opening import locations_of, telling
 from learnkernels.tasks.data.readers import is_number, refuse_repeated, to_numbers
 from learnkernels.tasks.data.streams import INPUTS, ManyInput, TableInput, TableOutput
 from learnkernels.tasks.models.registry import ModelVersion, fetch
@@ -98,7 +99,7 @@ def score_with(
     once. Memory: some batches and blocks of the formats, whatever the length.
     """
     started = time.monotonic()
-    before, after = [table_location(one.text) for one in locations_of(source)], table_location(output)
+    before, after = _inputs_of(source, {*model.features, *ids}), table_location(output)
     require_output(before, after)
     table = ManyInput(before) if len(before) > 1 else INPUTS[before[0].suffix](before[0])
     plan = _scored(model, about, table, after, ids, missing, source, tell)
@@ -181,7 +182,8 @@ def score_parts_with(
     TransferError
         Something could not be read or written for now.
     """
-    started, files = time.monotonic(), [table_location(one.text).text for one in locations_of(source)]
+    started, inputs = time.monotonic(), _inputs_of(source, {*model.features, *ids})
+    files = [location.text for location in inputs]
     folder = f"{output.rstrip('/')}/"
     parts = [f"{folder}part-{i:05d}.parquet" for i in range(len(files))]
     _require_own(locate(f"{folder}{SUCCESS}"), set(parts))
@@ -193,12 +195,12 @@ def score_parts_with(
         told[0] += share
         tell(told[0], int(told[0] * sum(counts)))
 
-    jobs = list(zip(files, parts, firsts, strict=True))
+    jobs = list(zip(files, [location.told for location in inputs], parts, firsts, strict=True))
     given = {"model": model, "about": about, "ids": tuple(ids), "missing": missing}
     found = pool.spread(_score_part, jobs, advance, **given)
     entries = [
         {"file": part.rpartition("/")[2], "rows": tally.rows, "input": file}
-        for (file, part, _), (tally, _) in zip(jobs, found, strict=True)
+        for (file, _, part, _), (tally, _) in zip(jobs, found, strict=True)
     ]
     total = reduce(lambda one, other: one + other, (tally for tally, _ in found))
     with written(locate(f"{folder}{SUCCESS}")) as path:
@@ -211,16 +213,27 @@ def _count(file: str) -> int:
         return table.count_rows()
 
 
-def _input_of(file: str) -> TableInput:
-    location = table_location(file)
+def _inputs_of(source: str, wanted: set[str]) -> tuple[Location, ...]:
+    """Return the files that an input stands for, with those of some columns that all folders above them tell."""
+    locations = [table_location(one.text) for one in locations_of(source)]
+    told = [told_by_folders(location.text) for location in locations]
+    return telling(locations, [{name: of for name, of in one.items() if name in wanted} for one in told])
+
+
+def _input_of(file: str, told: Told = ()) -> TableInput:
+    location = replace(table_location(file), told=told)
     return INPUTS[location.suffix](location)
 
 
 def _score_part(
-    job: tuple[str, str, int], model: Model, about: Mapping[str, str], ids: tuple[str, ...], missing: Missing
+    job: tuple[str, tuple[tuple[str, Any], ...], str, int],
+    model: Model,
+    about: Mapping[str, str],
+    ids: tuple[str, ...],
+    missing: Missing,
 ) -> tuple[Tally, list[str]]:
-    file, part, first = job
-    plan = _scored(model, about, _input_of(file), locate(part), ids, missing, file, first=first)
+    file, told, part, first = job
+    plan = _scored(model, about, _input_of(file, told), locate(part), ids, missing, file, first=first)
     return plan.tally, plan.schema.names
 
 

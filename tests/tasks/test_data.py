@@ -19,7 +19,8 @@ from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import ENDINGS, DatasetConfig
 from learnkernels.tasks.data.ingest import dataset_digest, load_dataset, load_source, store_dataset
-from learnkernels.tasks.data.readers import READERS
+from learnkernels.tasks.data.locations import LIBSVM
+from learnkernels.tasks.data.opening import TABLES
 from learnkernels.tasks.data.scaling import _deviations
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -445,7 +446,7 @@ def test_keys_that_name_columns_do_not_go_with_files_without_names(tmp_path: Pat
 
 
 def test_the_schema_names_the_endings_of_all_readers():
-    assert tuple(READERS) == ENDINGS
+    assert (*TABLES, *LIBSVM) == ENDINGS
 
 
 def test_missing_unreadable_and_unknown_files_are_named(tmp_path: Path):

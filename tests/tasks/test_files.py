@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.files import chosen, files_of, matching
+from learnkernels.conf.files import chosen, files_of, folder_of, matching, told_by_folders
 from learnkernels.conf.loading import existing_files
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.estimators import KernelLearningRegressor
@@ -139,17 +139,83 @@ def test_a_damaged_file_is_named(tmp_path: Path):
     [
         ("none/*.csv", "data set none: .*none/.*csv: holds no table, whose endings are"),
         ("both", r"both: holds files of several formats \(\.csv, \.parquet\), which may be copies"),
-        ("parted", "parted: has the folder 'year=2024', and what names of folders say is no column"),
         (["both/a.csv", "both/a.csv"], "'.*a.csv' is in 'path' more than once; name each file once"),
         (["both/a.csv", "both/a.parquet"], "'path' names files of several formats"),
         (["both/a.csv", "gone.csv"], "there is no file .*gone.csv"),
     ],
 )
 def test_what_stands_for_no_files_of_one_format_is_refused(tmp_path: Path, path: Any, sentence: str):
-    for name in ("both/a.csv", "both/a.parquet", "parted/year=2024/a.csv"):
+    for name in ("both/a.csv", "both/a.parquet"):
         write(rows(), tmp_path / name)
     with pytest.raises(InputError, match=sentence):
         existing_files(config(path), str(tmp_path))
+
+
+def parted(folder: Path, ending: str) -> pd.DataFrame:
+    """Write a table into folders whose names tell three columns; return it with these."""
+    told = [
+        ("site=north%20east/year=2023/share=0.5", "north east", 2023, 0.5),
+        ("site=north%20east/year=2024/share=1", "north east", 2024, 1.0),
+        ("site=__HIVE_DEFAULT_PARTITION__/year=2024/share=2", None, 2024, 2.0),
+    ]
+    pieces = []
+    for (place, site, year, share), part in zip(told, [slice(40, 80), slice(80, 120), slice(0, 40)], strict=True):
+        piece = rows().iloc[part].reset_index(drop=True)
+        write(piece, folder / place / f"rows{ending}")
+        pieces.append(piece.assign(site=site, year=year, share=share))
+    return pd.concat([pieces[2], *pieces[:2]], ignore_index=True)  # by name, _ comes before n
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".feather"])
+@pytest.mark.parametrize(
+    "keys", [{}, {"groups": "site", "where": {"year": 2024}, "missing": "drop"}, {"time": "share"}]
+)
+def test_names_of_folders_tell_columns(tmp_path: Path, ending: str, keys: dict[str, Any]):
+    whole = parted(tmp_path / "day=3" / "parted", ending)  # what stands above the folder tells nothing
+    write(whole, tmp_path / f"whole{ending}")
+    expected = quiet(config(f"whole{ending}", **keys), tmp_path)
+    for path in ("day=3/parted", f"day=3/parted/site=*/**/*{ending}"):
+        dataset = quiet(config(path, **keys), tmp_path)
+        assert dataset.features == expected.features
+        np.testing.assert_array_equal(dataset.X, expected.X)
+        assert {name: of.tolist() for name, of in dataset.beside.items()} == {
+            name: of.tolist() for name, of in expected.beside.items()
+        }
+
+
+def test_columns_of_files_go_before_those_of_their_folders(tmp_path: Path):
+    write(rows(), tmp_path / "n=1" / "k=a" / "rows.csv")
+    write(rows(), tmp_path / "n=2" / "k=3" / "rows.csv")
+    dataset = quiet(config("."), tmp_path)
+    assert dataset.X[:120, dataset.features.index("n")].tolist() == rows()["n"].tolist()
+    assert {"k=a", "k=3"} <= set(dataset.features)
+    write(rows(), tmp_path / "beside.csv")
+    with pytest.raises(InputError, match=r"rows\.csv has the column 'k', which beside\.csv does not have"):
+        quiet(config("."), tmp_path)
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".feather"])
+def test_a_model_finds_what_folders_tell_above_what_it_scores(tmp_path: Path, ending: str):
+    whole = parted(tmp_path / "new", ending)
+    write(whole, tmp_path / f"whole{ending}")
+    X = whole[["year", "a", "share"]]
+    fitted = KernelLearningRegressor(learner="unif").fit(X.to_numpy(), whole["y"])
+    model = Model(fitted, ("year", "a", "share"), np.zeros(3), np.ones(3), {"target": "y", "drop": ["n", "c", "site"]})
+
+    def scored(source: str) -> pd.DataFrame:
+        score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.parquet"), ids=["site"])
+        return pd.read_parquet(tmp_path / "out.parquet")
+
+    expected = scored(f"whole{ending}")
+    assert expected["prediction"].tolist() == fitted.predict(X.to_numpy()).tolist()
+    found = scored("new")
+    assert found["prediction"].tolist() == expected["prediction"].tolist()
+    assert found["site"].fillna("").tolist() == expected["site"].fillna("").tolist()  # gaps of a CSV are empty texts
+    one = scored(f"new/site=north%20east/year=2024/share=1/rows{ending}")
+    assert one["prediction"].tolist() == expected["prediction"][80:].tolist()
+    write(whole[["a", "n", "c"]], tmp_path / f"plain{ending}")
+    with pytest.raises(InputError, match="year"):
+        scored(f"plain{ending}")
 
 
 def test_folders_on_a_server_are_searched_by_the_same_rules():
@@ -159,6 +225,8 @@ def test_folders_on_a_server_are_searched_by_the_same_rules():
     assert matching(files, "s3://b/**/*.csv") == files[:3]
     assert existing_files(config("s3://b/d/*.csv"), ".") == ["s3://b/d/*.csv"]
     assert existing_files(config("d/"), "s3://b") == ["s3://b/d/"]
+    assert told_by_folders("s3://b/x=1/d/y=2/a.csv", folder_of("s3://b/x=1/d/*/a.csv")) == {"y": "2"}
+    assert told_by_folders("s3://b/x=1/d/y=2/a.csv") == {"x": "1", "y": "2"}
     assert files_of("nowhere.csv") is None
 
 

@@ -162,8 +162,10 @@ def product(X: Any, V: np.ndarray, span: tuple[int, int]) -> np.ndarray:
 @pytest.mark.usefixtures("working_folder")
 def test_workers_read_each_part_from_its_server_at_most_once_each(s3: S3, tmp_path: Path):
     written(tmp_path / "table", table())
-    for file in sorted((tmp_path / "table").iterdir()):
-        s3.put(f"table/{file.name}", file)
+    for i, file in enumerate(sorted((tmp_path / "table").iterdir())):
+        folder = tmp_path / "table" / f"half={i // 2}"
+        folder.mkdir(exist_ok=True)
+        s3.put(f"table/{folder.name}/{file.name}", file.rename(folder / file.name))
     keys = {"source": "file", "path": "s3://rows/table/", "target": "y", "missing": "drop", "in_parts": True}
     config = DatasetConfig.model_validate(keys | {"drop": ["site", "day", "w"], "scale": "unit"})
     theirs = load(f"{tmp_path / 'table'}/", scale="unit")
@@ -183,8 +185,8 @@ def test_workers_read_each_part_from_its_server_at_most_once_each(s3: S3, tmp_pa
         assert sum(map(len, copied.values())) == 12  # one worker each
         np.testing.assert_array_equal(read[some], whole[some])
         np.testing.assert_array_equal(read[20:400], whole[20:400])
-        held = pool.workers.hold(read, some, np.full(4, 0.5))
-        found = pool.workers.total(product, pool.workers.share(held), np.eye(4), [(0, 90), (90, 200), (200, 300)])
+        held = pool.workers.hold(read, some, np.full(5, 0.5))
+        found = pool.workers.total(product, pool.workers.share(held), np.eye(5), [(0, 90), (90, 200), (200, 300)])
         rows = whole[some] - 0.5
         np.testing.assert_allclose(found, rows.T @ rows, rtol=1e-12)  # sums of 300 rows in another order
         later = pool.client.run(times)
