@@ -1,14 +1,17 @@
 """How a pass over many rows scales with machines: the real graph on the real scheduler, with tasks that sleep.
 
 Workers are threads of this process that sleep, so that fifty of them need no fifty machines; what is measured is what
-scheduling, sending and adding up cost beside. A pass of conjugate gradients over m rows and M landmarks by
-W workers has
+scheduling, sending and adding up cost beside, and a busy machine shows in it. A pass of conjugate gradients over m
+rows and M landmarks by W workers has
 
     max(16, 8 W) spans of rows, gathered by each worker into four sums, added up eight at a time;
     m M t / W seconds of kernels, with t seconds a pair of row and landmark;
     8 M q bytes to each worker and from each sum, for q outputs; and no rows after the first pass.
 
-    python -m benchmarks.scaling [--pair-ns 7] [--output results/benchmarks/scaling.parquet]
+The table `measured` holds this against passes that compute, by one and by two workers in turns: its nanoseconds a pair
+are those of one worker, from which the seconds of two are foretold.
+
+    python -m benchmarks.scaling [--rows 9000000] [--output results/benchmarks/scaling.parquet]
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +28,12 @@ import numpy as np
 from distributed import LocalCluster
 
 from benchmarks.history import tell
+from learnkernels import GaussianFamily, learn_kernel
 from learnkernels.conf.schema import DaskConfig
-from learnkernels.kernels.predictors.subspace import BLOCK
-from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool
+from learnkernels.kernels.predictors.rows import KernelOnRows
+from learnkernels.kernels.predictors.subspace import BLOCK, Subspace, SubspacePasses
+from learnkernels.tasks.data.synthetic import friedman
+from learnkernels.tasks.workers.cluster import FAN_IN, SUMS_PER_WORKER, DaskPool
 
 COLUMNS = ["table", "case", "m", "landmarks", "tasks", "seconds", "ideal", "efficiency", "tasks a second", "MB"]
 
@@ -62,7 +69,7 @@ def measure(workers: int, m: int, M: int, pair_ns: float, repeats: int) -> dict[
             "case": f"{workers} workers",
             "m": m,
             "landmarks": M,
-            "tasks": sums + -(-sums // 7),
+            "tasks": sums + -(-(sums - 1) // (FAN_IN - 1)),
             "seconds": found,
             "ideal": ideal,
             "efficiency": ideal / found,
@@ -71,17 +78,51 @@ def measure(workers: int, m: int, M: int, pair_ns: float, repeats: int) -> dict[
         }
 
 
+def compute(m: int, M: int, repeats: int) -> list[dict[str, Any]]:
+    """Return the seconds of a pass by one worker and by two, in turns, beside those that are foretold from one."""
+    X, y = friedman(np.random.default_rng(0), m, 15)
+    kernel = learn_kernel("unif", GaussianFamily([2.0**-6, 2.0**-5, 2.0**-4]), X[:M], y[:M])
+    beta, means = np.ones((M, 1)), np.zeros(1)
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    with ExitStack() as stack:
+        passes = {}
+        for workers in seconds:
+            pool = stack.enter_context(DaskPool(DaskConfig.model_validate({"workers": workers})))
+            on = KernelOnRows.of(kernel, X, np.arange(m), pool.workers)
+            subspace = Subspace.of(kernel, kernel.X, np.arange(M), np.ones(M))
+            passes[workers] = SubspacePasses(on, subspace, np.zeros((m, 1)))
+            passes[workers].normal(beta, means)  # rows are read, and inner loops compiled
+        for _ in range(repeats):
+            for workers, of in passes.items():
+                started = time.perf_counter()
+                of.normal(beta, means)
+                seconds[workers].append(time.perf_counter() - started)
+    one = statistics.median(seconds[1])
+    ratio = statistics.median(a / b for a, b in zip(seconds[1], seconds[2], strict=True))
+    return [
+        dict.fromkeys(COLUMNS)
+        | {"table": "measured", "case": f"{workers} workers", "m": m, "landmarks": M, "ideal": one / workers}
+        | {"seconds": statistics.median(of), "efficiency": (1.0 if workers == 1 else ratio / workers)}
+        for workers, of in seconds.items()
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure for several numbers of workers, and say what became slower."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=9_000_000)
     parser.add_argument("--landmarks", type=int, default=2000)
-    parser.add_argument("--pair-ns", type=float, default=7.0, help="nanoseconds a pair of row and landmark")
+    parser.add_argument("--pair-ns", type=float, help="nanoseconds a pair of row and landmark; as measured by default")
+    parser.add_argument("--compute-rows", type=int, default=200_000, help="rows of the passes that compute")
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 10, 50])
-    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks/scaling.parquet"))
     asked = parser.parse_args(arguments)
-    tell([measure(n, asked.rows, asked.landmarks, asked.pair_ns, asked.repeats) for n in asked.workers], asked.output)
+    computed = compute(asked.compute_rows, asked.landmarks, asked.repeats)
+    one = computed[0]["seconds"] / (asked.compute_rows * asked.landmarks)
+    pair_ns = asked.pair_ns or 1e9 * one
+    slept = [measure(n, asked.rows, asked.landmarks, pair_ns, asked.repeats) for n in asked.workers]
+    tell([*computed, *slept], asked.output)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import history, learners, predictions, scale
+from benchmarks import history, learners, predictions, scale, scaling
 from benchmarks.board.__main__ import Measurement, measured
 from benchmarks.board.contestants import OURS, TUNED
 from benchmarks.board.tables import Table, numbers
 from benchmarks.board.verdict import Board
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.moments import COLUMNS
+from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -118,6 +119,22 @@ def test_the_benchmark_of_many_rows_completes(tmp_path: Path):
     solved = [row for row in rows if row["table"] == "residuals"]
     assert all(row["residual"] <= 1e-6 or row["note"] == "warned" for row in solved)
     assert all(0 <= row["ratio"] <= 1 for row in rows if row["table"] == "coverage")
+
+
+@pytest.mark.slow(10)
+def test_the_benchmark_of_scaling_completes(tmp_path: Path):
+    output = tmp_path / "scaling.parquet"
+    small = ["--rows", "40000", "--compute-rows", "4000", "--landmarks", "50", "--workers", "2", "--repeats", "1"]
+    scaling.main([*small, "--output", str(output)])
+    rows = pq.read_table(output).to_pylist()
+    assert list(rows[0]) == scaling.COLUMNS
+    assert [(row["table"], row["case"]) for row in rows] == [
+        ("measured", "1 workers"),
+        ("measured", "2 workers"),
+        ("a pass", "2 workers"),
+    ]
+    assert rows[2]["tasks"] == 2 * SUMS_PER_WORKER + 1  # eight sums, and their sum
+    assert all(row["seconds"] > 0 and row["efficiency"] > 0 for row in rows)
 
 
 # The board -----------------------------------------------------------------------------------------------------------

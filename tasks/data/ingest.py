@@ -203,6 +203,7 @@ def ingest(config: DatasetConfig, data_dir: str, seed: int, readers: Readers | N
         The source is missing, a column is not numeric or not finite, the target does not suit the task.
     """
     dataset = load_source(config, data_dir, seed, warn, readers)
+    pa.default_memory_pool().release_unused()  # what columns took as they were read, which Arrow would keep for others
     return store_dataset(dataset, config.label, _origin(config), warn)
 
 

@@ -30,6 +30,9 @@ SPLIT = {"train": 5000, "validation": 2000, "test": 3000}
 FOLDS = 5
 """Folds, where the rarest class has as many rows."""
 
+LEAST = 3
+"""Rows of a class that is not left out: one to train, one to choose, one to test."""
+
 NAMED = 12
 """Most columns of a kind that are named."""
 
@@ -103,19 +106,38 @@ def start(
     datasets = []
     for one in targets:
         own = {"target": one, "drop": [other for other in targets if other != one], "scale": "standard", "columns": {}}
-        datasets.append(load_source(_valid({**asked, **own, **keys}, shown_as), ".", 0, told.append))
+        source: dict[str, Any] = {**asked, **own, **keys}
+        datasets.append(load_source(_valid(source, shown_as), ".", 0, told.append))
+        rare = _rare_classes(datasets[-1]) if len(targets) == 1 else {}
+        if rare:
+            kept = [name for name in datasets[-1].target.classes if name not in rare]
+            datasets[-1] = load_source(_valid({**source, "where": {one: kept}}, shown_as), ".", 0)
+            rows = listed([f"{name!r} ({count})" for name, count in rare.items()], show=str)
+            told.append(f"left out: rows of {one} {rows}, of which there are too few to train, choose and test on")
     (dataset, *_) = datasets
     assert dataset.table is not None
     lines = [_size(dataset), *_kinds(dataset.table)]
     lines += [_task(of, one, metric) for of, one in zip(datasets, targets, strict=True)]
-    lines += [sentence.removeprefix(f"data set {label}: ") for sentence in told if "no target" in sentence]
+    lines += [said.removeprefix(f"data set {label}: ") for said in told if re.search("no target|^left out: rows", said)]
     lines += [BESIDE[key].format(column=column) for key, column in keys.items()]
     protocol, why = min((_protocol(of, "time" in keys) for of in datasets), key=lambda found: found[0])
     if why:
         lines.append(why)
     if metric is not None:
         protocol += f"\n  metric: {_yaml(metric)}"
-    return Start(tuple(lines), _text(label, paths, targets, datasets, keys, protocol))
+    where = {targets[0]: kept} if rare else {}
+    return Start(tuple(lines), _text(label, paths, targets, datasets, keys, where, protocol))
+
+
+def _rare_classes(dataset: Dataset) -> dict[str, int]:
+    """Return the classes, and their rows, of too few rows for each to be in every part of the protocol."""
+    of = dataset.target
+    if of.task == "regression":
+        return {}
+    counts = np.bincount(of.values, minlength=len(of.classes))
+    least = LEAST if len(of) <= MOST_ROWS else max(LEAST, len(of) // (2 * SPLIT["train"]) + 1)
+    rare = {name: int(count) for name, count in zip(of.classes, counts, strict=True) if count < least}
+    return rare if len(rare) < len(of.classes) - 1 else {}
 
 
 def _valid(asked: dict[str, Any], path: str) -> DatasetConfig:
@@ -191,6 +213,7 @@ def _text(
     targets: Sequence[str],
     datasets: Sequence[Dataset],
     beside: Mapping[str, str],
+    where: Mapping[str, Sequence[str]],
     protocol: str,
 ) -> str:
     """Return the configuration as YAML with comments."""
@@ -206,6 +229,10 @@ def _text(
     columns = "\n".join(["    columns:  # all others are numbers", *lines]) if lines else "    columns: {}"
     exponents = sorted(round(float(np.log2(gamma))) for gamma in default_family(dataset.X).gammas)
     divided = "".join(f"    {key}: {_yaml(column)}\n" for key, column in beside.items())
+    divided += "".join(
+        f"    where: {{{_yaml(name)}: [{', '.join(map(_yaml, values))}]}}  # the rows to take\n"
+        for name, values in where.items()
+    )
     coded = [column.name for column in table.columns if column.is_coded]
     return f"""\
 # Which way of learning the kernel predicts {one_line(", ".join(targets))} best, and is it worth it?

@@ -18,6 +18,7 @@ from learnkernels.kernels.estimators import KernelLearningClassifier
 from learnkernels.kernels.families import CategoricalFamily, FamilyUnion
 from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.protocol.folds import assign_folds, assign_split
 from learnkernels.kernels.tables import TableFeatures
 from learnkernels.tasks.data.ingest import dataset_digest, load_dataset, load_source, store_dataset
 from learnkernels.tasks.data.starting import MOST_ROWS, start
@@ -204,6 +205,27 @@ def test_many_rows_are_drawn_in_repeats(tmp_path: Path, monkeypatch: pytest.Monk
     pd.DataFrame({"a": np.random.default_rng(0).normal(size=n), "y": np.arange(n) / 7}).to_parquet("many.parquet")
     protocol = yaml.safe_load(start("many.parquet", "y").text)["protocol"]
     assert protocol == {"split": {"train": 5000, "validation": 2000, "test": 3000}, "repeats": 3}
+
+
+@pytest.mark.parametrize(("n", "rows"), [(200, (2, 3)), (2 * MOST_ROWS + 1, (2, 3)), (5 * MOST_ROWS, (5, 6))])
+def test_classes_of_too_few_rows_are_left_out_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, rows: tuple[int, int]
+):
+    monkeypatch.chdir(tmp_path)
+    kind = np.array(["plain", "other"] * n)[:n]
+    kind[: rows[0]], kind[-rows[1] :] = "odd", "rare"
+    pd.DataFrame({"a": np.random.default_rng(0).normal(size=n), "kind": kind}).to_parquet("kinds.parquet")
+    found = start("kinds.parquet", "kind")
+    assert f"left out: rows of kind 'odd' ({rows[0]}), of which there are too few to" in "\n".join(found.lines)
+    config = config_of_text(found.text, Path("kinds.parquet"))
+    dataset = load_source(config.datasets[0])
+    assert dataset.target.classes == ("other", "plain", "rare")
+    assert len(dataset.target) == n - rows[0]
+    split = config.protocol.split
+    if split is None:
+        assign_folds(dataset.target, config.protocol.folds, 0)
+    else:
+        assign_split(dataset.target, split.train, split.validation, split.test, 0)
 
 
 @pytest.mark.parametrize(
