@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -56,7 +57,8 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
     Raises
     ------
     ValueError
-        Fewer than 3 folds, fewer rows or groups than folds, or a class that some fold would lack.
+        Fewer than 3 folds, fewer rows or groups than folds, no class of as many rows, or a class that is not in three
+        folds, which those of a trial that train, all but one to validate and one to test, could lack.
     """
     from sklearn.model_selection import (  # here, because it brings pandas along
         GroupKFold,
@@ -71,7 +73,9 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
         raise ValueError(f"there must be at least one {unit} a fold, got {units} {unit}s for {n_folds} folds.")
     by_class = target.task == "classification"
     if by_class:
-        _require_spread(target, n_folds, groups)
+        most = int(np.bincount(target.values).max())
+        if most < n_folds:
+            raise ValueError(f"a class must have as many rows as there are folds, got {most} for {n_folds}; use fewer.")
         splitter = (StratifiedKFold if groups is None else StratifiedGroupKFold)(
             n_folds, shuffle=True, random_state=seed
         )
@@ -79,17 +83,12 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
         splitter = (KFold if groups is None else GroupKFold)(n_folds, shuffle=True, random_state=seed)
     folds = np.empty(len(target), dtype=np.intp)
     rows = np.zeros((len(target), 1))
-    for fold, (_, test) in enumerate(splitter.split(rows, target.values if by_class else None, groups)):
-        folds[test] = fold
-    if by_class and groups is not None:
-        held = np.zeros((n_folds, len(target.classes)), dtype=bool)
-        held[folds, target.values] = True
-        if not held.all():
-            rare = int(np.argmin(held.all(axis=0)))
-            raise ValueError(
-                f"each class must be in every fold, got none of class {target.classes[rare]!r} in one of {n_folds} "
-                "folds of whole groups; use fewer folds, another seed, or leave that class out."
-            )
+    with warnings.catch_warnings():  # of a class of fewer rows than folds: what it takes is looked at below
+        warnings.simplefilter("ignore", UserWarning)
+        for fold, (_, test) in enumerate(splitter.split(rows, target.values if by_class else None, groups)):
+            folds[test] = fold
+    if by_class:
+        _require_spread(target, folds, n_folds, units=unit)
     return folds
 
 
@@ -98,18 +97,17 @@ def _require_three(n_folds: int) -> None:
         raise ValueError(f"folds must be at least 3 (one tests, one validates, the others train), got {n_folds}.")
 
 
-def _require_spread(target: Target, n_folds: int, groups: np.ndarray | None) -> None:
-    """Raise ValueError if a class has fewer rows, or is in fewer groups, than there are folds."""
-    holding = target.values
-    if groups is not None:
-        holding = np.unique(np.column_stack([groups, target.values]), axis=0)[:, 1]
-    counts = np.bincount(holding, minlength=len(target.classes))
-    rare = int(counts.argmin())
-    if counts[rare] < n_folds:
-        have, got = ("have", "") if groups is None else ("be in", " groups")
+def _require_spread(target: Target, folds: np.ndarray, n_folds: int, units: str) -> None:
+    """Raise ValueError if a class is in so few folds that those that train may lack it."""
+    held = np.zeros((n_folds, len(target.classes)), dtype=bool)
+    held[folds, target.values] = True
+    of_class = held.sum(axis=0)
+    rare = int(of_class.argmin())
+    if of_class[rare] < 3:
+        ways = "" if units == "row" else "use fewer folds, another seed, or "
         raise ValueError(
-            f"each class must {have} at least one {'row' if groups is None else 'group'} a fold, got {counts[rare]}"
-            f"{got} of class {target.classes[rare]!r} for {n_folds} folds; use fewer folds or leave that class out."
+            f"each class must have a {units} in at least 3 folds, one to train, one to validate and one to test, got "
+            f"{of_class[rare]} for class {target.classes[rare]!r}; {ways}leave that class out."
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +27,7 @@ SPLIT = {"train": 5000, "validation": 2000, "test": 3000}
 """Rows of each repeat of a larger table, so that the search over one Gaussian kernel takes minutes."""
 
 FOLDS = 5
-"""Folds, where the rarest class has as many rows."""
+"""Folds of a table of fewer rows."""
 
 LEAST = 3
 """Rows of a class that is not left out: one to train, one to choose, one to test."""
@@ -193,18 +192,14 @@ def _task(dataset: Dataset, target: str, metric: str | None) -> str:
 
 def _protocol(dataset: Dataset, in_time: bool) -> tuple[str, str]:
     """Return the protocol as YAML, and what is to be said of it."""
-    n, of = len(dataset.target), dataset.target
+    n = len(dataset.target)
     if n > MOST_ROWS:
         parts = ", ".join(f"{part}: {rows}" for part, rows in SPLIT.items())
         why = f"in each of 3 repeats {SPLIT['train']:,} rows train; 'init' writes the file in which to take more"
         if in_time:
             return f"  split: {{{parts}}}", why.replace("in each of 3 repeats ", "")
         return f"  split: {{{parts}}}\n  repeats: 3", why
-    folds = FOLDS
-    if of.task == "classification":
-        rarest = min(Counter(of.values.tolist()).values())
-        folds = int(np.clip(rarest, 3, FOLDS))
-    return f"  folds: {folds}", ""
+    return f"  folds: {FOLDS}", ""
 
 
 def _text(

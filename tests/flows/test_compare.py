@@ -351,7 +351,7 @@ def lq(**keys: Any) -> dict[str, Any]:
             {"kernels": [{"family": "linear", "columns": ["zz"]}]},
             "'columns' of family linear must be some of the features",
         ),
-        ({"protocol": {"folds": 60}}, "each class must have at least one row a fold, got 48 of class"),
+        ({"protocol": {"folds": 72}}, "a class must have as many rows as there are folds, got 71 for 72; use fewer"),
         (
             {"learners": [{"name": "ensemble", "tune_by": "alignment"}]},
             "learners: ensemble learns no kernel that 'tune_by: alignment' could compare; set 'tune_by: error'",

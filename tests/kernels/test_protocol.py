@@ -79,6 +79,14 @@ def test_each_class_is_spread_evenly_over_the_folds(task):
         assert counts.max() - counts.min() <= 1
 
 
+@pytest.mark.parametrize("n_folds", [4, 9])
+def test_a_class_of_three_rows_is_in_every_training_set(n_folds):
+    target = Target.of(np.array(["a"] * 30 + ["b"] * 17 + ["rare"] * 3))
+    folds = assign_folds(target, n_folds, seed=1)
+    for trial in trials(n_folds):
+        assert set(target.values[np.isin(folds, trial.training)]) == {0, 1, 2}
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_a_seed_repeats_its_folds_and_another_draws_others(task):
     _, target = small_data(task)
@@ -91,7 +99,12 @@ def test_a_seed_repeats_its_folds_and_another_draws_others(task):
     [
         (np.arange(20.0), 2, "folds must be at least 3 .*, got 2"),
         (np.arange(4.0), 5, "there must be at least one row a fold, got 4 rows for 5 folds"),
-        (np.array(["a"] * 10 + ["rare"] * 2), 3, "each class must have at least one row a fold, got 2 of class 'rare'"),
+        (np.array(["a", "b"] * 3), 4, "a class must have as many rows as there are folds, got 3 for 4; use fewer"),
+        (
+            np.array(["a"] * 10 + ["rare"] * 2),
+            3,
+            "each class must have a row in at least 3 folds, .* got 2 for class 'rare'; leave",
+        ),
     ],
 )
 def test_folds_that_cannot_be_filled_are_refused(y, n_folds, sentence):
