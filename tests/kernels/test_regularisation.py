@@ -66,6 +66,20 @@ def test_an_automatic_c_errs_no_more_than_most_of_the_grid(predictor: str):
     assert fitted.score(X[150:], y[150:]) >= np.median(scores)
 
 
+@pytest.mark.parametrize(
+    ("errors", "position"),
+    [
+        ([9, 5, 2, 4, 9], 2),
+        ([9, 5, 1, 9, 9, 3, 3, 3, 9], 6),  # neighbours speak against one that was lucky
+        ([9, 5, 1, 1, 1, 1, 1, 1, 1], 6),  # of equal ones, which stand beside others no more, that in the middle
+        ([0, 0, 0, 0], 2),
+        ([0.1 * 3, 0.3, 0.3, 9], 1),  # equal but for rounding
+    ],
+)
+def test_the_least_error_is_looked_for_among_neighbours(errors: list[float], position: int):
+    assert regularisation._least(np.array(errors, dtype=float)) == position
+
+
 def test_all_predictors_of_one_loss_choose_alike():
     X, y = waves()
     found = {
