@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.progress import Progress
+from threadpoolctl import threadpool_limits
 
 if TYPE_CHECKING:
     from benchmarks.board.tables import Table
@@ -141,6 +142,7 @@ def _one(table: Table, drawing: int, wanted: list[str] | None, done: frozenset[s
     rows, task = table.drawn(drawing), table.task
     found = []
     KernelLearningRegressor().fit(np.eye(20), np.arange(20.0))  # compiled once a process, and kept on disk
+    threadpool_limits(1)  # a process that is forked has the threads of BLAS of the one before it, whatever is set
     for key in missing:
         contestant = contestants[key]
         if contestant.reason_to_skip(task, rows.X.shape[1]):
