@@ -47,21 +47,26 @@ def asleep(seconds_a_row: float, V: np.ndarray, span: tuple[int, int]) -> np.nda
     return V
 
 
-def measure(workers: int, m: int, M: int, pair_ns: float, repeats: int) -> dict[str, Any]:
+def measure(workers: int, m: int, M: int, pair_ns: float) -> dict[str, Any]:
     """Return the seconds of a pass by some workers, beside those that kernels alone would take."""
     with (
         LocalCluster(
-            n_workers=workers, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", protocol="tcp"
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",
+            protocol="tcp",
+            memory_limit=None,  # each would take this process's memory for its own, and pause
         ) as cluster,
         DaskPool(DaskConfig.model_validate({"scheduler": cluster.scheduler_address})) as pool,
     ):
         pool.client.wait_for_workers(workers)
         spans, V, seconds = pool.workers.spans(m, BLOCK), np.ones((M, 1)), []
-        for cost in [0.0] * 3 + [M * pair_ns * 1e-9] * repeats:
+        for cost in [0.0] * 3 + [M * pair_ns * 1e-9]:
             shared, started = pool.workers.share(cost), time.perf_counter()
             pool.workers.total(asleep, shared, V, spans)
             seconds.append(time.perf_counter() - started)
-        empty, found = statistics.median(seconds[1:3]), statistics.median(seconds[3:])
+        empty, found = statistics.median(seconds[1:3]), seconds[3]
         sums = min(len(spans), SUMS_PER_WORKER * workers)
         ideal = m * M * pair_ns * 1e-9 / workers
         return dict.fromkeys(COLUMNS) | {
@@ -115,13 +120,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pair-ns", type=float, help="nanoseconds a pair of row and landmark; as measured by default")
     parser.add_argument("--compute-rows", type=int, default=200_000, help="rows of the passes that compute")
     parser.add_argument("--workers", type=int, nargs="+", default=[2, 10, 50])
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5, help="of the passes that compute")
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks/scaling.parquet"))
     asked = parser.parse_args(arguments)
     computed = compute(asked.compute_rows, asked.landmarks, asked.repeats)
     one = computed[0]["seconds"] / (asked.compute_rows * asked.landmarks)
     pair_ns = asked.pair_ns or 1e9 * one
-    slept = [measure(n, asked.rows, asked.landmarks, pair_ns, asked.repeats) for n in asked.workers]
+    slept = [measure(n, asked.rows, asked.landmarks, pair_ns) for n in asked.workers]
     tell([*computed, *slept], asked.output)
 
 
