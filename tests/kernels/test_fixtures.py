@@ -22,7 +22,8 @@ def test_a_kernel_of_every_family_is_read():
     assert kernel.family == family_from_dict(EXPECTED["family"])
     assert kernel.family.to_dict() == EXPECTED["family"]
     text = json.dumps(EXPECTED["family"])
-    assert all(f'"{kind}"' in text for kind in set(KINDS) - {"metric", "categorical", "constant"})  # which came later
+    ours = {kind for kind, of in KINDS.items() if of.__module__.startswith("learnkernels.")}  # not those of other tests
+    assert all(f'"{kind}"' in text for kind in ours - {"metric", "categorical", "constant"})  # which came later
     np.testing.assert_array_equal(kernel.weights, EXPECTED["weights"])
     # Another machine may add the products of a row in another order.
     np.testing.assert_allclose(kernel.cross_gram(ROWS), EXPECTED["cross_gram"], rtol=0, atol=1e-13)

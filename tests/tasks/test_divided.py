@@ -237,9 +237,9 @@ FEW = np.arange(60) // 20
         ),
         (stored("regression", FEW), {"folds": 3, "repeats": 9}, "data set d: 9 repeats divide its groups in . differ"),
         (
-            stored("classes", np.arange(60) // 5),
+            stored("classes", np.arange(60) // 10),
             {},
-            "each class must be in at least one group a fold, got 4 groups of cl",
+            "each class must have a group in at least 3 folds, .* got 2 for class",
         ),
         (
             stored("classes", times=np.arange(60)),
