@@ -38,9 +38,6 @@ from learnkernels.tasks.workers.cluster import FAN_IN, SUMS_PER_WORKER, DaskPool
 COLUMNS = ["table", "case", "m", "landmarks", "tasks", "seconds", "ideal", "efficiency", "tasks a second", "MB"]
 
 
-PRIVATE: dict[str, Any] = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "protocol": "tcp"}
-
-
 def asleep(seconds_a_row: float, V: np.ndarray, span: tuple[int, int]) -> np.ndarray:
     """Return what a task of a pass returns, after as long as it would take."""
     time.sleep(seconds_a_row * (span[1] - span[0]))
@@ -125,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     asked = parser.parse_args(arguments)
     computed = compute(asked.compute_rows, asked.landmarks, asked.repeats)
     one = computed[0]["seconds"] / (asked.compute_rows * asked.landmarks)
-    pair_ns = asked.pair_ns or 1e9 * one
+    pair_ns = 1e9 * one if asked.pair_ns is None else asked.pair_ns
     slept = [measure(n, asked.rows, asked.landmarks, pair_ns) for n in asked.workers]
     tell([*computed, *slept], asked.output)
 

@@ -84,7 +84,7 @@ def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | N
     folds = np.empty(len(target), dtype=np.intp)
     rows = np.zeros((len(target), 1))
     with warnings.catch_warnings():  # of a class of fewer rows than folds: what it takes is looked at below
-        warnings.simplefilter("ignore", UserWarning)
+        warnings.filterwarnings("ignore", "The least populated class", UserWarning)
         for fold, (_, test) in enumerate(splitter.split(rows, target.values if by_class else None, groups)):
             folds[test] = fold
     if by_class:

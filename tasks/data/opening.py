@@ -25,6 +25,7 @@ from learnkernels.tasks.data.streams import (
     count_arrow_rows,
     delimiter_of,
     one_schema,
+    schema_with,
     told_beside,
     with_told,
 )
@@ -167,7 +168,7 @@ class OpenTable:
         def batches(rows: int) -> Iterator[pa.RecordBatch]:
             return (with_told(batch, told) for batch in self.read_batches(rows))
 
-        return replace(self, schema=with_told(self.schema.empty_table(), told).schema, read=read, read_batches=batches)
+        return replace(self, schema=schema_with(self.schema, told), read=read, read_batches=batches)
 
 
 @contextmanager

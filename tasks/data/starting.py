@@ -102,29 +102,31 @@ def start(
     keys = {key: column for key, column in (beside or {}).items() if column is not None}
     asked: dict[str, Any] = {"source": "file", "path": paths[0] if len(paths) == 1 else paths, "label": label}
     told: list[str] = []
-    datasets = []
-    for one in targets:
+
+    def read(one: str, where: Mapping[str, Sequence[str]]) -> Dataset:
         own = {"target": one, "drop": [other for other in targets if other != one], "scale": "standard", "columns": {}}
-        source: dict[str, Any] = {**asked, **own, **keys}
-        datasets.append(load_source(_valid(source, shown_as), ".", 0, told.append))
-        rare = _rare_classes(datasets[-1]) if len(targets) == 1 else {}
-        if rare:
-            kept = [name for name in datasets[-1].target.classes if name not in rare]
-            datasets[-1] = load_source(_valid({**source, "where": {one: kept}}, shown_as), ".", 0)
-            rows = listed([f"{name!r} ({count})" for name, count in rare.items()], show=str)
-            told.append(f"left out: rows of {one} {rows}, of which there are too few to train, choose and test on")
+        return load_source(_valid({**asked, **own, **keys, "where": where}, shown_as), ".", 0, told.append)
+
+    datasets, where = [read(one, {}) for one in targets], dict[str, list[str]]()
+    rare = _rare_classes(datasets[0]) if len(datasets) == 1 else {}
+    if rare:
+        told.clear()  # and told again
+        where = {targets[0]: [name for name in datasets[0].target.classes if name not in rare]}
+        datasets = [read(targets[0], where)]
     (dataset, *_) = datasets
     assert dataset.table is not None
     lines = [_size(dataset), *_kinds(dataset.table)]
     lines += [_task(of, one, metric) for of, one in zip(datasets, targets, strict=True)]
-    lines += [said.removeprefix(f"data set {label}: ") for said in told if re.search("no target|^left out: rows", said)]
+    lines += [sentence.removeprefix(f"data set {label}: ") for sentence in told if "no target" in sentence]
+    if rare:
+        rows = listed([f"{name!r} ({count})" for name, count in rare.items()], show=str)
+        lines.append(f"left out: rows of {targets[0]} {rows}, of which there are too few to train, choose and test on")
     lines += [BESIDE[key].format(column=column) for key, column in keys.items()]
     protocol, why = min((_protocol(of, "time" in keys) for of in datasets), key=lambda found: found[0])
     if why:
         lines.append(why)
     if metric is not None:
         protocol += f"\n  metric: {_yaml(metric)}"
-    where = {targets[0]: kept} if rare else {}
     return Start(tuple(lines), _text(label, paths, targets, datasets, keys, where, protocol))
 
 

@@ -53,7 +53,7 @@ class TableInput(ABC):
         with transferring(location):
             self._open()
             self._told = told_beside(location, self.schema)
-            self.schema = with_told(self.schema.empty_table(), self._told).schema
+            self.schema = schema_with(self.schema, self._told)
             self.names = list(self.schema.names)  # decoded here, where what is not UTF-8 is refused
 
     @abstractmethod
@@ -78,11 +78,8 @@ class TableInput(ABC):
                     "are text; copy another column."
                 )
             told = {name: value if name in features else value.cast(pa.string()) for name, value in told.items()}
-        own = ([name for name in names if name not in told] for names in (features, others))
-        numbers, rest = own
-        if told and not (numbers or rest):
-            rest = self.names[:1]
-        for batch in self._batches(numbers, rest, rows):
+        numbers, rest = ([name for name in names if name not in told] for names in (features, others))
+        for batch in self._batches(numbers, rest if numbers or rest else self.names[:1], rows):
             yield with_told(batch, told)
 
     def tables(self, features: Sequence[str], others: Sequence[str], rows: int) -> Iterator[Any]:
@@ -298,6 +295,13 @@ class ManyInput(TableInput):
 def told_beside(location: Location, schema: Any) -> dict[str, Any]:
     """Return what the names of a file's folders tell, as scalars, but for columns that it has itself."""
     return {name: pa.scalar(value) for name, value in location.told if name not in schema.names}
+
+
+def schema_with(schema: Any, told: Mapping[str, Any]) -> Any:
+    """Return a schema with columns of one value each."""
+    for name, value in told.items():
+        schema = schema.append(pa.field(name, value.type))
+    return schema
 
 
 def with_told(rows: Any, told: Mapping[str, Any]) -> Any:

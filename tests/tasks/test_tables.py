@@ -214,11 +214,13 @@ def test_classes_of_too_few_rows_are_left_out_and_said(
     monkeypatch.chdir(tmp_path)
     kind = np.array(["plain", "other"] * n)[:n]
     kind[: rows[0]], kind[-rows[1] :] = "odd", "rare"
-    pd.DataFrame({"a": np.random.default_rng(0).normal(size=n), "kind": kind}).to_parquet("kinds.parquet")
+    columns = {"id": np.arange(1000, 1000 + n), "a": np.random.default_rng(0).normal(size=n), "kind": kind}
+    pd.DataFrame(columns).to_parquet("kinds.parquet")  # of which the first is left out, and no warning is for
     found = start("kinds.parquet", "kind")
     assert f"left out: rows of kind 'odd' ({rows[0]}), of which there are too few to" in "\n".join(found.lines)
+    assert sum(line.startswith("left out: id, as") for line in found.lines) == 1
     config = config_of_text(found.text, Path("kinds.parquet"))
-    dataset = load_source(config.datasets[0])
+    dataset = load_source(config.datasets[0], tell=lambda sentence: None)
     assert dataset.target.classes == ("other", "plain", "rare")
     assert len(dataset.target) == n - rows[0]
     split = config.protocol.split
