@@ -11,16 +11,18 @@ import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
 from typing import Any, TypeVar
 
+import dask
 import numpy as np
 from dask.utils import parse_bytes
 from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster, as_completed
+from distributed.comm import CommClosedError
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
 from joblib import cpu_count
@@ -42,6 +44,7 @@ from learnkernels.tasks.data.row_files import (
 )
 from learnkernels.tasks.store import store_path, temporary_folder
 from learnkernels.tasks.workers.connecting import (
+    LEFT_TO_ITS_NANNY,
     connected,
     require_same_versions,
     worker_memory,
@@ -91,6 +94,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         self._memory: int | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._files = itertools.count()
+        self._settings = ExitStack()
         self._run = f"learnkernels-{secrets.token_hex(6)}"
 
     @property
@@ -151,8 +155,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     ) -> list[Result]:
         if given:
             # Not the dict, whose keys would be those of the futures, and of the next call's, which this one cancels
-            sent = self.client.scatter(list(given.values()), broadcast=True, hash=False)
-            given = dict(zip(given, sent, strict=True))
+            given = dict(zip(given, self.sent(list(given.values())), strict=True))
         futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False, **given)
         with self.finishing(futures, "a trial", last):
             for future in as_completed(futures, loop=self.client.loop):
@@ -164,6 +167,13 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             for category, text in caught:
                 warnings.warn(text, category, stacklevel=2)
         return [result for result, _ in results]
+
+    def sent(self, values: list[Any]) -> list[Future]:
+        """Return the handles of values that every worker is sent once; again where one ends while it is sent them."""
+        for _ in range(TRIES - 1):
+            with suppress(CommClosedError):
+                return list(self.client.scatter(values, broadcast=True, hash=False))
+        return list(self.client.scatter(values, broadcast=True, hash=False))
 
     def trying_again(self, act: Callable[[bool], Result]) -> Result:
         """Return what `act` returns, which is told whether it is tried for the last time.
@@ -295,6 +305,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             return connected(self.config, self._cluster)
         memory = worker_memory(self.config.memory, self._local_workers)
         self._memory = parse_bytes(memory)
+        self._settings.enter_context(dask.config.set(LEFT_TO_ITS_NANNY))
         self._cluster = workers_here(self._local_workers, memory)
         return Client(self._cluster, set_as_default=False)
 
@@ -347,6 +358,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             self._client.close()
         if self._cluster is not None:
             self._cluster.close()
+        self._settings.close()
         if self._folder is not None:
             self._folder.cleanup()
 
@@ -446,7 +458,7 @@ class DaskWorkers:
 
     def share(self, value: Any) -> Shared:
         """Return the handle of a value that every worker is sent once."""
-        (future,) = self._pool.client.scatter([value], broadcast=True, hash=False)
+        (future,) = self._pool.sent([value])
         return Shared(future, value)
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
@@ -479,7 +491,7 @@ class DaskWorkers:
         n = len(tasks) if self._advance else min(len(tasks), SUMS_PER_WORKER * self._pool.n_workers)
         client, shares = self._pool.client, [tasks[first::n] for first in range(n)]
         if argument is not None:
-            (argument,) = client.scatter([argument], broadcast=True, hash=False)
+            (argument,) = self._pool.sent([argument])
         futures = client.map(_sum_of, shares, step=step, shared=shared.future, argument=argument, pure=False)
         leaves, tree = futures, list(futures)
         while len(futures) > 1:

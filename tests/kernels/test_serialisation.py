@@ -270,7 +270,8 @@ def test_a_family_comes_back_from_its_json_text(family):
 
 
 def test_every_family_that_can_be_written_is_tried():
-    assert {type(family) for family in FAMILIES} == set(KINDS.values())
+    ours = {kind for kind in KINDS.values() if kind.__module__.startswith("learnkernels.")}  # tests add their own
+    assert {type(family) for family in FAMILIES} == ours
 
 
 @pytest.mark.parametrize("inside", [lambda family: family, lambda family: FamilyUnion([LinearFamily(), family])])

@@ -132,8 +132,12 @@ def test_an_error_of_a_worker_is_raised_here_as_it_was(pool: DaskPool):
 
 def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
     sentence = r"ended its worker process, .* set dask\.memory higher"
+    settings = {
+        "distributed.scheduler.allowed-failures": 0,  # three by default, and seconds each
+        "distributed.deploy.lost-worker-timeout": "1 ms",  # after which Dask would do away with what starts the next
+    }
     with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 0}),  # three by default, and seconds each
+        dask.config.set(settings),
         DaskPool(DaskConfig(workers=1)) as pool,
     ):
         with pytest.raises(InputError, match=f"^a pass over rows {sentence}"):
