@@ -32,8 +32,8 @@ NEVER_PAUSED = {"distributed.worker.memory.pause": False}
 not, and the run would wait for ever. At 95 % it is ended, and a sentence says so."""
 
 LEFT_TO_ITS_NANNY = {"distributed.deploy.lost-worker-timeout": "1 day"}
-"""A worker of this machine that ends is started anew by its nanny. Dask's cluster looks once, 15 s after an end, and does
-away with nanny and all where the next process is not up at that moment, as one that has just ended too is not."""
+"""A worker of this machine that ends is started anew by its nanny. Dask's cluster looks once, 15 s after an end, and
+closes that nanny where no process of it is up at that moment, which may have ended like the one before."""
 
 LOOPBACK = "127.0.0.1"
 """A Dask scheduler runs whatever it is sent, so a local one listens here alone, and to who has the keys of the run."""
