@@ -168,6 +168,11 @@ class ProtocolConfig(Strict):
         description="With a `split` that has no validation rows: Lambda, and parameters that are tuned, are chosen by "
         "cross-validation within the training rows, and all of these then train.",
     )
+    refit: bool = Field(
+        False,
+        description="Fit what the validation rows have chosen anew, on them and the training rows, before it is "
+        "tested, as a grid search does; by default they only choose, as in the papers.",
+    )
     repeats: int = Field(1, ge=1, le=1000, description="Times the folds, or the split, are drawn anew.")
     seed: int = Field(0, ge=0, description="Root of every random choice.")
     metric: MetricName | None = Field(
@@ -217,6 +222,11 @@ class ProtocolConfig(Strict):
             raise ValueError(
                 "'choose' goes with 'split', of which it divides the training rows; with folds, one validates"
             )
+        if self.choose is not None and self.refit:
+            raise ValueError(
+                "'refit' goes with validation rows, and with 'choose' there are none: all training rows train in any "
+                "case; leave 'refit' out"
+            )
         if self.choose is not None and self.choose.once and self.metric in OF_PROBABILITIES:
             raise ValueError(
                 f"metric {self.metric} is of probabilities, whose sigmoid is fitted by the rows that choose, and with "
@@ -231,11 +241,12 @@ class ProtocolConfig(Strict):
         return self
 
     @model_serializer(mode="wrap")
-    def _without_usual_metric(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `metric` out where it is not given: what depends on a configuration is stored under its dump."""
+    def _without_what_is_usual(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what came later and is not given: what depends on a configuration is stored under its dump."""
         data: dict[str, Any] = dump(self)
-        if self.metric is None:
-            data.pop("metric", None)
+        for key, usual in {"metric": None, "refit": False}.items():
+            if getattr(self, key) == usual:
+                data.pop(key, None)
         return data
 
     @field_validator("grid")

@@ -11,6 +11,7 @@ from learnkernels.kernels.families.base import distinct_examples, drawn_rows
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds
+from learnkernels.kernels.predictors.choice import best_on_grid
 from learnkernels.kernels.predictors.rows import usable_gram
 from learnkernels.kernels.predictors.svm import SVM
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
@@ -27,9 +28,6 @@ LEAST = 2.0**-12
 
 GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 """Values of C that folds choose among."""
-
-ROUNDING = 1e-9
-"""Share of the largest sum of errors by which equal ones may differ."""
 
 RIDGE = ("krr", "krr-cg")
 """Predictors with a squared loss, whatever their options."""
@@ -65,10 +63,9 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
     Notes
     -----
     Ridge regressions, of numbers or of indicators of classes, are told apart by their squared leave-one-out residuals
-    in closed form: one eigenproblem. For other losses the errors of five folds of a support vector machine decide, each
-    as the mean of it and its neighbours along the grid, as few rows tell two values apart; of equal ones the one in the
-    middle is taken, as those of a machine whose every row is right go on to the end of the grid. Both take one Gram
-    matrix, formed once, of a kernel that has seen all rows. Copies of a row are left out together.
+    in closed form: one eigenproblem. For other losses the errors of five folds of a support vector machine decide,
+    smoothed along the grid. Both take one Gram matrix, formed once, of a kernel that has seen all rows. Copies of a row
+    are left out together.
     """
     if on.n_rows > MOST_ROWS:
         some = drawn_rows(on.n_rows, MOST_ROWS, seed)
@@ -83,15 +80,8 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
         ridges = [ridge for ridge in RIDGES[::-1] if predictor.name == "krr" or ridge >= LEAST]
         return 1.0 / LeaveOneOut(centering.gram(gram, weights), target.Y[first], weights, centering).best(ridges).ridge
     errors = _errors(K, target, weights, assign_calibration_folds(X, target.values), kernel.centering)
-    return GRID[_least(errors)]
-
-
-def _least(errors: np.ndarray) -> int:
-    """Return where errors along a grid are least, each counted half and its two neighbours a quarter."""
-    around = np.pad(errors, 1, mode="edge")
-    smooth = errors / 2 + (around[:-2] + around[2:]) / 4
-    least = np.flatnonzero(smooth <= smooth.min() + ROUNDING * errors.max())
-    return int(least[len(least) // 2])
+    _, position = best_on_grid(errors[None], smooth=True)
+    return GRID[position]
 
 
 def _errors(

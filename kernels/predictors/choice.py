@@ -1,9 +1,11 @@
-"""Which predictor suits so many rows: a factorisation, conjugate gradients, or landmarks."""
+"""Which predictor suits so many rows: a factorisation, conjugate gradients, or landmarks; and how regularised."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from learnkernels.kernels.predictors.base import DEFAULTS, Fitted, Predictor
 from learnkernels.kernels.predictors.krr import KRR
@@ -40,6 +42,36 @@ EXPONENTIAL = 30.0
 
 STEPS = 30
 """Steps of conjugate gradients that are reckoned with."""
+
+ROUNDING = 1e-9
+"""Share of the largest error by which equal ones may differ."""
+
+
+def best_on_grid(errors: np.ndarray, smooth: bool = False) -> tuple[int, int]:
+    """Return which setting has the least error on rows that train nothing, and where along the grid of Lambda.
+
+    Parameters
+    ----------
+    errors : ndarray of shape (n_settings, L)
+        A row a setting, along an ascending grid; NaN for what is not compared.
+    smooth : bool, default False
+        Count each error half and its neighbours along the grid a quarter each, as few rows tell two values apart, and
+        take the middle one of equal ones: errors of machines whose every row is right go on to the end of the grid. By
+        default the least error itself, and of equal ones the strongest regularisation and then the first setting.
+
+    Returns
+    -------
+    setting, position : int
+    """
+    compared = np.where(np.isnan(errors), np.inf, errors)
+    if not smooth:
+        position, setting = divmod(int(compared.T.argmin()), len(errors))
+        return setting, position
+    around = np.pad(compared, ((0, 0), (1, 1)), mode="edge")
+    smoothed = (compared / 2 + (around[:, :-2] + around[:, 2:]) / 4).T
+    least = np.flatnonzero(smoothed <= smoothed.min() + ROUNDING * np.nanmax(np.abs(errors)))
+    position, setting = divmod(int(least[len(least) // 2]), len(errors))
+    return setting, position
 
 
 @dataclass(frozen=True)

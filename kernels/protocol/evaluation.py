@@ -11,6 +11,7 @@ import numpy as np
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
+from learnkernels.kernels.predictors.choice import best_on_grid
 from learnkernels.kernels.protocol.folds import Trial
 from learnkernels.kernels.protocol.hypotheses import AlignedHypotheses, Hypotheses, KernelPredictors
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
@@ -67,7 +68,7 @@ class Selection:
     errors : ndarray of shape (n_candidates, L)
         Of each candidate along the grid; NaN for those that were not compared by error.
     candidate, position : int
-        Of the lowest one; the first of equal ones along the grid, then along the candidates.
+        Of the lowest one, see `best_on_grid`.
     regularisation : float
         Lambda at that position.
     sigmoid : ndarray of shape (2,)
@@ -81,10 +82,11 @@ class Selection:
     sigmoid: np.ndarray
 
     @classmethod
-    def of(cls, errors: np.ndarray, grid: Sequence[float], sigmoids: np.ndarray | None = None) -> Selection:
+    def of(
+        cls, errors: np.ndarray, grid: Sequence[float], sigmoids: np.ndarray | None = None, smooth: bool = False
+    ) -> Selection:
         """Return what a table of errors chooses, and the sigmoid there of a table of these."""
-        comparable = np.where(np.isnan(errors), np.inf, errors)
-        position, candidate = divmod(int(comparable.T.argmin()), len(errors))
+        candidate, position = best_on_grid(errors, smooth)
         sigmoid = np.full(2, np.nan) if sigmoids is None else sigmoids[candidate, position]
         return cls(errors, candidate, position, float(grid[position]), sigmoid)
 
@@ -109,14 +111,44 @@ def evaluate(
 
     Parameters
     ----------
+    candidates, X, target, folds, trial, by, metric, sample_weight
+        As for `select_by_validation`.
+    training : ndarray of int
+        Positions of the training rows.
+
+    Returns
+    -------
+    result : FoldResult
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.
+    """
+    selection = select_by_validation(candidates, X, target, folds, trial, by, metric, sample_weight)
+    of = candidates[selection.candidate]
+    return outcome(of, selection.position, selection, X, target, training, folds, trial, metric, sample_weight)
+
+
+def select_by_validation(
+    candidates: Sequence[Hypotheses],
+    X: Rows,
+    target: Target,
+    folds: np.ndarray,
+    trial: Trial,
+    by: Literal["error", "alignment"] = "error",
+    metric: Metric | None = None,
+    sample_weight: np.ndarray | None = None,
+) -> Selection:
+    """Return candidate and regularisation of the lowest error on a trial's validation fold.
+
+    Parameters
+    ----------
     candidates : sequence of Hypotheses
         Fitted on the trial's training folds; one for each setting of the learner's parameters that is tried.
     X : ndarray or CSR matrix of shape (n, d)
         All rows. Not modified.
     target : Target
         Of all rows.
-    training : ndarray of int
-        Positions of the training rows.
     folds : ndarray of shape (n,)
         Fold of each row.
     trial : Trial
@@ -131,9 +163,9 @@ def evaluate(
 
     Returns
     -------
-    result : FoldResult
-        Ties go to the smallest Lambda, the strongest regularisation, and among those to the first candidate; ties of
-        the alignment to the first candidate.
+    selection : Selection
+        Smoothed where what is chosen is fitted anew, see `best_on_grid`: elsewhere ties go to the smallest Lambda, the
+        strongest regularisation, and among those to the first candidate. Ties of the alignment go to the first one.
 
     Raises
     ------
@@ -149,7 +181,7 @@ def evaluate(
         raise ValueError(f"by must be error or alignment, got {by!r}.")
     if trial.validation is None:
         raise ValueError("a trial without a validation fold has nothing to choose by; use select_by_cross_validation.")
-    with blas_threads_for(len(training)):
+    with blas_threads_for(int(np.isin(folds, trial.training).sum())):
         validation = np.flatnonzero(folds == trial.validation)
         considered = list(range(len(candidates)))
         if by == "alignment":
@@ -161,19 +193,7 @@ def evaluate(
             told = [measured.told(candidates[c], X, validation)]
             sigmoids[c] = measured.sigmoids(told, [validation])
             errors[c] = measured.errors(told, [validation], sigmoids[c])
-    selection = Selection.of(errors, candidates[0].grid, sigmoids)
-    return outcome(
-        candidates[selection.candidate],
-        selection.position,
-        selection,
-        X,
-        target,
-        training,
-        folds,
-        trial,
-        metric,
-        sample_weight,
-    )
+    return Selection.of(errors, candidates[0].grid, sigmoids, smooth=trial.refit)
 
 
 def select_by_cross_validation(

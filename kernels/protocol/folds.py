@@ -26,6 +26,8 @@ class Trial:
         Folds; disjoint, together all that are used.
     ordered : bool
         Whether the training folds are blocks of time, so that only earlier ones train for one that validates.
+    refit : bool
+        Whether what the validation fold has chosen is fitted anew on that fold and those of training.
     """
 
     index: int
@@ -33,6 +35,12 @@ class Trial:
     validation: int | None
     test: int
     ordered: bool = False
+    refit: bool = False
+
+    @property
+    def final(self) -> tuple[int, ...]:
+        """Folds that train what is tested."""
+        return (*self.training, self.validation) if self.refit and self.validation is not None else self.training
 
 
 def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | None = None) -> np.ndarray:

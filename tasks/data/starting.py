@@ -201,7 +201,7 @@ def _protocol(dataset: Dataset, in_time: bool) -> tuple[str, str]:
         if in_time:
             return f"  split: {{{parts}}}", why.replace("in each of 3 repeats ", "")
         return f"  split: {{{parts}}}\n  repeats: 3", why
-    return f"  folds: {FOLDS}", ""
+    return f"  folds: {FOLDS}\n  refit: true  # what one fold has chosen is fitted on it too", ""
 
 
 def _text(

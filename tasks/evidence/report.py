@@ -228,8 +228,8 @@ def _reading(config: CompareConfig) -> str:
         test = "all that their data set holds out" if split.test is None else f"{split.test}"
         return (
             f"{times} {protocol.repeats} {'repeats' if protocol.repeats > 1 else 'draw'} (seed {protocol.seed}); each "
-            f"draws {split.train} rows to train, {_chosen_by(protocol)} and {test} to test. {TESTS.format('repeats')}"
-            + alignment
+            f"draws {split.train} rows to train, {_chosen_by(protocol)} and {test} to test"
+            f"{_refitted(protocol)}. {TESTS.format('repeats')}{alignment}"
         )
     if all(of.time is not None for of in config.datasets):
         over = f"the {_tested(protocol)} of {protocol.folds} blocks of time that test. "
@@ -237,9 +237,14 @@ def _reading(config: CompareConfig) -> str:
         repeated = f" x {protocol.repeats} repeats" if protocol.repeats > 1 else ""
         over = (
             f"{protocol.folds} folds{repeated} (seed {protocol.seed}); in each trial one fold tests, one chooses "
-            "Lambda, the others train. "
+            f"Lambda, the others train{_refitted(protocol)}. "
         )
     return f"Means ± standard deviations over {over}{TESTS.format('folds')}{alignment}"
+
+
+def _refitted(protocol: ProtocolConfig) -> str:
+    """Return what becomes of the rows that have chosen, where they do not only choose."""
+    return ", and what is chosen is fitted anew on the rows that train and those that chose" if protocol.refit else ""
 
 
 def _tested(protocol: ProtocolConfig) -> int:

@@ -305,6 +305,8 @@ def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: Folds
         drawn = {f"split.{key}": rows for key, rows in protocol.split if rows is not None}
     if protocol.choose is not None:
         drawn |= {f"choose.{key}": value for key, value in protocol.choose}
+    if protocol.refit:
+        drawn["refit"] = True
     tuned_by: dict[str, object] = {}
     settings: dict[str, object] = {}
     if learner is not None:

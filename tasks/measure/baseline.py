@@ -25,13 +25,14 @@ from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
+from learnkernels.kernels.predictors.choice import best_on_grid
 from learnkernels.kernels.protocol.evaluation import FoldResult
 from learnkernels.kernels.protocol.folds import Trial, inner_trials
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, unusual_metric, write_fold_table
-from learnkernels.tasks.measure.moments import Advance, MomentsRef, load_folds, planned_trials
+from learnkernels.tasks.measure.moments import Advance, MomentsRef, load_folds, planned_trials, unusual_refit
 from learnkernels.tasks.measure.trials import trial_columns
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import computed_at, digest, kept, store_path
@@ -96,7 +97,7 @@ def evaluate_baseline(
     setting = config.baseline.model_dump_json(exclude={"boosting"}) if kind == GRID_SEARCH else repr((LEAVES, RATES))
     key = digest(
         NUMERICS_VERSION, kind, ref.name, ref.digest, [m.key for m in moments], setting,
-        *unusual_metric(config.protocol),
+        *unusual_metric(config.protocol), *unusual_refit(config.protocol),
     )  # fmt: skip
     path, log = store_path("folds", key), get_run_logger()
     result = FoldsRef(ref.name, TITLES[kind], kind, _predictor(kind, ref.task), str(path))
@@ -119,13 +120,13 @@ def search(job: SearchJob) -> dict[str, Any]:
     """Return the row of the fold table of one trial.
 
     The rows that choose and the rows that train are those of every learner: with a validation fold the best setting is
-    fitted on the training folds alone, without one on all the folds that validated each other.
+    fitted on the training folds alone, or with `refit` on both, without one on all folds that validated each other.
     """
     started = time.perf_counter()
     dataset, folds = load_dataset(job.ref), load_folds(job.moments)
     trial, target = job.trial, dataset.target
     metric = metric_for(job.metric, target)
-    training = np.flatnonzero(np.isin(folds, trial.training))
+    training = np.flatnonzero(np.isin(folds, trial.final))
     rows, parts = _choosing(trial, folds)
     X: Rows = dataset.X
     of_classes = None if dataset.class_weight is None else dict(enumerate(dataset.class_weight))
@@ -147,8 +148,8 @@ def search(job: SearchJob) -> dict[str, Any]:
             refit=False,
         ).fit(X[rows], target.values[rows])
         errors = _errors(found.cv_results_, names, settings, values)
-        # Ties go to the smallest C and then the smallest gamma, as for the learners.
-        position, candidate = divmod(int(errors.T.argmin()), len(settings))
+        # As for the learners; of a few rates no one is like its neighbours.
+        candidate, position = best_on_grid(errors, smooth=trial.refit and job.kind == GRID_SEARCH)
         best = estimator.set_params(**{names[0]: settings[candidate], names[1]: values[position]})
         test = np.flatnonzero(folds == trial.test)
         sigmoid = _sigmoid(best, X[rows], target.values[rows], parts) if metric.told == "probabilities" else None

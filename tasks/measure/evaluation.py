@@ -39,7 +39,7 @@ from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.predictors.choice import Auto, PredictorChoice, Problem, choose_predictor
 from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.ingest import DatasetRef, stored_bytes
-from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_trials, sampled
+from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_trials, sampled, unusual_refit
 from learnkernels.tasks.measure.trials import Held, TrialJob, run_trial
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, own_family, sources
@@ -277,9 +277,9 @@ def predictor_memory(setting: str | None) -> int:
 def training_rows(protocol: ProtocolConfig, n_rows: int) -> int:
     """Return how many rows train in a trial."""
     if protocol.split is not None:
-        return protocol.split.train
+        return protocol.split.train + (protocol.split.validation or 0 if protocol.refit else 0)
     assert protocol.folds is not None  # the schema has one of both
-    return n_rows * (protocol.folds - 2) // protocol.folds
+    return n_rows * (protocol.folds - 2 + protocol.refit) // protocol.folds
 
 
 @step("evaluate {learner.title} on {ref.name}")
@@ -371,7 +371,7 @@ def _key(
     return digest(
         NUMERICS_VERSION, [name for name in COLUMNS.names if name not in LATER], ref.name, [m.key for m in moments],
         learner.model_dump_json(), config.normalise, predictor, grid_values(protocol.grid), *once,
-        *([options] if options else []), *sources([learner]), *unusual_metric(protocol),
+        *([options] if options else []), *sources([learner]), *unusual_metric(protocol), *unusual_refit(protocol),
         *([] if config.centering == "center" else ["centering", config.centering]),
     )  # fmt: skip
 

@@ -109,8 +109,10 @@ def planned_trials(protocol: ProtocolConfig, ordered: bool = False) -> list[Tria
     if protocol.choose is not None:
         return [nested_split_trial(protocol.choose.folds, ordered)]
     if protocol.split is not None:
-        return [split_trial()]
-    return trials_in_time(_n_folds(protocol)) if ordered else trials(_n_folds(protocol))
+        planned = [split_trial()]
+    else:
+        planned = trials_in_time(_n_folds(protocol)) if ordered else trials(_n_folds(protocol))
+    return [replace(trial, refit=protocol.refit) for trial in planned]
 
 
 def _n_folds(protocol: ProtocolConfig) -> int:
@@ -163,7 +165,7 @@ def rows_of_trial(ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial:
     """Scale a data set, and fill its gaps, by the training rows of one trial, and store it as such."""
     dataset = load_dataset(ref)
     folds = draw_folds(dataset, protocol, fold_seed(protocol.seed, repeat))
-    training = np.flatnonzero(np.isin(folds, trial.training))
+    training = np.flatnonzero(np.isin(folds, trial.final))
     return store_dataset(dataset.learned_on(training), ref.name, ref.source, get_run_logger().warning)
 
 
@@ -207,7 +209,7 @@ def compute_moments(
     X = _readable(dataset, ref, config, pool)
     if protocol.split is not None or trial is not None:
         # Of the one trial, nothing but the training rows is ever asked for.
-        training = np.flatnonzero(np.isin(folds, served[0].training))
+        training = np.flatnonzero(np.isin(folds, served[0].final))
         X = SelectedRows(X, training, np.zeros(ref.n_features)) if ref.in_parts and sampled(config) else X[training]
         Y, groups = Y[training], folds[training]
         weights = None if weights is None else weights[training]
@@ -249,8 +251,14 @@ def _key(ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | Non
     nested = [] if protocol.choose is None else [protocol.choose.folds]
     return digest(
         NUMERICS_VERSION, ref.digest, described(config.kernels), config.precision, drawn, protocol.seed, repeat,
-        _uncentered(config), *nested, *_sample_settings(config), *([] if trial is None else ["trial", trial.index]),
+        _uncentered(config), *nested, *unusual_refit(protocol), *_sample_settings(config),
+        *([] if trial is None else ["trial", trial.index]),
     )  # fmt: skip
+
+
+def unusual_refit(protocol: ProtocolConfig) -> list[str]:
+    """Return what of `refit` is part of the store's keys: nothing where the validation rows only choose."""
+    return ["refit"] if protocol.refit else []
 
 
 def _readable(dataset: Dataset, ref: DatasetRef, config: CompareConfig, pool: DaskPool) -> Any:
@@ -305,9 +313,9 @@ def _training_unions(planned: Sequence[Trial]) -> list[tuple[int, ...]]:
     """Return the fold groups that train together in some trial, inner ones included."""
     unions = []
     for trial in planned:
-        every = [trial] if trial.validation is not None else [trial, *inner_trials(trial)]
-        unions += [of.training for of in every]
-    return unions
+        inner = inner_trials(trial) if trial.validation is None else [trial]
+        unions += [trial.final, *(of.training for of in inner)]
+    return list(dict.fromkeys(unions))
 
 
 def measure_moments(

@@ -28,9 +28,9 @@ from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.protocol.evaluation import (
     FoldResult,
     Selection,
-    evaluate,
     outcome,
     select_by_cross_validation,
+    select_by_validation,
 )
 from learnkernels.kernels.protocol.folds import Trial, inner_trials
 from learnkernels.kernels.protocol.hypotheses import Hypotheses, KernelPredictors
@@ -173,7 +173,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     _warmed(job.predictor, dataset.target.task)
     settings, clock = job.learner.settings(), _Clock()
     X, target, trial = (workers or Threads()).reading(dataset.X), dataset.target, job.trial
-    measured, training = _measured_on(moments, folds, trial)
+    measured, training = _measured_on(moments, folds, trial.final)
     metric, weights, row = metric_for(job.metric, target), dataset.weights, learner_class(job.learner.name)
 
     def predictors(kernels: tuple[LearnedKernel, ...], rows: np.ndarray, grid: Sequence[float]) -> KernelPredictors:
@@ -194,21 +194,22 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
 
         def fits() -> Iterator[tuple[Trial, list[Hypotheses]]]:
             for inner in inner_trials(trial):
-                yield inner, [of for _, of in fitted(*_measured_on(moments, folds, inner), settings, job.grid)]
+                inner_rows = _measured_on(moments, folds, inner.training)
+                yield inner, [of for _, of in fitted(*inner_rows, settings, job.grid)]
 
         if job.chosen is None:
             selection = select_by_cross_validation(fits(), X, target, folds, metric, weights)
         else:
             selection = Selection.of(np.array(job.chosen), job.grid)
-        chosen = [settings[selection.candidate]]
-        ((learned, hypotheses),) = fitted(measured, training, chosen, [selection.regularisation])
-        result = outcome(hypotheses, 0, selection, X, target, training, folds, trial, metric, weights)
-        position = 0
     else:
-        candidates = fitted(measured, training, settings, job.grid)
-        hypotheses_of = [of for _, of in candidates]
-        result = evaluate(hypotheses_of, X, target, training, folds, trial, job.learner.tune_by, metric, weights)
-        (learned, hypotheses), position = candidates[result.candidate], result.position
+        candidates = fitted(*_measured_on(moments, folds, trial.training), settings, job.grid)
+        hypotheses_of, by = [of for _, of in candidates], job.learner.tune_by
+        selection = select_by_validation(hypotheses_of, X, target, folds, trial, by, metric, weights)
+        (learned, hypotheses), position = candidates[selection.candidate], selection.position
+    if trial.validation is None or trial.refit:
+        chosen, position = [settings[selection.candidate]], 0
+        ((learned, hypotheses),) = fitted(measured, training, chosen, [selection.regularisation])
+    result = outcome(hypotheses, position, selection, X, target, training, folds, trial, metric, weights)
     return {
         **trial_columns(job.ref, metric.shown(target), job.moments, folds, trial, result),
         "learner": job.learner.title,
@@ -224,11 +225,11 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     }
 
 
-def _measured_on(moments: Moments, folds: np.ndarray, trial: Trial) -> tuple[Moments, np.ndarray]:
-    """Return the moments of a trial's training folds, and the positions of all their rows."""
-    training = moments.restrict(trial.training)
+def _measured_on(moments: Moments, folds: np.ndarray, some: tuple[int, ...]) -> tuple[Moments, np.ndarray]:
+    """Return the moments of some folds, and the positions of all their rows."""
+    training = moments.restrict(some)
     if isinstance(training, SampledMoments):
-        return training, np.flatnonzero(np.isin(folds, trial.training))
+        return training, np.flatnonzero(np.isin(folds, some))
     return training, training.rows
 
 

@@ -308,6 +308,10 @@ def test_every_key_is_described():
             "protocol.metric=entropy",
             "protocol.metric: 'entropy' is not valid; expected 'accuracy', 'balanced",
         ),
+        (
+            "protocol={split: {train: 9, test: 9}, choose: {folds: 3}, refit: true}",
+            "protocol: 'refit' goes with validation rows, and with 'choose' there are none",
+        ),
         ("protocol.folds=null", "protocol: 'folds' is null and there is no 'split'; give one of them"),
         ("protocol.split={train: 1, validation: 9, test: 9}", "protocol.split.train: .* than or equal to 2, got 1"),
         (

@@ -10,6 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, learn_kernel
 from learnkernels.kernels.estimators import regularisation
 from learnkernels.kernels.estimators.regularisation import GRID, RIDGES
+from learnkernels.kernels.predictors.choice import best_on_grid
 
 FAMILY = GaussianFamily([0.25, 1.0, 4.0])
 
@@ -77,7 +78,7 @@ def test_an_automatic_c_errs_no_more_than_most_of_the_grid(predictor: str):
     ],
 )
 def test_the_least_error_is_looked_for_among_neighbours(errors: list[float], position: int):
-    assert regularisation._least(np.array(errors, dtype=float)) == position
+    assert best_on_grid(np.array([errors], dtype=float), smooth=True) == (0, position)
 
 
 def test_all_predictors_of_one_loss_choose_alike():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from sklearn.svm import SVC
 
 from learnkernels import GaussianFamily, gram_moments
 from learnkernels.conf.schema import BaselineConfig
+from learnkernels.kernels.predictors.choice import best_on_grid
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, assign_nested_split, nested_split_trial, trials
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, store_dataset
@@ -54,15 +56,18 @@ def error_by_hand(X, target: Target, training, rows, gamma: float, C: float) -> 
 
 
 @pytest.mark.parametrize("data", [wine, diabetes])
-@pytest.mark.parametrize("nested", [False, True])
-def test_every_setting_is_tried_on_the_rows_of_the_trial(data, nested: bool):
+@pytest.mark.parametrize("chosen_by", ["one fold", "one fold, refit", "all"])
+def test_every_setting_is_tried_on_the_rows_of_the_trial(data, chosen_by: str):
     X, target = data()
+    nested, refit = chosen_by == "all", chosen_by == "one fold, refit"
     if nested:
         folds, trial = assign_nested_split(target, 90, 40, 4, seed=3), nested_split_trial(4)
     else:
-        folds, trial = assign_folds(target, 5, seed=3), trials(5)[2]
+        folds, trial = assign_folds(target, 5, seed=3), replace(trials(5)[2], refit=refit)
     row = search(job(X, target, folds, trial))
-    training, test = np.flatnonzero(np.isin(folds, trial.training)), np.flatnonzero(folds == trial.test)
+    training, test = np.flatnonzero((folds != trial.test) & (folds >= 0)), np.flatnonzero(folds == trial.test)
+    if not nested and not refit:
+        training = np.flatnonzero(np.isin(folds, trial.training))
     expected = np.zeros((3, 2))
     for g, gamma in enumerate([0.01, 0.1, 1.0]):
         for c, C in enumerate([0.5, 5.0]):
@@ -73,7 +78,7 @@ def test_every_setting_is_tried_on_the_rows_of_the_trial(data, nested: bool):
                 rows = np.flatnonzero(held_out)
                 expected[g, c] += error_by_hand(X, target, learning, rows, gamma, C) / len(validating)
     np.testing.assert_allclose(row["candidate_errors"], expected, rtol=1e-9, atol=1e-12)
-    g, c = np.unravel_index(np.argmin(row["candidate_errors"]), (3, 2))
+    g, c = best_on_grid(np.array(row["candidate_errors"]), smooth=refit)
     assert row["error"] == pytest.approx(error_by_hand(X, target, training, test, [0.01, 0.1, 1.0][g], [0.5, 5.0][c]))
     assert (row["repeat"], row["n_train"], row["n_test"]) == (4, len(training), len(test))
     assert (row["learner"], row["algorithm"], row["alignment"]) == ("GridSearchCV", "grid-search", None)

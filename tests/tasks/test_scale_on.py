@@ -11,11 +11,12 @@ import pytest
 from prefect.logging import disable_run_logger
 from scipy import sparse
 
-from learnkernels import GaussianFamily, gram_moments
+from learnkernels import GaussianFamily, gram_moments, learn_kernel
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learning import learn_from_moments
+from learnkernels.kernels.predictors.choice import best_on_grid
 from learnkernels.kernels.protocol.evaluation import evaluate
 from learnkernels.kernels.protocol.folds import trials
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
@@ -115,6 +116,32 @@ def test_a_trial_sees_what_its_training_rows_alone_suggest():
     expected = evaluate([predictors], X, target, moments.rows, folds, trial)
     assert row["error"] == pytest.approx(expected.error, rel=1e-9)
     assert row["n_train"] == len(training)
+
+
+@pytest.mark.parametrize("drawn", [{"folds": 3}, {"split": {"train": 40, "validation": 20, "test": 30}}])
+def test_what_was_chosen_is_fitted_on_the_rows_that_chose_too(drawn: dict[str, Any]):
+    frame = table()
+    frame.to_parquet("data.parquet")
+    of = config(protocol={**drawn, "refit": True, "grid": [0.5, 2.0, 8.0]}, columns=COLUMNS)
+    (trial, *_) = planned_trials(of.protocol)
+    own, row, folds = measured(of, trial, ingested(of))
+    X, target = load_dataset(own).X, Target.of(frame["y"].to_numpy())
+    learning, choosing, testing = (np.isin(folds, of) for of in (trial.training, trial.validation, trial.test))
+    a, final = frame["a"].to_numpy(), learning | choosing
+    units = X[:, load_dataset(own).features.index("a")]
+    np.testing.assert_allclose(units, (a - a[final].mean()) / a[final].std(), rtol=1e-12, atol=1e-12)
+
+    def errors(training: np.ndarray, rows: np.ndarray, grid: list[float]) -> np.ndarray:
+        train = np.flatnonzero(training)
+        kernel = learn_kernel("alignf", GaussianFamily([0.05, 0.5]), X[train], target.values[train])
+        told = KernelPredictors([kernel], target.take(train), "krr", grid).predict(X[rows])
+        return np.sqrt(np.square(told - target.values[rows]).mean(axis=1))
+
+    grid = [0.5, 2.0, 8.0]
+    _, position = best_on_grid(errors(learning, choosing, grid)[None], smooth=True)
+    assert row["regularisation"] == grid[position]
+    assert row["error"] == pytest.approx(errors(final, testing, [grid[position]])[0], rel=1e-9)
+    assert row["n_train"] == final.sum() > learning.sum()
 
 
 @pytest.mark.parametrize("scale", ["unit", "standard", "quantile"])
