@@ -7,6 +7,7 @@ time, so that every number that is read serves several pairs, whose sums stay in
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeAlias
 
@@ -22,6 +23,39 @@ CODES: dict[str, int] = {"squared": 0, "euclidean": 0, "cityblock": 1, "differin
 
 ROWS = 4
 """Rows that go against the vectors of the other side at a time."""
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Rows of one side whose distances, feature by feature, some base kernels start from.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (a, d)
+    metric : {"squared", "euclidean", "cityblock", "differing"}
+    gammas : tuple of float
+        Of the exponentials that are taken of them.
+    weights : ndarray of shape (d,) or None
+        See `distances`.
+    """
+
+    rows: np.ndarray
+    metric: Metric
+    gammas: tuple[float, ...]
+    weights: np.ndarray | None = None
+
+
+def panel_rows(dtype: np.dtype) -> int:
+    """Return how many rows are laid side by side: those of a few vectors."""
+    return (4 if machine()[1] == 32 else 2) * lanes(dtype)
+
+
+def side_by_side(B: np.ndarray) -> np.ndarray:
+    """Return rows as panels of `panel_rows`, feature by feature, one after the other; zeros stand for missing ones."""
+    across = panel_rows(B.dtype)
+    panels = np.zeros((-(-len(B) // across) * across, B.shape[1]), dtype=B.dtype)
+    panels[: len(B)] = B
+    return panels.reshape(-1, across, B.shape[1]).transpose(0, 2, 1).ravel()
 
 
 def distances(A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray | None = None) -> np.ndarray:
@@ -75,7 +109,7 @@ def _fill(
     A, B = (np.ascontiguousarray(side, dtype=dtype) for side in (A, B))
     w = np.ones(A.shape[1]) if weights is None else weights
     held = out if out.flags.c_contiguous else np.empty(out.shape, dtype=dtype)
-    across = (4 if machine()[1] == 32 else 2) * width
+    across = panel_rows(dtype)
     panels = -(-B.shape[0] // across)
     fill_between(
         A.ravel(), B, np.asarray(w, dtype=dtype), CODES[metric], metric == "euclidean", gammas, width, across,

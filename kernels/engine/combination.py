@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from threading import local
@@ -10,11 +11,16 @@ from typing import Any
 import numpy as np
 
 from learnkernels.kernels.centering import mirror
+from learnkernels.kernels.compiled.distances import CODES, ROWS, Differences, panel_rows, side_by_side
+from learnkernels.kernels.compiled.vectors import lanes, room
 from learnkernels.kernels.engine.passes import block_rows_for
-from learnkernels.kernels.engine.weighing import combine_tile
+from learnkernels.kernels.engine.weighing import Parts, add_normal, combine_tile
 from learnkernels.kernels.engine.workers import over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
 from learnkernels.kernels.families.feature import FeatureFamily
+
+MOST_TOGETHER = 4
+"""Vectors up to which their products are taken while a row of the kernel is at hand; of more a matrix product is."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +41,17 @@ class Combination:
 
     @cached_property
     def evaluated(self) -> tuple[KernelFamily, np.ndarray, np.ndarray]:
-        """Base kernels to go through, with coefficients and shifts: those of weight, or a run of a grid that has them.
+        """Base kernels to go through, with coefficients and shifts: those of weight, and what they follow from.
 
         On a grid of powers of two a base kernel in between costs a product a pair, a new start an exponential.
         """
         active = np.flatnonzero(self.coefficients)
         if not len(active):
             active = np.arange(1)
-        family, kernels, run = self.family.subset(active.tolist()), active, np.arange(active[0], active[-1] + 1)
-        if len(run) > len(active) and family.n_seeds > 1:
-            whole = self.family.subset(run.tolist())
-            if whole.n_seeds < family.n_seeds:
-                family, kernels = whole, run
-        return family, self.coefficients[kernels], self.shift[kernels]
+        family, at = self.family.subset(active.tolist()).filled_up()
+        coefficients, shift = np.zeros(family.n_kernels), np.zeros(family.n_kernels)
+        coefficients[at], shift[at] = self.coefficients[active], self.shift[active]
+        return family, coefficients, shift
 
     @cached_property
     def plan(self) -> TilePlan:
@@ -110,7 +114,98 @@ class Combination:
 
         over_tiles(write, a, None if symmetric else b, step)
 
+    def laid_out(self, B: Rows) -> LaidOut | None:
+        """Return rows for products in which no kernel is kept; None where base kernels do not follow from distances."""
+        family, coefficients, _ = self.evaluated
+        side = family.side(B)
+        of = family.differences(side)
+        return None if of is None else LaidOut(family, coefficients, self.plan, side, of)
+
     def diagonal(self, A: Rows) -> np.ndarray:
         """Return the kernel of each row with itself, shape (a,)."""
         family, coefficients, shift = self.evaluated
         return np.asarray(coefficients @ family.diag(A) - coefficients @ shift)
+
+
+class LaidOut:
+    """The rows of one side, for the products of a kernel with vectors and back again.
+
+    Parameters
+    ----------
+    family, coefficients, plan
+        As a `Combination` has them.
+    right : object
+        Rows as `family.side` makes them.
+    of : list of Differences
+        What the seeds follow from, of these rows.
+    """
+
+    def __init__(
+        self, family: KernelFamily, coefficients: np.ndarray, plan: TilePlan, right: Any, of: Sequence[Differences]
+    ) -> None:
+        self._family, self._coefficients, self._plan, self._right = family, coefficients, plan, right
+        self.n_rows = len(of[0].rows)
+        self._laid = [side_by_side(np.asarray(one.rows, dtype=np.float64)) for one in of]
+        self._across = panel_rows(np.dtype(np.float64))
+        self._stride = -(-self.n_rows // self._across) * self._across
+        weights = [np.ones(one.rows.shape[1]) if one.weights is None else one.weights for one in of]
+        seeds = _ends([len(one.gammas) for one in of])
+        starts = np.flatnonzero(plan.order[:, 1] >= 0)  # a kernel made by doubling follows the seed of its part
+        part = np.searchsorted(seeds, plan.order[starts, 1], side="right") - 1
+        self._parts = Parts(
+            np.array([one.rows.shape[1] for one in of]),
+            np.array([CODES[one.metric] for one in of]),
+            np.array([one.metric == "euclidean" for one in of]),
+            np.zeros(len(of) + 1, dtype=np.intp),
+            _ends([len(one) for one in self._laid]),
+            _ends([len(one) for one in weights]),
+            seeds,
+            np.append([starts[part == f].min() for f in range(len(of))], len(plan.order)),
+            np.array([gamma for one in of for gamma in one.gammas]),
+            np.concatenate(weights),
+        )
+        self._B = np.concatenate(self._laid)
+
+    def add_normal(
+        self, A: Rows, given: np.ndarray, w: np.ndarray | None, beta: np.ndarray | None, out: np.ndarray
+    ) -> None:
+        """Add ``K' (given + w K beta)`` to `out`, for the kernel K between the rows `A` and those laid out.
+
+        Parameters
+        ----------
+        A : ndarray of shape (a, d)
+            Not modified.
+        given : ndarray of shape (a, n)
+            What the kernel is multiplied by beside its own products.
+        w : ndarray of shape (a,), optional
+            One by default.
+        beta : ndarray of shape (M, n), optional
+            Zero by default, which costs nothing.
+        out : ndarray of shape (M, n)
+            Added to.
+
+        Notes
+        -----
+        O(a M (d + p + n)); four rows of the kernel are at hand at a time, and stay in the cache.
+        """
+        of = self._family.differences(self._family.side(A, self._right))
+        assert of is not None  # as for the other side
+        left = [np.ascontiguousarray(one.rows, dtype=np.float64).ravel() for one in of]
+        n, p = given.shape[1], len(self._coefficients)
+        wide = np.zeros((2, n, self._stride))
+        if beta is not None:
+            wide[0, :, : self.n_rows] = beta.T
+        ones = np.ones(len(given) if beta is not None else 0)
+        add_normal(
+            np.concatenate(left), self._B, self._parts._replace(left=_ends([len(one) for one in left])),
+            self._plan.order, self._plan.half, self._coefficients, float(self._coefficients @ self._plan.offset),
+            lanes(np.dtype(np.float64)), self._across,
+            room((2 * ROWS + p + len(self._parts.gammas)) * self._stride, np.float64),
+            np.ascontiguousarray(given), ones if w is None or beta is None else w, wide[0], wide[1],
+        )  # fmt: skip
+        out += wide[1, :, : self.n_rows].T
+
+
+def _ends(sizes: Sequence[int]) -> np.ndarray:
+    """Return where parts of these sizes begin, one after the other, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from learnkernels.kernels.compiled.compiler import FAST, compiled
+from learnkernels.kernels.compiled.distances import ROWS, add_differences, exponentials, take_roots
 
 TOGETHER = 4
 """Most kernels in a chain of doublings that are made of one another in registers."""
@@ -43,44 +46,186 @@ def combine_tile(
     few: the others stay in registers.
     """
     p, a, b = len(order), seeds.shape[1], seeds.shape[2]
-    number = seeds.dtype.type
     S, total = np.empty((p, b), dtype=seeds.dtype), np.empty(b, dtype=seeds.dtype)
-    constant = 0.0
-    seed_of, uses = np.full(p, -1), np.zeros(p, dtype=np.intp)
-    for step in range(p):
-        k, seed = order[step]
-        constant += coefficients[k] * offset[k]
+    seed_of, uses = _origins(order, half)
+    constant = seeds.dtype.type(np.sum(coefficients * offset))
+    for i in range(a):
+        total[:] = constant
+        _add_kernels(seeds[:, i], order, half, seed_of, uses, coefficients, S, total)
+        out[i, :] = total
+
+
+@compiled()
+def _origins(order: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the seed of each kernel, -1 of one that is made by doubling, and how many are made of it."""
+    seed_of, uses = np.full(len(half), -1), np.zeros(len(half), dtype=np.intp)
+    for k, seed in order:
         seed_of[k] = seed
         if seed < 0:
             uses[half[k]] += 1
-    for i in range(a):
-        total[:] = number(constant)
-        step = 0
-        while step < p:
-            k, seed = order[step]
-            c0 = number(coefficients[k])
-            step += 1
-            if seed >= 0:
-                _add(seeds[seed, i], c0, total)
-                continue
-            source = half[k]
-            n, last, c1, c2, c3 = 1, k, number(0), number(0), number(0)
-            while n < TOGETHER and step < p and order[step, 1] < 0 and half[order[step, 0]] == last and uses[last] == 1:
-                last = order[step, 0]
-                c = number(coefficients[last])
-                if n == 1:
-                    c1 = c
-                elif n == 2:
-                    c2 = c
-                else:
-                    c3 = c
-                n += 1
-                step += 1
-            if seed_of[source] >= 0:
-                _double(seeds[seed_of[source], i], n, c0, c1, c2, c3, S[last], total)
+    return seed_of, uses
+
+
+@compiled(fastmath=FAST)
+def _add_kernels(
+    seeds: np.ndarray,
+    order: np.ndarray,
+    half: np.ndarray,
+    seed_of: np.ndarray,
+    uses: np.ndarray,
+    coefficients: np.ndarray,
+    S: np.ndarray,
+    total: np.ndarray,
+) -> None:
+    """Add the kernels of one row by their weights, without their offsets; those that others are made of stay in S."""
+    number, step = total.dtype.type, 0
+    while step < len(order):
+        k, seed = order[step]
+        c0 = number(coefficients[k])
+        step += 1
+        if seed >= 0:
+            _add(seeds[seed], c0, total)
+            continue
+        source = half[k]
+        n, last, c1, c2, c3 = 1, k, number(0), number(0), number(0)
+        while (
+            n < TOGETHER
+            and step < len(order)
+            and order[step, 1] < 0
+            and half[order[step, 0]] == last
+            and uses[last] == 1
+        ):
+            last = order[step, 0]
+            c = number(coefficients[last])
+            if n == 1:
+                c1 = c
+            elif n == 2:
+                c2 = c
             else:
-                _double(S[source], n, c0, c1, c2, c3, S[last], total)
-        out[i, :] = total
+                c3 = c
+            n += 1
+            step += 1
+        if seed_of[source] >= 0:
+            _double(seeds[seed_of[source]], n, c0, c1, c2, c3, S[last], total)
+        else:
+            _double(S[source], n, c0, c1, c2, c3, S[last], total)
+
+
+class Parts(NamedTuple):
+    """Rows in the form in which families take their distances, all of them one after the other in flat arrays.
+
+    Each part has its seeds, and of the order of the kernels the run that follows from these; positions have one entry
+    more than there are parts.
+
+    Attributes
+    ----------
+    d, code : ndarray of int of shape (n_parts,)
+        Features, and what is added for each, see `distances`.
+    rooted : ndarray of bool of shape (n_parts,)
+        Whether the root of a distance is meant.
+    left, right, of_weights : ndarray of int of shape (n_parts + 1,)
+        Where rows of either side, and weights of features, begin; those of the right side as `laid_out` leaves them.
+    seeds, kernels : ndarray of int of shape (n_parts + 1,)
+        Where bandwidths, and steps of the order, begin.
+    gammas, weights : ndarray
+        Of all seeds, and of all features.
+    """
+
+    d: np.ndarray
+    code: np.ndarray
+    rooted: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    of_weights: np.ndarray
+    seeds: np.ndarray
+    kernels: np.ndarray
+    gammas: np.ndarray
+    weights: np.ndarray
+
+
+@compiled()
+def add_normal(
+    A: np.ndarray,
+    B: np.ndarray,
+    parts: Parts,
+    order: np.ndarray,
+    half: np.ndarray,
+    coefficients: np.ndarray,
+    constant: float,
+    width: int,
+    across: int,
+    room: np.ndarray,
+    given: np.ndarray,
+    w: np.ndarray,
+    beta: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Add ``K' (given + w K beta)`` to `out`, a few rows of the kernel K at a time, which are not kept.
+
+    Parameters
+    ----------
+    A, B : ndarray
+        Rows of all `parts`: a of the left side, b of the right one, these laid out in vectors.
+    parts : Parts
+        Where these are, and what follows from their distances.
+    order, half, coefficients, constant
+        As in `add_tile`, and the sum of all offsets by their weights.
+    width, across : int
+        Values of a vector, and rows of B side by side.
+    room : ndarray
+        Of `ROWS` + 1 rows of distances or of the kernel, `ROWS` more, and of all seeds of a part and kernels.
+    given : ndarray of shape (a, n)
+        What the kernel is multiplied by beside its own products.
+    w : ndarray of shape (a,), or of shape (0,)
+        Without entries where K beta is not asked for.
+    beta : ndarray of shape (n, stride)
+        A row a vector, b rounded up to whole panels, with zeros.
+    out : ndarray of shape (n, stride)
+        Added to; what is beyond b has no meaning.
+    """
+    n, stride = out.shape
+    a, count, p = len(given), stride // across, len(half)
+    strip = room[: ROWS * stride]
+    K = room[ROWS * stride : 2 * ROWS * stride].reshape(ROWS, stride)
+    S = room[2 * ROWS * stride : (2 * ROWS + p) * stride].reshape(p, stride)
+    seeds = room[(2 * ROWS + p) * stride :]
+    every = seeds[: len(parts.gammas) * stride].reshape(len(parts.gammas), stride)
+    seed_of, uses = _origins(order, half)
+    for i in range(0, a, ROWS):
+        rows = min(ROWS, a - i)
+        K[:] = constant
+        for f in range(len(parts.d)):
+            d, code = parts.d[f], parts.code[f]
+            weights = parts.weights[parts.of_weights[f] : parts.of_weights[f + 1]]
+            for panel in range(count):
+                at, to = parts.right[f] + panel * d * across, panel * across
+                if rows == ROWS:
+                    add_differences(ROWS, code, A, parts.left[f] + i * d, B, at, d, weights, strip, to, stride)
+                else:
+                    for r in range(rows):
+                        own = parts.left[f] + (i + r) * d
+                        add_differences(1, code, A, own, B, at, d, weights, strip, r * stride + to, stride)
+            if parts.rooted[f]:
+                take_roots(strip, rows * stride // width)
+            steps = order[parts.kernels[f] : parts.kernels[f + 1]]
+            for r in range(rows):
+                for s in range(parts.seeds[f], parts.seeds[f + 1]):
+                    exponentials(strip, r * stride, -parts.gammas[s], seeds, s * stride, stride // width)
+                _add_kernels(every, steps, half, seed_of, uses, coefficients, S, K[r])
+        for r in range(rows):
+            for c in range(n):
+                x = given[i + r, c]
+                if len(w):
+                    x += w[i + r] * _product(K[r], beta[c])
+                _add(K[r], x, out[c])
+
+
+@compiled(fastmath=FAST)
+def _product(x: np.ndarray, y: np.ndarray) -> float:
+    total = 0.0
+    for j in range(len(x)):
+        total += x[j] * y[j]
+    return total
 
 
 @compiled(fastmath=FAST)

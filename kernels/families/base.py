@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled.distances import Metric, distances
+from learnkernels.kernels.compiled.distances import Differences, Metric, distances
 from learnkernels.kernels.fields import Fields, one_of, plain
 from learnkernels.kernels.parameters import Parameterised, content
 
@@ -218,6 +218,20 @@ class KernelFamily(Parameterised, ABC):
     def fill_between(self, left: Any, right: Any, shift: np.ndarray, out: np.ndarray) -> None:
         """Do what `fill_seeds` does, for two different sets of rows as `side` made them."""
         self.fill_seeds(left, right, shift, out)
+
+    def filled_up(self) -> tuple[KernelFamily, np.ndarray]:
+        """Return these base kernels among others, with which they take fewer exponentials, and where they stand.
+
+        By default there are no others.
+        """
+        return self, np.arange(self.n_kernels)
+
+    def differences(self, side: Any) -> list[Differences] | None:
+        """Return what the seeds are exponentials of, for rows as `side` made them; None where they are something else.
+
+        One entry for each run of seeds, with its bandwidths, in the order of `plan`.
+        """
+        return None
 
     @property
     def translation_invariant(self) -> bool:

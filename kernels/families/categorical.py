@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from learnkernels.kernels.compiled.distances import distances, fill_exponentials
+from learnkernels.kernels.compiled.distances import Differences, distances, fill_exponentials
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.families.exponential import ExponentialFamily
 from learnkernels.kernels.fields import Fields, list_of, number, optional
@@ -61,6 +61,9 @@ class CategoricalFamily(ExponentialFamily):
     def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
         fill_exponentials(A, B, "differing", self._seed_gammas, out, self._weights_of(A))
 
+    def differences(self, side: Any) -> list[Differences] | None:
+        return [Differences(side, "differing", self._seed_gammas, self._weights_of(side))]
+
     def _weights_of(self, A: Rows) -> np.ndarray | None:
         if self.weights is not None and len(self.weights) != A.shape[1]:
             raise ValueError(f"X must have the {len(self.weights)} columns that have a weight, got {A.shape[1]}.")
@@ -70,5 +73,5 @@ class CategoricalFamily(ExponentialFamily):
     def takes_sparse(self) -> bool:
         return False
 
-    def subset(self, kernels: Sequence[int]) -> Self:
-        return type(self)([self.gammas[k] for k in kernels], self.weights)
+    def _of(self, gammas: Sequence[float]) -> Self:
+        return type(self)(gammas, self.weights)

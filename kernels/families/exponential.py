@@ -13,6 +13,9 @@ from learnkernels.kernels.compiled.distances import exponentiate
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, readable
 from learnkernels.kernels.fields import Fields, list_of, number
 
+DOUBLINGS = 4
+"""Most doublings that take less time than an exponential."""
+
 Steps = tuple[tuple[int, int | None], ...]
 """Pairs (kernel, kernel of half its bandwidth or None), each half before its double."""
 
@@ -58,6 +61,15 @@ class ExponentialFamily(KernelFamily):
     def plan(self, shift: np.ndarray) -> TilePlan:
         return doubling_plan(self._steps, shift)
 
+    def filled_up(self) -> tuple[Self, np.ndarray]:
+        """Return a grid in which bandwidths that are a few doublings apart have those between them."""
+        others: set[float] = set()
+        for gamma in self.gammas:
+            halves = [gamma / 2**n for n in range(1, DOUBLINGS + 1)]
+            apart = next((n for n, other in enumerate(halves) if other in self.gammas), 0)
+            others |= set(halves[:apart])
+        return self._of([*self.gammas, *sorted(others)]) if others else self, np.arange(self.n_kernels)
+
     @property
     def n_seeds(self) -> int:
         return len(self._seed_gammas)
@@ -77,7 +89,11 @@ class ExponentialFamily(KernelFamily):
         return np.ones((self.n_kernels, A.shape[0]))
 
     def subset(self, kernels: Sequence[int]) -> Self:
-        return type(self)([self.gammas[k] for k in kernels])
+        return self._of([self.gammas[k] for k in kernels])
+
+    def _of(self, gammas: Sequence[float]) -> Self:
+        """Return the family of other bandwidths that is like this one otherwise."""
+        return type(self)(gammas)
 
 
 def checked_bandwidths(gammas: Sequence[float]) -> tuple[float, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled.distances import distances, fill_exponentials
+from learnkernels.kernels.compiled.distances import Differences, distances, fill_exponentials
 from learnkernels.kernels.families.base import FEW_FEATURES, Rows, fill_distances, squared_distances
 from learnkernels.kernels.families.exponential import ExponentialFamily
 from learnkernels.kernels.families.sides import ROWS_TO_PACK, MovedRows
@@ -66,6 +66,11 @@ class GaussianFamily(ExponentialFamily):
         scale, steepest = -self._seed_gammas[0], max(self.gammas)
         fill_distances(left.rows, right.rows, left.norms, right.norms, out[0], scale, steepest, right.wide)
         self._exponentials(out)
+
+    def differences(self, side: Any) -> list[Differences] | None:
+        if not isinstance(side, MovedRows) or not _few(side.rows):
+            return None
+        return [Differences(side.rows, "squared", self._seed_gammas)]
 
     def _exponentials(self, out: np.ndarray) -> None:
         """Turn distances times the first bandwidth of the seeds, in ``out[0]``, into all seeds."""

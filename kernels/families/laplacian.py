@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled.distances import Metric, distances, fill_exponentials
+from learnkernels.kernels.compiled.distances import Differences, Metric, distances, fill_exponentials
 from learnkernels.kernels.families.base import (
     FEW_FEATURES,
     Rows,
@@ -113,14 +113,19 @@ class LaplacianFamily(ExponentialFamily):
         else:
             fill_exponentials(A, B, metric, self._seed_gammas, out)
 
+    def differences(self, side: Any) -> list[Differences] | None:
+        rows = side.rows if isinstance(side, MovedRows) else side
+        metric = self._metric(rows)
+        return None if metric is None else [Differences(rows, metric, self._seed_gammas)]
+
     def _metric(self, A: Rows) -> Metric | None:
         """Return the distance of dense rows that is taken from differences; None where it is not."""
         if sparse.issparse(A) or (self.norm == 2 and A.shape[1] > FEW_FEATURES):
             return None
         return "cityblock" if self.norm == 1 else "euclidean"
 
-    def subset(self, kernels: Sequence[int]) -> Self:
-        return type(self)([self.gammas[k] for k in kernels], self.norm)
+    def _of(self, gammas: Sequence[float]) -> Self:
+        return type(self)(gammas, self.norm)
 
 
 def _roots(D: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from learnkernels.kernels.compiled.distances import Differences
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, family_from_dict
 from learnkernels.kernels.families.scaled import scaled_columns
 from learnkernels.kernels.fields import Fields, list_of, number, text
@@ -92,6 +93,13 @@ class MetricFamily(KernelFamily):
 
     def fill_between(self, left: Any, right: Any, shift: np.ndarray, out: np.ndarray) -> None:
         self.base.fill_between(left, right, shift, out)
+
+    def filled_up(self) -> tuple[MetricFamily, np.ndarray]:
+        base, at = self.base.filled_up()
+        return MetricFamily(base, self.map, self.label), at
+
+    def differences(self, side: Any) -> list[Differences] | None:
+        return self.base.differences(side)
 
     @property
     def translation_invariant(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from learnkernels.kernels.compiled.distances import Differences
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, distinct, family_from_dict
 from learnkernels.kernels.families.sides import Sides, part_of
 from learnkernels.kernels.fields import Fields, list_of, optional, text, whole
@@ -119,6 +120,17 @@ class FamilyUnion(KernelFamily):
         for family, A, B, part in zip(self.families, left.of, right.of, self._parts(shift), strict=True):
             start, stop = stop, stop + family.n_seeds
             family.fill_between(A, B, part, out[start:stop])
+
+    def filled_up(self) -> tuple[FamilyUnion, np.ndarray]:
+        found = [family.filled_up() for family in self.families]
+        before = np.cumsum([0, *(family.n_kernels for family, _ in found)])
+        at = np.concatenate([first + own for first, (_, own) in zip(before, found, strict=False)])
+        return FamilyUnion([family for family, _ in found], self.columns, self.views), at
+
+    def differences(self, side: Sides) -> list[Differences] | None:
+        parts = [family.differences(one) for family, one in zip(self.families, side.of, strict=True)]
+        known = [part for part in parts if part is not None]
+        return [one for part in known for one in part] if len(known) == len(parts) else None
 
     @property
     def translation_invariant(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from learnkernels.kernels.centering import Centering, subtract_means
-from learnkernels.kernels.engine.combination import Combination
+from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, LaidOut
 from learnkernels.kernels.engine.combined_gram import Pieces
 from learnkernels.kernels.engine.workers import RowSource, Threads
 from learnkernels.kernels.families.base import Rows
@@ -206,6 +206,14 @@ class RowPass:
             self.formed.add(rows.start)
         return block
 
+    def laid_out(self, n: int) -> LaidOut | None:
+        """Return the landmarks for products with n vectors in which no kernel is kept; None where it is formed."""
+        return None if self.held is not None or n > MOST_TOGETHER else self._laid_out
+
+    @cached_property
+    def _laid_out(self) -> LaidOut | None:
+        return self.combination.laid_out(self.landmarks)
+
     @cached_property
     def _right(self) -> Any:
         """What every block needs of the landmarks."""
@@ -286,16 +294,20 @@ def _blocks(span: tuple[int, int], size: int) -> list[slice]:
 
 def _sums(of: RowPass, products: bool, task: Task) -> KernelSums:
     M, r = of.subspace.basis.shape
-    G, Phi = np.empty((BLOCK, M)), np.empty((PRODUCT_ROWS if products else 0, r))
-    part, held = np.empty((r, r) if products else (0, 0)), 0
-    sums = KernelSums(0.0, 0.0, np.zeros(M), np.zeros((M, of.Y.shape[1])), np.zeros((r, r)) if products else None)
+    q, G, Phi = of.Y.shape[1], np.empty((BLOCK, M)), np.empty((PRODUCT_ROWS if products else 0, r))
+    laid_out = None if products else of.laid_out(1 + q)
+    part, held, turned = np.empty((r, r) if products else (0, 0)), 0, np.zeros((M, 1 + q))
+    sums = KernelSums(0.0, 0.0, turned[:, 0], turned[:, 1:], np.zeros((r, r)) if products else None)
     for rows in _blocks(task[1], BLOCK):
-        A, block = of.source[rows], of.block(rows, G)
-        w = of.weighted(np.ones(len(block)), rows)
+        A, w = of.source[rows], of.weighted(np.ones(rows.stop - rows.start), rows)
         sums.weight += float(w.sum())
         sums.own += float(w @ of.combination.diagonal(A))
-        sums.kernel += w @ block
-        sums.targets += block.T @ of.weighted(of.Y[rows], rows)
+        given = np.column_stack([w, of.weighted(of.Y[rows], rows)])
+        if laid_out is not None:
+            laid_out.add_normal(A, given, None, None, turned)
+            continue
+        block = of.block(rows, G)
+        turned += block.T @ given
         if sums.products is not None:
             features = Phi[held : held + len(block)]
             np.matmul(block, of.subspace.basis, out=features)
@@ -311,10 +323,15 @@ def _sums(of: RowPass, products: bool, task: Task) -> KernelSums:
 
 def _normal(of: RowPass, argument: tuple[np.ndarray, np.ndarray], task: Task) -> np.ndarray:
     beta, means = argument
-    G, total = np.empty((BLOCK, len(beta))), np.zeros_like(beta)
+    G, total, laid_out = np.empty((BLOCK, len(beta))), np.zeros_like(beta), of.laid_out(beta.shape[1])
     for rows in _blocks(task[1], BLOCK):
-        block = of.block(rows, G)
-        total += block.T @ of.weighted(block @ beta - means, rows)
+        if laid_out is not None:
+            w = None if of.weights is None else of.weights[rows]
+            given = of.weighted(np.tile(-means, (rows.stop - rows.start, 1)), rows)
+            laid_out.add_normal(of.source[rows], given, w, beta, total)
+        else:
+            block = of.block(rows, G)
+            total += block.T @ of.weighted(block @ beta - means, rows)
     return total
 
 

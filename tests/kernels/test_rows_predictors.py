@@ -11,10 +11,16 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
 from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, center_gram, learn_kernel
-from learnkernels.kernels.engine.combination import Combination
+from learnkernels.kernels.engine.combination import Combination, LaidOut
 from learnkernels.kernels.engine.combined_gram import CombinedGram
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
-from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, PolynomialFamily
+from learnkernels.kernels.families import (
+    CategoricalFamily,
+    FamilyUnion,
+    LaplacianFamily,
+    MetricFamily,
+    PolynomialFamily,
+)
 from learnkernels.kernels.learners import NKRR
 from learnkernels.kernels.predictors import KRR, SVM, Auto, ConjugateGradients, Nystrom, PredictorChoice
 from learnkernels.kernels.predictors.choice import Problem, choose_predictor
@@ -145,11 +151,63 @@ def test_a_combination_is_the_weighted_sum_of_its_kernels(family, zeros):
     assert (K == K.T).all() or isinstance(family, FeatureFamily)
 
 
+METRIC = MetricFamily(GaussianFamily([0.05, 0.2, 0.8]), np.array([[1.0, 0.2], [0.0, 2.0], [0.5, 0.5]]), "map")
+
+
+@pytest.mark.parametrize(
+    "family",
+    [
+        GaussianFamily([0.5, 0.125, 0.25, 3.0]),
+        LaplacianFamily([0.25, 1.0], 2),
+        CategoricalFamily([0.5], [1.0, 2.0, 0.5]),
+        FamilyUnion([LaplacianFamily([0.5]), METRIC, CategoricalFamily([2.0])], [[1], None, [0, 2]]),
+    ],
+    ids=["gaussian", "laplacian", "categorical", "union"],
+)
+@pytest.mark.parametrize(("a", "b", "n"), [(1, 1, 1), (6, 33, 2), (64, 100, 3)])
+def test_products_with_a_kernel_that_is_not_kept_are_those_with_its_matrix(family, a, b, n):
+    rng = np.random.default_rng(0)
+    A, B = rng.integers(-2, 3, (a, 3)) / 2, rng.integers(-2, 3, (b, 3)) / 2  # of which some features are equal
+    given, w, beta = rng.normal(size=(a, n)), rng.uniform(size=a), rng.normal(size=(b, n))
+    combination = Combination(family, rng.uniform(0.5, 2, family.n_kernels), rng.uniform(size=family.n_kernels))
+    K, laid_out = combination.matrix(A, B), combination.laid_out(B)
+    for weights, vectors, expected in (
+        (w, beta, 1 + K.T @ (given + w[:, None] * (K @ beta))),
+        (None, beta, 1 + K.T @ (given + K @ beta)),
+        (None, None, 1 + K.T @ given),
+    ):
+        out = np.ones((b, n))
+        laid_out.add_normal(A, given, weights, vectors, out)
+        # K has a norm of some hundreds, and terms of either sign are added in another order
+        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-13 * max(1.0, np.abs(expected).max()) * b)
+
+
+@pytest.mark.parametrize(
+    "family", [LinearFamily(), FeatureFamily(3), FamilyUnion([GaussianFamily([1.0]), LinearFamily()])]
+)
+def test_kernels_of_products_have_none_of_distances(family):
+    ones = np.ones(family.n_kernels)
+    assert Combination(family, ones, 0 * ones).laid_out(np.eye(3)) is None
+
+
+@pytest.mark.parametrize("family", [METRIC, FamilyUnion([METRIC, LinearFamily()]), GaussianFamily([1.0, 32.0, 4.0])])
+def test_bandwidths_between_save_exponentials_and_change_nothing(family):
+    more, at = family.filled_up()
+    assert more.n_seeds < family.n_seeds
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    np.testing.assert_allclose(more.tile(X, X)[at], family.tile(X, X), rtol=0, atol=1e-14)
+
+
+def test_bandwidths_far_apart_stay_alone():
+    family = GaussianFamily([1.0, 64.0, 3.0])
+    assert family.filled_up()[0] is family
+
+
 def test_an_inactive_bandwidth_between_two_saves_an_exponential():
     family = GaussianFamily([1.0, 2.0, 4.0, 8.0, 16.0])
     evaluated, c, _ = Combination(family, np.array([0.0, 1.0, 0.0, 2.0, 0.0]), np.zeros(5)).evaluated
     assert evaluated.n_seeds == 1
-    assert c.tolist() == [1.0, 0.0, 2.0]
+    assert dict(zip(evaluated.gammas, c, strict=True)) == {2.0: 1.0, 4.0: 0.0, 8.0: 2.0}
     evaluated, c, _ = Combination(family, np.array([0.0, 0.0, 0.0, 0.0, 3.0]), np.zeros(5)).evaluated
     assert (evaluated.n_kernels, c.tolist()) == (1, [3.0])
 
@@ -368,22 +426,22 @@ def test_leverage_scores_are_those_of_the_matrix_and_draw_the_rows_that_stand_al
 def test_a_kernel_with_landmarks_that_fits_the_memory_is_formed_once(monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(700, 3)), rng.normal(size=700)
-    target, filled, fill = Target.of(y, "regression"), [], Combination.fill
+    target, anew, add_normal = Target.of(y, "regression"), [], LaidOut.add_normal
     kernel = learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, y)
 
-    def counted(self, A, B, out, symmetric=False, right=None):
-        filled.append(out.size)
-        fill(self, A, B, out, symmetric, right)
+    def counted(self, A, given, w, beta, out):
+        anew.append(len(A) * len(out))
+        add_normal(self, A, given, w, beta, out)
 
-    monkeypatch.setattr(Combination, "fill", counted)
+    monkeypatch.setattr(LaidOut, "add_normal", counted)
     on, paths, work = KernelOnRows.of(kernel, None, kernel.rows), [], []
     for memory in (1, 1 << 30):
-        filled.clear()
+        anew.clear()
         paths.append(Nystrom(landmarks=40, memory=memory).fit(on, target, [0.1, 10.0]))
-        work.append(sum(filled))
-    np.testing.assert_array_equal(paths[0].dual, paths[1].dual)
-    steps = paths[1].solutions.iterations + 1  # and the residual, once more
-    assert work[0] - work[1] == steps * 700 * 40
+        work.append(sum(anew))
+    np.testing.assert_allclose(paths[0].dual, paths[1].dual, rtol=1e-6)  # sums in another order, up to the tolerance
+    steps = paths[1].solutions.iterations + 2  # the targets, and the residual once more
+    assert work == [steps * 700 * 40, 0]
 
 
 def test_the_seed_draws_and_the_memory_counts_landmarks():
