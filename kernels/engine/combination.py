@@ -14,7 +14,7 @@ from learnkernels.kernels.centering import mirror
 from learnkernels.kernels.compiled.distances import CODES, ROWS, Differences, panel_rows, side_by_side
 from learnkernels.kernels.compiled.vectors import lanes, room
 from learnkernels.kernels.engine.passes import block_rows_for
-from learnkernels.kernels.engine.weighing import Parts, add_normal, combine_tile
+from learnkernels.kernels.engine.weighing import Parts, combine_tile, multiply_rows
 from learnkernels.kernels.engine.workers import over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
 from learnkernels.kernels.families.feature import FeatureFamily
@@ -166,27 +166,31 @@ class LaidOut:
         )
         self._B = np.concatenate(self._laid)
 
-    def add_normal(
-        self, A: Rows, given: np.ndarray, w: np.ndarray | None, beta: np.ndarray | None, out: np.ndarray
-    ) -> None:
-        """Add ``K' (given + w K beta)`` to `out`, for the kernel K between the rows `A` and those laid out.
+    def products(
+        self, A: Rows, beta: np.ndarray | None, given: np.ndarray, back: np.ndarray, w: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return ``K beta``, and add ``K' (given + w K beta)``, for the kernel K between rows and those laid out.
 
         Parameters
         ----------
         A : ndarray of shape (a, d)
-            Not modified.
+            Rows. Not modified.
+        beta : ndarray of shape (b, n) or None
+            None for zero, which costs nothing.
         given : ndarray of shape (a, n)
-            What the kernel is multiplied by beside its own products.
-        w : ndarray of shape (a,), optional
-            One by default.
-        beta : ndarray of shape (M, n), optional
-            Zero by default, which costs nothing.
-        out : ndarray of shape (M, n)
+            What the transposed kernel is multiplied by.
+        back : ndarray of shape (b, n)
             Added to.
+        w : ndarray of shape (a,), optional
+            Zero by default.
+
+        Returns
+        -------
+        forth : ndarray of shape (a, n), or of shape (0, n) without beta
 
         Notes
         -----
-        O(a M (d + p + n)); four rows of the kernel are at hand at a time, and stay in the cache.
+        O(a b (d + p + n)); four rows of the kernel are at hand at a time, and stay in the cache.
         """
         of = self._family.differences(self._family.side(A, self._right))
         assert of is not None  # as for the other side
@@ -195,15 +199,16 @@ class LaidOut:
         wide = np.zeros((2, n, self._stride))
         if beta is not None:
             wide[0, :, : self.n_rows] = beta.T
-        ones = np.ones(len(given) if beta is not None else 0)
-        add_normal(
+        forth = np.empty((0 if beta is None else len(given), n))
+        multiply_rows(
             np.concatenate(left), self._B, self._parts._replace(left=_ends([len(one) for one in left])),
             self._plan.order, self._plan.half, self._coefficients, float(self._coefficients @ self._plan.offset),
             lanes(np.dtype(np.float64)), self._across,
             room((2 * ROWS + p + len(self._parts.gammas)) * self._stride, np.float64),
-            np.ascontiguousarray(given), ones if w is None or beta is None else w, wide[0], wide[1],
+            np.ascontiguousarray(given), np.zeros(len(given)) if w is None else w, wide[0], forth, wide[1],
         )  # fmt: skip
-        out += wide[1, :, : self.n_rows].T
+        back += wide[1, :, : self.n_rows].T
+        return forth
 
 
 def _ends(sizes: Sequence[int]) -> np.ndarray:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnkernels.kernels.engine.combination import Combination
+from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination
 from learnkernels.kernels.engine.workers import RowSource, Workers, spans
 from learnkernels.kernels.families.base import Rows
 
@@ -89,6 +89,10 @@ def _products(shared: Shared, V: np.ndarray, pair: tuple[int, int]) -> Pieces:
     B = A if i == j else rows[second]
     V_i, V_j = V[first], V[second]
     out = {i: np.zeros_like(V_i), j: np.zeros_like(V_j)}
+    laid_out = combination.laid_out(B) if i != j and V.shape[1] <= MOST_TOGETHER else None
+    if laid_out is not None:
+        out[i] += laid_out.products(A, V_j, V_i, out[j])
+        return Pieces(out)
     K = np.empty((min(STRIP, A.shape[0]), B.shape[0]))
     for start in range(0, A.shape[0], STRIP):
         stop = min(start + STRIP, A.shape[0])

@@ -144,7 +144,7 @@ class Parts(NamedTuple):
 
 
 @compiled()
-def add_normal(
+def multiply_rows(
     A: np.ndarray,
     B: np.ndarray,
     parts: Parts,
@@ -158,9 +158,10 @@ def add_normal(
     given: np.ndarray,
     w: np.ndarray,
     beta: np.ndarray,
-    out: np.ndarray,
+    forth: np.ndarray,
+    back: np.ndarray,
 ) -> None:
-    """Add ``K' (given + w K beta)`` to `out`, a few rows of the kernel K at a time, which are not kept.
+    """Multiply ``K beta``, and add ``K' (given + w K beta)``, a few rows of the kernel K at a time, which are not kept.
 
     Parameters
     ----------
@@ -175,15 +176,17 @@ def add_normal(
     room : ndarray
         Of `ROWS` + 1 rows of distances or of the kernel, `ROWS` more, and of all seeds of a part and kernels.
     given : ndarray of shape (a, n)
-        What the kernel is multiplied by beside its own products.
-    w : ndarray of shape (a,), or of shape (0,)
-        Without entries where K beta is not asked for.
+        What the transposed kernel is multiplied by, beside products of the kernel.
+    w : ndarray of shape (a,)
+        Weights of the rows.
     beta : ndarray of shape (n, stride)
         A row a vector, b rounded up to whole panels, with zeros.
-    out : ndarray of shape (n, stride)
+    forth : ndarray of shape (a, n), or of shape (0, n) where it is not asked for
+        Written to: K beta.
+    back : ndarray of shape (n, stride)
         Added to; what is beyond b has no meaning.
     """
-    n, stride = out.shape
+    n, stride = back.shape
     a, count, p = len(given), stride // across, len(half)
     strip = room[: ROWS * stride]
     K = room[ROWS * stride : 2 * ROWS * stride].reshape(ROWS, stride)
@@ -215,9 +218,10 @@ def add_normal(
         for r in range(rows):
             for c in range(n):
                 x = given[i + r, c]
-                if len(w):
-                    x += w[i + r] * _product(K[r], beta[c])
-                _add(K[r], x, out[c])
+                if len(forth):
+                    forth[i + r, c] = _product(K[r], beta[c])
+                    x += w[i + r] * forth[i + r, c]
+                _add(K[r], x, back[c])
 
 
 @compiled(fastmath=FAST)

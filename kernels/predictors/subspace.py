@@ -304,7 +304,7 @@ def _sums(of: RowPass, products: bool, task: Task) -> KernelSums:
         sums.own += float(w @ of.combination.diagonal(A))
         given = np.column_stack([w, of.weighted(of.Y[rows], rows)])
         if laid_out is not None:
-            laid_out.add_normal(A, given, None, None, turned)
+            laid_out.products(A, None, given, turned)
             continue
         block = of.block(rows, G)
         turned += block.T @ given
@@ -326,9 +326,8 @@ def _normal(of: RowPass, argument: tuple[np.ndarray, np.ndarray], task: Task) ->
     G, total, laid_out = np.empty((BLOCK, len(beta))), np.zeros_like(beta), of.laid_out(beta.shape[1])
     for rows in _blocks(task[1], BLOCK):
         if laid_out is not None:
-            w = None if of.weights is None else of.weights[rows]
-            given = of.weighted(np.tile(-means, (rows.stop - rows.start, 1)), rows)
-            laid_out.add_normal(of.source[rows], given, w, beta, total)
+            w = of.weighted(np.ones(rows.stop - rows.start), rows)
+            laid_out.products(of.source[rows], beta, np.outer(w, -means), total, w)
         else:
             block = of.block(rows, G)
             total += block.T @ of.weighted(block @ beta - means, rows)

@@ -173,13 +173,15 @@ def test_products_with_a_kernel_that_is_not_kept_are_those_with_its_matrix(famil
     K, laid_out = combination.matrix(A, B), combination.laid_out(B)
     for weights, vectors, expected in (
         (w, beta, 1 + K.T @ (given + w[:, None] * (K @ beta))),
-        (None, beta, 1 + K.T @ (given + K @ beta)),
+        (None, beta, 1 + K.T @ given),
         (None, None, 1 + K.T @ given),
     ):
-        out = np.ones((b, n))
-        laid_out.add_normal(A, given, weights, vectors, out)
+        back = np.ones((b, n))
+        forth = laid_out.products(A, vectors, given, back, weights)
         # K has a norm of some hundreds, and terms of either sign are added in another order
-        np.testing.assert_allclose(out, expected, rtol=0, atol=1e-13 * max(1.0, np.abs(expected).max()) * b)
+        np.testing.assert_allclose(back, expected, rtol=0, atol=1e-13 * max(1.0, np.abs(expected).max()) * b)
+        assert forth.shape == (0 if vectors is None else a, n)
+        np.testing.assert_allclose(forth, (K @ beta)[: len(forth)], rtol=0, atol=1e-12 * b)
 
 
 @pytest.mark.parametrize(
@@ -426,14 +428,14 @@ def test_leverage_scores_are_those_of_the_matrix_and_draw_the_rows_that_stand_al
 def test_a_kernel_with_landmarks_that_fits_the_memory_is_formed_once(monkeypatch):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(700, 3)), rng.normal(size=700)
-    target, anew, add_normal = Target.of(y, "regression"), [], LaidOut.add_normal
+    target, anew, products = Target.of(y, "regression"), [], LaidOut.products
     kernel = learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, y)
 
-    def counted(self, A, given, w, beta, out):
-        anew.append(len(A) * len(out))
-        add_normal(self, A, given, w, beta, out)
+    def counted(self, A, beta, given, back, w=None):
+        anew.append(len(A) * len(back))
+        return products(self, A, beta, given, back, w)
 
-    monkeypatch.setattr(LaidOut, "add_normal", counted)
+    monkeypatch.setattr(LaidOut, "products", counted)
     on, paths, work = KernelOnRows.of(kernel, None, kernel.rows), [], []
     for memory in (1, 1 << 30):
         anew.clear()
