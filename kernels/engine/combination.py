@@ -145,7 +145,7 @@ class LaidOut:
     ) -> None:
         self._family, self._coefficients, self._plan, self._right = family, coefficients, plan, right
         self.n_rows = len(of[0].rows)
-        self._laid = [side_by_side(np.asarray(one.rows, dtype=np.float64)) for one in of]
+        laid = [side_by_side(np.asarray(one.rows, dtype=np.float64)) for one in of]
         self._across = panel_rows(np.dtype(np.float64))
         self._stride = -(-self.n_rows // self._across) * self._across
         weights = [np.ones(one.rows.shape[1]) if one.weights is None else one.weights for one in of]
@@ -157,14 +157,14 @@ class LaidOut:
             np.array([CODES[one.metric] for one in of]),
             np.array([one.metric == "euclidean" for one in of]),
             np.zeros(len(of) + 1, dtype=np.intp),
-            _ends([len(one) for one in self._laid]),
+            _ends([len(one) for one in laid]),
             _ends([len(one) for one in weights]),
             seeds,
             np.append([starts[part == f].min() for f in range(len(of))], len(plan.order)),
             np.array([gamma for one in of for gamma in one.gammas]),
             np.concatenate(weights),
         )
-        self._B = np.concatenate(self._laid)
+        self._B = np.concatenate(laid)
 
     def products(
         self, A: Rows, beta: np.ndarray | None, given: np.ndarray, back: np.ndarray, w: np.ndarray | None = None

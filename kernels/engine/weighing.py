@@ -124,7 +124,7 @@ class Parts(NamedTuple):
     rooted : ndarray of bool of shape (n_parts,)
         Whether the root of a distance is meant.
     left, right, of_weights : ndarray of int of shape (n_parts + 1,)
-        Where rows of either side, and weights of features, begin; those of the right side as `laid_out` leaves them.
+        Where rows of either side, those of the right one `side_by_side`, and weights of features begin.
     seeds, kernels : ndarray of int of shape (n_parts + 1,)
         Where bandwidths, and steps of the order, begin.
     gammas, weights : ndarray
@@ -174,7 +174,7 @@ def multiply_rows(
     width, across : int
         Values of a vector, and rows of B side by side.
     room : ndarray
-        Of `ROWS` + 1 rows of distances or of the kernel, `ROWS` more, and of all seeds of a part and kernels.
+        Place to work at: for `ROWS` rows of distances and as many of the kernel, then one of each kernel and seed.
     given : ndarray of shape (a, n)
         What the transposed kernel is multiplied by, beside products of the kernel.
     w : ndarray of shape (a,)

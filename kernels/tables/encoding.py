@@ -32,6 +32,9 @@ Kind: TypeAlias = Literal["number", "categorical", "code", "date", "drop"]
 
 KINDS: tuple[str, ...] = get_args(Kind)
 
+AS_SAID = "as said"
+"""Why a column is left out that a user has left out."""
+
 Said: TypeAlias = Mapping[str, Kind | Sequence[str]]
 """What columns are: by name, the kind, or the levels of an ordered category from the lowest to the highest."""
 
@@ -336,7 +339,7 @@ def _place(fields: Fields) -> tuple[str, float, bool, float, float]:
 def _as_said(column: Column, said: str | Sequence[str], scale: Scale) -> ColumnEncoding | str:
     """Return the encoding of a column whose kind is said, or why it is left out."""
     if said == "drop":
-        return "as said"
+        return AS_SAID
     if column.kind == "other" or column.gaps.all():
         return "it holds no values that could be used"
     if said in ("categorical", "code"):

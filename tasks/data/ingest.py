@@ -23,6 +23,7 @@ from learnkernels.conf.loading import existing_files
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.tables import TableEncoding
+from learnkernels.kernels.tables.encoding import AS_SAID
 from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, all_whole, task_of
 from learnkernels.tasks.data.locations import TRIED_AGAIN
@@ -340,7 +341,8 @@ def _read(
     if read.table is None and not sparse.issparse(read.X) and _needs_encoding(read.X, config):
         read = numbers_encoded(read, config, where)
     for name, why in read.table.left_out.items() if read.table is not None else ():
-        tell(f"{where}: column {name!r} is left out, as {why}; say what it is with 'columns' to keep it.")
+        if why != AS_SAID:
+            tell(f"{where}: column {name!r} is left out, as {why}; say what it is with 'columns' to keep it.")
     return read, beside
 
 

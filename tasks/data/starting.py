@@ -16,7 +16,7 @@ from learnkernels.conf.loading import describe
 from learnkernels.conf.schema import DatasetConfig, name_of_files
 from learnkernels.kernels.estimators import default_family
 from learnkernels.kernels.tables.columns import ColumnEncoding
-from learnkernels.kernels.tables.encoding import TableEncoding
+from learnkernels.kernels.tables.encoding import AS_SAID, TableEncoding
 from learnkernels.tasks.data.ingest import Dataset, load_source, source_files
 from learnkernels.tasks.data.streams import INPUTS
 
@@ -174,7 +174,7 @@ def _kinds(table: TableEncoding) -> list[str]:
     lines = [f"{kind}: {_some(names)}" for kind, names in kinds.items()]
     if gaps := [column.name for column in table.columns if column.has_gaps]:
         lines.append(f"gaps, filled and told by a feature of their own: {_some(gaps)}")
-    return [*lines, *(f"left out: {name}, as {why}" for name, why in table.left_out.items())]
+    return [*lines, *(f"left out: {name}, as {why}" for name, why in table.left_out.items() if why != AS_SAID)]
 
 
 def _some(names: Sequence[str]) -> str:

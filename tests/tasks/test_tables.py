@@ -178,9 +178,11 @@ def test_a_table_and_a_target_are_enough(frame: pd.DataFrame, tmp_path: Path, mo
     assert [learner.name for learner in config.learners] == ["rfm", "alignf"]
     assert config.baseline is not None
     assert config.baseline.boosting
-    dataset = load_source(config.datasets[0], ".", tell=lambda sentence: None)
+    told: list[str] = []
+    dataset = load_source(config.datasets[0], ".", tell=told.append)
     assert dataset.table is not None
     assert dataset.table.left_out == {"customer id": "as said", "site": "as said"}
+    assert not any("is left out" in sentence for sentence in told)  # what is said needs no telling
     build_family(config.kernels, dataset.features)
 
 
@@ -191,7 +193,7 @@ def test_groups_time_and_metric_go_into_the_configuration(
     frame.to_csv("customers.csv", index=False)
     grouped = yaml.safe_load(start("customers.csv", "churn", {"groups": "shop"}, "roc_auc").text)
     assert grouped["datasets"][0]["groups"] == "shop"
-    assert grouped["protocol"] == {"folds": 5, "metric": "roc_auc"}
+    assert grouped["protocol"] == {"folds": 5, "refit": True, "metric": "roc_auc"}
     in_time = start("customers.csv", "churn", {"time": "joined", "groups": None})
     assert yaml.safe_load(in_time.text)["datasets"][0]["time"] == "joined"
     assert "earlier ones train" in "\n".join(in_time.lines)
