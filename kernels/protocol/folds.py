@@ -43,6 +43,14 @@ class Trial:
         return (*self.training, self.validation) if self.refit and self.validation is not None else self.training
 
 
+def rows_of(folds: np.ndarray, some: Sequence[int]) -> np.ndarray:
+    """Return the positions of the rows of some folds, without arrays of numbers of all rows."""
+    among = np.zeros(len(folds), dtype=bool)
+    for fold in some:
+        among |= folds == fold
+    return np.flatnonzero(among)
+
+
 def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | None = None) -> np.ndarray:
     """Return the fold of each row, drawn at random; for classification each class is spread evenly.
 

@@ -27,7 +27,7 @@ from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import best_on_grid
 from learnkernels.kernels.protocol.evaluation import FoldResult
-from learnkernels.kernels.protocol.folds import Trial, inner_trials
+from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
@@ -126,7 +126,7 @@ def search(job: SearchJob) -> dict[str, Any]:
     dataset, folds = load_dataset(job.ref), load_folds(job.moments)
     trial, target = job.trial, dataset.target
     metric = metric_for(job.metric, target)
-    training = np.flatnonzero(np.isin(folds, trial.final))
+    training = rows_of(folds, trial.final)
     rows, parts = _choosing(trial, folds)
     X: Rows = dataset.X
     of_classes = None if dataset.class_weight is None else dict(enumerate(dataset.class_weight))
@@ -187,7 +187,7 @@ def _choosing(trial: Trial, folds: np.ndarray) -> tuple[np.ndarray, list[tuple[n
     """Return the rows that choose the setting of a trial, and which of them learn and which are held out each time."""
     choosing = inner_trials(trial) if trial.validation is None else [trial]
     validating = [of.validation for of in choosing if of.validation is not None]
-    rows = np.flatnonzero(np.isin(folds, [*trial.training, *validating]))
+    rows = rows_of(folds, [*trial.training, *validating])
     return rows, [(np.isin(folds[rows], of.training), folds[rows] == of.validation) for of in choosing]
 
 

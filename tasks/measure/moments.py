@@ -32,6 +32,7 @@ from learnkernels.kernels.protocol.folds import (
     assign_split,
     inner_trials,
     nested_split_trial,
+    rows_of,
     split_trial,
     trials,
     trials_in_time,
@@ -165,7 +166,7 @@ def rows_of_trial(ref: DatasetRef, protocol: ProtocolConfig, repeat: int, trial:
     """Scale a data set, and fill its gaps, by the training rows of one trial, and store it as such."""
     dataset = load_dataset(ref)
     folds = draw_folds(dataset, protocol, fold_seed(protocol.seed, repeat))
-    training = np.flatnonzero(np.isin(folds, trial.final))
+    training = rows_of(folds, trial.final)
     return store_dataset(dataset.learned_on(training), ref.name, ref.source, get_run_logger().warning)
 
 
@@ -209,7 +210,7 @@ def compute_moments(
     X = _readable(dataset, ref, config, pool)
     if protocol.split is not None or trial is not None:
         # Of the one trial, nothing but the training rows is ever asked for.
-        training = np.flatnonzero(np.isin(folds, served[0].final))
+        training = rows_of(folds, served[0].final)
         X = SelectedRows(X, training, np.zeros(ref.n_features)) if ref.in_parts and sampled(config) else X[training]
         Y, groups = Y[training], folds[training]
         weights = None if weights is None else weights[training]

@@ -32,7 +32,7 @@ from learnkernels.kernels.protocol.evaluation import (
     select_by_cross_validation,
     select_by_validation,
 )
-from learnkernels.kernels.protocol.folds import Trial, inner_trials
+from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.hypotheses import Hypotheses, KernelPredictors
 from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
@@ -202,7 +202,8 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         else:
             selection = Selection.of(np.array(job.chosen), job.grid)
     else:
-        candidates = fitted(*_measured_on(moments, folds, trial.training), settings, job.grid)
+        choosing = _measured_on(moments, folds, trial.training) if trial.refit else (measured, training)
+        candidates = fitted(*choosing, settings, job.grid)
         hypotheses_of, by = [of for _, of in candidates], job.learner.tune_by
         selection = select_by_validation(hypotheses_of, X, target, folds, trial, by, metric, weights)
         (learned, hypotheses), position = candidates[selection.candidate], selection.position
@@ -229,7 +230,7 @@ def _measured_on(moments: Moments, folds: np.ndarray, some: tuple[int, ...]) -> 
     """Return the moments of some folds, and the positions of all their rows."""
     training = moments.restrict(some)
     if isinstance(training, SampledMoments):
-        return training, np.flatnonzero(np.isin(folds, some))
+        return training, rows_of(folds, some)
     return training, training.rows
 
 
