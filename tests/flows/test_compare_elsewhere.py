@@ -10,10 +10,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from sklearn.datasets import load_diabetes
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import compare
+from learnkernels.flows.papers import papers
 from tests.elsewhere import another_machine, hideable
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "working_folder")
@@ -69,3 +71,38 @@ def test_workers_that_do_not_see_our_files_find_the_same(tmp_path: Path, monkeyp
                     np.testing.assert_allclose(theirs[column], ours[column], rtol=1e-12, err_msg=f"{name} {column}")
                 assert not list(state.rglob("*.npy")) or max(of.stat().st_size for of in state.rglob("*.npy")) < 5000
     assert not list(rows.rglob("*"))
+
+
+def test_an_item_of_a_paper_on_parts_has_the_numbers_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("learnkernels.tasks.measure.evaluation.PARALLEL_ROWS", 100)
+    items, datasets = tmp_path / "items", in_parts(tmp_path / "table")
+    items.mkdir()
+    (items / "datasets.yaml").write_text(yaml.safe_dump({"data_dir": "none", "sets": {}}))
+    with another_machine(tmp_path / "machine") as address:
+        for name, given, dask in (
+            ("here", [{**datasets[0], "in_parts": False}], {"workers": 0}),
+            ("parts", datasets, {"scheduler": address}),
+        ):
+            shared = {
+                "kernels": [{"family": "gaussian", "gammas": [0.1, 1, 10]}],
+                "moments": {"sample": 400},
+                "predictor": {"name": "nystrom", "landmarks": 30},
+                "protocol": {"folds": 3, "grid": [0.1]},
+                "dask": dask,
+            }
+            part = {"datasets": given, "learners": ["unif", "alignf"]}
+            item = {
+                "name": name,
+                "paper": "JMLR 2012",
+                "where": "Table 2",
+                "title": "On parts",
+                "setup": "Three folds.",
+            }
+            item |= {"study": {"kind": "comparison", "shared": shared, "parts": [part]}}
+            (items / f"{name}.yaml").write_text(yaml.safe_dump(item))
+            (outcome,) = papers([name], str(items))["outcomes"]
+            assert outcome["status"] == "done", outcome["reason"]
+    here, parts = (pd.read_parquet(f"results/papers/{name}/folds.parquet") for name in ("here", "parts"))
+    assert here["learner"].tolist() == parts["learner"].tolist()
+    for column in ("error", "alignment"):
+        np.testing.assert_allclose(parts[column], here[column], rtol=1e-12, err_msg=column)
