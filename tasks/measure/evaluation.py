@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -420,6 +421,8 @@ def run_jobs(
     on other machines where `given` returns all that they need.
     """
     small = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ROWS
+    if not small:
+        gc.collect()  # target and positions of all rows, which the step before has left in cycles
     return run_all(run, jobs, advance, pool if small and pool.has_room_for(stored_bytes(ref)) else None, given)
 
 
