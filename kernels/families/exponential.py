@@ -62,13 +62,17 @@ class ExponentialFamily(KernelFamily):
         return doubling_plan(self._steps, shift)
 
     def filled_up(self) -> tuple[Self, np.ndarray]:
-        """Return a grid in which bandwidths that are a few doublings apart have those between them."""
+        """Return a grid in which bandwidths that are a few doublings apart have those between them.
+
+        A class with a `subset` of its own, whose making may take more than bandwidths, stays as it is.
+        """
         others: set[float] = set()
         for gamma in self.gammas:
             halves = [gamma / 2**n for n in range(1, DOUBLINGS + 1)]
             apart = next((n for n, other in enumerate(halves) if other in self.gammas), 0)
             others |= set(halves[:apart])
-        return self._of([*self.gammas, *sorted(others)]) if others else self, np.arange(self.n_kernels)
+        known = type(self).subset is ExponentialFamily.subset
+        return self._of([*self.gammas, *sorted(others)]) if others and known else self, np.arange(self.n_kernels)
 
     @property
     def n_seeds(self) -> int:

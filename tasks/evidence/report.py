@@ -266,6 +266,7 @@ def _divided(config: CompareConfig) -> str:
                     f"in {_tested(config.protocol)} trials earlier blocks train, the next one chooses Lambda, the one "
                     "after tests"
                 )
+            how += _refitted(config.protocol)
             said += f" {plain(of.label)}, in the order of {plain(of.time)}: {how}; nothing later ever trains."
         if of.weights is not None:
             said += f" {plain(of.label)}: rows count by {plain(of.weights)}, in learning and in errors."

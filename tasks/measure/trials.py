@@ -206,7 +206,9 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         candidates = fitted(*choosing, settings, job.grid)
         hypotheses_of, by = [of for _, of in candidates], job.learner.tune_by
         selection = select_by_validation(hypotheses_of, X, target, folds, trial, by, metric, weights)
-        (learned, hypotheses), position = candidates[selection.candidate], selection.position
+        if not trial.refit:
+            (learned, hypotheses), position = candidates[selection.candidate], selection.position
+        del candidates, hypotheses_of  # of the rows that trained, before others are fitted
     if trial.validation is None or trial.refit:
         chosen, position = [settings[selection.candidate]], 0
         ((learned, hypotheses),) = fitted(measured, training, chosen, [selection.regularisation])

@@ -200,8 +200,19 @@ def test_bandwidths_between_save_exponentials_and_change_nothing(family):
     np.testing.assert_allclose(more.tile(X, X)[at], family.tile(X, X), rtol=0, atol=1e-14)
 
 
-def test_bandwidths_far_apart_stay_alone():
-    family = GaussianFamily([1.0, 64.0, 3.0])
+class Own(LaplacianFamily):
+    """A family that cannot be made of bandwidths alone."""
+
+    def __init__(self, gammas, power):
+        super().__init__(gammas)
+        self.power = power
+
+    def subset(self, kernels):
+        return Own([self.gammas[k] for k in kernels], self.power)
+
+
+@pytest.mark.parametrize("family", [GaussianFamily([1.0, 64.0, 3.0]), Own([1.0, 4.0], 2)])
+def test_bandwidths_far_apart_and_families_of_ones_own_stay_alone(family):
     assert family.filled_up()[0] is family
 
 
