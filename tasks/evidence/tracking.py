@@ -67,6 +67,8 @@ DEPLOYMENT = "learnkernels.deployment"
 """Tag of a run that a deployment has started: the deployment's name."""
 Level = Literal["sweep", "result", "model", "decision"]
 """What an MLflow run is: a comparison, a learner on a data set in it, a trained model, a challenge of the champion."""
+TRIES = 5
+"""How often what two runs add at once is tried."""
 ABANDONED = "The process of this run ended without a word; start the same command again and it goes on from there."
 UI = "http://127.0.0.1:5000"
 """Where `learnkernels ui` shows the store of the working folder, unless it is told otherwise."""
@@ -280,7 +282,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
             **config.tracking.tags,
         },
     )
-    client.log_inputs(run.info.run_id, [_tracked(ref)])
+    _log_datasets(client, run.info.run_id, [ref])
     client.log_batch(
         run.info.run_id,
         metrics=_metrics(row, table, len(planned_trials(config.protocol, ref.ordered))),
@@ -416,6 +418,21 @@ def _longest(histories: pd.Series) -> list[float]:
     return max((list(map(float, of)) for of in histories if of is not None), key=len, default=[])
 
 
+def _log_datasets(client: MlflowClient, run_id: str, refs: Sequence[DatasetRef]) -> None:
+    """Put data sets on a run.
+
+    MLflow looks for one of that name and digest and then adds it, and what another run adds in between is an error of
+    its database: the next time it is found.
+    """
+    for _ in range(TRIES - 1):
+        try:
+            return client.log_inputs(run_id, [_tracked(ref) for ref in refs])
+        except MlflowException as error:
+            if "constraint" not in str(error).lower():
+                raise
+    client.log_inputs(run_id, [_tracked(ref) for ref in refs])
+
+
 def _tracked(ref: DatasetRef) -> DatasetInput:
     dataset = TrackedDataset(
         name=ref.name,
@@ -450,7 +467,7 @@ def log_run(
         tags=[RunTag(key, value) for key, value in {**(tags or {}), **noted}.items()],
     )
     if refs:
-        client.log_inputs(run.run_id, [_tracked(ref) for ref in refs])
+        _log_datasets(client, run.run_id, refs)
     if artifacts is not None:
         client.log_artifacts(run.run_id, str(artifacts))
 
@@ -460,7 +477,7 @@ def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[Dat
     """Put the results folder (figure, tables, report, configuration, environment) on the sweep run."""
     client = MlflowClient()
     client.log_artifacts(sweep.run_id, results)
-    client.log_inputs(sweep.run_id, [_tracked(ref) for ref in refs])
+    _log_datasets(client, sweep.run_id, refs)
     files = [path.name for path in Path(results).iterdir()]
     summary = pd.read_parquet(Path(results) / "summary.parquet")
     _compare_results(client, sweep, summary)

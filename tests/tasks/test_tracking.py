@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ import pytest
 from mlflow import MlflowClient
 
 from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks.data.ingest import DatasetRef
 from learnkernels.tasks.evidence.saved_view import RUN
-from learnkernels.tasks.evidence.tracking import OWNER, tracked_run
+from learnkernels.tasks.evidence.tracking import OWNER, TrackedRun, log_run, tracked_run
 from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.stopping import Stopped
 
@@ -55,3 +57,16 @@ def test_a_run_that_was_being_made_is_ended(
     assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id])
     assert run.info.status == "KILLED"
+
+
+def test_runs_that_add_one_data_set_at_once_all_have_it(working_folder: Path):
+    client = MlflowClient()
+    experiment = client.create_experiment("at once")
+    runs = [client.create_run(experiment).info.run_id for _ in range(6)]
+    refs = [DatasetRef("iris", f"{digest:08d}", "", "classification", "sklearn", 150, 4) for digest in range(8)]
+    with ThreadPoolExecutor(len(runs)) as pool:
+        for ref in refs:
+            list(pool.map(lambda run, ref=ref: log_run(TrackedRun(experiment, run, ""), refs=[ref]), runs))
+    for run in runs:
+        inputs = client.get_run(run).inputs.dataset_inputs
+        assert sorted(given.dataset.digest for given in inputs) == [ref.digest for ref in refs]
