@@ -120,7 +120,7 @@ def _fill(
 
 
 @compiled()
-def fill_between(  # noqa: C901  (one loop over a few rows, its body in four short loops)
+def fill_between(
     A: np.ndarray,
     B: np.ndarray,
     weights: np.ndarray,
@@ -164,16 +164,7 @@ def fill_between(  # noqa: C901  (one loop over a few rows, its body in four sho
     flat, stride = out.reshape(-1), count * across
     for i in range(0, a, ROWS):
         rows = min(ROWS, a - i)
-        for panel in range(count):
-            place = panel * d * across
-            if rows == ROWS:
-                add_differences(ROWS, code, A, i * d, panels, place, d, weights, strip, panel * across, stride)
-            else:
-                for r in range(rows):
-                    to = r * stride + panel * across
-                    add_differences(1, code, A, (i + r) * d, panels, place, d, weights, strip, to, stride)
-        if rooted:
-            take_roots(strip, rows * stride // width)
+        fill_strip(A, i * d, rows, panels, 0, d, weights, code, rooted, width, across, stride, strip)
         for r in range(rows):
             for k in range(len(gammas)):
                 to = (k * a + i + r) * b
@@ -186,6 +177,37 @@ def fill_between(  # noqa: C901  (one loop over a few rows, its body in four sho
             if len(gammas) == 0:
                 for n in range(b):
                     flat[(i + r) * b + n] = strip[r * stride + n]
+
+
+@compiled()
+def fill_strip(
+    A: np.ndarray,
+    at: int,
+    rows: int,
+    panels: np.ndarray,
+    first: int,
+    d: int,
+    weights: np.ndarray,
+    code: int,
+    rooted: bool,
+    width: int,
+    across: int,
+    stride: int,
+    strip: np.ndarray,
+) -> None:
+    """Write the distances of up to `ROWS` rows, which begin at a place, from those of all panels into rows of a strip.
+
+    The panels begin at `first`, and with what is missing in the last one have `stride` rows; else as `fill_between`.
+    """
+    for panel in range(stride // across):
+        place, to = first + panel * d * across, panel * across
+        if rows == ROWS:
+            add_differences(ROWS, code, A, at, panels, place, d, weights, strip, to, stride)
+        else:
+            for r in range(rows):
+                add_differences(1, code, A, at + r * d, panels, place, d, weights, strip, r * stride + to, stride)
+    if rooted:
+        take_roots(strip, rows * stride // width)
 
 
 @compiled()

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from learnkernels.kernels.compiled.compiler import FAST, compiled
-from learnkernels.kernels.compiled.distances import ROWS, add_differences, exponentials, take_roots
+from learnkernels.kernels.compiled.distances import ROWS, exponentials, fill_strip
 
 TOGETHER = 4
 """Most kernels in a chain of doublings that are made of one another in registers."""
@@ -187,7 +187,7 @@ def multiply_rows(
         Added to; what is beyond b has no meaning.
     """
     n, stride = back.shape
-    a, count, p = len(given), stride // across, len(half)
+    a, p = len(given), len(half)
     strip = room[: ROWS * stride]
     K = room[ROWS * stride : 2 * ROWS * stride].reshape(ROWS, stride)
     S = room[2 * ROWS * stride : (2 * ROWS + p) * stride].reshape(p, stride)
@@ -198,18 +198,10 @@ def multiply_rows(
         rows = min(ROWS, a - i)
         K[:] = constant
         for f in range(len(parts.d)):
-            d, code = parts.d[f], parts.code[f]
+            d, at, first = parts.d[f], parts.left[f] + i * parts.d[f], parts.right[f]
             weights = parts.weights[parts.of_weights[f] : parts.of_weights[f + 1]]
-            for panel in range(count):
-                at, to = parts.right[f] + panel * d * across, panel * across
-                if rows == ROWS:
-                    add_differences(ROWS, code, A, parts.left[f] + i * d, B, at, d, weights, strip, to, stride)
-                else:
-                    for r in range(rows):
-                        own = parts.left[f] + (i + r) * d
-                        add_differences(1, code, A, own, B, at, d, weights, strip, r * stride + to, stride)
-            if parts.rooted[f]:
-                take_roots(strip, rows * stride // width)
+            code, rooted = parts.code[f], parts.rooted[f]
+            fill_strip(A, at, rows, B, first, d, weights, code, rooted, width, across, stride, strip)
             steps = order[parts.kernels[f] : parts.kernels[f + 1]]
             for r in range(rows):
                 for s in range(parts.seeds[f], parts.seeds[f + 1]):

@@ -12,7 +12,7 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import best_on_grid
-from learnkernels.kernels.protocol.folds import Trial
+from learnkernels.kernels.protocol.folds import Trial, count_rows
 from learnkernels.kernels.protocol.hypotheses import AlignedHypotheses, Hypotheses, KernelPredictors
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
@@ -181,7 +181,7 @@ def select_by_validation(
         raise ValueError(f"by must be error or alignment, got {by!r}.")
     if trial.validation is None:
         raise ValueError("a trial without a validation fold has nothing to choose by; use select_by_cross_validation.")
-    with blas_threads_for(sum(int(np.count_nonzero(folds == fold)) for fold in trial.training)):
+    with blas_threads_for(count_rows(folds, trial.training)):
         validation = np.flatnonzero(folds == trial.validation)
         considered = list(range(len(candidates)))
         if by == "alignment":
@@ -230,7 +230,7 @@ def select_by_cross_validation(
     for trial, candidates in fits:
         parts.append(np.flatnonzero(folds == trial.validation))
         grid = list(candidates[0].grid)
-        with blas_threads_for(sum(int(np.count_nonzero(folds == fold)) for fold in trial.training)):
+        with blas_threads_for(count_rows(folds, trial.training)):
             told.append([measured.told(of, X, parts[-1]) for of in candidates])
     of_candidates = list(zip(*told, strict=True))
     sigmoids = np.array([measured.sigmoids(one, parts) for one in of_candidates])

@@ -51,6 +51,11 @@ def rows_of(folds: np.ndarray, some: Sequence[int]) -> np.ndarray:
     return np.flatnonzero(among)
 
 
+def count_rows(folds: np.ndarray, some: Sequence[int]) -> int:
+    """Return how many rows some folds have."""
+    return sum(int(np.count_nonzero(folds == fold)) for fold in some)
+
+
 def assign_folds(target: Target, n_folds: int, seed: int, groups: np.ndarray | None = None) -> np.ndarray:
     """Return the fold of each row, drawn at random; for classification each class is spread evenly.
 
