@@ -19,7 +19,7 @@ from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import NormalisedProducts, Statistics
 from learnkernels.kernels.search.found import FoundKernels
-from learnkernels.kernels.search.halves import Choice, Columns, Examples, Half, halves_of
+from learnkernels.kernels.search.halves import ALONE, TOGETHER, Choice, Columns, Examples, Half, halves_of
 from learnkernels.kernels.search.metric import KINDS, Round, best_left_out, learned_metrics, metric_of
 from learnkernels.kernels.search.views import Effects, beside_views
 from learnkernels.kernels.targets import Target
@@ -32,6 +32,9 @@ LAST = 3
 
 LEAST_ROWS = 20
 """Distinct rows from which on two halves of them tell what predicts best."""
+
+MANY_ROWS = 4000
+"""Rows from which on numbers are predicted by base kernels in one metric alone."""
 
 SEARCH_ROWS = 2000
 """Rows that metrics are learned on where there are more; weights and alignments always use all."""
@@ -54,8 +57,13 @@ class RFM(SearchingLearner):
     rounds : int or "auto", default "auto"
         After how many rounds metrics are taken; 0 for no learned metric. With "auto" none, those of round 1, those of
         round 3 or both are taken, whichever predicts best.
-    kernels : {"auto", "both", "gaussian", "laplacian", "wide"}, default "auto"
-        Which base kernels are taken, "wide" being Gaussians of larger width; with "auto" those that predict best.
+    kernels : {"auto", "both", "gaussian", "laplacian", "wide", "euclidean", "cityblock"}, default "auto"
+        Which base kernels are taken: Gaussians and Laplacians, either of them, Gaussians of larger width, or a single
+        Laplacian of the Euclidean or of the absolute distance; with "auto" those that predict best.
+    alone : bool or "auto", default "auto"
+        Whether base kernels are taken in one metric alone, whichever predicts best, and with ``kernels="auto"`` are
+        Gaussians or a single Laplacian. All pairs of rows then cost a tenth. With "auto" where numbers are predicted
+        and there are at least `MANY_ROWS` rows.
     weights : {"auto", "unif", "align", "alignf"}, default "unif"
         How base kernels are weighed; with "auto" whichever has the least squared leave-one-out residuals.
     rank : int, default 100
@@ -102,7 +110,8 @@ class RFM(SearchingLearner):
 
     metric: Literal["both", "diagonal", "full"] = "both"
     rounds: int | Literal["auto"] = "auto"
-    kernels: Literal["auto", "both", "gaussian", "laplacian", "wide"] = "auto"
+    kernels: Literal["auto", "both", "gaussian", "laplacian", "wide", "euclidean", "cityblock"] = "auto"
+    alone: bool | Literal["auto"] = "auto"
     weights: Literal["auto", "unif", "align", "alignf"] = "unif"
     rank: int = 100
     search_rows: int = SEARCH_ROWS
@@ -126,11 +135,12 @@ class RFM(SearchingLearner):
             Examples(X[rows[some]], target.Y[rows[some]], w),
             Columns.of(X.shape[1], self.codes, self.views),
         )
-        choices, halves = self._choices(), self._halves(searched, columns)
+        alone = self.alone if self.alone != "auto" else target.task == "regression" and m >= MANY_ROWS
+        choices, halves = self._choices(alone), self._halves(searched, columns)
         choice = choices[0]
         if halves and len(choices) > 1:
             choice = min(choices, key=lambda one: sum(half.error(one) for half in halves))
-        metrics = [metric for round_ in self._rounds(searched, columns, choice) for metric in round_.metrics]
+        metrics = choice.metrics(self._rounds(searched, columns, choice))
         family, sigmas = columns.union(metrics, searched, choice.kind)
         moments = gram_moments(family, X, target.Y, sample_weight=sample_weight)
         rules = list(WEIGHTS) if self.weights == "auto" else [self.weights]
@@ -147,10 +157,16 @@ class RFM(SearchingLearner):
         of_views = searched.X, searched.Y, w, views, self.effects
         return beside_views(together, *of_views, lambda M, a: Alignf().weigh(M, a).weights)
 
-    def _choices(self) -> list[Choice]:
+    def _choices(self, alone: bool) -> list[Choice]:
         """Return what there is to choose among; of equals the first is taken."""
+        auto = ALONE if alone else TOGETHER
+        kernels = auto if self.kernels == "auto" else [self.kernels]
+        if alone:
+            last, ways = LAST if self.rounds == "auto" else self.rounds, range(2 if self.metric == "both" else 1)
+            metrics = [(0, 0), *((last, way) for way in ways if last)]
+            return [Choice((number,), kind, way) for (number, way), kind in product(metrics, kernels)]
         rounds = [(0,), (0, 1), (0, LAST), (0, 1, LAST)] if self.rounds == "auto" else [tuple(sorted({0, self.rounds}))]
-        return [Choice(*one) for one in product(rounds, KINDS if self.kernels == "auto" else [self.kernels])]
+        return [Choice(*one) for one in product(rounds, kernels)]
 
     def _halves(self, examples: Examples, columns: Columns) -> list[Half]:
         """Return how each of two halves predicts the other; none where rows are too few, or half of them too alike."""
@@ -181,6 +197,8 @@ class RFM(SearchingLearner):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < low:
                 raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}.")
+        if self.alone not in (True, False, "auto"):
+            raise ValueError(f"alone must be true, false or auto, got {self.alone!r}.")
         known_values = {
             "metric": ("both", "diagonal", "full"),
             "kernels": ("auto", *KINDS),

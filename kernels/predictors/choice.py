@@ -34,8 +34,8 @@ EXACT_MATRICES = 4
 SINGLE_MATRICES = 1.25
 """The same for a support vector machine of one regularisation: it reads the matrix where it lies."""
 
-CONJUGATE_FLOPS = 1e13
-"""Most work of conjugate gradients over pairs of rows: some minutes on two cores."""
+CONJUGATE_FLOPS = 5e12
+"""Most work of conjugate gradients over pairs of rows: five to eight minutes on two cores."""
 
 EXPONENTIAL = 30.0
 """Flops whose time an exponential takes; base kernels of a grid of powers of two share one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,10 +12,19 @@ from learnkernels.kernels.centering import center_gram, grand_mean, mean_over, w
 from learnkernels.kernels.families.base import KernelFamily, distinct_rows
 from learnkernels.kernels.families.categorical import CategoricalFamily
 from learnkernels.kernels.families.union import FamilyUnion
-from learnkernels.kernels.search.metric import EVERY, KINDS, Metric, Round, best_left_out
+from learnkernels.kernels.search.metric import GAUSSIANS, KINDS, LAPLACIANS, WIDE, Factors, Metric, Round, best_left_out
 
 EQUAL = 64.0
 """Bandwidth of a categorical kernel that is one where levels are equal and zero, to rounding, elsewhere."""
+
+TOGETHER = ("both", "gaussian", "laplacian", "wide")
+"""Kinds of base kernels to choose among where they are taken in several metrics."""
+
+ALONE = ("gaussian", "wide", "euclidean", "cityblock")
+"""Kinds to choose among where there is one metric."""
+
+EVERY: Factors = (tuple(sorted({*GAUSSIANS, *WIDE})), LAPLACIANS, LAPLACIANS)
+"""The base kernels of those that are taken together."""
 
 TINY = np.finfo(np.float64).tiny
 """Smallest sigma."""
@@ -31,10 +40,18 @@ class Choice:
         Whose metrics they are in; those of round 0 are not learned.
     kind : str
         One of `KINDS`.
+    alone : int, optional
+        Which of the metrics of a round is taken; by default all are.
     """
 
     rounds: tuple[int, ...]
     kind: str
+    alone: int | None = None
+
+    def metrics(self, rounds: Iterable[Round]) -> list[Metric]:
+        """Return the metrics that are taken of some rounds."""
+        of = [one.metrics for one in rounds if one.number in self.rounds]
+        return [metric for several in of for metric in (several if self.alone is None else several[self.alone :][:1])]
 
 
 @dataclass(frozen=True)
@@ -126,7 +143,12 @@ class Half:
 
     def error(self, choice: Choice) -> float:
         """Return the weighted sum of squared errors on the rows that did not teach, of equal weights."""
-        sums = [self._of_round(number)[choice.kind] for number in choice.rounds] + [self._of_codes]
+        if choice.alone is None:
+            sums = [self._of_round(number)[choice.kind] for number in choice.rounds]
+        else:  # which no other choice has a part in
+            factors = KINDS[choice.kind]
+            sums = [self._summed(choice.metrics(self.rounds), factors, {choice.kind: factors})[choice.kind]]
+        sums.append(self._of_codes)
         K, cross = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
         fit = best_left_out(center_gram(K, self.taught.w), self.taught.Y, self.taught.w)
         intercept = mean_over(self.taught.Y - K @ fit.alpha, self.taught.w)
@@ -136,8 +158,7 @@ class Half:
     def products(self, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
         """Return M and a of base kernels of unit trace on the rows that did not teach their metrics."""
         X, Y, w = self.told.X, self.told.Y, self.told.w
-        metrics = [metric for number in choice.rounds for metric in self.rounds[number].metrics]
-        family, _ = self.columns.union(metrics, self.told, choice.kind)
+        family, _ = self.columns.union(choice.metrics(self.rounds), self.told, choice.kind)
         rows = np.empty((family.n_kernels, len(X) ** 2))
         for k, K in enumerate(_unit(family.tile(X, X), w)[0]):
             rows[k] = weighted_by_roots(center_gram(K, w), w).ravel()
@@ -147,19 +168,21 @@ class Half:
 
     def _of_round(self, number: int) -> Sums:
         if number not in self._sums:
-            self._sums[number] = self._summed(self.rounds[number].metrics)
+            kinds = {kind: KINDS[kind] for kind in TOGETHER}
+            self._sums[number] = self._summed(self.rounds[number].metrics, EVERY, kinds)
         return self._sums[number]
 
-    def _summed(self, metrics: Sequence[Metric]) -> Sums:
+    def _summed(self, metrics: Sequence[Metric], every: Factors, kinds: Mapping[str, Factors]) -> Sums:
+        """Return sums of the base kernels of some kinds, all of which are among `every`, over metrics."""
         X, X_told, w = self.taught.X[:, self.columns.others], self.told.X[:, self.columns.others], self.taught.w
         a, b = len(X), len(X_told)
-        sums: Sums = {kind: (np.zeros((a, a)), np.zeros((b, a))) for kind in KINDS}
+        sums: Sums = {kind: (np.zeros((a, a)), np.zeros((b, a))) for kind in kinds}
         for metric in metrics:
-            family, _ = metric.base_kernels(X, w, EVERY)
+            family, _ = metric.base_kernels(X, w, every)
             own, scales = _unit(family.tile(X, X), w)
             cross = family.tile(X_told, X)
-            for kind, factors in KINDS.items():
-                taken = _positions(factors)
+            for kind, factors in kinds.items():
+                taken = _positions(factors, every)
                 sums[kind][0][...] += own[taken].sum(axis=0)
                 sums[kind][1][...] += np.tensordot(1.0 / scales[taken], cross[taken], 1)
         return sums
@@ -184,11 +207,16 @@ def halves_of(
     return [Half(taught, told, columns, rounds(taught)) for taught, told in ((one, other), (other, one))]
 
 
-def _positions(factors: tuple[Sequence[float], Sequence[float]]) -> np.ndarray:
-    """Return where the base kernels of a kind stand among those of all kinds."""
-    (smooth, rough), first = EVERY, len(EVERY[0])
-    of_rough = [first + rough.index(factor) for factor in factors[1]]
-    return np.array([*map(smooth.index, factors[0]), *of_rough, *(len(rough) + one for one in of_rough)])
+def _positions(factors: Factors, every: Factors) -> np.ndarray:
+    """Return where the base kernels of a kind stand among others."""
+    firsts = np.cumsum([0, *map(len, every)])
+    return np.array(
+        [
+            first + every_one.index(factor)
+            for first, taken, every_one in zip(firsts[:-1], factors, every, strict=True)
+            for factor in taken
+        ]
+    )
 
 
 def _unit(K: np.ndarray, w: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:

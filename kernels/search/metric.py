@@ -26,16 +26,18 @@ WIDE = (0.0625, 0.25)
 LAPLACIANS = (0.5, 1.0, 2.0)
 """Bandwidths of Laplacians, in units of one over the median distance."""
 
-KINDS = {
-    "both": (GAUSSIANS, LAPLACIANS),
-    "gaussian": (GAUSSIANS, ()),
-    "laplacian": ((), LAPLACIANS),
-    "wide": (WIDE, ()),
-}
-"""Kinds of base kernels, by the bandwidths of Gaussians and of both Laplacians."""
+Factors = tuple[Sequence[float], Sequence[float], Sequence[float]]
+"""Bandwidths of Gaussians, of Laplacians of the Euclidean distance, and of those of the sum of absolute differences."""
 
-EVERY = (tuple(sorted({*GAUSSIANS, *WIDE})), LAPLACIANS)
-"""The base kernels of all kinds."""
+KINDS: dict[str, Factors] = {
+    "both": (GAUSSIANS, LAPLACIANS, LAPLACIANS),
+    "gaussian": (GAUSSIANS, (), ()),
+    "laplacian": ((), LAPLACIANS, LAPLACIANS),
+    "wide": (WIDE, (), ()),
+    "euclidean": ((), LAPLACIANS[1:2], ()),
+    "cityblock": ((), (), LAPLACIANS[1:2]),
+}
+"""Kinds of base kernels."""
 
 RIDGES = tuple(2.0**exponent for exponent in range(-30, 1))
 """Ridges that leave-one-out chooses among, in units of the sum of the eigenvalues."""
@@ -70,7 +72,7 @@ class Metric:
         self,
         X: np.ndarray,
         w: np.ndarray | None = None,
-        factors: tuple[Sequence[float], Sequence[float]] = KINDS["both"],
+        factors: Factors = KINDS["both"],
     ) -> tuple[MetricFamily, np.ndarray]:
         """Return Gaussians and Laplacians around the median distance of weighted rows in the metric, and their sigma.
 
@@ -80,8 +82,8 @@ class Metric:
             Rows. Not modified.
         w : ndarray of shape (m,), optional
             Their weights. Not modified.
-        factors : pair of sequence of float
-            Bandwidths of Gaussians, and of Laplacians of either distance, as those of `KINDS`.
+        factors : triple of sequence of float
+            Which of each, as those of `KINDS`.
 
         Returns
         -------
@@ -90,20 +92,22 @@ class Metric:
             For each feature the difference by which a base kernel falls to 1 / e where rows differ in it alone; inf
             where it never does.
         """
-        Z, (smooth, rough) = self.mapped(X), factors
+        Z, (smooth, euclidean, cityblock) = self.mapped(X), factors
         families: list[KernelFamily] = []
         sigma = []
         with np.errstate(divide="ignore"):  # a feature that does not count
-            squared = median_distance(Z, "sqeuclidean", w)
+            if smooth or euclidean:
+                squared = median_distance(Z, "sqeuclidean", w)
             if smooth:
                 families.append(GaussianFamily([factor / squared for factor in smooth]))
                 sigma.append(np.sqrt(squared / np.array(smooth))[:, None] / self.lengths(2))
-            if rough:
+            if euclidean:
+                families.append(LaplacianFamily([factor / np.sqrt(squared) for factor in euclidean], 2))
+                sigma.append((np.sqrt(squared) / np.array(euclidean))[:, None] / self.lengths(2))
+            if cityblock:
                 absolute = median_distance(Z, "cityblock", w)
-                families.append(LaplacianFamily([factor / np.sqrt(squared) for factor in rough], 2))
-                families.append(LaplacianFamily([factor / absolute for factor in rough]))
-                sigma.append((np.sqrt(squared) / np.array(rough))[:, None] / self.lengths(2))
-                sigma.append((absolute / np.array(rough))[:, None] / self.lengths(1))
+                families.append(LaplacianFamily([factor / absolute for factor in cityblock]))
+                sigma.append((absolute / np.array(cityblock))[:, None] / self.lengths(1))
         return MetricFamily(FamilyUnion(families), self.map, self.label), np.vstack(sigma)
 
 

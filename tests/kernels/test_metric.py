@@ -15,9 +15,9 @@ from learnkernels import (
     save_kernel,
 )
 from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, MetricFamily
-from learnkernels.kernels.learners import RFM
+from learnkernels.kernels.learners import RFM, rfm
 from learnkernels.kernels.moments.gram import gram_moments
-from learnkernels.kernels.search.halves import Choice, Columns, Examples, Half, halves_of
+from learnkernels.kernels.search.halves import ALONE, TOGETHER, Choice, Columns, Examples, Half, halves_of
 from learnkernels.kernels.search.metric import (
     GAUSSIANS,
     KINDS,
@@ -312,14 +312,21 @@ def halves(X: np.ndarray, Y: np.ndarray) -> Half:
     return Half(taught, told, Columns.of(X.shape[1], ()), rounds)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rounds", [(0,), (0, 1)])
-def test_a_half_tells_what_a_regression_of_the_other_errs_on_it(rounds: tuple[int, ...], kind: str):
+@pytest.mark.parametrize(
+    "choice",
+    [
+        *(Choice(rounds, kind) for rounds in ((0,), (0, 1)) for kind in TOGETHER),
+        *(Choice((1,), kind, way) for kind in KINDS for way in (0, 1)),
+    ],
+    ids=str,
+)
+def test_a_half_tells_what_a_regression_of_the_other_errs_on_it(choice: Choice):
     X, Y = rows(60)
     half = halves(X, Y)
     K, cross = np.zeros((30, 30)), np.zeros((30, 30))
-    for metric in (metric for number in rounds for metric in half.rounds[number].metrics):
-        family, _ = metric.base_kernels(half.taught.X, None, KINDS[kind])
+    taken = [metric for number in choice.rounds for metric in half.rounds[number].metrics]
+    for metric in taken if choice.alone is None else [taken[choice.alone]]:
+        family, _ = metric.base_kernels(half.taught.X, None, KINDS[choice.kind])
         for own, other in zip(
             family.tile(half.taught.X, half.taught.X), family.tile(half.told.X, half.taught.X), strict=True
         ):
@@ -330,7 +337,7 @@ def test_a_half_tells_what_a_regression_of_the_other_errs_on_it(rounds: tuple[in
     )
     alpha, intercept = bordered(K, half.taught.Y, ridge)
     errors = half.told.Y - cross @ alpha - intercept
-    assert half.error(Choice(rounds, kind)) == pytest.approx(float((errors**2).sum()), rel=NEARLY)
+    assert half.error(choice) == pytest.approx(float((errors**2).sum()), rel=NEARLY)
 
 
 def test_alignments_of_base_kernels_are_those_of_the_half_that_did_not_teach_them():
@@ -366,7 +373,7 @@ def test_what_is_chosen_errs_least_on_halves_that_taught_nothing():
     errors = {
         Choice(rounds, kind): sum(half.error(Choice(rounds, kind)) for half in pair)
         for rounds in ((0,), (0, 1), (0, 3), (0, 1, 3))
-        for kind in KINDS
+        for kind in TOGETHER
     }
     best = min(errors, key=errors.__getitem__)
     rounds = learned_metrics(X, Y[:, :1], kinds, 3, 100)
@@ -374,6 +381,37 @@ def test_what_is_chosen_errs_least_on_halves_that_taught_nothing():
     found = RFM().find(X, Target.of(Y[:, 0]))
     assert found.family.names == columns.union(taken, examples, best.kind)[0].names
     assert found.alignments == pytest.approx(np.mean([half.alignments for half in pair], axis=0), rel=1e-9)
+
+
+@pytest.mark.parametrize("metric", ["both", "full"])
+def test_of_one_metric_alone_whichever_errs_least_on_halves_is_taken(metric: str):
+    X, Y = rows(80)
+    examples, columns = Examples(X, Y[:, :1], None), Columns.of(3, ())
+    kinds = ["diagonal", "full"] if metric == "both" else [metric]
+    pair = halves_of(examples, columns, 0, lambda one: list(learned_metrics(one.X, one.Y, kinds, 3, 100)))
+    choices = [Choice((0,), kind, 0) for kind in ALONE]
+    choices += [Choice((3,), kind, way) for way in range(len(kinds)) for kind in ALONE]
+    best = min(choices, key=lambda one: sum(half.error(one) for half in pair))
+    taken = list(learned_metrics(X, Y[:, :1], kinds, 3, 100))[best.rounds[0]].metrics[best.alone]
+    found = RFM(alone=True, metric=metric).find(X, Target.of(Y[:, 0]))
+    assert found.family.names == columns.union([taken], examples, best.kind)[0].names
+
+
+def test_numbers_of_many_rows_are_predicted_by_one_metric_alone(monkeypatch):
+    monkeypatch.setattr(rfm, "MANY_ROWS", 120)
+    X, Y = rows(120)
+    labels = np.digitize(Y[:, 0], [0.0])
+
+    def metrics(y, **params) -> int:
+        names = learn_kernel(RFM(rounds=1, **params), None, X, y).family.names
+        return len({name.split(" in ")[1] for name in names})
+
+    assert metrics(Y[:, 0]) == metrics(labels, alone=True) == 1
+    assert metrics(Y[:, 0], alone=False) == metrics(labels) == 3
+    monkeypatch.setattr(rfm, "MANY_ROWS", 121)
+    assert metrics(Y[:, 0]) == 3
+    with pytest.raises(ValueError, match="alone must be true, false or auto, got 'never'"):
+        learn_kernel(RFM(alone="never"), None, X, Y[:, 0])
 
 
 def test_the_way_to_the_kernel_is_told_and_kept(tmp_path):
@@ -391,9 +429,9 @@ def test_a_kind_of_base_kernels_is_taken_alone_or_by_choice():
     families = {kind: learn_kernel(RFM(rounds=1, kernels=kind), None, X, Y[:, 0]).family.names
                 for kind in (*KINDS, "auto")}  # fmt: skip
     assert {kind: len(names) for kind, names in families.items() if kind != "auto"} == {
-        "gaussian": 9, "laplacian": 18, "both": 27, "wide": 6,
+        "gaussian": 9, "laplacian": 18, "both": 27, "wide": 6, "euclidean": 3, "cityblock": 3,
     }  # fmt: skip
-    assert families["auto"] in [families[kind] for kind in KINDS]
+    assert families["auto"] in [families[kind] for kind in TOGETHER]
     smooth = learn_kernel(RFM(rounds=0), None, X, np.sin(X[:, 0] / 2))  # without noise: Gaussians predict it best
     assert all(name.startswith("gaussian") for name in smooth.family.names)
 
@@ -426,7 +464,10 @@ def test_classes_are_learned_and_saved_bit_for_bit(tmp_path):
         (RFM(rank=0), "rank must be a whole number of at least 1, got 0"),
         (RFM(search_rows=3), "search_rows must be a whole number of at least 10, got 3"),
         (RFM(metric="round"), "metric must be one of both, diagonal, full, got 'round'"),
-        (RFM(kernels="all"), "kernels must be one of auto, both, gaussian, laplacian, wide, got 'all'"),
+        (
+            RFM(kernels="all"),
+            "kernels must be one of auto, both, gaussian, .*, cityblock, got 'all'",
+        ),
         (RFM(weights="best"), "weights must be one of auto, unif, align, alignf, got 'best'"),
     ],
 )
