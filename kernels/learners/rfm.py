@@ -139,7 +139,7 @@ class RFM(SearchingLearner):
         choices, halves = self._choices(alone), self._halves(searched, columns)
         choice = choices[0]
         if halves and len(choices) > 1:
-            choice = min(choices, key=lambda one: sum(half.error(one) for half in halves))
+            choice = choices[int(np.argmin(np.sum([half.errors(choices) for half in halves], axis=0)))]
         metrics = choice.metrics(self._rounds(searched, columns, choice))
         family, sigmas = columns.union(metrics, searched, choice.kind)
         moments = gram_moments(family, X, target.Y, sample_weight=sample_weight)

@@ -139,16 +139,20 @@ class Half:
     def __init__(self, taught: Examples, told: Examples, columns: Columns, rounds: Sequence[Round]) -> None:
         self.taught, self.told, self.columns, self.rounds = taught, told, columns, rounds
         self.alignments = [of.alignment(told.X[:, columns.others], told.Y, told.w) for of in rounds]
-        self._sums: dict[int, Sums] = {}
 
-    def error(self, choice: Choice) -> float:
-        """Return the weighted sum of squared errors on the rows that did not teach, of equal weights."""
+    def errors(self, choices: Sequence[Choice]) -> np.ndarray:
+        """Return the weighted sums of squared errors on the rows that did not teach, of equal weights, by choice."""
+        of_rounds: dict[int, Sums] = {}  # of which many choices are made
+        return np.array([self._error(choice, of_rounds) for choice in choices])
+
+    def _error(self, choice: Choice, of_rounds: dict[int, Sums]) -> float:
         if choice.alone is None:
-            sums = [self._of_round(number)[choice.kind] for number in choice.rounds]
+            sums = [self._of_round(number, of_rounds)[choice.kind] for number in choice.rounds]
         else:  # which no other choice has a part in
             factors = KINDS[choice.kind]
             sums = [self._summed(choice.metrics(self.rounds), factors, {choice.kind: factors})[choice.kind]]
-        sums.append(self._of_codes)
+        if len(self.columns.codes):
+            sums.append(self._of_codes)
         K, cross = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
         fit = best_left_out(center_gram(K, self.taught.w), self.taught.Y, self.taught.w)
         intercept = mean_over(self.taught.Y - K @ fit.alpha, self.taught.w)
@@ -166,11 +170,11 @@ class Half:
         centered = centered if w is None else centered * np.sqrt(w)[:, None]
         return rows @ rows.T, rows @ (centered @ centered.T).ravel()
 
-    def _of_round(self, number: int) -> Sums:
-        if number not in self._sums:
+    def _of_round(self, number: int, of_rounds: dict[int, Sums]) -> Sums:
+        if number not in of_rounds:
             kinds = {kind: KINDS[kind] for kind in TOGETHER}
-            self._sums[number] = self._summed(self.rounds[number].metrics, EVERY, kinds)
-        return self._sums[number]
+            of_rounds[number] = self._summed(self.rounds[number].metrics, EVERY, kinds)
+        return of_rounds[number]
 
     def _summed(self, metrics: Sequence[Metric], every: Factors, kinds: Mapping[str, Factors]) -> Sums:
         """Return sums of the base kernels of some kinds, all of which are among `every`, over metrics."""

@@ -300,7 +300,8 @@ def radial_kernel(Z: np.ndarray, w: np.ndarray | None = None) -> tuple[np.ndarra
         values = np.exp(-gamma * distance)
         values /= (1.0 - grand_mean(values, w)) * len(bandwidths)  # of equal mean diagonals, once centered
         K += values
-        slopes -= gamma * slope * values
+        values *= gamma * slope
+        slopes -= values
     return center_gram(K, w), slopes
 
 

@@ -337,7 +337,7 @@ def test_a_half_tells_what_a_regression_of_the_other_errs_on_it(choice: Choice):
     )
     alpha, intercept = bordered(K, half.taught.Y, ridge)
     errors = half.told.Y - cross @ alpha - intercept
-    assert half.error(choice) == pytest.approx(float((errors**2).sum()), rel=NEARLY)
+    assert half.errors([choice]) == pytest.approx([float((errors**2).sum())], rel=NEARLY)
 
 
 def test_alignments_of_base_kernels_are_those_of_the_half_that_did_not_teach_them():
@@ -370,12 +370,8 @@ def test_what_is_chosen_errs_least_on_halves_that_taught_nothing():
     examples, columns = Examples(X, Y[:, :1], None), Columns.of(3, ())
     kinds = ["diagonal", "full"]
     pair = halves_of(examples, columns, 0, lambda one: list(learned_metrics(one.X, one.Y, kinds, 3, 100)))
-    errors = {
-        Choice(rounds, kind): sum(half.error(Choice(rounds, kind)) for half in pair)
-        for rounds in ((0,), (0, 1), (0, 3), (0, 1, 3))
-        for kind in TOGETHER
-    }
-    best = min(errors, key=errors.__getitem__)
+    choices = [Choice(rounds, kind) for rounds in ((0,), (0, 1), (0, 3), (0, 1, 3)) for kind in TOGETHER]
+    best = min(choices, key=lambda one: sum(half.errors([one])[0] for half in pair))
     rounds = learned_metrics(X, Y[:, :1], kinds, 3, 100)
     taken = [metric for of in rounds if of.number in best.rounds for metric in of.metrics]
     found = RFM().find(X, Target.of(Y[:, 0]))
@@ -391,7 +387,7 @@ def test_of_one_metric_alone_whichever_errs_least_on_halves_is_taken(metric: str
     pair = halves_of(examples, columns, 0, lambda one: list(learned_metrics(one.X, one.Y, kinds, 3, 100)))
     choices = [Choice((0,), kind, 0) for kind in ALONE]
     choices += [Choice((3,), kind, way) for way in range(len(kinds)) for kind in ALONE]
-    best = min(choices, key=lambda one: sum(half.error(one) for half in pair))
+    best = min(choices, key=lambda one: sum(half.errors([one])[0] for half in pair))
     taken = list(learned_metrics(X, Y[:, :1], kinds, 3, 100))[best.rounds[0]].metrics[best.alone]
     found = RFM(alone=True, metric=metric).find(X, Target.of(Y[:, 0]))
     assert found.family.names == columns.union([taken], examples, best.kind)[0].names
