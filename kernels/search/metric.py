@@ -262,6 +262,7 @@ def gradient_outer_product(Z: np.ndarray, Y: np.ndarray, sample_weight: np.ndarr
     """
     K, slopes = radial_kernel(Z, sample_weight)
     fit = best_left_out(K, Y, sample_weight)
+    del K  # as slopes and eigenvectors are, all pairs of rows
     M = np.zeros((Z.shape[1], Z.shape[1]))
     for gradients in left_out_gradients(Z, slopes, fit):
         gradients *= np.sqrt(fit.sample_weight)[:, None]
@@ -291,17 +292,21 @@ def radial_kernel(Z: np.ndarray, w: np.ndarray | None = None) -> tuple[np.ndarra
         Zero where two rows are equal: there the gradient of a Gaussian is zero, and a Laplacian has none.
     """
     D, median = squared_distances(Z, Z), median_distance(Z, "sqeuclidean", w)
-    distances = np.sqrt(D)
-    inverse = np.divide(0.5, distances, out=np.zeros_like(D), where=distances > 0)  # slope of the distance itself
     K, slopes = np.zeros_like(D), np.zeros_like(D)
-    bandwidths = [(D, factor / median, 1.0) for factor in GAUSSIANS]
-    bandwidths += [(distances, factor / np.sqrt(median), inverse) for factor in LAPLACIANS]
-    for distance, gamma, slope in bandwidths:
-        values = np.exp(-gamma * distance)
-        values /= (1.0 - grand_mean(values, w)) * len(bandwidths)  # of equal mean diagonals, once centered
-        K += values
+
+    def add(gamma: float, slope: float | np.ndarray) -> None:
+        values = np.exp(-gamma * D)
+        values /= (1.0 - grand_mean(values, w)) * (len(GAUSSIANS) + len(LAPLACIANS))  # of equal traces, once centered
+        np.add(K, values, out=K)
         values *= gamma * slope
-        slopes -= values
+        np.subtract(slopes, values, out=slopes)
+
+    for factor in GAUSSIANS:
+        add(factor / median, 1.0)
+    np.sqrt(D, out=D)
+    inverse = np.divide(0.5, D, out=np.zeros_like(D), where=D > 0)  # slope of the distance itself
+    for factor in LAPLACIANS:
+        add(factor / np.sqrt(median), inverse)
     return center_gram(K, w), slopes
 
 

@@ -95,11 +95,16 @@ class LeaveOneOut:
     ) -> None:
         self._weights = np.ones(len(K)) if sample_weight is None else sample_weight
         self._roots = np.sqrt(self._weights)[:, None]
-        rooted = self._roots * K * self._roots.T
+        rooted = self._roots * K
+        rooted *= self._roots.T
         if centering.subtracts:
             # The roots of the weights, which the intercept fits, are made the last eigenvector, and left out of G.
-            constant = self._roots @ self._roots.T / self._weights.sum()
-            eigenvalues, eigenvectors = np.linalg.eigh(rooted + 2.0 * np.trace(rooted) * constant)
+            constant = self._roots @ self._roots.T
+            constant /= self._weights.sum()
+            constant *= 2.0 * np.trace(rooted)
+            rooted += constant
+            del constant  # as many numbers as K has
+            eigenvalues, eigenvectors = np.linalg.eigh(rooted)
             eigenvalues, eigenvectors = eigenvalues[:-1], eigenvectors[:, :-1]
         else:
             eigenvalues, eigenvectors = np.linalg.eigh(rooted)
