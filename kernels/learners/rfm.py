@@ -61,9 +61,9 @@ class RFM(SearchingLearner):
         Which base kernels are taken: Gaussians and Laplacians, either of them, Gaussians of larger width, or a single
         Laplacian of the Euclidean or of the absolute distance; with "auto" those that predict best.
     alone : bool or "auto", default "auto"
-        Whether base kernels are taken in one metric alone, whichever predicts best, and with ``kernels="auto"`` are
-        Gaussians or a single Laplacian. All pairs of rows then cost a tenth. With "auto" where numbers are predicted
-        and there are at least `MANY_ROWS` rows.
+        Whether base kernels are taken in one metric alone, whichever predicts best: that to begin with or one of the
+        last round; with ``kernels="auto"`` they are Gaussians or a single Laplacian. All pairs of rows then cost a
+        tenth. With "auto" where numbers are predicted and there are at least `MANY_ROWS` rows.
     weights : {"auto", "unif", "align", "alignf"}, default "unif"
         How base kernels are weighed; with "auto" whichever has the least squared leave-one-out residuals.
     rank : int, default 100
