@@ -218,7 +218,7 @@ def _experiment(client: MlflowClient, config: Tracked, comparison: str | None) -
     if comparison is not None or found is None or newest not in found.tags:
         tags[newest] = view
     for key, value in tags.items():
-        client.set_experiment_tag(experiment_id, key, value)
+        _add(partial(client.set_experiment_tag, experiment_id, key, value))
     return str(experiment_id)
 
 
@@ -282,7 +282,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
             **config.tracking.tags,
         },
     )
-    _log_datasets(client, run.info.run_id, [ref])
+    _add(lambda: client.log_inputs(run.info.run_id, [_tracked(ref)]))
     client.log_batch(
         run.info.run_id,
         metrics=_metrics(row, table, len(planned_trials(config.protocol, ref.ordered))),
@@ -418,19 +418,18 @@ def _longest(histories: pd.Series) -> list[float]:
     return max((list(map(float, of)) for of in histories if of is not None), key=len, default=[])
 
 
-def _log_datasets(client: MlflowClient, run_id: str, refs: Sequence[DatasetRef]) -> None:
-    """Put data sets on a run.
+def _add(add: Callable[[], None]) -> None:
+    """Add what MLflow looks for first and then adds: data sets, or tags of an experiment.
 
-    MLflow looks for one of that name and digest and then adds it, and what another run adds in between is an error of
-    its database: the next time it is found.
+    What another run adds in between is an error of its database: the next time it is found.
     """
     for _ in range(TRIES - 1):
         try:
-            return client.log_inputs(run_id, [_tracked(ref) for ref in refs])
+            return add()
         except MlflowException as error:
             if "constraint" not in str(error).lower():
                 raise
-    client.log_inputs(run_id, [_tracked(ref) for ref in refs])
+    add()
 
 
 def _tracked(ref: DatasetRef) -> DatasetInput:
@@ -467,7 +466,7 @@ def log_run(
         tags=[RunTag(key, value) for key, value in {**(tags or {}), **noted}.items()],
     )
     if refs:
-        _log_datasets(client, run.run_id, refs)
+        _add(lambda: client.log_inputs(run.run_id, [_tracked(ref) for ref in refs]))
     if artifacts is not None:
         client.log_artifacts(run.run_id, str(artifacts))
 
@@ -477,7 +476,7 @@ def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[Dat
     """Put the results folder (figure, tables, report, configuration, environment) on the sweep run."""
     client = MlflowClient()
     client.log_artifacts(sweep.run_id, results)
-    _log_datasets(client, sweep.run_id, refs)
+    _add(lambda: client.log_inputs(sweep.run_id, [_tracked(ref) for ref in refs]))
     files = [path.name for path in Path(results).iterdir()]
     summary = pd.read_parquet(Path(results) / "summary.parquet")
     _compare_results(client, sweep, summary)

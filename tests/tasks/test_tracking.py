@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.ingest import DatasetRef
 from learnkernels.tasks.evidence.saved_view import RUN
-from learnkernels.tasks.evidence.tracking import OWNER, TrackedRun, log_run, tracked_run
+from learnkernels.tasks.evidence.tracking import OWNER, TrackedRun, _experiment, log_run, tracked_run
 from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.stopping import Stopped
 
@@ -70,3 +70,12 @@ def test_runs_that_add_one_data_set_at_once_all_have_it(working_folder: Path):
     for run in runs:
         inputs = client.get_run(run).inputs.dataset_inputs
         assert sorted(given.dataset.digest for given in inputs) == [ref.digest for ref in refs]
+
+
+def test_runs_that_make_one_experiment_at_once_all_have_it(working_folder: Path):
+    client = MlflowClient()
+    configs = [CompareConfig.model_validate({"name": f"at-once-{number}", "datasets": "iris"}) for number in range(8)]
+    with ThreadPoolExecutor(6) as pool:
+        for config in configs:
+            made = set(pool.map(lambda _, config=config: _experiment(client, config, None), range(6)))
+            assert made == {client.get_experiment_by_name(config.name).experiment_id}
