@@ -51,7 +51,7 @@ class Choice:
     def metrics(self, rounds: Iterable[Round]) -> list[Metric]:
         """Return the metrics that are taken of some rounds."""
         of = [one.metrics for one in rounds if one.number in self.rounds]
-        return [metric for several in of for metric in (several if self.alone is None else several[self.alone :][:1])]
+        return [metric for several in of for metric in (several if self.alone is None else [several[self.alone]])]
 
 
 @dataclass(frozen=True)
