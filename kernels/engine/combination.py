@@ -19,7 +19,7 @@ from learnkernels.kernels.engine.workers import over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
 from learnkernels.kernels.families.feature import FeatureFamily
 
-MOST_TOGETHER = 4
+MOST_TOGETHER = 16
 """Vectors up to which their products are taken while a row of the kernel is at hand; of more a matrix product is."""
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination
-from learnkernels.kernels.engine.workers import RowSource, Workers, spans
+from learnkernels.kernels.engine.workers import RowSource, Threads, Workers, spans
 from learnkernels.kernels.families.base import Rows
 
 SPAN = 2048
@@ -53,6 +54,10 @@ class CombinedGram:
     def __init__(self, combination: Combination, rows: RowSource, workers: Workers) -> None:
         self._workers = workers
         self._spans = spans(rows.shape[0], SPAN)
+        self._family = combination.family
+        self._mapped_once = isinstance(workers, Threads)  # others read rows where they find them
+        if self._mapped_once:
+            combination, rows = _mapped_once(combination, rows, self._spans)
         self._pairs = [(i, j) for i in range(len(self._spans)) for j in range(i, len(self._spans))]
         self._shared = workers.share((combination, rows, self._spans))
 
@@ -63,6 +68,8 @@ class CombinedGram:
 
     def columns(self, B: Rows) -> np.ndarray:
         """Return the kernel between all rows and a few others, shape (m, b)."""
+        if self._mapped_once:
+            B = self._family.mapped_once(B)[1]
         pieces: Pieces = self._workers.total(_columns, self._shared, B, range(len(self._spans)))
         return pieces.joined()
 
@@ -70,6 +77,17 @@ class CombinedGram:
         """Return the kernel of each row with itself, shape (m,)."""
         pieces: Pieces = self._workers.total(_diagonal, self._shared, None, range(len(self._spans)))
         return pieces.joined()
+
+
+def _mapped_once(
+    combination: Combination, rows: RowSource, runs: Sequence[tuple[int, int]]
+) -> tuple[Combination, RowSource]:
+    """Return the combination as one of new features, and these of all rows, where it maps them."""
+    family = combination.family.mapped_once(rows[:0])[0]
+    if family is combination.family:
+        return combination, rows
+    mapped = [combination.family.mapped_once(rows[slice(*run)])[1] for run in runs]
+    return Combination(family, combination.coefficients, combination.shift), np.concatenate(mapped)
 
 
 Shared = tuple[Combination, RowSource, list[tuple[int, int]]]

@@ -229,6 +229,7 @@ def pass_over_tiles(
     exponential. Memory is that of the seeds of one tile, a worker.
     """
     compile_tiles(X.dtype)  # once here: workers in other processes find it on disk
+    family, X = family.mapped_once(X)
     m, row_bytes = X.shape[0], 0 if sparse.issparse(X) else X.shape[1] * X.dtype.itemsize
     held = workers.hold(X, None, np.zeros(X.shape[1]))
     shared = workers.share(TilePass(family, held, Y, blocks, shift))

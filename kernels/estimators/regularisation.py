@@ -26,6 +26,9 @@ RIDGES = tuple(2.0**exponent for exponent in range(-26, 11))
 LEAST = 2.0**-12
 """The least of them for predictors that take steps, of which smaller ones take hundreds."""
 
+LEAST_OF_CLASSES = 2.0**-3
+"""The same for classes by conjugate gradients: ever smaller ridges cost steps, and change few decisions."""
+
 GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 """Values of C that folds choose among."""
 
@@ -77,7 +80,9 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
     if squared:
         first, weights = distinct_examples(X, target.Y, weights)
         gram, centering = K[np.ix_(first, first)], kernel.centering
-        ridges = [ridge for ridge in RIDGES[::-1] if predictor.name == "krr" or ridge >= LEAST]
+        labelled = predictor.name == "krr-cg" and target.task == "classification"
+        least = LEAST_OF_CLASSES if labelled else 0.0 if predictor.name == "krr" else LEAST
+        ridges = [ridge for ridge in RIDGES[::-1] if ridge >= least]
         return 1.0 / LeaveOneOut(centering.gram(gram, weights), target.Y[first], weights, centering).best(ridges).ridge
     errors = _errors(K, target, weights, assign_calibration_folds(X, target.values), kernel.centering)
     _, position = best_on_grid(errors[None], smooth=True)

@@ -17,6 +17,7 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor, RowsPath, as_predictor
+from learnkernels.kernels.predictors.calibration import WORK_OF_FOLDS
 from learnkernels.kernels.predictors.choice import Problem, choose_predictor
 from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.targets import Target, Task
@@ -136,7 +137,8 @@ class SupervisedLearner(KernelLearner):
         predictor = self._checked_predictor(target.task)
         if getattr(predictor, "seed", 0) is None:
             predictor = as_predictor(predictor, seed=self._seed)
-        choice = choose_predictor(predictor, Problem.of(on, target, 1, as_learner(kernel.learner).predictor))
+        fits = 1.0 + WORK_OF_FOLDS * bool(getattr(self, "probability", False))
+        choice = choose_predictor(predictor, Problem.of(on, target, 1, as_learner(kernel.learner).predictor, fits))
         self.predictor_, self.predictor_reason_ = choice.predictor.name, choice.reason
         auto = regularisation == "auto"
         self.regularisation_ = chosen(on, target, choice.predictor, self._seed) if auto else float(regularisation)

@@ -226,6 +226,17 @@ class KernelFamily(Parameterised, ABC):
         """
         return self, np.arange(self.n_kernels)
 
+    def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
+        """Return the same base kernels as ones of new features, and these of some rows, so that tiles map none again.
+
+        By default the features are the same.
+        """
+        return self, X
+
+    def width(self, d: int) -> int:
+        """Return of how many features distances are taken, for rows of d features that are `mapped_once`."""
+        return d
+
     def differences(self, side: Any) -> list[Differences] | None:
         """Return what the seeds are exponentials of, for rows as `side` made them; None where they are something else.
 

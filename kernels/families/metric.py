@@ -98,6 +98,12 @@ class MetricFamily(KernelFamily):
         base, at = self.base.filled_up()
         return MetricFamily(base, self.map, self.label), at
 
+    def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
+        return self.base.mapped_once(self._mapped(X)) if self.map.ndim == 2 else (self, X)
+
+    def width(self, d: int) -> int:
+        return self.base.width(self.map.shape[1] if self.map.ndim == 2 else d)
+
     def differences(self, side: Any) -> list[Differences] | None:
         return self.base.differences(side)
 

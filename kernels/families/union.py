@@ -127,6 +127,16 @@ class FamilyUnion(KernelFamily):
         at = np.concatenate([first + own for first, (_, own) in zip(before, found, strict=False)])
         return FamilyUnion([family for family, _ in found], self.columns, self.views), at
 
+    def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
+        if len(self.families) > 1:  # each has features of its own
+            return self, X
+        family, mapped = self.families[0].mapped_once(_view(X, self.columns[0]))
+        return (self, X) if family is self.families[0] else (family, mapped)
+
+    def width(self, d: int) -> int:
+        parts = zip(self.families, self.columns, strict=True)
+        return max(family.width(d if view is None else len(view)) for family, view in parts)
+
     def differences(self, side: Sides) -> list[Differences] | None:
         parts = [family.differences(one) for family, one in zip(self.families, side.of, strict=True)]
         known = [part for part in parts if part is not None]

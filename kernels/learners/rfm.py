@@ -20,7 +20,16 @@ from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import NormalisedProducts, Statistics
 from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.search.halves import ALONE, TOGETHER, Choice, Columns, Examples, Half, halves_of
-from learnkernels.kernels.search.metric import KINDS, Round, best_left_out, learned_metrics, metric_of
+from learnkernels.kernels.search.metric import (
+    COMPONENTS,
+    KINDS,
+    UNSUPERVISED,
+    Round,
+    best_left_out,
+    components_of,
+    learned_metrics,
+    metric_of,
+)
 from learnkernels.kernels.search.views import Effects, beside_views
 from learnkernels.kernels.targets import Target
 
@@ -56,7 +65,8 @@ class RFM(SearchingLearner):
         Whether features are weighed, mapped by a matrix, or the base kernels are taken in metrics of both kinds.
     rounds : int or "auto", default "auto"
         After how many rounds metrics are taken; 0 for no learned metric. With "auto" none, those of round 1, those of
-        round 3 or both are taken, whichever predicts best.
+        round 3 or both are taken, whichever predicts best; of more than `COMPONENTS` features there is one metric more
+        to choose, that of their principal components, unless it is to be diagonal.
     kernels : {"auto", "both", "gaussian", "laplacian", "wide", "euclidean", "cityblock"}, default "auto"
         Which base kernels are taken: Gaussians and Laplacians, either of them, Gaussians of larger width, or a single
         Laplacian of the Euclidean or of the absolute distance; with "auto" those that predict best.
@@ -136,7 +146,8 @@ class RFM(SearchingLearner):
             Columns.of(X.shape[1], self.codes, self.views),
         )
         alone = self.alone if self.alone != "auto" else target.task == "regression" and m >= MANY_ROWS
-        choices, halves = self._choices(alone), self._halves(searched, columns)
+        choices = self._choices(alone, len(columns.others))
+        halves = self._halves(searched, columns, choices)
         choice = choices[0]
         if halves and len(choices) > 1:
             choice = choices[int(np.argmin(np.sum([half.errors(choices) for half in halves], axis=0)))]
@@ -157,23 +168,24 @@ class RFM(SearchingLearner):
         of_views = searched.X, searched.Y, w, views, self.effects
         return beside_views(together, *of_views, lambda M, a: Alignf().weigh(M, a).weights)
 
-    def _choices(self, alone: bool) -> list[Choice]:
-        """Return what there is to choose among; of equals the first is taken."""
+    def _choices(self, alone: bool, d: int) -> list[Choice]:
+        """Return what there is to choose among for so many features; of equals the first is taken."""
         auto = ALONE if alone else TOGETHER
         kernels = auto if self.kernels == "auto" else [self.kernels]
+        wide = self.rounds == "auto" and self.metric != "diagonal" and d > COMPONENTS
         if alone:
             last, ways = LAST if self.rounds == "auto" else self.rounds, range(2 if self.metric == "both" else 1)
-            metrics = [(0, 0), *((last, way) for way in ways if last)]
+            metrics = [(0, 0), *((last, way) for way in ways if last), *[(UNSUPERVISED, 0)] * wide]
             return [Choice((number,), kind, way) for (number, way), kind in product(metrics, kernels)]
         rounds = [(0,), (0, 1), (0, LAST), (0, 1, LAST)] if self.rounds == "auto" else [tuple(sorted({0, self.rounds}))]
-        return [Choice(*one) for one in product(rounds, kernels)]
+        return [Choice(*one) for one in product([*rounds, *[(UNSUPERVISED,)] * wide], kernels)]
 
-    def _halves(self, examples: Examples, columns: Columns) -> list[Half]:
+    def _halves(self, examples: Examples, columns: Columns, choices: Sequence[Choice]) -> list[Half]:
         """Return how each of two halves predicts the other; none where rows are too few, or half of them too alike."""
         if len(examples.X) < LEAST_ROWS:
             return []
         last = LAST if self.rounds == "auto" else self.rounds
-        every = Choice(tuple(range(last + 1)), "both")
+        every = Choice(tuple(sorted({*range(last + 1), *(number for one in choices for number in one.rounds)})), "both")
         try:
             return halves_of(examples, columns, self.seed, lambda half: self._rounds(half, columns, every))
         except ValueError:  # no metric can be learned of one of them
@@ -184,8 +196,11 @@ class RFM(SearchingLearner):
         kinds = [kind for kind in ("diagonal", "full") if self.metric in (kind, "both")]
         X, last = examples.X[:, columns.others], max(choice.rounds)
         start = metric_of(X, examples.w, self.scaled)
-        rounds = learned_metrics(X, examples.Y, kinds, last, self.rank, examples.w, start)
-        return [one for one in rounds if one.number in choice.rounds]
+        learned = learned_metrics(X, examples.Y, kinds, last, self.rank, examples.w, start) if last >= 0 else ()
+        rounds = [one for one in learned if one.number in choice.rounds]
+        if UNSUPERVISED in choice.rounds:
+            rounds.append(Round(UNSUPERVISED, (components_of(X, examples.w),)))
+        return rounds
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do: gradients are dense."""
@@ -213,7 +228,7 @@ class RFM(SearchingLearner):
 def _weigh(rule: str, moments: Moments, halves: Sequence[Half], choice: Choice) -> np.ndarray:
     """Return weights of the centered base kernels as they are, from those of the same of unit trace."""
     scales = moments.centered_traces
-    if rule == "unif" or not halves or choice.rounds == (0,):  # no target has shaped the base kernels
+    if rule == "unif" or not halves or not choice.taught:
         M = NormalisedProducts(Statistics(moments), np.arange(moments.n_kernels), scales)
         return np.asarray(WEIGHTS[rule].weigh(M, M.target).weights / scales)
     products = [half.products(choice) for half in halves]

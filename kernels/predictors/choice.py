@@ -37,6 +37,12 @@ SINGLE_MATRICES = 1.25
 CONJUGATE_FLOPS = 5e12
 """Most work of conjugate gradients over pairs of rows: five to eight minutes on two cores."""
 
+DECIDED = 1e-2
+"""Residual of conjugate gradients that classes are told by: of their scores they need the largest."""
+
+LABELLED = 4.0
+"""Times the work that is afforded to that residual, which takes a quarter of the steps."""
+
 EXPONENTIAL = 30.0
 """Flops whose time an exponential takes; base kernels of a grid of powers of two share one."""
 
@@ -99,13 +105,15 @@ class Problem:
     own : str or None
         The predictor whose problem the learner solves.
     n_rows, n_kernels, n_features : int
-        m training rows, p and d.
+        m training rows, p, and of how many features distances are taken.
     n_columns : int
         Columns that are solved for at once: outputs times regularisations.
     n_seeds : int, default 1
         Base kernels that take an exponential of their own, as those of different metrics do.
     single : bool, default False
         Whether there is one regularisation, and not a path of them.
+    fits : float, default 1
+        How often it is solved; each time on all rows, or for as much of the work as it takes on some.
     power, indefinite : bool, default False
         Whether the kernel is a power of a sum, which exact predictors alone serve, or has negative weights, which
         conjugate gradients do not.
@@ -119,21 +127,26 @@ class Problem:
     n_columns: int
     n_seeds: int = 1
     single: bool = False
+    fits: float = 1.0
     power: bool = False
     indefinite: bool = False
 
     @classmethod
-    def of(cls, on: KernelOnRows, target: Target, n_regularisations: int, own: str | None = None) -> Problem:
+    def of(
+        cls, on: KernelOnRows, target: Target, n_regularisations: int, own: str | None = None, fits: float = 1.0
+    ) -> Problem:
         """Return the problem of a learned kernel on training rows."""
+        family = on.kernel.combination.evaluated[0]
         return cls(
             target.task,
             own,
             n_rows=on.n_rows,
-            n_kernels=on.kernel.family.n_kernels,
-            n_features=on.n_features,
+            n_kernels=family.n_kernels,
+            n_features=family.width(on.n_features),
             n_columns=target.Y.shape[1] * n_regularisations,
-            n_seeds=on.kernel.family.n_seeds,
+            n_seeds=family.n_seeds,
             single=n_regularisations == 1,
+            fits=fits,
             power=on.kernel.degree != 1,
             indefinite=on.kernel.indefinite,
         )
@@ -160,7 +173,9 @@ class Auto(Predictor):
     kernel ridge regression `RIDGE_ROWS`, of a support vector machine of one regularisation `SINGLE_ROWS`, whose
     matrices fit the memory. For kernel ridge regression conjugate gradients
     on all rows, which give the same numbers: while the preconditioner fits the memory and thirty passes over the pairs
-    of rows stay below `CONJUGATE_FLOPS`. Otherwise landmarks.
+    of rows stay below `CONJUGATE_FLOPS`. For classes of more than `SINGLE_ROWS` rows, of a learner without a predictor
+    of its own and of one regularisation, the same, of indicators and to a residual of `DECIDED`, unless landmarks or
+    another loss are asked for. Otherwise landmarks.
     """
 
     name = "auto"
@@ -204,8 +219,10 @@ class Auto(Predictor):
         matrices = (SINGLE_MATRICES if alone else EXACT_MATRICES) * 8 * m**2
         rows, room = f"{m:,} training rows", f"the {_size(self.memory)} there are"
         held = 8 * m * (2 * SKETCH + 6 * problem.n_columns)
-        conjugate = own == "krr" and held <= self.memory and not (problem.indefinite or problem.power)
-        most = RIDGE_ROWS if conjugate else SINGLE_ROWS if alone else EXACT_ROWS
+        labelled = problem.task == "classification" and problem.own is None and problem.single and m > SINGLE_ROWS
+        labelled = labelled and self.landmarks is None and self.loss == "squared"  # which are asked for
+        conjugate = (own == "krr" or labelled) and held <= self.memory and not (problem.indefinite or problem.power)
+        most = SINGLE_ROWS if alone or labelled else RIDGE_ROWS if conjugate else EXACT_ROWS
         if m <= most and matrices <= self.memory:
             return PredictorChoice(exact, f"{own}, exact: the matrices of {rows} take {_size(matrices)} of {room}")
         if problem.power:
@@ -216,10 +233,11 @@ class Auto(Predictor):
             else f"{rows} are more than the {most:,} up to which their matrix is factorised"
         )
         flops = 2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
-        flops += EXPONENTIAL * (problem.n_seeds - 1)
-        if conjugate and STEPS * m**2 * flops <= CONJUGATE_FLOPS:
+        flops = problem.fits * (flops + EXPONENTIAL * (problem.n_seeds - 1))
+        if conjugate and STEPS * m**2 * flops <= CONJUGATE_FLOPS * (LABELLED if labelled else 1.0):
             reason = f"krr-cg, conjugate gradients on all pairs of rows: {too_large}"
-            return PredictorChoice(ConjugateGradients(self.tolerance, self.seed), reason)
+            tolerance = DECIDED if labelled and self.tolerance is None else self.tolerance
+            return PredictorChoice(ConjugateGradients(tolerance, self.seed), reason)
         pairs = f", and {STEPS} passes over all pairs of rows too long" if conjugate else ""
         return PredictorChoice(self._nystrom(), f"nystrom, landmarks in place of all rows: {too_large}{pairs}")
 

@@ -12,7 +12,17 @@ from learnkernels.kernels.centering import center_gram, grand_mean, mean_over, w
 from learnkernels.kernels.families.base import KernelFamily, distinct_rows
 from learnkernels.kernels.families.categorical import CategoricalFamily
 from learnkernels.kernels.families.union import FamilyUnion
-from learnkernels.kernels.search.metric import GAUSSIANS, KINDS, LAPLACIANS, WIDE, Factors, Metric, Round, best_left_out
+from learnkernels.kernels.search.metric import (
+    GAUSSIANS,
+    KINDS,
+    LAPLACIANS,
+    UNSUPERVISED,
+    WIDE,
+    Factors,
+    Metric,
+    Round,
+    best_left_out,
+)
 
 EQUAL = 64.0
 """Bandwidth of a categorical kernel that is one where levels are equal and zero, to rounding, elsewhere."""
@@ -37,7 +47,7 @@ class Choice:
     Attributes
     ----------
     rounds : tuple of int
-        Whose metrics they are in; those of round 0 are not learned.
+        Whose metrics they are in; those of round 0 and `UNSUPERVISED` are not learned.
     kind : str
         One of `KINDS`.
     alone : int, optional
@@ -47,6 +57,11 @@ class Choice:
     rounds: tuple[int, ...]
     kind: str
     alone: int | None = None
+
+    @property
+    def taught(self) -> bool:
+        """Whether a target has shaped the metrics."""
+        return max(self.rounds) > 0
 
     def metrics(self, rounds: Iterable[Round]) -> list[Metric]:
         """Return the metrics that are taken of some rounds."""
@@ -123,7 +138,7 @@ class Half:
     columns : Columns
         Of both.
     rounds : sequence of Round
-        What the first have taught, from round 0 on.
+        What the first have taught, from round 0 on, and principal components where these are to choose.
 
     Attributes
     ----------
@@ -137,8 +152,10 @@ class Half:
     """
 
     def __init__(self, taught: Examples, told: Examples, columns: Columns, rounds: Sequence[Round]) -> None:
-        self.taught, self.told, self.columns, self.rounds = taught, told, columns, rounds
-        self.alignments = [of.alignment(told.X[:, columns.others], told.Y, told.w) for of in rounds]
+        self.taught, self.told, self.columns = taught, told, columns
+        self.rounds = {of.number: of for of in rounds}
+        others = told.X[:, columns.others]
+        self.alignments = [of.alignment(others, told.Y, told.w) for of in rounds if of.number != UNSUPERVISED]
 
     def errors(self, choices: Sequence[Choice]) -> np.ndarray:
         """Return the weighted sums of squared errors on the rows that did not teach, of equal weights, by choice."""
@@ -150,7 +167,7 @@ class Half:
             sums = [self._of_round(number, of_rounds)[choice.kind] for number in choice.rounds]
         else:  # which no other choice has a part in
             factors = KINDS[choice.kind]
-            sums = [self._summed(choice.metrics(self.rounds), factors, {choice.kind: factors})[choice.kind]]
+            sums = [self._summed(choice.metrics(self.rounds.values()), factors, {choice.kind: factors})[choice.kind]]
         if len(self.columns.codes):
             sums.append(self._of_codes)
         K, cross = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
@@ -162,7 +179,7 @@ class Half:
     def products(self, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
         """Return M and a of base kernels of unit trace on the rows that did not teach their metrics."""
         X, Y, w = self.told.X, self.told.Y, self.told.w
-        family, _ = self.columns.union(choice.metrics(self.rounds), self.told, choice.kind)
+        family, _ = self.columns.union(choice.metrics(self.rounds.values()), self.told, choice.kind)
         rows = np.empty((family.n_kernels, len(X) ** 2))
         for k, K in enumerate(_unit(family.tile(X, X), w)[0]):
             rows[k] = weighted_by_roots(center_gram(K, w), w).ravel()

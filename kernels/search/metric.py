@@ -39,8 +39,14 @@ KINDS: dict[str, Factors] = {
 }
 """Kinds of base kernels."""
 
+UNSUPERVISED = -1
+"""Number of the round whose metric is that of principal components."""
+
 RIDGES = tuple(2.0**exponent for exponent in range(-30, 1))
 """Ridges that leave-one-out chooses among, in units of the sum of the eigenvalues."""
+
+COMPONENTS = 50
+"""Most principal components that base kernels are taken of; of no more features there are none to leave out."""
 
 LEAST = 1e-6
 """Share of the largest eigenvalue below which a direction of a metric is left out."""
@@ -118,7 +124,7 @@ class Round:
     Attributes
     ----------
     number : int
-        How many ridge regressions have taught them.
+        How many ridge regressions have taught them; `UNSUPERVISED` for principal components.
     metrics : tuple of Metric
         One a kind.
     """
@@ -159,6 +165,16 @@ def spread_of(X: np.ndarray, w: np.ndarray | None = None) -> Metric:
     spread = unit * np.sqrt(mean_over(np.square((X - mean_over(X, w)) / unit), w))
     varies = spread > 1e-12 * largest
     return Metric(np.divide(1.0, spread, out=np.zeros(len(spread)), where=varies), "spread")
+
+
+def components_of(X: np.ndarray, w: np.ndarray | None = None, most: int = COMPONENTS) -> Metric:
+    """Return the metric of the directions in which rows vary most, features in the units that they come in."""
+    unit = np.abs(X).max(initial=0.0) or 1.0  # in which squares neither overflow nor vanish
+    Z = (X - mean_over(X, w)) / unit
+    covariance = (Z if w is None else Z * w[:, None]).T @ Z
+    variances, directions = np.linalg.eigh(covariance)
+    kept = np.flatnonzero(variances > LEAST * variances[-1])[-most:]
+    return Metric(directions[:, kept] / unit, "principal components")
 
 
 def metric_of(X: np.ndarray, w: np.ndarray | None, scaled: bool) -> Metric:

@@ -18,7 +18,7 @@ from learnkernels import (
     PolynomialFamily,
     center_gram,
 )
-from learnkernels.kernels.families import DirichletFamily
+from learnkernels.kernels.families import DirichletFamily, MetricFamily
 from learnkernels.kernels.families.cosine import require_directions
 from tests.reference import (
     absolute_distance,
@@ -54,6 +54,31 @@ def test_tile_of_two_blocks_is_the_kernel_of_each_pair(case):
 
 def test_tile_of_one_block_is_the_kernel_of_each_pair(case):
     assert case.tile_error(case.family.tile(case.X, case.X)) <= UNIT
+
+
+def test_kernels_of_mapped_rows_are_those_of_the_rows(case):
+    family, mapped = case.family.mapped_once(case.X)
+    assert family.n_kernels == case.family.n_kernels
+    assert case.family.width(case.X.shape[1]) == mapped.shape[1] or isinstance(case.family, FamilyUnion)
+    np.testing.assert_allclose(family.tile(mapped, mapped), case.family.tile(case.X, case.X), rtol=0, atol=UNIT)
+
+
+def test_rows_are_mapped_by_the_one_metric_that_there_is():
+    X, map_ = np.random.default_rng(0).normal(size=(6, 5)), np.random.default_rng(1).normal(size=(3, 2))
+    metric = MetricFamily(GaussianFamily([1.0]), map_)
+    alone = FamilyUnion([metric], [[0, 2, 4]])
+    family, mapped = alone.mapped_once(X)
+    assert family == GaussianFamily([1.0])
+    np.testing.assert_array_equal(mapped, X[:, [0, 2, 4]] @ map_)
+    two = FamilyUnion([metric, metric], [[0, 2, 4], [1, 2, 3]])
+    assert two.mapped_once(X)[0] is two
+    assert (alone.width(5), two.width(5), FamilyUnion([metric, GaussianFamily([1.0])], [[0, 2, 4], None]).width(5)) == (
+        2,
+        2,
+        5,
+    )
+    weighed = FamilyUnion([MetricFamily(GaussianFamily([1.0]), [1.0, 2.0, 0.0])])
+    assert weighed.mapped_once(X[:, :3])[0] is weighed  # which cost little, and leave sparse rows sparse
 
 
 def test_a_shift_is_subtracted_from_each_kernel(case):

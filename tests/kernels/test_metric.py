@@ -16,14 +16,17 @@ from learnkernels import (
 )
 from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, MetricFamily
 from learnkernels.kernels.learners import RFM, rfm
+from learnkernels.kernels.learners.rfm import LAST
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.search.halves import ALONE, TOGETHER, Choice, Columns, Examples, Half, halves_of
 from learnkernels.kernels.search.metric import (
+    COMPONENTS,
     GAUSSIANS,
     KINDS,
     LAPLACIANS,
     RIDGES,
     Metric,
+    components_of,
     gradient_outer_product,
     learned_metrics,
     left_out_gradients,
@@ -391,6 +394,46 @@ def test_of_one_metric_alone_whichever_errs_least_on_halves_is_taken(metric: str
     taken = list(learned_metrics(X, Y[:, :1], kinds, 3, 100))[best.rounds[0]].metrics[best.alone]
     found = RFM(alone=True, metric=metric).find(X, Target.of(Y[:, 0]))
     assert found.family.names == columns.union([taken], examples, best.kind)[0].names
+
+
+def test_principal_components_are_directions_of_most_variance_in_units_as_they_come():
+    X = np.random.default_rng(0).normal(size=(40, 6)) * [9.0, 5.0, 2.0, 1.0, 0.5, 0.0] + 3.0
+    Z = X - X.mean(axis=0)
+    _, _, directions = np.linalg.svd(Z, full_matrices=False)
+    map_ = components_of(X, most=3).map
+    np.testing.assert_allclose(map_ @ map_.T * np.abs(X).max() ** 2, directions[:3].T @ directions[:3], atol=1e-12)
+    assert components_of(X).map.shape == (6, 5)  # a constant feature has no part
+    w = np.array([1.0, 3.0] * 20)
+    copies, weighted = components_of(np.repeat(X, w.astype(int), axis=0), most=2).map, components_of(X, w, 2).map
+    np.testing.assert_allclose(np.abs(copies.T @ weighted) * np.abs(X).max() ** 2, np.eye(2), atol=1e-9)
+
+
+def pixels(m: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    """Sixty features in one unit: three vary much, and the target depends on them; the others hold noise."""
+    rng = np.random.default_rng(0)
+    X = np.hstack([rng.normal(size=(m, 3)), 0.05 * rng.normal(size=(m, 57))]) @ rng.permutation(np.eye(60))
+    return X, np.sin(2 * (X @ np.linalg.svd(X - X.mean(0))[2][:3].T).sum(axis=1))
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_of_many_features_principal_components_are_one_metric_more_to_choose(alone: bool):
+    X, y = pixels()
+    X, X_new, y, y_new = X[:150], X[150:], y[:150], y[150:]
+
+    def names(d: int = 60, **params) -> str:
+        return " ".join(RFM(alone=alone, **params).find(X[:, :d], Target.of(y)).family.names)
+
+    assert "principal components" in names()
+    assert names().count("principal components") == len(names().split(" in ")) - 1  # in no other metric beside it
+    for without in ({"rounds": 1}, {"metric": "diagonal"}, {"d": COMPONENTS}):
+        assert "principal components" not in names(**without)
+    found = RFM(alone=alone).find(X, Target.of(y))
+    assert len(found.alignments) == LAST + 1  # of rounds, which components are not
+    errors = [
+        np.mean((KernelLearningRegressor(learner=RFM(alone=alone, rounds=r)).fit(X, y).predict(X_new) - y_new) ** 2)
+        for r in ("auto", 0)
+    ]
+    assert errors[0] < 0.8 * errors[1]  # spread makes all features count alike, noise as well
 
 
 def test_numbers_of_many_rows_are_predicted_by_one_metric_alone(monkeypatch):

@@ -11,7 +11,7 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
 from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, center_gram, learn_kernel
-from learnkernels.kernels.engine.combination import Combination, LaidOut
+from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, LaidOut
 from learnkernels.kernels.engine.combined_gram import CombinedGram
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.kernels.families import (
@@ -23,7 +23,8 @@ from learnkernels.kernels.families import (
 )
 from learnkernels.kernels.learners import NKRR
 from learnkernels.kernels.predictors import KRR, SVM, Auto, ConjugateGradients, Nystrom, PredictorChoice
-from learnkernels.kernels.predictors.choice import Problem, choose_predictor
+from learnkernels.kernels.predictors.calibration import WORK_OF_FOLDS
+from learnkernels.kernels.predictors.choice import DECIDED, Problem, choose_predictor
 from learnkernels.kernels.predictors.landmarks import landmarks_for, leverage_landmarks, uniform_landmarks
 from learnkernels.kernels.predictors.rows import KernelOnRows
 from learnkernels.kernels.predictors.subspace import Subspace, SubspacePasses, centered_products
@@ -164,7 +165,7 @@ METRIC = MetricFamily(GaussianFamily([0.05, 0.2, 0.8]), np.array([[1.0, 0.2], [0
     ],
     ids=["gaussian", "laplacian", "categorical", "union"],
 )
-@pytest.mark.parametrize(("a", "b", "n"), [(1, 1, 1), (6, 33, 2), (64, 100, 3)])
+@pytest.mark.parametrize(("a", "b", "n"), [(1, 1, 1), (6, 33, 2), (64, 100, MOST_TOGETHER)])
 def test_products_with_a_kernel_that_is_not_kept_are_those_with_its_matrix(family, a, b, n):
     rng = np.random.default_rng(0)
     A, B = rng.integers(-2, 3, (a, 3)) / 2, rng.integers(-2, 3, (b, 3)) / 2  # of which some features are equal
@@ -225,15 +226,19 @@ def test_an_inactive_bandwidth_between_two_saves_an_exponential():
     assert (evaluated.n_kernels, c.tolist()) == (1, [3.0])
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_the_matrix_of_all_rows_is_applied_without_being_formed(monkeypatch, threads):
+@pytest.mark.parametrize("metric", [False, True])
+@pytest.mark.parametrize(("threads", "n"), [(1, 3), (3, 3), (3, MOST_TOGETHER), (3, MOST_TOGETHER + 1)])
+def test_the_matrix_of_all_rows_is_applied_without_being_formed(monkeypatch, threads, n, metric):
     import learnkernels.kernels.engine.combined_gram as module
 
     monkeypatch.setattr(module, "SPAN", 90)
     monkeypatch.setattr(module, "STRIP", 25)
     kernel, X, _, X_new = problem(m=250)
+    if metric:
+        map_ = np.random.default_rng(2).normal(size=(4, 2))
+        kernel = replace(kernel, family=FamilyUnion([MetricFamily(kernel.family, map_)]))
     gram = CombinedGram(kernel.combination, X, Threads(threads))
-    V = np.random.default_rng(1).normal(size=(250, 3))
+    V = np.random.default_rng(1).normal(size=(250, n))
     K = kernel.combination.matrix(X, X, symmetric=True)
     np.testing.assert_allclose(gram.matvec(V), K @ V, rtol=0, atol=1e-12 * np.abs(K).sum())
     np.testing.assert_allclose(gram.columns(X_new), kernel.combination.matrix(X, X_new), rtol=0, atol=1e-12)
@@ -593,7 +598,25 @@ def test_one_machine_alone_is_exact_on_more_rows_than_a_path_of_them():
     assert choose_predictor(room, replace(alone, single=False)).predictor.name == "nystrom"
     assert choose_predictor(room, replace(alone, indefinite=True)).predictor.name == "nystrom"
     assert choose_predictor(Auto(memory=2 << 30), alone).predictor.name == "nystrom"
-    assert choose_predictor(Auto(memory=8 << 30), replace(alone, n_rows=20_001)).predictor.name == "nystrom"
+
+
+def test_classes_of_more_rows_are_told_by_conjugate_gradients_of_indicators():
+    many = Problem("classification", None, n_rows=23_000, n_kernels=5, n_features=6, n_columns=18, single=True)
+
+    def chosen(options=(), **changes):
+        return choose_predictor(Auto(memory=3 << 30, **dict(options)), replace(many, **changes)).predictor
+
+    assert chosen() == ConjugateGradients(tolerance=DECIDED)
+    assert chosen({"tolerance": 1e-5}) == ConjugateGradients(tolerance=1e-5)
+    assert chosen(own="krr") == chosen(task="regression") == ConjugateGradients()
+    assert chosen(n_rows=200_000).name == "nystrom"
+    assert chosen(own="svm").name == "nystrom"  # a learner whose weights are those of machines
+    assert chosen(single=False).name == "nystrom"
+    for asked in ({"landmarks": 100}, {"loss": "hinge"}):
+        assert chosen(asked).name == "nystrom"
+    # Probabilities take five more fits, for which there is time on fewer rows.
+    assert chosen(n_rows=70_000).name == "krr-cg"
+    assert chosen(n_rows=70_000, fits=1.0 + WORK_OF_FOLDS).name == "nystrom"
 
 
 def test_auto_hands_its_options_on():
