@@ -13,6 +13,7 @@ from learnkernels.kernels.families.gaussian import GaussianFamily
 from learnkernels.kernels.families.laplacian import LaplacianFamily
 from learnkernels.kernels.families.linear import LinearFamily
 from learnkernels.kernels.families.metric import MetricFamily
+from learnkernels.kernels.families.normal_scores import NormalScoresFamily
 from learnkernels.kernels.families.polynomial import PolynomialFamily
 from learnkernels.kernels.families.precomputed import PrecomputedFamily
 from learnkernels.kernels.families.scaled import ScaledFamily
@@ -30,6 +31,7 @@ __all__ = [
     "LaplacianFamily",
     "LinearFamily",
     "MetricFamily",
+    "NormalScoresFamily",
     "PolynomialFamily",
     "PrecomputedFamily",
     "ScaledFamily",

@@ -7,13 +7,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from learnkernels.kernels.compiled.distances import Differences
-from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, family_from_dict
+from learnkernels.kernels.families.base import KernelFamily, Rows, family_from_dict
+from learnkernels.kernels.families.mapped import MappedFamily
 from learnkernels.kernels.families.scaled import scaled_columns
 from learnkernels.kernels.fields import Fields, list_of, number, text
 
 
-class MetricFamily(KernelFamily):
+class MetricFamily(MappedFamily):
     r"""Base kernels in a metric of their own: of features that are weighed, or mapped by a matrix.
 
     .. math:: K_k(x, x') = K^0_k(A^\top x, \, A^\top x'), \qquad
@@ -69,43 +69,11 @@ class MetricFamily(KernelFamily):
     def names(self) -> tuple[str, ...]:
         return tuple(f"{name} in {self.label}" for name in self.base.names)
 
-    @property
-    def n_kernels(self) -> int:
-        return self.base.n_kernels
-
-    def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
-        A_mapped = self._mapped(A)
-        return self.base.tile(A_mapped, A_mapped if A is B else self._mapped(B), shift)
-
-    def plan(self, shift: np.ndarray) -> TilePlan:
-        return self.base.plan(shift)
-
-    @property
-    def n_seeds(self) -> int:
-        return self.base.n_seeds
-
-    def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
-        A_mapped = self._mapped(A)
-        self.base.fill_seeds(A_mapped, A_mapped if A is B else self._mapped(B), shift, out)
-
-    def side(self, A: Rows, right: Any = None, dtype: Any = np.float64) -> Any:
-        return self.base.side(self._mapped(A), right, dtype)
-
-    def fill_between(self, left: Any, right: Any, shift: np.ndarray, out: np.ndarray) -> None:
-        self.base.fill_between(left, right, shift, out)
-
-    def filled_up(self) -> tuple[MetricFamily, np.ndarray]:
-        base, at = self.base.filled_up()
-        return MetricFamily(base, self.map, self.label), at
-
     def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
-        return self.base.mapped_once(self._mapped(X)) if self.map.ndim == 2 else (self, X)
+        return super().mapped_once(X) if self.map.ndim == 2 else (self, X)
 
     def width(self, d: int) -> int:
         return self.base.width(self.map.shape[1] if self.map.ndim == 2 else d)
-
-    def differences(self, side: Any) -> list[Differences] | None:
-        return self.base.differences(side)
 
     @property
     def translation_invariant(self) -> bool:
@@ -119,15 +87,12 @@ class MetricFamily(KernelFamily):
     def takes_sparse(self) -> bool:
         return self.base.takes_sparse
 
-    def diag(self, A: Rows) -> np.ndarray:
-        return self.base.diag(self._mapped(A))
-
-    def subset(self, kernels: Sequence[int]) -> MetricFamily:
-        return MetricFamily(self.base.subset(kernels), self.map, self.label)
-
-    def _mapped(self, A: Rows) -> Rows:
+    def mapped(self, A: Rows) -> Rows:
         """Return the rows in the metric, new and of the dtype of `A`."""
         if A.shape[1] != len(self.map):
             raise ValueError(f"X must have the {len(self.map)} features that the metric is for, got {A.shape[1]}.")
         map_ = self.map.astype(A.dtype, copy=False)
         return np.asarray(A @ map_) if map_.ndim == 2 else scaled_columns(A, map_)
+
+    def _with(self, base: KernelFamily) -> MetricFamily:
+        return MetricFamily(base, self.map, self.label)

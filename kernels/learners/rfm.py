@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal, get_args
 
@@ -12,6 +12,7 @@ import numpy as np
 from learnkernels.kernels.centering import center_gram
 from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.families.base import KernelFamily, Rows, distinct_examples, drawn_rows
+from learnkernels.kernels.families.normal_scores import NormalScoresFamily, normal_scores, scores_beside
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import SearchingLearner, TwoStageLearner
 from learnkernels.kernels.learners.closed_form import Align, Unif
@@ -29,6 +30,7 @@ from learnkernels.kernels.search.metric import (
     components_of,
     learned_metrics,
     metric_of,
+    spread_of,
 )
 from learnkernels.kernels.search.views import Effects, beside_views
 from learnkernels.kernels.targets import Target
@@ -93,6 +95,10 @@ class RFM(SearchingLearner):
     effects : {"joint", "additive", "auto"}, default "joint"
         Where there are several views: base kernels of all features, whose effects are joint, of each view alone, whose
         effects add up, weighed by alignment, or, with "auto", both in the parts that predict best (`beside_views`).
+    scores : bool or "auto", default "auto"
+        Whether each feature stands beside its normal score, which tells its rank, as another one
+        (`NormalScoresFamily`). With "auto" where numbers are predicted from no more than `COMPONENTS` features, and
+        effects are joint.
 
     Notes
     -----
@@ -130,6 +136,7 @@ class RFM(SearchingLearner):
     codes: tuple[int, ...] = ()
     views: tuple[tuple[str, tuple[int, ...]], ...] = ()
     effects: Effects = "joint"
+    scores: bool | Literal["auto"] = "auto"
 
     def find(
         self, X: Rows, target: Target, regularisation: float = 1.0, sample_weight: np.ndarray | None = None
@@ -145,6 +152,9 @@ class RFM(SearchingLearner):
             Examples(X[rows[some]], target.Y[rows[some]], w),
             Columns.of(X.shape[1], self.codes, self.views),
         )
+        suits = target.task == "regression" and self.effects == "joint" and len(columns.others) <= COMPONENTS
+        if self.scores is True or (self.scores == "auto" and suits):
+            return self._beside_scores(X, target, regularisation, sample_weight, searched)
         alone = self.alone if self.alone != "auto" else target.task == "regression" and m >= MANY_ROWS
         choices = self._choices(alone, len(columns.others))
         halves = self._halves(searched, columns, choices)
@@ -167,6 +177,20 @@ class RFM(SearchingLearner):
         views = [(name, of) for name, of in self.views if not set(of) <= set(self.codes)]
         of_views = searched.X, searched.Y, w, views, self.effects
         return beside_views(together, *of_views, lambda M, a: Alignf().weigh(M, a).weights)
+
+    def _beside_scores(
+        self, X: Rows, target: Target, regularisation: float, sample_weight: np.ndarray | None, searched: Examples
+    ) -> FoundKernels:
+        """Return what is found of features beside their normal scores on the rows that are searched."""
+        d, scores = X.shape[1], normal_scores(searched.X, searched.w)
+        knots = [None if j in self.codes else one for j, one in enumerate(scores)]
+        scored = np.array([j for j in range(d) if knots[j] is not None], dtype=np.intp)
+        found = replace(self, scores=False).find(scores_beside(X, knots), target, regularisation, sample_weight)
+        # Where rows differ in one feature alone, by a deviation, its score does by about one.
+        by_value, by_score = 1.0 / found.parameters[:, :d], 1.0 / found.parameters[:, d:]
+        by_value[:, scored] = np.hypot(by_value[:, scored], by_score * spread_of(searched.X[:, scored], searched.w).map)
+        with np.errstate(divide="ignore"):  # a feature that does not count
+            return replace(found, family=NormalScoresFamily(found.family, knots), parameters=1.0 / by_value)
 
     def _choices(self, alone: bool, d: int) -> list[Choice]:
         """Return what there is to choose among for so many features; of equals the first is taken."""
@@ -212,8 +236,11 @@ class RFM(SearchingLearner):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < low:
                 raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}.")
-        if self.alone not in (True, False, "auto"):
-            raise ValueError(f"alone must be true, false or auto, got {self.alone!r}.")
+        for name in ("alone", "scores"):
+            if getattr(self, name) not in (True, False, "auto"):
+                raise ValueError(f"{name} must be true, false or auto, got {getattr(self, name)!r}.")
+        if self.scores is True and self.effects != "joint":
+            raise ValueError(f"scores must be false or auto where effects are {self.effects}, got true.")
         known_values = {
             "metric": ("both", "diagonal", "full"),
             "kernels": ("auto", *KINDS),

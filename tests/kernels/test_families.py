@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from scipy import sparse
+from scipy.stats import norm
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics.pairwise import cosine_similarity
 
@@ -18,8 +19,9 @@ from learnkernels import (
     PolynomialFamily,
     center_gram,
 )
-from learnkernels.kernels.families import DirichletFamily, MetricFamily
+from learnkernels.kernels.families import DirichletFamily, MetricFamily, NormalScoresFamily
 from learnkernels.kernels.families.cosine import require_directions
+from learnkernels.kernels.families.normal_scores import KNOTS, normal_scores
 from tests.reference import (
     absolute_distance,
     centered,
@@ -79,6 +81,47 @@ def test_rows_are_mapped_by_the_one_metric_that_there_is():
     )
     weighed = FamilyUnion([MetricFamily(GaussianFamily([1.0]), [1.0, 2.0, 0.0])])
     assert weighed.mapped_once(X[:, :3])[0] is weighed  # which cost little, and leave sparse rows sparse
+
+
+def test_normal_scores_are_those_of_ranks_and_know_copies_by_weights():
+    rng = np.random.default_rng(3)
+    X = np.column_stack([rng.exponential(size=60), np.arange(60) % 3, np.zeros(60), rng.normal(size=60) > 0])
+    knots = normal_scores(X)
+    np.testing.assert_array_equal(knots[0][:, 0], np.sort(X[:, 0]))
+    np.testing.assert_allclose(knots[0][:, 1], norm.ppf((np.arange(60) + 0.5) / 60), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(knots[1], [[0, norm.ppf(1 / 6)], [1, 0], [2, norm.ppf(5 / 6)]], rtol=0, atol=1e-12)
+    assert knots[2] is knots[3] is None
+    w = rng.integers(1, 4, 60)
+    for one, other in zip(normal_scores(X, w.astype(float)), normal_scores(np.repeat(X, w, axis=0)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-12) if one is not None else None
+    units = np.array([3.0, 0.1, 1.0, 5.0])
+    moved = normal_scores(units * X - 7.0)
+    np.testing.assert_array_equal(moved[0][:, 1], knots[0][:, 1])
+    many = normal_scores(rng.normal(size=(5000, 1)))[0]
+    assert len(many) == KNOTS
+    assert np.abs(np.diff(norm.cdf(many[:, 1])) * (KNOTS - 1) - 1).max() < 0.05  # of equal distance in rank
+
+
+def test_kernels_of_normal_scores_are_those_of_features_beside_them():
+    X = np.random.default_rng(3).normal(size=(12, 3))
+    knots = normal_scores(X[:8])
+    base = GaussianFamily([0.3, 1.2])
+    family = NormalScoresFamily(base, [knots[0], None, knots[2]])
+    beside = np.column_stack([X, *(np.interp(X[:, j], knots[j][:, 0], knots[j][:, 1]) for j in (0, 2))])
+    np.testing.assert_allclose(family.tile(X, X[:5]), base.tile(beside, beside[:5]), rtol=0, atol=UNIT)
+    assert not family.translation_invariant
+    assert not family.takes_sparse
+    assert family.width(3) == 5
+    with pytest.raises(ValueError, match="X must have the 3 features that there are knots for, got 2"):
+        family.tile(X[:, :2], X[:, :2])
+
+
+@pytest.mark.parametrize(
+    "knots", [[[1.0, 2.0]], [[[1.0, 0.0]]], [[[1.0, 0.0], [1.0, 0.5]]], [[[1.0, np.nan], [2.0, 1.0]]]]
+)
+def test_knots_that_are_none_are_refused(knots):
+    with pytest.raises(ValueError, match="two and more ascending values with their scores, not so for feature 0"):
+        NormalScoresFamily(GaussianFamily([1.0]), knots)
 
 
 def test_a_shift_is_subtracted_from_each_kernel(case):

@@ -14,7 +14,8 @@ from learnkernels import (
     load_kernel,
     save_kernel,
 )
-from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, MetricFamily
+from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, MetricFamily, NormalScoresFamily
+from learnkernels.kernels.families.normal_scores import normal_scores, scores_beside
 from learnkernels.kernels.learners import RFM, rfm
 from learnkernels.kernels.learners.rfm import LAST
 from learnkernels.kernels.moments.gram import gram_moments
@@ -276,7 +277,7 @@ def test_what_is_found_is_an_ordinary_learned_kernel(learner: RFM):
 
 def test_sigma_is_where_a_base_kernel_has_fallen_to_one_over_e():
     X, Y = rows(90)
-    kernel = learn_kernel(RFM(rounds=1), None, X, Y[:, 0])
+    kernel = learn_kernel(RFM(rounds=1, scores=False), None, X, Y[:, 0])
     for k, sigma in enumerate(kernel.parameters):
         only = kernel.family.subset([k])
         for unit, at in zip(np.eye(3), sigma, strict=True):
@@ -377,7 +378,7 @@ def test_what_is_chosen_errs_least_on_halves_that_taught_nothing():
     best = min(choices, key=lambda one: sum(half.errors([one])[0] for half in pair))
     rounds = learned_metrics(X, Y[:, :1], kinds, 3, 100)
     taken = [metric for of in rounds if of.number in best.rounds for metric in of.metrics]
-    found = RFM().find(X, Target.of(Y[:, 0]))
+    found = RFM(scores=False).find(X, Target.of(Y[:, 0]))
     assert found.family.names == columns.union(taken, examples, best.kind)[0].names
     assert found.alignments == pytest.approx(np.mean([half.alignments for half in pair], axis=0), rel=1e-9)
 
@@ -392,7 +393,7 @@ def test_of_one_metric_alone_whichever_errs_least_on_halves_is_taken(metric: str
     choices += [Choice((3,), kind, way) for way in range(len(kinds)) for kind in ALONE]
     best = min(choices, key=lambda one: sum(half.errors([one])[0] for half in pair))
     taken = list(learned_metrics(X, Y[:, :1], kinds, 3, 100))[best.rounds[0]].metrics[best.alone]
-    found = RFM(alone=True, metric=metric).find(X, Target.of(Y[:, 0]))
+    found = RFM(alone=True, metric=metric, scores=False).find(X, Target.of(Y[:, 0]))
     assert found.family.names == columns.union([taken], examples, best.kind)[0].names
 
 
@@ -436,6 +437,40 @@ def test_of_many_features_principal_components_are_one_metric_more_to_choose(alo
     assert errors[0] < 0.8 * errors[1]  # spread makes all features count alike, noise as well
 
 
+def test_numbers_are_predicted_from_features_beside_their_normal_scores():
+    X, Y = rows(80)
+    X[:, 2] = X[:, 2] > 0
+    y = Target.of(Y[:, 0])
+    knots = normal_scores(X)
+    assert [one is None for one in knots] == [False, False, True]  # of two values there is nothing more to tell
+    inner = RFM(scores=False).find(scores_beside(X, knots), y)
+    found = RFM().find(X, y)
+    assert found.family == NormalScoresFamily(inner.family, knots)
+    np.testing.assert_array_equal(found.weights, inner.weights)
+    assert found.parameters.shape == (len(found.weights), 3)
+    np.testing.assert_array_equal(found.parameters[:, 2], inner.parameters[:, 2])
+    both = np.sqrt(inner.parameters[:, :2] ** -2 + (inner.parameters[:, 3:] * X[:, :2].std(axis=0)) ** -2)
+    np.testing.assert_allclose(found.parameters[:, :2], 1 / both, rtol=1e-12)
+    labels = Target.of((Y[:, 0] > 0).astype(str))
+    for family in (
+        RFM().find(X, labels).family,
+        RFM(effects="auto", views=(("a", (0,)), ("b", (1, 2)))).find(X, y).family,
+        RFM(rounds=0).find(np.random.default_rng(0).normal(size=(80, COMPONENTS + 1)), y).family,
+    ):
+        assert not isinstance(family, NormalScoresFamily)
+    assert isinstance(RFM(scores=True).find(X, labels).family, NormalScoresFamily)
+
+
+def test_codes_of_levels_have_no_ranks():
+    X, Y = rows(80)
+    X[:, 2] = np.arange(80) % 7
+    found = RFM(codes=(2,)).find(X, Target.of(Y[:, 0]))
+    assert isinstance(found.family, NormalScoresFamily)
+    assert [one is None for one in found.family.knots] == [False, False, True]
+    again = RFM(codes=(2,)).find(np.column_stack([X[:, :2], (X[:, 2] * 3) % 7]), Target.of(Y[:, 0]))
+    np.testing.assert_allclose(again.family.tile(X[:5], X[:5])[-1], found.family.tile(X[:5], X[:5])[-1], atol=1e-12)
+
+
 def test_numbers_of_many_rows_are_predicted_by_one_metric_alone(monkeypatch):
     monkeypatch.setattr(rfm, "MANY_ROWS", 120)
     X, Y = rows(120)
@@ -449,6 +484,8 @@ def test_numbers_of_many_rows_are_predicted_by_one_metric_alone(monkeypatch):
     assert metrics(Y[:, 0], alone=False) == metrics(labels) == 3
     monkeypatch.setattr(rfm, "MANY_ROWS", 121)
     assert metrics(Y[:, 0]) == 3
+    with pytest.raises(ValueError, match="scores must be false or auto where effects are additive, got true"):
+        learn_kernel(RFM(scores=True, effects="additive"), None, X, Y[:, 0])
     with pytest.raises(ValueError, match="alone must be true, false or auto, got 'never'"):
         learn_kernel(RFM(alone="never"), None, X, Y[:, 0])
 

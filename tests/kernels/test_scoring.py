@@ -30,6 +30,7 @@ from learnkernels.kernels.engine.weighing import combine_tile
 from learnkernels.kernels.families.categorical import CategoricalFamily
 from learnkernels.kernels.families.cosine import CosineFamily
 from learnkernels.kernels.families.metric import MetricFamily
+from learnkernels.kernels.families.normal_scores import NormalScoresFamily
 from learnkernels.kernels.families.scaled import ScaledFamily
 from learnkernels.kernels.learners import NKRR
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
@@ -47,6 +48,10 @@ FAMILIES = {
     "laplacian": LaplacianFamily([0.1, 0.2, 0.4]),
     "euclidean laplacian": LaplacianFamily([0.1, 0.2, 0.7], norm=2),
     "metric": MetricFamily(GRID, np.arange(12.0).reshape(4, 3) / 6 - 1),
+    "normal scores": NormalScoresFamily(
+        MetricFamily(GRID, np.arange(15.0).reshape(5, 3) / 9 - 0.7),
+        [[[-1.0, -0.5], [0.2, 0.1], [1.5, 2.0]], *[None] * 3],
+    ),
     "weighed metric": MetricFamily(LaplacianFamily([0.3], norm=2), [1.0, 0.0, 2.0, 0.5]),
     "union": FamilyUnion([GRID, LinearFamily(), LaplacianFamily([0.5], norm=2)], [[0, 1], None, [2, 3]]),
     "scaled": ScaledFamily(GaussianFamily([0.5]), [[1.0, 2.0, 0.5, 1.0], [0.1, 1.0, 1.0, 1.0]]),

@@ -25,7 +25,13 @@ from learnkernels import (
     load_kernel,
     save_kernel,
 )
-from learnkernels.kernels.families import DirichletFamily, MetricFamily, ScaledFamily, family_from_dict
+from learnkernels.kernels.families import (
+    DirichletFamily,
+    MetricFamily,
+    NormalScoresFamily,
+    ScaledFamily,
+    family_from_dict,
+)
 from learnkernels.kernels.families.base import KINDS
 from learnkernels.kernels.fields import Fields, to_text
 from learnkernels.kernels.learned import LearnedKernel
@@ -252,6 +258,7 @@ FAMILIES = [
     LinearFamily(),
     MetricFamily(LaplacianFamily([0.3], norm=2), [0.1, 0.0, 1 / 3], "one"),
     MetricFamily(LinearFamily(), [[0.1, 1e300], [1 / 3, -0.2]]),
+    NormalScoresFamily(GaussianFamily([0.1, 3.0]), [[[-0.1, -1 / 3], [1e9, 0.7]], None]),
     PolynomialFamily([3, 1], 0.1, 0.0),
     ScaledFamily(DirichletFamily([1.0], 2), [[0.1, 3.0], [1 / 3, 2.0]], ["same", "same"]),
     FamilyUnion(
