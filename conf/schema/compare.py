@@ -133,7 +133,8 @@ class DaskConfig(Strict):
         None,
         ge=0,
         le=1024,
-        description="Worker processes of the local cluster: one a core by default, 0 for none; or of 'cluster'.",
+        description="Worker processes of the local cluster: by default one a core, and none where there is less to do "
+        "than they take to start; 0 for none; or of 'cluster'.",
     )
     memory: str = Field("auto", description="Memory limit of each local worker, such as 4GiB; auto shares out half.")
     super_tile: int = Field(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import eigh
 
 from learnkernels.kernels.centering import Centering
 
@@ -104,10 +105,10 @@ class LeaveOneOut:
             constant *= 2.0 * np.trace(rooted)
             rooted += constant
             del constant  # as many numbers as K has
-            eigenvalues, eigenvectors = np.linalg.eigh(rooted)
+        # In place, as rooted is symmetric: another matrix of all pairs is not needed.
+        eigenvalues, eigenvectors = eigh(rooted.T, overwrite_a=True, check_finite=False, driver="evd")
+        if centering.subtracts:
             eigenvalues, eigenvectors = eigenvalues[:-1], eigenvectors[:, :-1]
-        else:
-            eigenvalues, eigenvectors = np.linalg.eigh(rooted)
         # A Gram matrix is positive semi-definite; what is below zero is rounding.
         self._eigenvalues, self._eigenvectors = np.maximum(eigenvalues, 0.0), eigenvectors
         self._projected = self._eigenvectors.T @ (self._roots * (Y - centering.target_mean(Y, sample_weight)))

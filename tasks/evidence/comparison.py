@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from learnkernels.conf.schema import CompareConfig
+from learnkernels.kernels.learners import as_learner
 from learnkernels.tasks.data.ingest import DatasetRef, ingest
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
 from learnkernels.tasks.measure.baseline import TITLES, evaluate_baseline, kinds_of
-from learnkernels.tasks.measure.evaluation import FoldsRef, evaluate_learner, predictor_for
+from learnkernels.tasks.measure.evaluation import FoldsRef, evaluate_learner, predictor_for, training_rows
 from learnkernels.tasks.measure.moments import (
     MomentsRef,
     compute_moments,
@@ -21,6 +23,12 @@ from learnkernels.tasks.measure.moments import (
 from learnkernels.tasks.measure.positions import rows_for
 from learnkernels.tasks.own import require_params
 from learnkernels.tasks.workers.cluster import DaskPool
+
+WORTH_WORKERS = 20.0
+"""Work from which on worker processes are worth the five seconds or so that they take to start and to end."""
+
+SEARCHES = 10.0
+"""Paths that learners of one stage, those that search base kernels, and baselines take about as long as."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,19 @@ def steps(config: CompareConfig) -> int:
     return len(config.datasets) * (1 + config.protocol.repeats + measured)
 
 
+def work(config: CompareConfig, ref: DatasetRef) -> float:
+    """Return what there is to do on a data set, in units of a predictor's path on a thousand training rows."""
+    protocol = config.protocol
+    settings = 0.0
+    for learner in config.learners:
+        two_stage = as_learner(learner.name, **learner.params).two_stage
+        settings += prod(map(len, learner.tune.values())) * (1.0 if two_stage else SEARCHES)
+    settings += SEARCHES * len(kinds_of(config))
+    trials = protocol.repeats * len(planned_trials(protocol, ref.ordered))
+    trials *= protocol.choose.folds if protocol.choose is not None else 1
+    return trials * settings * (training_rows(protocol, ref.n_rows) / 1000) ** 3
+
+
 def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Prepared:
     """Read every data set, and refuse what cannot work before any long work.
 
@@ -71,6 +92,8 @@ def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Pre
         require_feasible(rows, local.kernels, config.protocol)
         jobs.append((ref, rows, local))
         progress.advance()
+    if sum(work(config, ref) for ref, _, _ in jobs) < WORTH_WORKERS:
+        pool.spare()
     return Prepared(config, tuple(jobs))
 
 

@@ -107,6 +107,11 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         """Whether there are worker processes, all of them on this machine, which see its files."""
         return not self.config.elsewhere and self.config.workers != 0
 
+    def spare(self) -> None:
+        """Do without workers of this machine, if nobody says how many and none are started: there is little to do."""
+        if self.local and self.config.workers is None and self._client is None:
+            self.config = self.config.model_copy(update={"workers": 0})
+
     def require_usable(self) -> None:
         """Refuse, before any long work, a scheduler that does not answer, or workers that would compute other numbers.
 
