@@ -32,9 +32,13 @@ from learnkernels.kernels.protocol.folds import assign_folds, assign_split, spli
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks import store
+from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.evidence.comparison import SEARCHES, work
 from learnkernels.tasks.evidence.tracking import LEVEL, OWNER
+from learnkernels.tasks.measure.evaluation import training_rows
 from learnkernels.tasks.measure.moments import fold_seed
 from learnkernels.tasks.owner import Owner
+from learnkernels.tasks.workers import cluster
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 alone = pytest.mark.usefixtures("working_folder")
@@ -67,6 +71,29 @@ def flow_runs(state: str) -> list[Any]:
 def finished(prefect_server: None, module_folder: Path) -> dict[str, str]:
     """One finished comparison; tests that use it share its working folder, store of results and MLflow database."""
     return dict(compare(small()))
+
+
+def test_where_there_is_little_to_do_no_workers_are_started(module_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    def started(*_: Any) -> None:
+        raise InputError("workers are started")
+
+    monkeypatch.setattr(cluster, "workers_here", started)
+    one = {"name": "few", "datasets": WINE}
+    assert Path(compare(small(**one, dask={}))["results"]).is_dir()
+    for more in (
+        {"dask": {"workers": 2}, "kernels": [{"family": "linear"}]},  # asked for
+        {"dask": {}, "protocol": {"grid": {"from": -2, "to": 4}, "repeats": 1000}},
+    ):
+        with pytest.raises(InputError, match="workers are started"):
+            compare(small(**one | more))
+
+
+def test_work_is_counted_in_paths_on_a_thousand_rows():
+    ref = DatasetRef("d", "", "", "classification", "", n_rows=1667, n_features=3)
+    assert training_rows(small().protocol, ref.n_rows) == 1000
+    assert work(small(), ref) == pytest.approx(5 * 4, rel=1e-12)
+    assert work(small(learners=["unif", "rfm"], baseline={}), ref) == pytest.approx(5 * (1 + 2 * SEARCHES), rel=1e-12)
+    assert work(small(), replace(ref, n_rows=3334)) == pytest.approx(8 * 5 * 4, rel=0.01)
 
 
 WINE = [{"source": "sklearn", "name": "wine", "scale": "standard"}]

@@ -58,3 +58,33 @@ def test_a_signal_is_one_sentence_wherever_it_comes(name: str, act: str):
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stdout) == (128 + getattr(signal, name), "")
     assert run.stderr == "stopped; nothing was begun.\n"
+
+
+END = """
+import atexit, sys
+from learnkernels.tasks.stopping import orderly_end
+
+class Kept:
+    def __del__(self):
+        print("taken apart")
+
+kept = Kept()
+with orderly_end():
+    atexit.register(print, "registered")
+    print("out")
+    {end}
+"""
+
+
+@pytest.mark.parametrize(("end", "code"), [("pass", 0), ("sys.exit()", 0), ("sys.exit(3)", 3), ("sys.exit('why')", 1)])
+def test_a_command_ends_when_all_is_done_that_was_registered_and_takes_nothing_apart(end: str, code: int):
+    run = subprocess.run([sys.executable, "-c", END.replace("{end}", end)], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout) == (code, "out\nregistered\n")
+    assert run.stderr == ("why\n" if code == 1 else "")
+
+
+def test_an_error_of_a_command_is_a_traceback():
+    code = END.replace("{end}", "raise ValueError('of the program')")
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 1
+    assert "ValueError: of the program" in run.stderr
