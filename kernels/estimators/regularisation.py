@@ -11,7 +11,7 @@ from learnkernels.kernels.families.base import distinct_examples, drawn_rows
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds
-from learnkernels.kernels.predictors.choice import best_on_grid
+from learnkernels.kernels.predictors.choice import DECIDED, best_on_grid
 from learnkernels.kernels.predictors.rows import usable_gram
 from learnkernels.kernels.predictors.svm import SVM
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
@@ -26,8 +26,8 @@ RIDGES = tuple(2.0**exponent for exponent in range(-26, 11))
 LEAST = 2.0**-12
 """The least of them for predictors that take steps, of which smaller ones take hundreds."""
 
-LEAST_OF_CLASSES = 2.0**-3
-"""The same for classes by conjugate gradients: ever smaller ridges cost steps, and change few decisions."""
+LEAST_DECIDED = 2.0**-3
+"""The same for classes that are told by a residual of `DECIDED`: smaller ridges cost steps, and change few of them."""
 
 GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 """Values of C that folds choose among."""
@@ -80,8 +80,8 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
     if squared:
         first, weights = distinct_examples(X, target.Y, weights)
         gram, centering = K[np.ix_(first, first)], kernel.centering
-        labelled = predictor.name == "krr-cg" and target.task == "classification"
-        least = LEAST_OF_CLASSES if labelled else 0.0 if predictor.name == "krr" else LEAST
+        decided = target.task == "classification" and (getattr(predictor, "tolerance", None) or 0.0) >= DECIDED
+        least = LEAST_DECIDED if decided else 0.0 if predictor.name == "krr" else LEAST
         ridges = [ridge for ridge in RIDGES[::-1] if ridge >= least]
         return 1.0 / LeaveOneOut(centering.gram(gram, weights), target.Y[first], weights, centering).best(ridges).ridge
     errors = _errors(K, target, weights, assign_calibration_folds(X, target.values), kernel.centering)

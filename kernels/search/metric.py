@@ -171,10 +171,9 @@ def components_of(X: np.ndarray, w: np.ndarray | None = None, most: int = COMPON
     """Return the metric of the directions in which rows vary most, features in the units that they come in."""
     unit = np.abs(X).max(initial=0.0) or 1.0  # in which squares neither overflow nor vanish
     Z = (X - mean_over(X, w)) / unit
-    covariance = (Z if w is None else Z * w[:, None]).T @ Z
-    variances, directions = np.linalg.eigh(covariance)
-    kept = np.flatnonzero(variances > LEAST * variances[-1])[-most:]
-    return Metric(directions[:, kept] / unit, "principal components")
+    _, spreads, directions = np.linalg.svd(Z if w is None else Z * np.sqrt(w)[:, None], full_matrices=False)
+    kept = np.square(spreads) > LEAST * np.square(spreads[0])
+    return Metric(directions[kept][:most].T / unit, "principal components")
 
 
 def metric_of(X: np.ndarray, w: np.ndarray | None, scaled: bool) -> Metric:

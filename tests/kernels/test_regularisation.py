@@ -10,7 +10,8 @@ from sklearn.preprocessing import StandardScaler
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, learn_kernel
 from learnkernels.kernels.estimators import regularisation
 from learnkernels.kernels.estimators.regularisation import GRID, RIDGES
-from learnkernels.kernels.predictors.choice import best_on_grid
+from learnkernels.kernels.predictors import ConjugateGradients, choice
+from learnkernels.kernels.predictors.choice import DECIDED, best_on_grid
 
 FAMILY = GaussianFamily([0.25, 1.0, 4.0])
 
@@ -137,3 +138,24 @@ def test_what_cannot_be_chosen_is_refused(model, reason: str):
     X, y = waves(30)
     with pytest.raises(ValueError, match=reason):
         model.fit(X, y if isinstance(model, KernelLearningRegressor) else y > 0)
+
+
+def test_ridges_of_classes_that_are_told_roughly_stay_above_a_least_one():
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    y = X[:, 0] > 0  # without noise the least ridge errs least
+    ridges = {}
+    for tolerance in (None, 1e-3, DECIDED):
+        model = KernelLearningClassifier(FAMILY, predictor=ConjugateGradients(tolerance)).fit(X, y)
+        ridges[tolerance] = 1 / model.regularisation_
+    assert ridges[None] == ridges[1e-3] < regularisation.LEAST_DECIDED == ridges[DECIDED]
+
+
+def test_classes_of_many_rows_are_told_by_all_of_them(monkeypatch: pytest.MonkeyPatch):
+    X, y = make_moons(500, noise=0.2, random_state=0)
+    exact = KernelLearningClassifier(FAMILY).fit(X[:300], y[:300])
+    monkeypatch.setattr(choice, "EXACT_ROWS", 200)
+    monkeypatch.setattr(choice, "SINGLE_ROWS", 250)
+    many = KernelLearningClassifier(FAMILY).fit(X[:300], y[:300])
+    assert (exact.predictor_, many.predictor_) == ("svm", "krr-cg")
+    assert "more than the 250 up to which" in many.predictor_reason_
+    assert many.score(X[300:], y[300:]) > exact.score(X[300:], y[300:]) - 0.02
