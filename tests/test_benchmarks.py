@@ -14,7 +14,7 @@ import pytest
 from benchmarks import history, learners, predictions, scale, scaling
 from benchmarks.board.__main__ import Measurement, measured
 from benchmarks.board.contestants import OURS, TUNED
-from benchmarks.board.tables import Table, numbers
+from benchmarks.board.tables import Split, Table, numbers
 from benchmarks.board.verdict import Board
 from benchmarks.contestants import CONTESTANTS
 from benchmarks.moments import COLUMNS
@@ -184,6 +184,9 @@ def test_tables_become_numbers_and_drawings_their_own_units():
     assert drawing.X_test.shape == (30, 1)
     assert (drawing.X.mean(), drawing.X.std()) == (pytest.approx(0, abs=1e-12), pytest.approx(1))
     assert drawing.test_share == pytest.approx(3 / 7)
+    as_it_is = Table("t", "regression", True, lambda: (X, y), split=Split(scaled=False)).drawn(1)
+    np.testing.assert_allclose((as_it_is.X - as_it_is.X.mean()) / as_it_is.X.std(), drawing.X, rtol=0, atol=1e-12)
+    assert set(as_it_is.X.ravel()) < set(X.ravel())
 
 
 def test_a_journal_of_the_board_goes_on_after_a_line_that_was_cut_off(tmp_path: Path):

@@ -25,7 +25,7 @@ from threadpoolctl import threadpool_limits
 if TYPE_CHECKING:
     from benchmarks.board.tables import Table
 
-ONE_THREAD = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("--apart", action="store_true", help="only the half of the tables that chose nothing")
     parser.add_argument("--contestants", nargs="+", help="names; all that are installed by default")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes, each of one thread")
+    parser.add_argument("--threads", type=int, default=1, help="of each of our estimators")
     parser.add_argument("--minutes", type=float, default=120.0, help="after which nothing more is begun")
     parser.add_argument("--track", action="store_true", help="also log a run a contestant in MLflow")
     asked = parser.parse_args()
@@ -71,7 +72,7 @@ def main() -> None:
     asked.output /= section
     asked.drawings = asked.drawings or {"anchors": 10, "large": 1}.get(section, 2)
     asked.output.mkdir(parents=True, exist_ok=True)
-    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
+    os.environ.update(dict.fromkeys(THREADS, str(asked.threads)))
 
     from benchmarks.board.tables import anchors, large_tables, raw_tables, tables
     from benchmarks.board.verdict import Board
@@ -142,7 +143,9 @@ def _one(table: Table, drawing: int, wanted: list[str] | None, done: frozenset[s
     rows, task = table.drawn(drawing), table.task
     found = []
     KernelLearningRegressor().fit(np.eye(20), np.arange(20.0))  # compiled once a process, and kept on disk
-    threadpool_limits(1)  # a process that is forked has the threads of BLAS of the one before it, whatever is set
+    threadpool_limits(
+        int(os.environ[THREADS[0]])
+    )  # a process that is forked has the threads of BLAS of the one before it, whatever is set
     for key in missing:
         contestant = contestants[key]
         if contestant.reason_to_skip(task, rows.X.shape[1]):

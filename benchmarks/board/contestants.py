@@ -1,8 +1,12 @@
-"""Who takes part: each makes an estimator for a table's task, on one thread, as it comes or with a usual search."""
+"""Who takes part: each makes an estimator for a table's task, on one thread, as it comes or with a usual search.
+
+Our estimators have as many threads as OMP_NUM_THREADS says.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -139,7 +143,7 @@ def ours(learner: str | RFM) -> Callable[[str, int, int], Any]:
 
     def make(task: str, d: int, seed: int) -> Any:
         kind = KernelLearningClassifier if task == "classification" else KernelLearningRegressor
-        return kind(learner=learner, random_state=seed, n_jobs=1)
+        return kind(learner=learner, random_state=seed, n_jobs=int(os.environ.get("OMP_NUM_THREADS", "1")))
 
     return make
 
