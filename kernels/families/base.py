@@ -233,7 +233,7 @@ class KernelFamily(Parameterised, ABC):
         """
         return self, X
 
-    def width(self, d: int) -> int:
+    def n_mapped(self, d: int) -> int:
         """Return of how many features distances are taken, for rows of d features that are `mapped_once`."""
         return d
 

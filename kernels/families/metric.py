@@ -72,8 +72,8 @@ class MetricFamily(MappedFamily):
     def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
         return super().mapped_once(X) if self.map.ndim == 2 else (self, X)
 
-    def width(self, d: int) -> int:
-        return self.base.width(self.map.shape[1] if self.map.ndim == 2 else d)
+    def n_mapped(self, d: int) -> int:
+        return self.base.n_mapped(self.map.shape[1] if self.map.ndim == 2 else d)
 
     @property
     def translation_invariant(self) -> bool:

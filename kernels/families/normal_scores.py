@@ -74,8 +74,8 @@ class NormalScoresFamily(MappedFamily):
             raise ValueError(f"X must have the {len(self.knots)} features that there are knots for, got {A.shape[1]}.")
         return scores_beside(A, self.knots)
 
-    def width(self, d: int) -> int:
-        return self.base.width(d + sum(one is not None for one in self.knots))
+    def n_mapped(self, d: int) -> int:
+        return self.base.n_mapped(d + sum(one is not None for one in self.knots))
 
     @property
     def takes_sparse(self) -> bool:

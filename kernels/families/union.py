@@ -133,9 +133,9 @@ class FamilyUnion(KernelFamily):
         family, mapped = self.families[0].mapped_once(_view(X, self.columns[0]))
         return (self, X) if family is self.families[0] else (family, mapped)
 
-    def width(self, d: int) -> int:
+    def n_mapped(self, d: int) -> int:
         parts = zip(self.families, self.columns, strict=True)
-        return max(family.width(d if view is None else len(view)) for family, view in parts)
+        return max(family.n_mapped(d if view is None else len(view)) for family, view in parts)
 
     def differences(self, side: Sides) -> list[Differences] | None:
         parts = [family.differences(one) for family, one in zip(self.families, side.of, strict=True)]

@@ -142,7 +142,7 @@ class Problem:
             own,
             n_rows=on.n_rows,
             n_kernels=family.n_kernels,
-            n_features=family.width(on.n_features),
+            n_features=family.n_mapped(on.n_features),
             n_columns=target.Y.shape[1] * n_regularisations,
             n_seeds=family.n_seeds,
             single=n_regularisations == 1,

@@ -61,7 +61,7 @@ def test_tile_of_one_block_is_the_kernel_of_each_pair(case):
 def test_kernels_of_mapped_rows_are_those_of_the_rows(case):
     family, mapped = case.family.mapped_once(case.X)
     assert family.n_kernels == case.family.n_kernels
-    assert case.family.width(case.X.shape[1]) == mapped.shape[1] or isinstance(case.family, FamilyUnion)
+    assert case.family.n_mapped(case.X.shape[1]) == mapped.shape[1] or isinstance(case.family, FamilyUnion)
     np.testing.assert_allclose(family.tile(mapped, mapped), case.family.tile(case.X, case.X), rtol=0, atol=UNIT)
 
 
@@ -74,7 +74,11 @@ def test_rows_are_mapped_by_the_one_metric_that_there_is():
     np.testing.assert_array_equal(mapped, X[:, [0, 2, 4]] @ map_)
     two = FamilyUnion([metric, metric], [[0, 2, 4], [1, 2, 3]])
     assert two.mapped_once(X)[0] is two
-    assert (alone.width(5), two.width(5), FamilyUnion([metric, GaussianFamily([1.0])], [[0, 2, 4], None]).width(5)) == (
+    assert (
+        alone.n_mapped(5),
+        two.n_mapped(5),
+        FamilyUnion([metric, GaussianFamily([1.0])], [[0, 2, 4], None]).n_mapped(5),
+    ) == (
         2,
         2,
         5,
@@ -111,7 +115,7 @@ def test_kernels_of_normal_scores_are_those_of_features_beside_them():
     np.testing.assert_allclose(family.tile(X, X[:5]), base.tile(beside, beside[:5]), rtol=0, atol=UNIT)
     assert not family.translation_invariant
     assert not family.takes_sparse
-    assert family.width(3) == 5
+    assert family.n_mapped(3) == 5
     with pytest.raises(ValueError, match="X must have the 3 features that there are knots for, got 2"):
         family.tile(X[:, :2], X[:, :2])
 
