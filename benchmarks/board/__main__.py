@@ -143,9 +143,8 @@ def _one(table: Table, drawing: int, wanted: list[str] | None, done: frozenset[s
     rows, task = table.drawn(drawing), table.task
     found = []
     KernelLearningRegressor().fit(np.eye(20), np.arange(20.0))  # compiled once a process, and kept on disk
-    threadpool_limits(
-        int(os.environ[THREADS[0]])
-    )  # a process that is forked has the threads of BLAS of the one before it, whatever is set
+    # A process that is forked has the threads of BLAS of the one before it, whatever is set.
+    threadpool_limits(int(os.environ[THREADS[0]]))
     for key in missing:
         contestant = contestants[key]
         if contestant.reason_to_skip(task, rows.X.shape[1]):

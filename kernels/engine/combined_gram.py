@@ -54,10 +54,10 @@ class CombinedGram:
     def __init__(self, combination: Combination, rows: RowSource, workers: Workers) -> None:
         self._workers = workers
         self._spans = spans(rows.shape[0], SPAN)
-        self._family = combination.family
-        self._mapped_once = isinstance(workers, Threads)  # others read rows where they find them
-        if self._mapped_once:
+        self._given = combination.family
+        if isinstance(workers, Threads):  # others read rows where they find them
             combination, rows = _mapped_once(combination, rows, self._spans)
+        self._taken = combination.family
         self._pairs = [(i, j) for i in range(len(self._spans)) for j in range(i, len(self._spans))]
         self._shared = workers.share((combination, rows, self._spans))
 
@@ -68,8 +68,7 @@ class CombinedGram:
 
     def columns(self, B: Rows) -> np.ndarray:
         """Return the kernel between all rows and a few others, shape (m, b)."""
-        if self._mapped_once:
-            B = self._family.mapped_once(B)[1]
+        B = B if self._taken is self._given else self._given.mapped_once(B)[1]
         pieces: Pieces = self._workers.total(_columns, self._shared, B, range(len(self._spans)))
         return pieces.joined()
 

@@ -220,7 +220,7 @@ class RFM(SearchingLearner):
         kinds = [kind for kind in ("diagonal", "full") if self.metric in (kind, "both")]
         X, last = examples.X[:, columns.others], max(choice.rounds)
         start = metric_of(X, examples.w, self.scaled)
-        learned = learned_metrics(X, examples.Y, kinds, last, self.rank, examples.w, start) if last >= 0 else ()
+        learned = learned_metrics(X, examples.Y, kinds, last, self.rank, examples.w, start)
         rounds = [one for one in learned if one.number in choice.rounds]
         if UNSUPERVISED in choice.rounds:
             rounds.append(Round(UNSUPERVISED, (components_of(X, examples.w),)))

@@ -46,7 +46,8 @@ RIDGES = tuple(2.0**exponent for exponent in range(-30, 1))
 """Ridges that leave-one-out chooses among, in units of the sum of the eigenvalues."""
 
 COMPONENTS = 50
-"""Most principal components that base kernels are taken of; of no more features there are none to leave out."""
+"""Most principal components that base kernels are taken of: of no more features there are none to leave out, and normal
+scores stand beside these."""
 
 LEAST = 1e-6
 """Share of the largest eigenvalue below which a direction of a metric is left out."""

@@ -598,6 +598,7 @@ def test_one_machine_alone_is_exact_on_more_rows_than_a_path_of_them():
     assert choose_predictor(room, replace(alone, single=False)).predictor.name == "nystrom"
     assert choose_predictor(room, replace(alone, indefinite=True)).predictor.name == "nystrom"
     assert choose_predictor(Auto(memory=2 << 30), alone).predictor.name == "nystrom"
+    assert choose_predictor(Auto(memory=8 << 30), replace(alone, n_rows=20_001)).predictor.name == "krr-cg"
 
 
 def test_classes_of_more_rows_are_told_by_conjugate_gradients_of_indicators():
