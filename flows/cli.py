@@ -281,13 +281,15 @@ def _set_up(verbose: bool, deploy: bool = False) -> None:
 def _prefect(label: str) -> Iterator[Callable[[Flow[P, R]], Flow[P, R]]]:
     """Wait for the Prefect server, and give what makes a flow's runs those of this process, with their tags."""
     from prefect import tags
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
 
     from learnkernels.tasks.operate.recovery import claimed, own_runs
 
     for server in _servers:
         server.wait_until_up()
         server.keep_up()
-    with own_runs(), tags("learnkernels", label):
+    beats = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}  # our own server asks for none; they end late
+    with own_runs(), tags("learnkernels", label), temporary_settings(beats if _servers else {}):
         yield claimed
 
 
@@ -468,7 +470,10 @@ def predict(
         _require_no_credentials(input, output)
         _set_up(verbose)
         from learnkernels.flows.predict import predict as flow
+        from learnkernels.kernels.persistence.model import load_model
+        from learnkernels.tasks.models.registry import fetch
 
+        load_model(fetch(model))  # while a server starts: one that is missing or damaged is refused before it is asked
         with _prefect(model) as own:
             result = own(flow)(model, input, output, id or [], missing, scheduler)
     lacking = f", {result['missing']:,} of them without a prediction" if result["missing"] else ""

@@ -15,7 +15,6 @@ from learnkernels.tasks.models.scores import ProgressLines, publish_scores
 from learnkernels.tasks.models.scoring import score_parts, score_table
 from learnkernels.tasks.naming import run_name
 from learnkernels.tasks.operate.notifications import announce
-from learnkernels.tasks.workers.cluster import DaskPool
 
 
 class Scored(TypedDict):
@@ -75,6 +74,8 @@ def predict(
         progress.start(f"{input} with {version.uri}")
         tell = ProgressLines(progress)
         if output.endswith("/"):
+            from learnkernels.tasks.workers.cluster import DaskPool  # here: a file needs no Dask, which takes time
+
             with DaskPool(DaskConfig.model_validate({"scheduler": scheduler or None})) as pool:
                 pool.require_usable()
                 scores = score_parts(version, input, output, tuple(id), missing, tell, pool)

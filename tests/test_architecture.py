@@ -120,6 +120,7 @@ def test_only_tracking_registry_and_its_server_import_mlflow():
     }
     assert users == {
         "tasks/evidence/databases.py",
+        "tasks/evidence/mlflow_store.py",
         "tasks/evidence/tracking.py",
         "tasks/models/registry.py",
         "tasks/models/served_model.py",

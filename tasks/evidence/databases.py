@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -59,7 +61,12 @@ def prepare_prefect() -> None:
 
     def make(aside: Path) -> None:
         with temporary_database_config(AioSqliteConfiguration(connection_url=sqlite_url(aside, "sqlite+aiosqlite"))):
-            asyncio.run(migrate())
+            bring_up(aside)
+
+    def bring_up(path: Path) -> None:
+        asyncio.run(migrate())
+        with closing(sqlite3.connect(path, timeout=60)) as database:
+            database.execute(f"PRAGMA user_version = {_release()}")
 
     address = str(PREFECT_API_DATABASE_CONNECTION_URL.value())
     path = _file_of(address)
@@ -72,10 +79,21 @@ def prepare_prefect() -> None:
                 raise InputError(
                     f"Prefect's database {address}: cannot be used ({why}); check {PREFECT_DATABASE} and what is named."
                 ) from error
-        elif _tables(path):
-            asyncio.run(migrate())
-        else:
+        elif not _tables(path):
             _put(path, make)
+        elif _brought_up(path) != _release():
+            bring_up(path)
+
+
+def _release() -> int:
+    """Return a number that stands for the release of Prefect that is installed."""
+    return zlib.crc32(version("prefect").encode()) >> 1
+
+
+def _brought_up(path: Path) -> int:
+    """Return the number of the release that has brought a database up to date; to ask Prefect takes half a second."""
+    with closing(sqlite3.connect(path, timeout=60)) as database:
+        return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _file_of(url: str) -> Path | None:

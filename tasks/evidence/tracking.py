@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 import shlex
 import time
@@ -31,13 +30,12 @@ from prefect.settings import PREFECT_UI_URL
 from prefect.states import Crashed
 from sqlalchemy.exc import SQLAlchemyError
 
-from learnkernels.conf.errors import InputError, without_passwords
+from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, TrackingConfig, grid_values
 from learnkernels.tasks.data.ingest import DatasetRef
-from learnkernels.tasks.environment import running_server
-from learnkernels.tasks.evidence.databases import prepare_mlflow
 from learnkernels.tasks.evidence.figures import learner_colors
 from learnkernels.tasks.evidence.markdown import link, plain
+from learnkernels.tasks.evidence.mlflow_store import mlflow_store, mlflow_ui
 from learnkernels.tasks.evidence.notes import experiment_note, result_note, run_note, sweep_note
 from learnkernels.tasks.evidence.report import verdicts
 from learnkernels.tasks.evidence.saved_view import HISTORY, LEVEL, MODELS, NEWEST, RUN, run_path, view_path, view_tag
@@ -70,8 +68,6 @@ Level = Literal["sweep", "result", "model", "decision"]
 TRIES = 5
 """How often what two runs add at once is tried."""
 ABANDONED = "The process of this run ended without a word; start the same command again and it goes on from there."
-UI = "http://127.0.0.1:5000"
-"""Where `learnkernels ui` shows the store of the working folder, unless it is told otherwise."""
 PREFECT_UI = "http://127.0.0.1:4200"
 """Where `learnkernels ui` shows the flow runs of the working folder, unless it is told otherwise."""
 
@@ -117,36 +113,6 @@ class TrackedRun:
         server = PREFECT_UI_URL.value() or PREFECT_UI
         pages = "" if "prefect.cloud" in server else "/v2"  # where Prefect's start page leads
         return f"{server.rstrip('/')}{pages}/runs/flow-run/{self.flow_run_id}?tab=Artifacts"
-
-
-def mlflow_ui() -> str:
-    """Return where the pages of MLflow are; for a local store, where `learnkernels ui` shows it."""
-    uri = mlflow.get_tracking_uri()
-    return without_passwords(uri).rstrip("/") if uri.startswith("http") else running_server("mlflow") or UI
-
-
-@contextmanager
-def mlflow_store() -> Iterator[MlflowClient]:
-    """Give a client of MLflow's store; what that refuses becomes one sentence, an `InputError`."""
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)  # it prints what it raises, too
-    prepare_mlflow(mlflow.get_tracking_uri())
-    try:
-        yield MlflowClient()
-    except (MlflowException, SQLAlchemyError, OSError) as error:
-        raise InputError(
-            f"MLflow store {mlflow_address()}: cannot be used ({first_line(error)}); check MLFLOW_TRACKING_URI and "
-            "what is named."
-        ) from None
-
-
-def mlflow_address() -> str:
-    """Return the address of MLflow's store, to be shown."""
-    return without_passwords(mlflow.get_registry_uri())
-
-
-def first_line(error: Exception) -> str:
-    """Return what an error says first, to be shown."""
-    return without_passwords(str(error).splitlines()[0])[:200]
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from mlflow.types import ColSpec, DataType, Schema
 import learnkernels
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.kernels.persistence.model import Model, load_model
-from learnkernels.tasks.evidence.tracking import first_line, mlflow_address, mlflow_store
+from learnkernels.tasks.evidence.mlflow_store import first_line, mlflow_address, mlflow_store
 from learnkernels.tasks.store import file_digest, keep, kept, store_path
 
 CHAMPION, CHALLENGER = "champion", "challenger"

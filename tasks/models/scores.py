@@ -14,8 +14,8 @@ from prefect.artifacts import create_markdown_artifact
 
 from learnkernels.kernels.tables import Met
 from learnkernels.tasks.evidence.markdown import Markdown, code, link, markdown_table, plain
+from learnkernels.tasks.evidence.mlflow_store import mlflow_ui
 from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.evidence.tracking import mlflow_ui
 from learnkernels.tasks.models.registry import ModelVersion
 
 LINE_SECONDS = 5.0

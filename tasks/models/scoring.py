@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,9 @@ from learnkernels.tasks.data.streams import INPUTS, ManyInput, TableInput, Table
 from learnkernels.tasks.models.registry import ModelVersion, fetch
 from learnkernels.tasks.models.scores import Distribution, Scores, Tally
 from learnkernels.tasks.naming import step
-from learnkernels.tasks.workers.cluster import DaskPool
+
+if TYPE_CHECKING:
+    from learnkernels.tasks.workers.cluster import DaskPool
 
 Missing = Literal["refuse", "null"]
 

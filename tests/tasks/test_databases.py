@@ -98,3 +98,26 @@ def test_a_database_server_that_does_not_answer_is_one_sentence(here: Path):
     assert last.startswith(f"error: Prefect's database {address.replace('me:secret@', '')}: cannot be used (")
     assert last.endswith("; check PREFECT_SERVER_DATABASE_CONNECTION_URL and what is named.")
     assert "secret" not in run.stderr
+
+
+def test_prefects_database_is_brought_up_to_date_once_for_each_release(here: Path):
+    prepare = "from learnkernels.tasks.evidence import databases; databases.prepare_prefect()"
+    path = here / "prefect.db"
+    env = os.environ | {databases.PREFECT_DATABASE: sqlite_url(path, "sqlite+aiosqlite")}
+
+    def prepared(code: str = prepare) -> tuple[int, list[str]]:
+        subprocess.run([sys.executable, "-c", code], check=True, env=env)
+        with closing(sqlite3.connect(path)) as database:
+            tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE name = 'flow_run'")]
+            return database.execute("PRAGMA user_version").fetchone()[0], tables
+
+    made = prepared()
+    assert made == (databases._release(), ["flow_run"])
+    with closing(sqlite3.connect(path)) as database:  # as another release has left it
+        newest = database.execute("SELECT version_num FROM alembic_version").fetchall()
+        database.execute("PRAGMA user_version = 1")
+    assert prepared() == made
+    without = f"from prefect.server.database import interface; interface.PrefectDBInterface.create_db = None; {prepare}"
+    assert prepared(without) == made  # it was not asked
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT version_num FROM alembic_version").fetchall() == newest
