@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from scipy.linalg import eigh
 
 from learnkernels.kernels.centering import Centering, subtract_means
 from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, LaidOut
@@ -132,7 +133,8 @@ def refined(on: KernelOnRows, subspace: Subspace, n_rows: int, rng: np.random.Ge
     some = np.arange(m) if n_rows >= m else np.sort(rng.choice(m, n_rows, replace=False))
     passes = SubspacePasses(on if len(some) == m else on.only(some), subspace, np.zeros((len(some), 0)))
     _, products = centered_products(subspace, passes.sums(products=True))
-    theta, Q = np.linalg.eigh(products * (m / len(some)))
+    products *= m / len(some)
+    theta, Q = eigh(products.T, overwrite_a=True, check_finite=False, driver="evd")  # a client of workers has most here
     return replace(subspace, basis=subspace.basis @ Q, theta=np.maximum(theta, 0.0))
 
 
