@@ -9,7 +9,9 @@ most memory that a solve takes beyond the p base kernels, in matrices of m by m.
 from __future__ import annotations
 
 import argparse
+import resource
 import statistics
+import time
 import tracemalloc
 import warnings
 from collections.abc import Callable
@@ -26,7 +28,7 @@ from sklearn.svm import SVC
 from benchmarks.history import tell
 from benchmarks.moments import REPEATS, problem, timed
 from learnkernels import FeatureFamily, GaussianFamily, gram_moments
-from learnkernels.kernels.engine.operators import GramOperator, gram_operator
+from learnkernels.kernels.engine.operators import GramOperator, TiledGrams, gram_operator
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import move
 from learnkernels.kernels.learners import (
@@ -39,8 +41,14 @@ from learnkernels.kernels.learners import (
     OneStageLearner,
     as_learner,
 )
+from learnkernels.kernels.learners.base import Solution
+from learnkernels.kernels.learners.norm_ball import MOST_ITERATIONS, ball, solve_on_ball
 from learnkernels.kernels.predictors import KernelRidgePath
+from learnkernels.kernels.solvers.minimax import InnerProblem
+from learnkernels.kernels.solvers.ridge import RidgeProblem
+from learnkernels.kernels.solvers.streamed_ridge import StreamedRidge
 from learnkernels.kernels.targets import Target
+from learnkernels.tasks.data.synthetic import friedman
 
 COLUMNS = [
     "table",
@@ -54,6 +62,8 @@ COLUMNS = [
     "iterations",
     "residual",
     "matrices",
+    "apart",
+    "gib",
 ]
 
 TABLE_2 = {
@@ -64,6 +74,12 @@ TABLE_2 = {
     "splice": ("splice_libsvm.parquet", "l2-krr", None, "none", (-9, -3)),
 }
 """File, learner, positive label, scaling and bandwidths of each set of JMLR 2012, Table 2."""
+
+GAP = 1e-4
+"""What is asked for of many rows."""
+
+SCALED_ON = 4000
+"""Rows of them on which the mean diagonal of base kernels is taken."""
 
 REGULARISATIONS = [2.0**-3, 2.0**3, 2.0**9]
 
@@ -187,6 +203,49 @@ def rank_one(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
+def streamed(m: int, p: int, repeats: int, beside: bool) -> list[dict[str, Any]]:
+    """Time `l2-krr` without matrices of all pairs of rows: beside the one that forms them, or alone and once.
+
+    Both are asked for a gap of `GAP`; `apart` is by how much weights differ, of the largest, and `gib` what the process
+    has taken at most.
+    """
+    X, y = friedman(np.random.default_rng(0), m, 15)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    family, target = GaussianFamily([2.0**g for g in range(1 - p, 1)]), Target.of(y, "regression")
+    some = np.sort(np.random.default_rng(0).choice(m, min(m, SCALED_ON), replace=False))
+    moments = gram_moments(family, X[some], target.Y[some])
+    X = move(X, moments.origin)
+    found = []
+    for value in REGULARISATIONS:
+        kinds = {"l2-krr, matrices": 2**40, "l2-krr, tiles": 0} if beside else {"l2-krr, tiles": 0}
+        taken, reached = {}, {}
+        for case, in_memory in kinds.items():
+
+            def fit(in_memory: int = in_memory, value: float = value) -> Solution:
+                scales = moments.centered_traces / len(some)
+                grams = gram_operator(family, X, shift=moments.shift, scales=scales, in_memory=in_memory)
+                inner: InnerProblem = RidgeProblem(grams, target, value)
+                if isinstance(grams, TiledGrams):
+                    inner = StreamedRidge(grams, target, value, GAP)
+                return solve_on_ball("l2-krr", inner, ball(grams, 2.0, 0.0, 1.0), None, GAP, MOST_ITERATIONS)
+
+            started = time.perf_counter()
+            reached[case] = fit()
+            taken[case] = time.perf_counter() - started
+            if beside:
+                taken[case] = statistics.median(timed(fit, repeats))
+        first = next(iter(kinds))
+        for case, seconds in taken.items():
+            mu, certificate = reached[case].weights, reached[case].certificate
+            assert certificate is not None
+            apart = float(np.abs(mu - reached[first].weights).max() / mu.max())
+            gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+            measured = {"seconds": seconds, "ratio": seconds / taken[first], "apart": apart, "gib": gib}
+            ended = {"iterations": certificate.iterations, "residual": certificate.residual}
+            found.append(row("streamed", case, "generated", m, p, value, **measured, **ended))
+    return found
+
+
 def _binary_problems(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarray, Target]]:
     """Return two classes of letters, and two digits, in a random order; generated rows where no folder is given."""
     if data_dir is None:
@@ -246,15 +305,26 @@ def main() -> None:
     parser.add_argument("--fast", action="store_true", help="small sizes, for a check that it runs")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--data-dir", type=Path, help="folder of the data sets of JMLR 2012, Table 2")
+    parser.add_argument(
+        "--tables",
+        default="speed,iterations,rank-one,streamed,continuous",
+        help="which tables; many-rows, of 50,000, takes some ten minutes",
+    )
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks/learners.parquet"))
     options = parser.parse_args()
     small = options.fast
-    repeats = 1 if small else options.repeats
-    rows = speed(80 if small else 1000, 3 if small else 10, "l2-krr", repeats)
-    rows += speed(80 if small else 600, 3 if small else 10, "l1-svm", repeats)
-    rows += iterations(options.data_dir, 100 if small else 1000)
-    rows += rank_one(60 if small else 1200, 200 if small else 4000, repeats)
-    rows += continuous(options.data_dir, [60] if small else [500, 1000, 1500], repeats)
+    repeats, p = 1 if small else options.repeats, 3 if small else 10
+    tables: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "speed": lambda: (
+            speed(80 if small else 1000, p, "l2-krr", repeats) + speed(80 if small else 600, p, "l1-svm", repeats)
+        ),
+        "iterations": lambda: iterations(options.data_dir, 100 if small else 1000),
+        "rank-one": lambda: rank_one(60 if small else 1200, 200 if small else 4000, repeats),
+        "streamed": lambda: streamed(300 if small else 5000, p, repeats, beside=True),
+        "many-rows": lambda: streamed(600 if small else 50_000, p, 1, beside=False),
+        "continuous": lambda: continuous(options.data_dir, [60] if small else [500, 1000, 1500], repeats),
+    }
+    rows = [row for name in options.tables.split(",") for row in tables[name]()]
     show(rows)
     tell(rows, options.output)
 
@@ -268,6 +338,12 @@ def show(rows: list[dict[str, Any]]) -> None:
         print(  # noqa: T201
             f"{r['case']:<24}{r['m']:>6}{r['regularisation']:>9g}{r['seconds']:>10.4f}{r['ratio']:>8.2f}"
             f"{r['iterations'] or '':>12}{gap:>10}{matrices:>10}"
+        )
+    print(f"\n{'no matrices':<24}{'m':>6}{'Lambda':>9}{'seconds':>10}{'ratio':>8}{'gap':>10}{'apart':>8}{'GiB':>6}")  # noqa: T201
+    for r in (r for r in rows if r["table"] == "streamed"):
+        print(  # noqa: T201
+            f"{r['case']:<24}{r['m']:>6}{r['regularisation']:>9g}{r['seconds']:>10.1f}{r['ratio']:>8.2f}"
+            f"{r['residual']:>10.0e}{r['apart']:>8.0e}{r['gib']:>6.1f}"
         )
     print(f"\n{'from rows to weights':<24}{'data':>12}{'m':>6}{'seconds':>10}{'ratio':>8}")  # noqa: T201
     for r in (r for r in rows if r["table"] == "continuous"):

@@ -60,7 +60,7 @@ class LpKRR(OneStageLearner):
         self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
     ) -> Solution:
         """Return the weights; see `OneStageLearner.solve`."""
-        problem = ridge_problem(grams, target, regularisation)
+        problem = ridge_problem(grams, target, regularisation, self.tolerance)
         return solve_on_ball(self.name, problem, self._ball(grams), start, self.tolerance, self.max_iterations)
 
     def _ball(self, grams: GramOperator) -> Ball:

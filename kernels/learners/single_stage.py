@@ -75,7 +75,7 @@ class SingleStage(OneStageLearner):
     ) -> Solution:
         """Return the weights; see `OneStageLearner.solve`."""
         self.require()
-        problem = ridge_problem(grams, target, regularisation)
+        problem = ridge_problem(grams, target, regularisation, self.tolerance)
         m = grams.n_rows
         squared = float(np.vdot(problem.Y, problem.Y))
         a = np.maximum(grams.quadratic_forms(problem.Y), 0.0) / (m * squared)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from learnkernels.kernels.engine.operators import GramOperator, TiledGrams
+from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, solve_shifted
 from learnkernels.kernels.solvers.minimax import InnerSolution
 from learnkernels.kernels.solvers.ridge import RidgeProblem
@@ -16,14 +17,14 @@ LARGEST_MATRIX = 1 << 30
 SKETCH = 500
 """Most rows whose columns of the kernel make the preconditioner."""
 
-EXCESS = 1e-11
-"""Share of the objective that the residual of a solution may add to it."""
+EXCESS = 1e-3
+"""Share of the duality gap asked for that the residual of a solution may add to the objective."""
 
-FIRST, LEAST = 1e-4, 1e-12
-"""Residual, relative to the target, that is asked for first, and the least that is asked for at all."""
+FIRST, LEAST = 1e-2, 1e-12
+"""Residual, relative to the target, that tells the size of the objective, and the least that is asked for at all."""
 
-CURVATURE = 1e-4
-"""Relative residual of the solutions that make the Hessian, of which Newton's step needs a few digits."""
+CURVATURE = 1e-2
+"""Relative residual of the solutions that make the Hessian, of which Newton's step needs a digit or two."""
 
 MOST_STEPS = 400
 """Of conjugate gradients, a solution."""
@@ -56,9 +57,11 @@ class StreamedRidge:
     base kernel, go through the same passes. Memory O(m (p q + SKETCH)).
     """
 
-    def __init__(self, grams: TiledGrams, target: Target, regularisation: float) -> None:
-        """Take the training rows; ``lambda = 1 / regularisation``, which is positive."""
-        self._grams = grams
+    def __init__(
+        self, grams: TiledGrams, target: Target, regularisation: float, tolerance: float = TOLERANCE
+    ) -> None:
+        """Take the training rows, ``lambda = 1 / regularisation``, which is positive, and the gap that is wanted."""
+        self._grams, self._excess = grams, EXCESS * tolerance
         self.Y = target.Y - grams.centering.target_mean(target.Y)
         self.ridge = 1.0 / regularisation
         self._last: tuple[np.ndarray, np.ndarray] | None = None
@@ -72,17 +75,18 @@ class StreamedRidge:
     def at(self, mu: np.ndarray) -> InnerSolution:
         """Solve at the weights mu, shape (p,), from what the last solution and its derivative tell."""
         precondition = self._preconditioner(mu)
-        alpha, residual, asked = self._start(mu), None, FIRST
+        alpha, residual = self._start(mu), None
+        if not alpha.any():
+            alpha = self._corrected(mu, alpha, None, FIRST, precondition)
         for _ in range(MOST_REFINEMENTS):
+            within = np.sqrt(self._excess * self.ridge * max(float(np.vdot(alpha, self.Y)), 0.0))
+            asked = max(LEAST, 0.5 * within / float(np.linalg.norm(self.Y)))
             alpha = self._corrected(mu, alpha, residual, asked, precondition)
             products = self._grams.products(alpha)
             residual = self.Y - np.einsum("k,kiq->iq", mu, products) - self.ridge * alpha
             excess = float(np.vdot(residual, residual)) / self.ridge
-            size = float(np.vdot(alpha, self.Y))
-            if excess <= EXCESS * size or asked <= LEAST:
+            if excess <= self._excess * float(np.vdot(alpha, self.Y)) or asked <= LEAST:
                 break
-            reached = float(np.linalg.norm(residual) / np.linalg.norm(self.Y))
-            asked = max(LEAST, 0.5 * reached * np.sqrt(EXCESS * size / excess))
         forms = np.einsum("kiq,iq->k", products, alpha)
         constant = float(2 * np.vdot(alpha, self.Y) - self.ridge * np.vdot(alpha, alpha))
         self._last, self._response = (mu, alpha), None
@@ -142,8 +146,12 @@ class StreamedRidge:
         return Preconditioner.of_columns(C, (among + among.T) / 2)
 
 
-def ridge_problem(grams: GramOperator, target: Target, regularisation: float) -> RidgeProblem | StreamedRidge:
+def ridge_problem(
+    grams: GramOperator, target: Target, regularisation: float, tolerance: float = TOLERANCE
+) -> RidgeProblem | StreamedRidge:
     """Return the regression as an inner problem: with a matrix of all pairs of rows where that fits, or without.
+
+    Without one its solutions are as exact as a duality gap of `tolerance` needs.
 
     Raises
     ------
@@ -151,5 +159,5 @@ def ridge_problem(grams: GramOperator, target: Target, regularisation: float) ->
         The regularisation is not positive and finite.
     """
     if isinstance(grams, TiledGrams) and 8 * grams.n_rows**2 > LARGEST_MATRIX and 0 < regularisation < np.inf:
-        return StreamedRidge(grams, target, regularisation)
+        return StreamedRidge(grams, target, regularisation, tolerance)
     return RidgeProblem(grams, target, regularisation)
