@@ -209,33 +209,9 @@ def put(folder: Path, prefix: str) -> None:
         upload(path, locate(f"s3://rows/{prefix}/{path.name}"))
 
 
-def errors_of(folder: Path) -> dict[str, float]:
-    """Return the error of each learner, and the mean prediction, as they were found."""
-    table = min(folder.glob("results/cluster/*/folds.parquet"))
-    found = pq.read_table(table).to_pylist()
-    return {row["learner"]: row["error"] for row in found}
-
-
-def main() -> None:
-    """Measure, and write `cluster.json` into the folder."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--landmarks", type=int, default=2000)
-    parser.add_argument("--memory", default="1.5GiB", help="limit of each worker")
-    parser.add_argument("--kill-every", type=float, default=0, help="seconds; 0 for never")
-    parser.add_argument("--data", type=Path, help="folder of the rows; below the folder by default")
-    parser.add_argument("--learners", nargs="+", default=["alignf", "rfm"])
-    parser.add_argument("--only-compare", action="store_true", help="neither train nor predict")
-    parser.add_argument("--same-as", type=Path, help="folder of a run whose errors this must have")
-    asked = parser.parse_args()
-    folder = asked.folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    os.environ |= ENVIRONMENT
-    data = (asked.data or folder / "data").resolve()
-    stored = write_table(data / "table", asked.rows, PARTS, 0)
-    write_table(data / "new", asked.rows // 10, NEW_PARTS, 1)
-    (folder / "cluster.yaml").write_text(yaml.safe_dump(config_of(asked.rows, asked.landmarks, asked.learners)))
+@contextmanager
+def cluster(folder: Path, data: Path, memory: str, kill_every: float) -> Iterator[Watch]:
+    """Start server of objects with the rows, scheduler and workers, and look at all of them while the block lasts."""
     with ExitStack() as stack:
         stack.enter_context(network())
         moto = [str(BIN / "moto_server"), "-H", HOST, "-p", "9000"]
@@ -251,39 +227,76 @@ def main() -> None:
         nannies = []
         for name in WORKERS:
             (own := folder / name).mkdir(exist_ok=True)
-            words = [str(BIN / "dask"), "worker", SCHEDULER, "--nthreads", "1", "--memory-limit", asked.memory]
+            words = [str(BIN / "dask"), "worker", SCHEDULER, "--nthreads", "1", "--memory-limit", memory]
             words += ["--no-dashboard", "--local-directory", str(own)]
             within = ["ip", "netns", "exec", name, *words]
             nannies.append(stack.enter_context(process(within, folder / f"{name}.log", TMPDIR=str(own))).pid)
-        watch = Watch({"scheduler": scheduler.pid, "server of objects": server.pid}, nannies, asked.kill_every)
+        watch = Watch({"scheduler": scheduler.pid, "server of objects": server.pid}, nannies, kill_every)
         watch.start()
-        scoring = ["predict", "--model", "cluster/1", "--input", "s3://rows/new/", "--output", "s3://rows/scored/"]
-        training = ["train", "cluster.yaml", "--learner", "alignf", "--register", "cluster", "--verbose"]
-        commands = {
-            "compare": ["compare", "cluster.yaml", "--verbose"],
-            "train": training,
-            "predict": [*scoring, "--id", "y", "--scheduler", SCHEDULER],
-        }
-        measured = []
-        for name, words in commands.items():
-            if name == "compare" or not asked.only_compare:
-                measured.append(command(words, folder, watch, name))
+        yield watch
         watch.ended.set()
         watch.join()
+
+
+def numbers_of(folder: Path, predicted: bool) -> dict[str, float]:
+    """Return the error of each learner, and mean and mean square of the predictions, as they were found."""
+    table = min(folder.glob("results/cluster/*/folds.parquet"))
+    found = {f"error of {row['learner']}": row["error"] for row in pq.read_table(table).to_pylist()}
+    if predicted:
+        from learnkernels.tasks.data.locations import locate
+
+        place = locate("s3://rows/scored/")
+        scored = pq.read_table(place.path.rstrip("/"), filesystem=place.filesystem, columns=["prediction"])
+        values = scored.column("prediction").to_numpy()
+        found |= {"mean prediction": float(values.mean()), "mean squared prediction": float(np.mean(values**2))}
+    return found
+
+
+def main() -> None:
+    """Measure, and write `cluster.json` into the folder."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--landmarks", type=int, default=2000)
+    parser.add_argument("--memory", default="1.5GiB", help="limit of each worker")
+    parser.add_argument("--kill-every", type=float, default=0, help="seconds; 0 for never")
+    parser.add_argument("--data", type=Path, help="folder of the rows; below the folder by default")
+    parser.add_argument("--learners", nargs="+", default=["alignf", "rfm"])
+    parser.add_argument("--only-compare", action="store_true", help="neither train nor predict")
+    parser.add_argument("--same-as", type=Path, help="folder of a run whose numbers this must have")
+    asked = parser.parse_args()
+    folder = asked.folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    os.environ |= ENVIRONMENT
+    data = (asked.data or folder / "data").resolve()
+    stored = write_table(data / "table", asked.rows, PARTS, 0)
+    write_table(data / "new", asked.rows // 10, NEW_PARTS, 1)
+    (folder / "cluster.yaml").write_text(yaml.safe_dump(config_of(asked.rows, asked.landmarks, asked.learners)))
+    scoring = ["predict", "--model", "cluster/1", "--input", "s3://rows/new/", "--output", "s3://rows/scored/"]
+    commands = {
+        "compare": ["compare", "cluster.yaml", "--verbose"],
+        "train": ["train", "cluster.yaml", "--learner", asked.learners[0], "--register", "cluster", "--verbose"],
+        "predict": [*scoring, "--id", "y", "--scheduler", SCHEDULER],
+    }
+    if asked.only_compare:
+        del commands["train"], commands["predict"]
+    with cluster(folder, data, asked.memory, asked.kill_every) as watch:
+        measured = [command(words, folder, watch, name) for name, words in commands.items()]
+        numbers = numbers_of(folder, "predict" in commands)
     found = {
         "rows": asked.rows,
         "bytes of the table": stored,
         "commands": measured,
         "most memory in MiB": {name: round(of / 2**20) for name, of in watch.most.items()},
         "workers killed": watch.killed,
-        "errors": errors_of(folder),
+        "numbers": numbers,
     }
     (folder / "cluster.json").write_text(json.dumps(found, indent=1))
     sys.stdout.write(f"{json.dumps(found, indent=1)}\n")
     if asked.same_as is not None:
-        theirs = json.loads((asked.same_as / "cluster.json").read_text())["errors"]
-        worst = max(abs(of / theirs[name] - 1) for name, of in found["errors"].items())
-        sys.stdout.write(f"errors differ by {worst:.1e} at most\n")
+        theirs = json.loads((asked.same_as / "cluster.json").read_text())["numbers"]
+        worst = max(abs(of / theirs[name] - 1) for name, of in numbers.items())
+        sys.stdout.write(f"numbers differ by {worst:.1e} at most\n")
 
 
 if __name__ == "__main__":

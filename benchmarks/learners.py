@@ -14,7 +14,7 @@ import statistics
 import time
 import tracemalloc
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -203,7 +203,9 @@ def rank_one(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
-def streamed(m: int, p: int, repeats: int, beside: bool) -> list[dict[str, Any]]:
+def streamed(
+    m: int, p: int, repeats: int, values: Sequence[float] = REGULARISATIONS, beside: bool = True
+) -> list[dict[str, Any]]:
     """Time `l2-krr` without matrices of all pairs of rows: beside the one that forms them, or alone and once.
 
     Both are asked for a gap of `GAP`; `apart` is by how much weights differ, of the largest, and `gib` what the process
@@ -216,7 +218,7 @@ def streamed(m: int, p: int, repeats: int, beside: bool) -> list[dict[str, Any]]
     moments = gram_moments(family, X[some], target.Y[some])
     X = move(X, moments.origin)
     found = []
-    for value in REGULARISATIONS:
+    for value in values:
         kinds = {"l2-krr, matrices": 2**40, "l2-krr, tiles": 0} if beside else {"l2-krr, tiles": 0}
         taken, reached = {}, {}
         for case, in_memory in kinds.items():
@@ -320,8 +322,8 @@ def main() -> None:
         ),
         "iterations": lambda: iterations(options.data_dir, 100 if small else 1000),
         "rank-one": lambda: rank_one(60 if small else 1200, 200 if small else 4000, repeats),
-        "streamed": lambda: streamed(300 if small else 5000, p, repeats, beside=True),
-        "many-rows": lambda: streamed(600 if small else 50_000, p, 1, beside=False),
+        "streamed": lambda: streamed(300 if small else 5000, p, repeats),
+        "many-rows": lambda: streamed(600 if small else 50_000, p, 1, [8.0], beside=False),
         "continuous": lambda: continuous(options.data_dir, [60] if small else [500, 1000, 1500], repeats),
     }
     rows = [row for name in options.tables.split(",") for row in tables[name]()]
