@@ -212,7 +212,7 @@ class NystromPath:
                 "predictor krr."
             )
         _require_options(target.task, landmarks, sampling, loss, tolerance)
-        self._target, rng = target, np.random.default_rng(seed)
+        self._target, rng = target.take([]), np.random.default_rng(seed)  # what it is like, for predictions
         Y, q = target.Y, target.Y.shape[1]
         M = landmarks if landmarks is not None else landmarks_for(
             on.n_rows, on.n_features, q * len(grid), memory, loss != "squared",
@@ -224,7 +224,7 @@ class NystromPath:
         if loss == "squared" and _refining_pays(on, subspace, q * len(grid)):
             subspace = refined(on, subspace, REFINING_ROWS * len(drawn), rng)
         left = memory - 8 * SQUARES * len(drawn) ** 2
-        passes = SubspacePasses(on, subspace, Y - mean_target, left if loss == "squared" else 0)
+        passes = SubspacePasses(on, subspace, Y, mean_target, left if loss == "squared" else 0)
         sums = passes.sums(products=on.kernel.indefinite)
         self.kernel, self.solutions = subspace.kernel, None
         mean = mean_feature(subspace, sums)

@@ -77,7 +77,8 @@ class Subspace:
         """
         K = kernel.combination.matrix(Z, Z, symmetric=True)
         row_means = kernel.centering.mean(K, axis=1)
-        s, U = np.linalg.eigh(subtract_means(K, row_means, row_means, float(row_means.mean())))
+        subtract_means(K, row_means, row_means, float(row_means.mean()), out=K)
+        s, U = eigh(K.T, overwrite_a=True, check_finite=False, driver="evd")  # in place, as in `refined`
         used = s > DEPENDENT * len(s) * np.abs(s).max()
         if not used.any():
             raise ValueError(
@@ -180,7 +181,9 @@ class RowPass:
     landmarks : ndarray or CSR matrix of shape (M, d)
     source : RowSource of shape (m, d)
     Y : ndarray of shape (m, q)
-        Targets, less their mean.
+        Targets.
+    mean : ndarray of shape (q,)
+        What is subtracted of them, as they are read: the rows may be millions.
     weights : ndarray of shape (m,) or None
     subspace : Subspace
     held : ndarray of shape (m, M) or None
@@ -193,6 +196,7 @@ class RowPass:
     landmarks: Rows
     source: RowSource
     Y: np.ndarray
+    mean: np.ndarray
     weights: np.ndarray | None
     subspace: Subspace
     held: np.ndarray | None = None
@@ -238,15 +242,20 @@ class SubspacePasses:
         m training rows.
     subspace : Subspace
     Y : ndarray of shape (m, q)
-        Targets, less their weighted mean.
+        Targets.
+    mean : ndarray of shape (q,), default zeros
+        What is subtracted of them.
     memory : int, default 0
         Bytes that the kernel between rows and landmarks may take: where they suffice, and threads of this process do
         the passes, it is formed once.
     """
 
-    def __init__(self, on: KernelOnRows, subspace: Subspace, Y: np.ndarray, memory: int = 0) -> None:
+    def __init__(
+        self, on: KernelOnRows, subspace: Subspace, Y: np.ndarray, mean: np.ndarray | None = None, memory: int = 0
+    ) -> None:
         self._workers, kernel = on.workers, subspace.kernel
-        one = RowPass(kernel.combination, kernel.X, on.source, Y, on.sample_weight, subspace)
+        mean = np.zeros(Y.shape[1]) if mean is None else mean
+        one = RowPass(kernel.combination, kernel.X, on.source, Y, mean, on.sample_weight, subspace)
         m, M = on.n_rows, len(subspace.basis)
         if isinstance(on.workers, Threads) and 8 * m * M <= memory:
             one = replace(one, held=np.empty((m, M)))
@@ -304,7 +313,7 @@ def _sums(of: RowPass, products: bool, task: Task) -> KernelSums:
         A, w = of.source[rows], of.weighted(np.ones(rows.stop - rows.start), rows)
         sums.weight += float(w.sum())
         sums.own += float(w @ of.combination.diagonal(A))
-        given = np.column_stack([w, of.weighted(of.Y[rows], rows)])
+        given = np.column_stack([w, of.weighted(of.Y[rows] - of.mean, rows)])
         if laid_out is not None:
             laid_out.products(A, None, given, turned)
             continue

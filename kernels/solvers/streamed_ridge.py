@@ -57,9 +57,7 @@ class StreamedRidge:
     base kernel, go through the same passes. Memory O(m (p q + SKETCH)).
     """
 
-    def __init__(
-        self, grams: TiledGrams, target: Target, regularisation: float, tolerance: float = TOLERANCE
-    ) -> None:
+    def __init__(self, grams: TiledGrams, target: Target, regularisation: float, tolerance: float = TOLERANCE) -> None:
         """Take the training rows, ``lambda = 1 / regularisation``, which is positive, and the gap that is wanted."""
         self._grams, self._excess = grams, EXCESS * tolerance
         self.Y = target.Y - grams.centering.target_mean(target.Y)

@@ -309,10 +309,9 @@ def _in_parts(config: DatasetConfig, files: Files, table: OpenTable, where: str,
     ends = np.cumsum([0, *(part.n_rows for part in parts)])
     asked = [part.keeping(used[a:b]) for part, (a, b) in zip(parts, itertools.pairwise(ends), strict=True)]
     X = read_parts(asked, tuple(features), config, readers, where)
-    complete = np.concatenate([part.mask for part in X.parts])[used]
-    rows = np.flatnonzero(usable)[complete]
-    target = _target(y[rows], config, where)
-    said: dict[str, Any] = {name: of[rows] for name, of in beside.items()}
+    usable[usable] = np.concatenate([part.mask for part in X.parts])[used]
+    target = _target(y if usable.all() else y[usable], config, where)
+    said: dict[str, Any] = {name: of[usable] for name, of in beside.items()}
     if config.class_weight is not None:
         said["class_weight"] = _class_weights(config, target, said.get("weights"), where)
     return Dataset(cast(Any, X), target, tuple(features), X.low, X.spread, **said)
