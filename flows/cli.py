@@ -288,7 +288,8 @@ def _prefect(label: str) -> Iterator[Callable[[Flow[P, R]], Flow[P, R]]]:
     for server in _servers:
         server.wait_until_up()
         server.keep_up()
-    beats = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}  # our own server asks for none; they end late
+    # A server of our own does nothing about heartbeats, and a flow waits up to a second for the thread that sends them.
+    beats = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
     with own_runs(), tags("learnkernels", label), temporary_settings(beats if _servers else {}):
         yield claimed
 
