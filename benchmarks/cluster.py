@@ -233,9 +233,11 @@ def cluster(folder: Path, data: Path, memory: str, kill_every: float) -> Iterato
             nannies.append(stack.enter_context(process(within, folder / f"{name}.log", TMPDIR=str(own))).pid)
         watch = Watch({"scheduler": scheduler.pid, "server of objects": server.pid}, nannies, kill_every)
         watch.start()
-        yield watch
-        watch.ended.set()
-        watch.join()
+        try:
+            yield watch
+        finally:
+            watch.ended.set()
+            watch.join()
 
 
 def numbers_of(folder: Path, predicted: bool) -> dict[str, float]:
@@ -245,8 +247,8 @@ def numbers_of(folder: Path, predicted: bool) -> dict[str, float]:
     if predicted:
         from learnkernels.tasks.data.locations import locate
 
-        place = locate("s3://rows/scored/")
-        scored = pq.read_table(place.path.rstrip("/"), filesystem=place.filesystem, columns=["prediction"])
+        place = locate("s3://rows/scored")
+        scored = pq.read_table(place.path, filesystem=place.filesystem, columns=["prediction"])
         values = scored.column("prediction").to_numpy()
         found |= {"mean prediction": float(values.mean()), "mean squared prediction": float(np.mean(values**2))}
     return found
