@@ -471,10 +471,9 @@ def predict(
         _require_no_credentials(input, output)
         _set_up(verbose)
         from learnkernels.flows.predict import predict as flow
-        from learnkernels.kernels.persistence.model import load_model
-        from learnkernels.tasks.models.registry import fetch
+        from learnkernels.tasks.models.registry import find_version
 
-        load_model(fetch(model))  # while a server starts: one that is missing or damaged is refused before it is asked
+        find_version(model)  # while a server starts: one that is missing is refused before a flow begins
         with _prefect(model) as own:
             result = own(flow)(model, input, output, id or [], missing, scheduler)
     lacking = f", {result['missing']:,} of them without a prediction" if result["missing"] else ""

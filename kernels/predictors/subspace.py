@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.linalg import eigh
 
 from learnkernels.kernels.centering import Centering, subtract_means
 from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, LaidOut
@@ -17,6 +16,7 @@ from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.predictors.rows import KernelOnRows
 from learnkernels.kernels.solvers.conjugate_gradients import DEPENDENT
+from learnkernels.kernels.solvers.factor import eigenvectors
 
 BLOCK = 512
 """Rows whose kernel with all landmarks is held at once, a thread."""
@@ -78,7 +78,7 @@ class Subspace:
         K = kernel.combination.matrix(Z, Z, symmetric=True)
         row_means = kernel.centering.mean(K, axis=1)
         subtract_means(K, row_means, row_means, float(row_means.mean()), out=K)
-        s, U = eigh(K.T, overwrite_a=True, check_finite=False, driver="evd")  # in place, as in `refined`
+        s, U = eigenvectors(K)
         used = s > DEPENDENT * len(s) * np.abs(s).max()
         if not used.any():
             raise ValueError(
@@ -135,7 +135,7 @@ def refined(on: KernelOnRows, subspace: Subspace, n_rows: int, rng: np.random.Ge
     passes = SubspacePasses(on if len(some) == m else on.only(some), subspace, np.zeros((len(some), 0)))
     _, products = centered_products(subspace, passes.sums(products=True))
     products *= m / len(some)
-    theta, Q = eigh(products.T, overwrite_a=True, check_finite=False, driver="evd")  # a client of workers has most here
+    theta, Q = eigenvectors(products)
     return replace(subspace, basis=subspace.basis @ Q, theta=np.maximum(theta, 0.0))
 
 

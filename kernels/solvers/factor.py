@@ -1,9 +1,9 @@
-"""Cholesky factors of matrices that are positive definite but for their rounding."""
+"""Factors in place: of Cholesky for matrices that are positive definite but for their rounding, and eigenvectors."""
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor
+from scipy.linalg import LinAlgError, cho_factor, eigh
 
 SMALLEST_RIDGE = 1e-13
 """Added to a diagonal, relative to its largest entry, where rounding leaves a matrix indefinite."""
@@ -33,6 +33,15 @@ def cholesky(A: np.ndarray, ridge: float = 0.0) -> Factor | None:
     except LinAlgError:
         return None
     return factor
+
+
+def eigenvectors(A: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return eigenvalues, ascending, and eigenvectors of a symmetric matrix in C order, which is overwritten.
+
+    Beside it the memory of two more, where NumPy's takes four.
+    """
+    values, vectors = eigh(A.T, overwrite_a=True, check_finite=False, driver="evd")
+    return values, vectors
 
 
 def factored(A: np.ndarray, ridge: float = 0.0, size: float | None = None) -> Factor:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import eigh
 
 from learnkernels.kernels.centering import Centering
+from learnkernels.kernels.solvers.factor import eigenvectors
 
 MOST_NUMBERS = 1 << 22
 """Most coefficients, of all ridges and outputs, that are held at once."""
@@ -105,12 +105,11 @@ class LeaveOneOut:
             constant *= 2.0 * np.trace(rooted)
             rooted += constant
             del constant  # as many numbers as K has
-        # In place, as rooted is symmetric: another matrix of all pairs is not needed.
-        eigenvalues, eigenvectors = eigh(rooted.T, overwrite_a=True, check_finite=False, driver="evd")
+        eigenvalues, vectors = eigenvectors(rooted)
         if centering.subtracts:
-            eigenvalues, eigenvectors = eigenvalues[:-1], eigenvectors[:, :-1]
+            eigenvalues, vectors = eigenvalues[:-1], vectors[:, :-1]
         # A Gram matrix is positive semi-definite; what is below zero is rounding.
-        self._eigenvalues, self._eigenvectors = np.maximum(eigenvalues, 0.0), eigenvectors
+        self._eigenvalues, self._eigenvectors = np.maximum(eigenvalues, 0.0), vectors
         self._projected = self._eigenvectors.T @ (self._roots * (Y - centering.target_mean(Y, sample_weight)))
         self._squared = np.square(self._eigenvectors)
 
