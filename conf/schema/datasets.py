@@ -232,7 +232,7 @@ class DatasetConfig(Strict):
     subsample: int | None = Field(None, ge=10, description="Use that many rows, drawn at random with the seed.")
     in_parts: bool | None = Field(
         None,
-        description="For files of Parquet, Arrow and Feather whose features are numbers: read each part of the rows "
+        description="For files of Parquet, Arrow and Feather: read each part of the rows "
         "where it is needed, so that no process holds them all; by default from 1 GiB of numbers on.",
     )
 

@@ -13,16 +13,11 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from learnkernels.kernels.parameters import Value
+from learnkernels.kernels.tables.known import KnownColumn, KnownNumbers, Numbers, Scale, places_of
 from learnkernels.kernels.tables.reading import Column, as_texts
 
 MOST_LEVELS = 32
 """Levels of a category that have a feature each, the most frequent ones; all levels of one with more share a code."""
-
-KNOTS = 101
-"""Quantiles that a scale of quantiles is made of."""
-
-Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
-"""Units of numbers: their own; from 0 to 1; mean zero and deviation one; or those of a normal distribution's ranks."""
 
 View: TypeAlias = Literal["numbers", "categories", "dates", "gaps", "codes"]
 """What features tell of: magnitudes, which level, when, what is missing, or which of many levels."""
@@ -92,6 +87,10 @@ class ColumnEncoding(Value):
             A value is none of this kind.
         """
 
+    def magnitudes(self, column: Column) -> np.ndarray:
+        """Return the numbers of a column whose median fills gaps, NaN for these, shape (n,); none of categories."""
+        return np.empty(0)
+
     @abstractmethod
     def decode(self, Z: np.ndarray) -> list[Any]:
         """Return values that become some features, shape (n, features); a gap is what stands for it."""
@@ -149,18 +148,16 @@ class NumberColumn(ColumnEncoding):
     kind = "number"
 
     @classmethod
-    def of(cls, name: str, numbers: np.ndarray, scale: Scale, levels: tuple[str, ...] = ()) -> Self:
-        """Return the encoding of numbers, NaN for gaps, of which some are there."""
-        gaps = np.isnan(numbers)
-        fill = float(np.median(numbers[~gaps]))
-        if scale == "quantile" and np.ptp(numbers[~gaps]) > 0:
-            knots = np.quantile(numbers[~gaps], np.linspace(0.0, 1.0, KNOTS)).tolist()
-            return cls(name, fill, bool(gaps.any()), 0.0, 1.0, levels, tuple(knots))
-        return cls(name, fill, bool(gaps.any()), *scaling_of(np.where(gaps, fill, numbers), scale), levels)
+    def of(cls, name: str, numbers: KnownNumbers, scale: Scale, levels: tuple[str, ...] = ()) -> Self:
+        """Return the encoding of numbers of which some are there."""
+        gaps = numbers.gaps > 0
+        if scale == "quantile" and not numbers.constant:
+            return cls(name, numbers.fill, gaps, 0.0, 1.0, levels, numbers.knots())
+        return cls(name, numbers.fill, gaps, *numbers.scaling(scale), levels)
 
     def learned_on(self, column: Column, scale: Scale) -> Self:
-        numbers = self._numbers(column)
-        if np.isnan(numbers).all():
+        numbers = Numbers(self.magnitudes(column))
+        if numbers.gaps == numbers.n:
             return replace(self, fill=0.0, low=0.0, spread=1.0, knots=())
         return replace(type(self).of(self.name, numbers, scale, self.levels), gaps=self.gaps)
 
@@ -180,7 +177,7 @@ class NumberColumn(ColumnEncoding):
     def has_gaps(self) -> bool:
         return self.gaps
 
-    def _numbers(self, column: Column) -> np.ndarray:
+    def magnitudes(self, column: Column) -> np.ndarray:
         """Return the numbers, or the places of the levels, of a column, NaN for gaps and new levels."""
         if self.levels:
             return places_of(column.as_texts(), self.levels)
@@ -188,11 +185,11 @@ class NumberColumn(ColumnEncoding):
         if numbers is None:
             self._refuse(column, "numbers")
         assert numbers is not None
-        require_no_infinity(self.name, numbers)
+        require_no_infinity(self.name, int(np.isinf(numbers).sum()), len(numbers))
         return numbers
 
     def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
-        numbers = self._numbers(column)
+        numbers = self.magnitudes(column)
         new = sum(one is not None and one not in self.levels for one in column.as_texts()) if self.levels else 0
         gaps = np.isnan(numbers)
         filled = np.where(gaps, self.fill, numbers)
@@ -244,22 +241,24 @@ class CategoryColumn(ColumnEncoding):
     kind = "category"
 
     @classmethod
-    def of(cls, column: Column, scale: Scale, most: int = MOST_LEVELS) -> Self:
+    def of(cls, column: KnownColumn, scale: Scale, most: int = MOST_LEVELS) -> Self:
         """Return the encoding of a column.
 
         Of standard scale an indicator is the geometric mean of what makes the variances of all indicators add up to
         one, and of what makes its own one: rare levels tell rows further apart, and count less than in units of their
         own.
         """
-        counts = Counter(column.as_texts().tolist())
+        counts = column.counts()
         frequent = sorted(counts, key=lambda level: (-counts[level], level is None, level or ""))
         many = len(frequent) > most
         levels = tuple(frequent[: max(0, most - 1)] if many else frequent)
-        return cls(column.name, levels, many, _indicators(counts, levels, scale), column.kind == "number")
+        scales = _indicators(counts, column.n, levels, scale)
+        return cls(column.name, levels, many, scales, column.kind == "number")
 
     def learned_on(self, column: Column, scale: Scale) -> Self:
         """Return the same features in units of some rows; the indicator of a level that none of them has is zero."""
-        return replace(self, scales=_indicators(Counter(self._texts(column).tolist()), self.levels, scale))
+        texts = self._texts(column).tolist()
+        return replace(self, scales=_indicators(Counter(texts), len(texts), self.levels, scale))
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
@@ -330,20 +329,16 @@ def gap_feature(name: str, gaps: bool) -> tuple[tuple[str, View], ...]:
     return ((f"{name} missing", "gaps"),) if gaps else ()
 
 
-def _indicators(counts: Mapping[str | None, int], levels: Sequence[str | None], scale: Scale) -> tuple[float, ...]:
-    """Return what the indicator of each level is where it holds, from how many rows have a level."""
-    n, held = sum(counts.values()), np.array([counts.get(level, 0) for level in levels])
+def _indicators(
+    counts: Mapping[str | None, int], n: int, levels: Sequence[str | None], scale: Scale
+) -> tuple[float, ...]:
+    """Return what the indicator of each level is where it holds, from how many of n rows have a level."""
+    held = np.array([counts.get(level, 0) for level in levels])
     variances = held / n * (1.0 - held / n)
     scales = np.ones(len(levels))
     if scale in ("standard", "quantile") and variances.sum() > 0:
         scales = (variances.sum() * np.maximum(variances, 1.0 / n**2)) ** -0.25
     return tuple(np.where(held > 0, scales, 0.0).tolist())
-
-
-def places_of(texts: Sequence[str | None] | np.ndarray, levels: Sequence[str]) -> np.ndarray:
-    """Return where each text stands among some levels, NaN for gaps and for others."""
-    place = {level: float(i) for i, level in enumerate(levels)}
-    return np.array([np.nan if one is None else place.get(one, np.nan) for one in texts], dtype=np.float64)
 
 
 def codes_of(texts: Sequence[str | None] | np.ndarray) -> np.ndarray:
@@ -355,24 +350,13 @@ def codes_of(texts: Sequence[str | None] | np.ndarray) -> np.ndarray:
     return np.array([codes[level] for level in texts], dtype=np.float64)
 
 
-def require_no_infinity(name: str, numbers: np.ndarray) -> None:
-    """Raise ValueError if a number is infinite."""
-    if infinite := int(np.isinf(numbers).sum()):
+def require_no_infinity(name: str, infinite: int, n: int) -> None:
+    """Raise ValueError if some of n numbers are infinite."""
+    if infinite:
         raise ValueError(
-            f"column {name!r} must hold finite numbers or gaps, got infinity in {infinite} of {len(numbers)} rows; "
+            f"column {name!r} must hold finite numbers or gaps, got infinity in {infinite} of {n} rows; "
             "correct these, or leave them empty."
         )
-
-
-def scaling_of(values: np.ndarray, scale: Scale) -> tuple[float, float]:
-    """Return what to subtract from values, and then to divide them by; by one where all are equal."""
-    if scale == "none":
-        return 0.0, 1.0
-    if scale == "max":
-        return 0.0, float(np.abs(values).max(initial=0.0)) or 1.0
-    low, spread = (values.mean(), values.std()) if scale == "standard" else (values.min(), np.ptp(values))
-    varies = spread > 1e-12 * np.abs(values).max(initial=0.0)
-    return float(low), float(spread) if varies else 1.0
 
 
 def _normal_ranks(values: np.ndarray, knots: Sequence[float]) -> np.ndarray:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 
-from learnkernels.kernels.tables.columns import ColumnEncoding, Scale, View, gap_feature, scaling_of
-from learnkernels.kernels.tables.dates import First
+from learnkernels.kernels.tables.columns import ColumnEncoding, View, gap_feature
+from learnkernels.kernels.tables.dates import CYCLES, DAY, First, days_of
+from learnkernels.kernels.tables.known import KnownDays, Scale, days_known
 from learnkernels.kernels.tables.reading import Column
-
-DAY = 86_400.0
-"""Seconds."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,21 +41,19 @@ class DateColumn(ColumnEncoding):
     kind = "date"
 
     @classmethod
-    def of(cls, name: str, dates: np.ndarray, scale: Scale, first: First = "year") -> Self:
-        """Return the encoding of moments in time, NaT for gaps, of which some are there; texts begin with `first`."""
-        days = _days(dates)
-        gaps = np.isnan(days)
-        held = days[~gaps]
-        cycles = [name for name in CYCLES if np.ptp(CYCLES[name](held)) > (0.25 if name == "year" else 1e-6)]
-        fill = float(np.median(held))
-        scaling = scaling_of(np.where(gaps, fill, days), "standard" if scale == "quantile" else scale)
-        return cls(name, fill, bool(gaps.any()), *scaling, tuple(cycles), first)
+    def of(cls, name: str, dates: KnownDays, scale: Scale, first: First = "year") -> Self:
+        """Return the encoding of moments in time of which some are there; texts begin with `first`."""
+        days = dates.days
+        cycles = [name for name in CYCLES if dates.spans[name] > (0.25 if name == "year" else 1e-6)]
+        scaling = days.scaling("standard" if scale == "quantile" else scale)
+        return cls(name, days.fill, days.gaps > 0, *scaling, tuple(cycles), first)
 
     def learned_on(self, column: Column, scale: Scale) -> Self:
         dates = self._dates(column)
         if np.isnat(dates).all():
             return replace(self, fill=0.0, low=0.0, spread=1.0)
-        return replace(type(self).of(self.name, dates, scale, self.first), gaps=self.gaps, cycles=self.cycles)
+        learned = type(self).of(self.name, days_known(days_of(dates)), scale, self.first)
+        return replace(learned, gaps=self.gaps, cycles=self.cycles)
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
@@ -78,7 +73,7 @@ class DateColumn(ColumnEncoding):
         return self.gaps
 
     def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
-        days = _days(self._dates(column))
+        days = self.magnitudes(column)
         gaps = np.isnan(days)
         days = np.where(gaps, self.fill, days)
         out[:, 0] = (days - self.low) / self.spread
@@ -88,6 +83,9 @@ class DateColumn(ColumnEncoding):
         if self.gaps:
             out[:, -1] = gaps
         return int(gaps.sum()), 0
+
+    def magnitudes(self, column: Column) -> np.ndarray:
+        return days_of(self._dates(column))
 
     def _dates(self, column: Column) -> np.ndarray:
         """Return the moments in time of a column, NaT for gaps."""
@@ -104,17 +102,3 @@ class DateColumn(ColumnEncoding):
     def describe(self) -> str:
         order = "" if self.first == "year" else f"{self.first} first; "
         return f"date ({order}{', '.join(('time', *self.cycles))})"
-
-
-CYCLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "year": lambda days: days / 365.2425 % 1.0,
-    "week": lambda days: np.floor(days) % 7.0 / 7.0,
-    "day": lambda days: days % 1.0,
-}
-"""Where in a cycle, from 0 to 1, some days since 1970 are."""
-
-
-def _days(dates: np.ndarray) -> np.ndarray:
-    """Return moments in time as days since 1970, NaN for gaps."""
-    days = dates.astype("datetime64[us]").astype(np.int64) / (1e6 * DAY)
-    return np.asarray(np.where(np.isnat(dates), np.nan, days))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
@@ -24,6 +24,23 @@ MONTH = re.compile(r"(\d{4})(?:-(\d{2}))?")
 """A month or a year of ISO 8601."""
 
 
+DAY = 86_400.0
+"""Seconds."""
+
+CYCLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "year": lambda days: days / 365.2425 % 1.0,
+    "week": lambda days: np.floor(days) % 7.0 / 7.0,
+    "day": lambda days: days % 1.0,
+}
+"""Where in a cycle, from 0 to 1, some days since 1970 are."""
+
+
+def days_of(dates: np.ndarray) -> np.ndarray:
+    """Return moments in time as days since 1970, NaN for gaps."""
+    days = dates.astype("datetime64[us]").astype(np.int64) / (1e6 * DAY)
+    return np.asarray(np.where(np.isnat(dates), np.nan, days))
+
+
 def first_of(texts: Iterable[str]) -> First | None:
     """Return what the dates of a column begin with; None where day and month cannot be told apart.
 
@@ -38,6 +55,16 @@ def first_of(texts: Iterable[str]) -> First | None:
     if any(int(match["two"]) > 12 for match in found):
         return "month"
     return "day" if all(match["between"] == "." for match in found) else None
+
+
+def deciding(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return at most three of some texts, of which `first_of` says what it says of all of them."""
+    found: dict[str, str] = {}
+    for text in texts:
+        if match := CIVIL.fullmatch(text):
+            kind = "day" if int(match["one"]) > 12 else "month" if int(match["two"]) > 12 else match["between"]
+            found.setdefault(kind if kind in ("day", "month", ".") else "open", text)
+    return tuple(found.values())
 
 
 def moment_of(text: str, first: First) -> np.datetime64 | None:

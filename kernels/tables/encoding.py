@@ -19,13 +19,13 @@ from learnkernels.kernels.tables.columns import (
     CategoryColumn,
     ColumnEncoding,
     NumberColumn,
-    Scale,
-    places_of,
     require_no_infinity,
 )
-from learnkernels.kernels.tables.date_column import CYCLES, DateColumn
-from learnkernels.kernels.tables.dates import FIRSTS
-from learnkernels.kernels.tables.reading import MISSING, Column, read_columns
+from learnkernels.kernels.tables.date_column import DateColumn
+from learnkernels.kernels.tables.dates import CYCLES, FIRSTS
+from learnkernels.kernels.tables.known import KnownColumn, KnownNumbers, Scale, WholeColumn
+from learnkernels.kernels.tables.reading import MISSING, read_columns
+from learnkernels.kernels.tables.summary import TableSummary
 
 Kind: TypeAlias = Literal["number", "categorical", "code", "date", "drop"]
 """What a column can be said to be, besides a list of ordered levels."""
@@ -165,9 +165,9 @@ class TableEncoding(Value):
 
         Parameters
         ----------
-        table : DataFrame or Arrow table of m rows, or its columns
+        table : DataFrame or Arrow table of m rows, or its columns, or TableSummary
             Of pandas, polars, pyarrow or another library that narwhals knows, or what `read_columns` gave. Not
-            modified.
+            modified. Of a table that is nowhere as a whole, what is known of its columns.
         said : mapping of str to str or sequence of str, optional
             What some columns are: "number", "categorical", "date", "drop"; "code" for a category of many levels, of
             which only a code becomes a feature; or the levels of an ordered category from the lowest to the highest.
@@ -182,7 +182,11 @@ class TableEncoding(Value):
             is left.
         """
         said = dict(said or {})
-        held = read_columns(table)
+        held: Mapping[str, KnownColumn]
+        if isinstance(table, TableSummary):
+            held = table.columns
+        else:
+            held = {name: WholeColumn(column) for name, column in read_columns(table).items()}
         if unknown := [name for name in said if name not in held]:
             shown = ", ".join(list(held)[:12]) + (", ..." if len(held) > 12 else "")
             raise ValueError(f"columns: {unknown[0]!r} is not a column of the table, which has {shown}; correct it.")
@@ -336,29 +340,27 @@ def _place(fields: Fields) -> tuple[str, float, bool, float, float]:
     return fields.get("name", text), fields.get("fill", number), fields.get("gaps", truth), low, spread
 
 
-def _as_said(column: Column, said: str | Sequence[str], scale: Scale) -> ColumnEncoding | str:
+def _as_said(column: KnownColumn, said: str | Sequence[str], scale: Scale) -> ColumnEncoding | str:
     """Return the encoding of a column whose kind is said, or why it is left out."""
     if said == "drop":
         return AS_SAID
-    if column.kind == "other" or column.gaps.all():
+    if column.kind == "other" or column.gaps == column.n:
         return "it holds no values that could be used"
     if said in ("categorical", "code"):
         return CategoryColumn.of(column, scale, MOST_LEVELS if said == "categorical" else 0)
     if said == "date":
-        first = (column.first_of_dates() or "day") if column.kind in ("date", "text") else "day"
-        dates = column.as_dates(first) if column.kind in ("date", "text") else None
-        if dates is None:
+        first = column.first_of_dates() or "day"
+        if (dates := column.dates(first)) is None:
             raise ValueError(
-                f"columns: {column.name!r} is said to be a date, but holds {_example(column)}; correct it."
+                f"columns: {column.name!r} is said to be a date, but holds {column.example!r}; correct it."
             )
         return DateColumn.of(column.name, dates, scale, first)
     if said == "number":
-        numbers = column.as_numbers() if column.kind in ("number", "text") else None
-        if numbers is None:
+        if (numbers := column.numbers()) is None:
             raise ValueError(
-                f"columns: {column.name!r} is said to be a number, but holds {_example(column)}; correct it."
+                f"columns: {column.name!r} is said to be a number, but holds {column.example!r}; correct it."
             )
-        require_no_infinity(column.name, numbers)
+        require_no_infinity(column.name, numbers.infinite, numbers.n)
         return NumberColumn.of(column.name, numbers, scale)
     if isinstance(said, str) or len(set(said)) < 2:
         raise ValueError(
@@ -372,54 +374,39 @@ def _as_said(column: Column, said: str | Sequence[str], scale: Scale) -> ColumnE
     return _ordered(column, tuple(map(str, said)), scale)
 
 
-def _ordered(column: Column, levels: tuple[str, ...], scale: Scale) -> ColumnEncoding:
-    texts = column.as_texts()
-    if others := sorted({one for one in texts if one is not None} - set(levels)):
+def _ordered(column: KnownColumn, levels: tuple[str, ...], scale: Scale) -> ColumnEncoding:
+    if others := sorted(level for level in column.counts() if level is not None and level not in levels):
         raise ValueError(f"columns: {column.name!r} holds {others[0]!r:.40}, which is none of its levels; add it.")
-    return NumberColumn.of(column.name, places_of(texts, levels), scale, levels)
+    return NumberColumn.of(column.name, column.places(levels), scale, levels)
 
 
-def _inferred(column: Column, scale: Scale) -> ColumnEncoding | str:
+def _inferred(column: KnownColumn, scale: Scale) -> ColumnEncoding | str:
     """Return the encoding that the values of a column suggest, or why it is left out."""
     if column.kind == "other":
         return "it holds lists, records or bytes"
-    gaps = column.gaps
-    if gaps.all():
+    if column.gaps == column.n:
         return "it is empty"
-    if column.kind == "date":
-        constant = bool((column.values[~gaps] == column.values[~gaps][0]).all())
-        return "it is constant" if constant and not gaps.any() else DateColumn.of(column.name, column.values, scale)
     if column.levels:
         return _ordered(column, column.levels, scale)
-    numbers = column.as_numbers()
-    if numbers is not None:
+    if (numbers := column.numbers()) is not None:
         return _number(column.name, numbers, scale)
-    held = column.values[~gaps].tolist()
-    different = len(set(held))
-    if different == 1 and not gaps.any():
+    if column.constant and not column.gaps:
         return "it is constant"
     first = column.first_of_dates()
-    if (dates := column.as_dates(first or "day")) is not None:
+    if (dates := column.dates(first or "day")) is not None:
         return UNDECIDED if first is None else DateColumn.of(column.name, dates, scale, first)
-    if len(held) >= FEW_ROWS and different > DIFFERENT * len(held):
-        spaces = np.mean([value.count(" ") for value in held])
-        return "it is free text" if spaces >= 3 else "nearly all of its texts differ, as those of identifiers do"
+    held = column.n - column.gaps
+    if held >= FEW_ROWS and column.different > DIFFERENT * held:
+        return "it is free text" if column.spaces >= 3 else "nearly all of its texts differ, as those of identifiers do"
     return CategoryColumn.of(column, scale)
 
 
-def _number(name: str, numbers: np.ndarray, scale: Scale) -> ColumnEncoding | str:
-    require_no_infinity(name, numbers)
-    held = np.sort(numbers[~np.isnan(numbers)])
-    if held[0] == held[-1] and len(held) == len(numbers):
+def _number(name: str, numbers: KnownNumbers, scale: Scale) -> ColumnEncoding | str:
+    require_no_infinity(name, numbers.infinite, numbers.n)
+    if numbers.constant and not numbers.gaps:
         return "it is constant"
-    whole = len(held) == len(numbers) >= FEW_ROWS and bool((held == np.round(held)).all())
-    if whole and bool((np.diff(held) > 0).all()):
-        counts = held[0] in (0, 1) and held[-1] - held[0] == len(held) - 1
+    if numbers.n >= FEW_ROWS and not numbers.gaps and numbers.whole_and_different:
+        counts = numbers.low in (0, 1) and numbers.high - numbers.low == numbers.n - 1
         if counts or IDENTIFIER.search(name):
             return "it numbers the rows"
     return NumberColumn.of(name, numbers, scale)
-
-
-def _example(column: Column) -> str:
-    held = column.values[~column.gaps]
-    return f"{str(held[0])[:40]!r}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -17,6 +17,10 @@ MISSING = frozenset({"", "?", "na", "n/a", "nan", "null", "none", "<na>", "nat"}
 
 TRUTHS = {"false": 0.0, "true": 1.0}
 """Texts, in small letters, of truth values."""
+
+
+ColumnKind: TypeAlias = Literal["number", "date", "text", "other"]
+"""What the values of a column are, as they are stored."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Column:
     """
 
     name: str
-    kind: Literal["number", "date", "text", "other"]
+    kind: ColumnKind
     values: np.ndarray
     levels: tuple[str, ...] = ()
 

@@ -23,16 +23,19 @@ from learnkernels.conf.loading import existing_files
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.tables import TableEncoding
-from learnkernels.kernels.tables.encoding import AS_SAID
+from learnkernels.kernels.tables.encoding import AS_SAID, Said
 from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, all_whole, task_of
 from learnkernels.tasks.data.locations import TRIED_AGAIN
 from learnkernels.tasks.data.opening import TABLES, Files, OpenTable, locations_of, opened
 from learnkernels.tasks.data.openml import read_openml
 from learnkernels.tasks.data.parts import (
+    Features,
+    Part,
     Readers,
     TableParts,
     ThisProcess,
+    encoding_of,
     parts_of,
     read_parts,
     wanted_in_parts,
@@ -42,12 +45,15 @@ from learnkernels.tasks.data.readers import (
     beside_of,
     columns_beside,
     features_among,
+    is_number,
     kept_rows,
+    missing_values,
     names_from_data,
     names_to_data,
     numbers_encoded,
     read_bundled,
     read_libsvm,
+    require_features,
     require_room,
 )
 from learnkernels.tasks.data.scaling import BLOCK_BYTES, scaled, scaling_of
@@ -250,7 +256,7 @@ def load_source(
     files = source_files(config, data_dir) if config.source == "file" else None
     with opened(files, where) if files is not None and files.suffix in TABLES else nullcontext() as source:
         if files is not None and source is not None and wanted_in_parts(config, files, source, where):
-            return _in_parts(config, files, source, where, readers or ThisProcess())
+            return _in_parts(config, files, source, where, tell, readers or ThisProcess())
         (X, y, features, table, raw), beside = _read(config, files, source, where, tell)
     if raw is not None:
         beside["rows"] = np.arange(len(y))
@@ -293,10 +299,17 @@ def load_source(
     return Dataset(scaled(X, low, spread), target, features, low, spread, by_training=own, **beside)
 
 
-def _in_parts(config: DatasetConfig, files: Files, table: OpenTable, where: str, readers: Readers) -> Dataset:
+def _in_parts(
+    config: DatasetConfig,
+    files: Files,
+    table: OpenTable,
+    where: str,
+    tell: Callable[[str], None],
+    readers: Readers,
+) -> Dataset:
     """Return a data set whose rows stay where they are, in files."""
-    parts = parts_of(table)
-    features = features_among(table, config, config.target, files.name, where)
+    columns = features_among(table, config, config.target, files.name, where)
+    require_features(table, columns, config, where)
     require_room(table.num_rows, 1 + len(config.beside), files.name, where)
     kept, y = kept_rows(table, config, config.target, where)
     beside = beside_of(table, config, where)
@@ -304,17 +317,62 @@ def _in_parts(config: DatasetConfig, files: Files, table: OpenTable, where: str,
     usable = np.logical_and.reduce([_present(y) | (config.missing == "refuse"), *(of >= 0 for of in beside.values())])
     if "weights" in beside:
         usable &= beside["weights"] > 0
-    used = np.ones(table.num_rows, dtype=bool) if kept is None else kept.copy()
+    everywhere = np.ones(table.num_rows, dtype=bool) if kept is None else kept
+    used = everywhere.copy()
     used[used] = usable
+    parts = parts_of(table)
     ends = np.cumsum([0, *(part.n_rows for part in parts)])
-    asked = [part.keeping(used[a:b]) for part, (a, b) in zip(parts, itertools.pairwise(ends), strict=True)]
-    X = read_parts(asked, tuple(features), config, readers, where)
+
+    def keeping(rows: np.ndarray) -> list[Part]:
+        return [part.keeping(rows[a:b]) for part, (a, b) in zip(parts, itertools.pairwise(ends), strict=True)]
+
+    asked, all_rows, features = keeping(used), keeping(everywhere), Features(tuple(columns))
+    numbers = config.columns is None and all(is_number(table.schema.field(name).type) for name in columns)
+    if not numbers:
+        features = _features_of(all_rows, features.columns, config.columns, config, readers, where, tell)
+    X, gaps = read_parts(asked, features, config, readers, where)
+    if numbers and gaps.any() and config.missing == "impute":
+        said: Said = dict.fromkeys(features.columns, "number")
+        features = _features_of(all_rows, features.columns, said, config, readers, where, tell)
+        X, gaps = read_parts(asked, features, config, readers, where)
+    _require_no_gaps(gaps, features.names, len(X), where)
     usable[usable] = np.concatenate([part.mask for part in X.parts])[used]
     target = _target(y if usable.all() else y[usable], config, where)
-    said: dict[str, Any] = {name: of[usable] for name, of in beside.items()}
+    known: dict[str, Any] = {name: of[usable] for name, of in beside.items()}
     if config.class_weight is not None:
-        said["class_weight"] = _class_weights(config, target, said.get("weights"), where)
-    return Dataset(cast(Any, X), target, tuple(features), X.low, X.spread, **said)
+        known["class_weight"] = _class_weights(config, target, known.get("weights"), where)
+    return Dataset(cast(Any, X), target, features.names, X.low, X.spread, table=features.table, **known)
+
+
+def _features_of(
+    parts: Sequence[Part],
+    columns: tuple[str, ...],
+    said: Said | None,
+    config: DatasetConfig,
+    readers: Readers,
+    where: str,
+    tell: Callable[[str], None],
+) -> Features:
+    """Return what columns of some parts become, as `encoded` does of a table in memory."""
+    try:
+        encoding, known = encoding_of(parts, columns, said, config.scale, readers)
+        gaps = {name: count for name in encoding.names if (count := known.columns[name].gaps)}
+        if gaps and config.missing == "refuse":
+            raise missing_values(gaps, sum(part.n_used for part in parts), where)
+        if gaps and config.missing == "drop":
+            complete = Features(encoding.names, encoding)
+            encoding, _ = encoding_of(parts, columns, said, config.scale, readers, complete)
+    except ValueError as error:
+        raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
+    _tell_left_out(encoding, where, tell)
+    return Features(encoding.names, encoding)
+
+
+def _tell_left_out(encoding: TableEncoding, where: str, tell: Callable[[str], None]) -> None:
+    """Tell which columns of a table become no features, though nobody said so, and why."""
+    for name, why in encoding.left_out.items():
+        if why != AS_SAID:
+            tell(f"{where}: column {name!r} is left out, as {why}; say what it is with 'columns' to keep it.")
 
 
 def _read(
@@ -339,9 +397,8 @@ def _read(
             read, beside = columns_beside(table, config, config.target, files.name, where)
     if read.table is None and not sparse.issparse(read.X) and _needs_encoding(read.X, config):
         read = numbers_encoded(read, config, where)
-    for name, why in read.table.left_out.items() if read.table is not None else ():
-        if why != AS_SAID:
-            tell(f"{where}: column {name!r} is left out, as {why}; say what it is with 'columns' to keep it.")
+    if read.table is not None:
+        _tell_left_out(read.table, where, tell)
     return read, beside
 
 
@@ -579,10 +636,15 @@ def _require_finite(X: Any, features: Sequence[str], where: str) -> None:
         bad = np.bincount(X.indices[bad_entry], minlength=X.shape[1]) if bad_entry.any() else np.zeros(X.shape[1], int)
     else:
         bad = sum((~np.isfinite(X[run])).sum(axis=0) for run in _runs(len(X), X.shape[1]))
+    _require_no_gaps(np.asarray(bad), features, X.shape[0], where)
+
+
+def _require_no_gaps(bad: np.ndarray, features: Sequence[str], rows: int, where: str) -> None:
+    """Raise InputError if features have entries that are not finite, shape (d,)."""
     columns = np.flatnonzero(bad)
     if len(columns):
         named = listed([f"{features[int(c)]} ({bad[c]})" for c in columns], show=str)
         raise InputError(
-            f"{where}: NaN, infinity or missing values in column {named} of {X.shape[0]} rows; set 'missing: impute' "
+            f"{where}: NaN, infinity or missing values in column {named} of {rows} rows; set 'missing: impute' "
             "for what is missing, or 'missing: drop', correct infinities, or leave columns out with 'drop'."
         )

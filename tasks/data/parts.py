@@ -1,35 +1,48 @@
-"""Tables of numbers that no process holds as a whole: read part by part, by whoever needs the rows of a part."""
+"""Tables that no process holds as a whole: read part by part, by whoever needs the rows of a part."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, reduce
+from operator import add
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
-from learnkernels.conf.errors import InputError, listed
+from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
+from learnkernels.kernels.tables import TableEncoding
+from learnkernels.kernels.tables.columns import ColumnEncoding
+from learnkernels.kernels.tables.encoding import Said
+from learnkernels.kernels.tables.known import Scale
+from learnkernels.kernels.tables.summary import Answer, Question, Sums, TableSummary, answers_of
 from learnkernels.tasks.data.locations import Location, Told, locate
 from learnkernels.tasks.data.opening import Files, OpenTable
-from learnkernels.tasks.data.readers import is_number, to_numbers
+from learnkernels.tasks.data.readers import to_numbers
 from learnkernels.tasks.data.row_files import BATCH_BYTES, RowFile, RowsInFiles, copies, patiently
 from learnkernels.tasks.data.scaling import scaled
 from learnkernels.tasks.data.streams import ArrowInput, ParquetInput, TableInput
 
 BYTES_AS_NUMBERS = 1 << 30
-"""A table of numbers that takes so much memory is read in parts, unless the configuration says otherwise."""
+"""A table that takes so much memory as numbers is read in parts, unless the configuration says otherwise."""
 
 SPLITTABLE = (".parquet", ".arrow", ".feather")
 """Endings of files of which some columns, or some rows, are read without the others."""
 
-WHOLE_TABLE = ("columns", "ngrams", "bytes", "distinct", "subsample")
+WHOLE_TABLE = ("ngrams", "bytes", "distinct", "subsample")
 """Keys of a data set that need all its rows at once."""
+
+SUMMARY_BYTES = 8 << 20
+"""What is looked at in one go where it is found out what columns are."""
+
+Complete: TypeAlias = Callable[[pa.Table], np.ndarray]
+"""Says of each row of a piece whether it lacks nothing."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -98,8 +111,8 @@ class Part:
             return np.ones(self.n_rows, dtype=bool)
         return np.unpackbits(np.frombuffer(self.used, np.uint8), count=self.n_rows).astype(bool)
 
-    def blocks(self, columns: Sequence[str]) -> Iterator[np.ndarray]:
-        """Give some columns of all its rows as numbers, a block of rows at a time.
+    def tables(self, columns: Sequence[str], n_bytes: int) -> Iterator[pa.Table]:
+        """Give some columns of all its rows, so many of them at a time as take about that many bytes as numbers.
 
         Raises
         ------
@@ -111,32 +124,34 @@ class Part:
         location = replace(locate(self.address), told=self.told)
         if stamp_of(location) != self.stamp:
             raise self._changed
-        rows = max(1, BATCH_BYTES // (8 * len(columns)))
+        rows = max(1, n_bytes // (8 * len(columns)))
         with closing(_input(location, self.group)) as table:
-            for piece in table.tables(columns, (), rows):
-                yield np.stack([to_numbers(piece.column(name)) for name in columns], axis=1)
+            for piece in table.tables((), columns, rows):
+                yield piece.select(list(columns)).unify_dictionaries()
 
     @property
     def _changed(self) -> InputError:
         return InputError(f"{self.address}: has changed since the run began; start again, and it is read anew.")
 
-    def used_blocks(self, columns: Sequence[str], complete: bool = False) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Give blocks of the rows that are used, without a gap if asked for, and which of the file's these are.
+    def used_tables(
+        self, columns: Sequence[str], complete: Complete | None = None, n_bytes: int = 0
+    ) -> Iterator[tuple[pa.Table, np.ndarray]]:
+        """Give pieces of the rows that are used, of those that are complete if asked for, and which of the file's.
 
         Raises
         ------
         InputError, TransferError
-            As `blocks`.
+            As `tables`.
         """
         mask, at = self.mask, 0
-        for block in self.blocks(columns):
-            if at + len(block) > len(mask):
+        for piece in self.tables(columns, n_bytes or BATCH_BYTES):
+            if at + piece.num_rows > len(mask):
                 raise self._changed
-            used = mask[at : at + len(block)]
-            if complete:
-                used = used & np.isfinite(block).all(axis=1)
-            at += len(block)
-            yield (block if used.all() else block[used]), used
+            used = mask[at : at + piece.num_rows]
+            if complete is not None:
+                used = used & complete(piece)
+            at += piece.num_rows
+            yield (piece if used.all() else piece.filter(pa.array(used))), used
         if at < len(mask):
             raise self._changed
 
@@ -169,90 +184,160 @@ def parts_of(table: OpenTable) -> tuple[Part, ...]:
     )
 
 
+def units_of(found: Sums, scale: str) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return what to subtract from each column, and to divide it by, as `scaling_of` does; nothing for raw ones."""
+    if scale == "none":
+        return None, None
+    low = np.zeros_like(found.low)
+    if scale == "unit":
+        low, spread = found.low, found.high - found.low
+    elif scale == "max":
+        spread = np.maximum(found.high, -found.low)
+    else:
+        low, spread = found.mean, np.sqrt(found.squares / found.n)
+    return low, np.where(spread > 0, spread, 1.0)
+
+
 @dataclass(frozen=True)
-class Columns:
-    """What is known of some columns of numbers from one pass over their rows; two add up.
+class Features:
+    """How columns become features.
 
     Attributes
     ----------
-    n : int
-        Rows.
-    low, high, mean, squares : ndarray of shape (d,)
-        Extremes, mean, and sum of squared differences from it.
-    gaps : ndarray of int of shape (d,)
-        Entries that are not finite.
+    columns : tuple of str
+        That are read.
+    table : TableEncoding or None
+        What they become; None for columns that are features as they are.
     """
 
-    n: int
-    low: np.ndarray
-    high: np.ndarray
-    mean: np.ndarray
-    squares: np.ndarray
-    gaps: np.ndarray
+    columns: tuple[str, ...]
+    table: TableEncoding | None = None
 
-    @classmethod
-    def of(cls, X: np.ndarray) -> Columns:
-        """Return it of a block of rows."""
-        gaps = (~np.isfinite(X)).sum(axis=0)
-        if not len(X) or gaps.any():
-            nothing = np.zeros(X.shape[1])
-            return cls(0, nothing + np.inf, nothing - np.inf, nothing, nothing, gaps)
-        mean = X.mean(axis=0)
-        return cls(len(X), X.min(axis=0), X.max(axis=0), mean, ((X - mean) ** 2).sum(axis=0), gaps)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the features."""
+        return self.columns if self.table is None else self.table.features
 
-    def __add__(self, other: Columns) -> Columns:
-        n = self.n + other.n
-        apart, share = other.mean - self.mean, other.n / max(n, 1)
-        return Columns(
-            n,
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-            self.mean + apart * share,
-            self.squares + other.squares + apart**2 * (self.n * share),
-            self.gaps + other.gaps,
-        )
+    def of(self, piece: pa.Table) -> np.ndarray:
+        """Return the features of some rows, shape (a, d), NaN for gaps of columns that are features."""
+        if self.table is not None:
+            return self.table.encode(piece)
+        return np.stack([to_numbers(piece.column(name)) for name in self.columns], axis=1)
 
-    def scaling(self, scale: str) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Return what to subtract from each column, and to divide it by, as `scaling_of` does; nothing for raw ones."""
-        if scale == "none":
-            return None, None
-        low = np.zeros_like(self.low)
-        if scale == "unit":
-            low, spread = self.low, self.high - self.low
-        elif scale == "max":
-            spread = np.maximum(self.high, -self.low)
-        else:
-            low, spread = self.mean, np.sqrt(self.squares / self.n)
-        return low, np.where(spread > 0, spread, 1.0)
+    def complete(self, piece: pa.Table) -> np.ndarray:
+        """Return whether each row lacks nothing, shape (a,)."""
+        if self.table is not None:
+            return np.asarray(~self.table.gaps(piece))
+        return np.asarray(np.isfinite(self.of(piece)).all(axis=1))
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """What one task of the first pass does: copy a part, and say what it holds."""
+    """What one task of the pass that copies does: write a part's features, and say what they hold."""
 
     part: Part
-    columns: tuple[str, ...]
+    features: Features
     path: str
     drop: bool
 
 
-def _read(job: _Reading) -> tuple[Part, Columns]:
-    """Return a part with the rows that are used, and what is known of their columns; its rows are copied."""
-    path = _own(job.path)
+def _read(job: _Reading) -> tuple[Part, Sums]:
+    """Return a part with the rows that are used, and what is known of their features, which are copied."""
+    path, features = _own(job.path), job.features
 
-    def read() -> tuple[Part, Columns]:
-        known, masks = [Columns.of(np.zeros((0, len(job.columns))))], []
+    def read() -> tuple[Part, Sums]:
+        d = len(features.names)
+        known, masks = [Sums.of(np.zeros((0, d)))], []
 
         def blocks() -> Iterator[np.ndarray]:
-            for rows, used in job.part.used_blocks(job.columns, job.drop):
+            for piece, used in job.part.used_tables(features.columns, features.complete if job.drop else None):
                 masks.append(used)
-                known.append(Columns.of(rows))
-                yield rows
+                X = features.of(piece)
+                known.append(Sums.of(X))
+                yield X
 
-        RowFile.of_blocks(path, blocks(), len(job.columns), np.dtype(np.float64))
-        return job.part.keeping(np.concatenate(masks)), reduce(lambda one, other: one + other, known)
+        RowFile.of_blocks(path, blocks(), d, np.dtype(np.float64))
+        return job.part.keeping(np.concatenate(masks)), reduce(add, known)
 
     return patiently(read)
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """What one task of a pass does that finds out what columns are: summarize a part, or answer what is open."""
+
+    part: Part
+    columns: tuple[str, ...]
+    as_levels: tuple[str, ...]
+    complete: Features | None
+    encodings: tuple[ColumnEncoding, ...] = ()
+    questions: Mapping[str, Question] = field(default_factory=dict)
+
+    @property
+    def _pieces(self) -> Iterator[pa.Table]:
+        complete = None if self.complete is None else self.complete.complete
+        read = (*self.columns, *(self.complete.columns if self.complete is not None else ()))
+        names = tuple(dict.fromkeys(read))
+        return (piece for piece, _ in self.part.used_tables(names, complete, SUMMARY_BYTES) if piece.num_rows)
+
+
+def _summarize(job: _Looking) -> TableSummary | None:
+    """Return what is known of the columns of a part; None where no row is used."""
+
+    def look() -> TableSummary | None:
+        known = [TableSummary.of(piece.select(list(job.columns)), job.as_levels) for piece in job._pieces]
+        return reduce(add, known) if known else None
+
+    return patiently(look)
+
+
+def _answer(job: _Looking) -> dict[str, Answer]:
+    """Return what a part answers to what is open."""
+    return patiently(lambda: _together([answers_of(job.encodings, job.questions, piece) for piece in job._pieces]))
+
+
+def _together(answers: Sequence[Mapping[str, Answer]]) -> dict[str, Answer]:
+    found: dict[str, Any] = {}
+    for one in answers:
+        for name, answer in one.items():
+            found[name] = found[name] + answer if name in found else answer
+    return found
+
+
+def encoding_of(
+    parts: Sequence[Part],
+    columns: tuple[str, ...],
+    said: Said | None,
+    scale: Scale,
+    readers: Readers,
+    complete: Features | None = None,
+) -> tuple[TableEncoding, TableSummary]:
+    """Return how columns of some parts become features, exact as that of a table in memory, and what they hold.
+
+    One pass over the rows finds out what columns are, and a second one medians, and counts of columns of very many
+    levels.
+
+    Raises
+    ------
+    InputError
+        A file is damaged or has changed.
+    ValueError
+        A column is none of what is said of it, or none is left.
+    """
+    as_levels = tuple(name for name, kind in (said or {}).items() if kind not in ("number", "date", "drop"))
+    jobs = [_Looking(part, columns, as_levels, complete) for part in parts]
+    known = [one for one in readers.each(_summarize, jobs) if one is not None]
+    if not known:
+        raise ValueError("no row is complete; leave columns out with 'drop'")
+    summary = reduce(add, known)
+    table = TableEncoding.of(summary, said, scale)
+    while questions := summary.open(table.columns):
+        asked = [column for column in table.columns if column.name in questions]
+        names = tuple(column.name for column in asked)
+        looks = [replace(job, columns=names, encodings=tuple(asked), questions=questions) for job in jobs]
+        summary = summary.answered(asked, _together(readers.each(_answer, looks)))
+        table = TableEncoding.of(summary, said, scale)
+    return table, summary
 
 
 def _own(path: str) -> Path:
@@ -261,31 +346,30 @@ def _own(path: str) -> Path:
 
 
 def read_parts(
-    parts: Sequence[Part], columns: tuple[str, ...], config: DatasetConfig, readers: Readers, where: str
-) -> TableParts:
-    """Return the rows of some parts, in the units that the configuration asks for, after one pass over them.
+    parts: Sequence[Part], features: Features, config: DatasetConfig, readers: Readers, where: str
+) -> tuple[TableParts, np.ndarray]:
+    """Return the features of some parts after one pass over them, and how many entries of each are not finite.
+
+    Rows are in the units that the configuration asks for.
 
     Raises
     ------
     InputError
-        A file is damaged, an entry is not finite and that is not to be dropped, or no row is left.
+        A file is damaged, or no row is left.
     """
     drop = config.missing == "drop"
-    about = json.dumps([*(asdict(part) | {"used": _short(part.used)} for part in parts), columns, drop])
-    digest = hashlib.sha256(about.encode()).hexdigest()[:20]
-    jobs = [_Reading(part, columns, _copy_of(readers.folder, digest, i), drop) for i, part in enumerate(parts)]
+    about: list[Any] = [*(asdict(part) | {"used": _short(part.used)} for part in parts), features.columns, drop]
+    if features.table is not None:
+        about.append(features.table.to_dict())
+    digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:20]
+    jobs = [_Reading(part, features, _copy_of(readers.folder, digest, i), drop) for i, part in enumerate(parts)]
     read, known = zip(*readers.each(_read, jobs), strict=True)
-    found: Columns = reduce(lambda one, other: one + other, known)
-    if found.gaps.any():
-        bad = [f"{columns[c]} ({found.gaps[c]:,})" for c in np.flatnonzero(found.gaps)]
-        raise InputError(
-            f"{where}: NaN, infinity or missing values in column {listed(bad, show=str)}, of a table that is read in "
-            "parts; set 'missing: drop', fill them before, or leave columns out with 'drop'."
-        )
-    if found.n < 2:
-        raise InputError(f"{where}: {found.n} complete rows are left of its parts; at least two are needed.")
-    low, spread = found.scaling(config.scale)
-    return TableParts(tuple(read), columns, digest, low, spread, (found.low, found.high), readers.folder)
+    found: Sums = reduce(add, known)
+    if (rows := sum(part.n_used for part in read)) < 2:
+        raise InputError(f"{where}: {rows} complete rows are left of its parts; at least two are needed.")
+    low, spread = units_of(found, config.scale) if features.table is None else (None, None)
+    X = TableParts(tuple(read), features, digest, low, spread, (found.low, found.high), readers.folder)
+    return X, found.gaps
 
 
 def _short(used: bytes | None) -> str | None:
@@ -303,10 +387,10 @@ class TableParts(RowsInFiles):
     Attributes
     ----------
     parts : tuple of Part
-    columns : tuple of str
-        The features.
+    features : Features
+        How columns of the files become its own.
     digest : str
-        Of what was read: names, sizes and times of files, columns, and which rows are used.
+        Of what was read: names, sizes and times of files, columns and what they become, and which rows are used.
     low, spread : ndarray of shape (d,) or None
         How rows are scaled as they are taken.
     raw_extremes : tuple of ndarray of shape (d,)
@@ -321,7 +405,7 @@ class TableParts(RowsInFiles):
     """
 
     parts: tuple[Part, ...]
-    columns: tuple[str, ...]
+    features: Features
     digest: str
     low: np.ndarray | None
     spread: np.ndarray | None
@@ -342,7 +426,7 @@ class TableParts(RowsInFiles):
     @property
     def shape(self) -> tuple[int, int]:
         """(m, d)."""
-        return int(self._ends[-1]), len(self.columns)
+        return int(self._ends[-1]), len(self.features.names)
 
     @property
     def starts(self) -> np.ndarray:
@@ -377,18 +461,19 @@ class TableParts(RowsInFiles):
         path = _own(_copy_of(self.folder, self.digest, part))
         if not path.exists():
             patiently(lambda: self._copy(one, path))
-        return RowFile(str(path), (one.n_used, len(self.columns)), self.dtype)
+        return RowFile(str(path), (one.n_used, self.shape[1]), self.dtype)
 
     def _copy(self, part: Part, path: Path) -> None:
-        blocks = (rows for rows, _ in part.used_blocks(self.columns))
-        RowFile.of_blocks(path, blocks, len(self.columns), self.dtype)
+        blocks = (self.features.of(piece) for piece, _ in part.used_tables(self.features.columns))
+        RowFile.of_blocks(path, blocks, self.shape[1], self.dtype)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, from which `from_dict` makes the same rows."""
         numbers = {"low": self.low, "spread": self.spread, "raw_extremes": np.stack(self.raw_extremes)}
         return {
             "parts": [asdict(part) | {"used": part.used.hex() if part.used else None} for part in self.parts],
-            "columns": self.columns,
+            "columns": self.features.columns,
+            "table": None if self.features.table is None else self.features.table.to_dict(),
             "digest": self.digest,
             **{name: None if of is None else of.tolist() for name, of in numbers.items()},
         }
@@ -403,7 +488,9 @@ class TableParts(RowsInFiles):
             parts.append(Part(**{**one, "stamp": tuple(one["stamp"]), "used": used, "told": told}))
         low, spread = (None if data[name] is None else np.array(data[name]) for name in ("low", "spread"))
         lowest, highest = np.array(data["raw_extremes"])
-        return cls(tuple(parts), tuple(data["columns"]), data["digest"], low, spread, (lowest, highest))
+        table = TableEncoding.from_dict(data["table"]) if data.get("table") else None  # earlier versions have none
+        features = Features(tuple(data["columns"]), table)
+        return cls(tuple(parts), features, data["digest"], low, spread, (lowest, highest))
 
 
 def wanted_in_parts(config: DatasetConfig, files: Files, table: OpenTable, where: str) -> bool:
@@ -433,12 +520,4 @@ def _hindrance(config: DatasetConfig, files: Files, table: OpenTable) -> str:
     if config.scale == "quantile" or config.scale_on == "training":
         key = "scale_on: training" if config.scale_on == "training" else "scale: quantile"
         return f"does not go with '{key}', which needs all rows at once; leave it out"
-    others = {config.target, *config.drop, *config.where, *config.test, *config.beside.values()}
-    for name in config.features or table.schema.names:
-        place = table.schema.get_field_index(name)
-        if name not in others and place >= 0 and not is_number(table.schema.field(place).type):
-            return (
-                f"needs columns of numbers, and {name!r} is {table.schema.field(place).type}; encode it as numbers, "
-                f"leave it out with 'drop: [{', '.join([*config.drop, name])}]'"
-            )
     return ""

@@ -209,9 +209,7 @@ def _columns_of(table: OpenTable, config: DatasetConfig, target: str, name: str,
         )
     kinds = [table.schema.field(column).type for column in features]
     if config.columns is not None or not (config.bytes or all(map(is_number, kinds))):
-        for name, kind in zip(features, kinds, strict=True):
-            if is_binary(kind) and (config.columns or {}).get(name) != "drop":
-                _require_number(table, name, kept, config.drop, where)
+        require_features(table, features, config, where, kept)
         return encoded(_only(table.select(features), kept), y, config, where)
     X, expanded = _numeric(table, features, kept, config, where)
     return Columns(X, y, expanded)
@@ -285,11 +283,7 @@ def encoded(table: pa.Table, y: Any, config: DatasetConfig, where: str) -> Colum
         encoding = TableEncoding.of(columns, config.columns, config.scale)
         X = encoding.encode(columns, met)
         if met.gaps and config.missing == "refuse":
-            named = listed([f"{name} ({count})" for name, count in met.gaps.items()], show=str)
-            raise InputError(
-                f"{where}: missing values in column {named} of {table.num_rows} rows; set 'missing: impute' or "
-                "'missing: drop', or leave columns out with 'drop'."
-            )
+            raise missing_values(met.gaps, table.num_rows, where)
         if met.gaps and config.missing == "drop":
             complete = ~encoding.gaps(columns)
             encoding = TableEncoding.of(table.filter(pa.array(complete)), config.columns, config.scale)
@@ -298,6 +292,26 @@ def encoded(table: pa.Table, y: Any, config: DatasetConfig, where: str) -> Colum
     except ValueError as error:
         raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
     return Columns(X, y, encoding.features, encoding, table.select(encoding.names))
+
+
+def missing_values(gaps: Mapping[str, int], rows: int, where: str) -> InputError:
+    """Return the error that columns have gaps where these are refused."""
+    named = listed([f"{name} ({count})" for name, count in gaps.items()], show=str)
+    return InputError(
+        f"{where}: missing values in column {named} of {rows} rows; set 'missing: impute' or "
+        "'missing: drop', or leave columns out with 'drop'."
+    )
+
+
+def require_features(
+    table: OpenTable, features: Sequence[str], config: DatasetConfig, where: str, kept: np.ndarray | None = None
+) -> None:
+    """Raise InputError where no column is to become features, or one that holds bytes."""
+    if not features:
+        raise InputError(f"{where}: its columns leave none for features; at least one is needed.")
+    for name in features:
+        if is_binary(table.schema.field(name).type) and (config.columns or {}).get(name) != "drop":
+            _require_number(table, name, kept, config.drop, where)
 
 
 def require_room(rows: int, columns: int, name: str, where: str) -> None:

@@ -18,6 +18,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig, DatasetConfig
 from learnkernels.kernels.estimators import KernelLearningRegressor
 from learnkernels.kernels.persistence.model import Model
+from learnkernels.kernels.tables import summary
 from learnkernels.tasks.data import parts as in_parts
 from learnkernels.tasks.data import row_files
 from learnkernels.tasks.data.ingest import Dataset, ingest, load_dataset, load_source, store_dataset
@@ -98,6 +99,96 @@ def test_rows_in_parts_are_those_of_the_table(
         np.testing.assert_array_equal(ours.beside[name], of)
 
 
+def mixed() -> pa.Table:
+    """Return a table as people have them: gaps, many levels, dates of several kinds, numbers as text, identifiers."""
+    rng = np.random.default_rng(5)
+
+    def gappy(values: Any, share: float = 0.1) -> list[Any]:
+        return [None if gap else value for value, gap in zip(values, rng.random(M) < share, strict=True)]
+
+    days = np.datetime64("2020-01-01") + rng.integers(0, 2000, M)
+    many = [f"level {int(j)}" for j in rng.geometric(0.03, M)]
+    columns: dict[str, Any] = {
+        "id": np.arange(M) + 10_000,
+        "number": gappy(rng.normal(100, 1, M)),
+        "whole": rng.integers(0, 7, M),
+        "grade": gappy(rng.choice(["low", "middle", "high"], M)),
+        "site": [f"site {i % 9}" for i in range(M)],
+        "many": gappy(many),
+        "as text": [f"{value:.3f}" for value in rng.exponential(size=M)],
+        "day": pa.array(gappy(days.tolist())),
+        "day first": [f"{d.day:02d}/{d.month:02d}/{d.year}" for d in days.tolist()],
+        "iso": [f"{d}T10:{i % 60:02d}:00" for i, d in enumerate(days.tolist())],
+        "comment": [f"a b c d {i}" for i in range(M)],
+        "nothing": pa.nulls(M, pa.string()),
+        "same": ["x"] * M,
+        "flag": gappy(rng.random(M) < 0.3),
+        "pairs": [[i, i] for i in range(M)],
+        "coded": pa.array([f"c{i}" for i in rng.integers(0, 4, M)]).dictionary_encode(),
+        "y": gappy(rng.normal(size=M), 0.03),
+        "w": rng.integers(0, 3, M),
+    }
+    return pa.table(columns)
+
+
+ORDERED = {"grade": ["low", "middle", "high"], "whole": "categorical", "many": "code", "same": "drop"}
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".feather"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"scale": "standard"},
+        {"scale": "unit", "where": {"whole": ["1", "2", "3", "5"]}, "weights": "w"},
+        {"scale": "max", "missing": "drop", "drop": ["many", "w"], "columns": {"number": "number"}},
+        {"scale": "none", "columns": ORDERED, "groups": "site"},
+        {"features": ["number", "whole"]},
+        {"features": ["number", "whole"], "columns": {"whole": ["0", "1", "2", "3", "4", "5", "6"]}},
+    ],
+)
+def test_any_columns_in_parts_are_those_of_the_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str, keys: dict[str, Any]
+):
+    monkeypatch.setattr(in_parts, "BATCH_BYTES", 17 * 8 * 90)
+    monkeypatch.setattr(in_parts, "SUMMARY_BYTES", 17 * 8 * 40)
+    monkeypatch.setattr(summary, "POINTS", 16)
+    monkeypatch.setattr(summary, "MOST_COUNTED", 30)
+    monkeypatch.setattr(summary, "KEPT", 29)
+    path = written(tmp_path / "table", mixed(), ending)
+    told: dict[bool | None, list[str]] = {True: [], None: []}
+    ours, theirs = (
+        load_source(
+            DatasetConfig.model_validate(
+                {"source": "file", "path": path, "target": "y", "in_parts": asked, "drop": ["w"], "missing": "impute"}
+                | keys
+            ),
+            tell=told[asked].append,
+        )
+        for asked in (True, None)
+    )
+    assert isinstance(ours.X, TableParts)
+    assert isinstance(theirs.X, np.ndarray)
+    assert theirs.table is not None
+    assert ours.table is not None
+    assert [one for one in told[None] if "no target" not in one] == told[True]
+    assert tuple(ours.features) == tuple(theirs.features)
+    assert ours.features.views == theirs.features.views  # type: ignore[attr-defined]
+    for one, other in zip(ours.table.columns, theirs.table.columns, strict=True):
+        for name, value in vars(other).items():
+            if isinstance(value, float):  # means are added up in another order
+                assert vars(one)[name] == pytest.approx(value, rel=1e-12, abs=1e-12), (other.name, name)
+            elif name == "scales":
+                np.testing.assert_allclose(vars(one)[name], value, rtol=1e-12)
+            else:
+                assert vars(one)[name] == value, other.name
+    np.testing.assert_allclose(ours.X[:], theirs.X, rtol=1e-12, atol=1e-11)  # a date's cycle from days since 1970
+    np.testing.assert_array_equal(ours.X.max(axis=0), ours.X[:].max(axis=0))
+    np.testing.assert_array_equal(ours.target.values, theirs.target.values)
+    assert ours.beside.keys() == theirs.beside.keys()
+    for name, of in theirs.beside.items():
+        np.testing.assert_array_equal(ours.beside[name], of)
+
+
 @pytest.mark.usefixtures("working_folder")
 def test_the_store_has_all_of_it_but_its_rows(tmp_path: Path):
     path = written(tmp_path / "table", table())
@@ -129,8 +220,10 @@ def test_a_file_that_has_changed_since_is_refused(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("keys", "sentence"),
     [
-        ({"missing": "impute"}, r"missing values in column x0 \(\d+\), .*, of a table that is read in parts; set"),
-        ({"drop": []}, r"'in_parts' needs columns of numbers, and 'site' is string; .* 'drop: \[site\]', or leave"),
+        ({"missing": "refuse"}, r"missing values in column x0 \(\d+\), .* of \d+ rows; set 'missing: impute' for"),
+        ({"missing": "refuse", "drop": []}, r"missing values in column x0 \(\d+\), .* of 700 rows; set 'missing: imp"),
+        ({"columns": {"site": "number"}, "drop": []}, "'site' is said to be a number, but holds 'site 0'; correct it"),
+        ({"drop": ["x0", "x1", "x2", "whole", "site", "day", "w"]}, "its columns leave none for features"),
         ({"scale": "quantile"}, "'in_parts' does not go with 'scale: quantile', which needs all rows at once"),
         ({"scale": "unit", "scale_on": "training"}, "does not go with 'scale_on: training', which needs all rows"),
         ({"subsample": 100}, "'in_parts' does not go with 'subsample', which needs all rows at once; leave it out, or"),

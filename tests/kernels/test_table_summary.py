@@ -1,0 +1,140 @@
+"""What is known of a table from its blocks is what all of it tells."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from learnkernels.kernels.tables import TableEncoding, summary
+from learnkernels.kernels.tables.summary import Different, NumberSummary, Sums, TableSummary, Within, answers_of
+
+RNG = np.random.default_rng(0)
+
+NUMBERS = {
+    "sorted": np.sort(RNG.normal(size=20_001)),
+    "even": RNG.normal(size=20_000),
+    "ties": RNG.integers(0, 500, 20_000) * 1.0,
+    "two halves": np.repeat([0.0, 1.0], 10_000) + np.r_[np.zeros(10_000), np.linspace(0, 1, 10_000)],
+    "mostly one": np.where(RNG.random(20_000) < 0.7, 3.0, RNG.normal(size=20_000)),
+    "heavy tails": RNG.standard_cauchy(20_000),
+    "gaps": np.where(RNG.random(20_000) < 0.6, np.nan, RNG.exponential(size=20_000)),
+    "few": np.array([2.0, np.nan, 1.0]),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_median_of_blocks_is_that_of_all_after_few_looks(name: str):
+    values = NUMBERS[name]
+    blocks = np.array_split(values, 13)
+    found: NumberSummary = reduce(add, map(NumberSummary.of, blocks))
+    held, looks = values[~np.isnan(values)], 0
+    if not found.exact:
+        # What the points say is off by at most half a point in a block: 1 / 256 of the numbers.
+        assert abs(np.mean(held < found.fill) - 0.5) <= 1 / 256 or np.mean(held == found.fill) > 1 / 256
+    while not found.exact and found.median is None:
+        found, looks = found.answered(reduce(add, (Within.of(block, *found.bracket) for block in blocks))), looks + 1
+    assert looks <= 2
+    assert found.fill == np.median(held)
+    assert (found.n, found.gaps) == (len(values), len(values) - len(held))
+    assert (found.low, found.high) == (held.min(), held.max())
+    filled = np.where(np.isnan(values), np.median(held), values)
+    low, spread = found.scaling("standard")
+    # Sums of 20,000 terms in another order.
+    assert low == pytest.approx(filled.mean(), rel=1e-11, abs=1e-12)
+    assert spread == pytest.approx(filled.std(), rel=1e-11)
+
+
+def test_a_median_that_is_missed_is_looked_for_wider():
+    values = np.sort(RNG.normal(size=5000))
+    found = NumberSummary.of(values)
+    assert not found.exact
+    apart = Within.of(values, 2.0, 3.0)
+    wider = found.answered(apart)
+    assert wider.median is None
+    assert wider.bracket[0] < found.bracket[0] < np.median(values) < found.bracket[1] < wider.bracket[1]
+    for _ in range(4):
+        wider = wider.answered(apart)
+    assert wider.bracket == (-np.inf, np.inf)
+    assert wider.answered(Within.of(values, *wider.bracket)).median == np.median(values)
+
+
+def test_counted_values_are_as_good_as_repeated_ones():
+    values, counts = np.r_[RNG.normal(size=300), np.nan], RNG.integers(1, 40, 301)
+    one, other = NumberSummary.of(values, counts), NumberSummary.of(np.repeat(values, counts))
+    for name in ("n", "gaps", "infinite", "low", "high", "fill", "whole", "exact"):
+        assert getattr(one, name) == getattr(other, name)
+    assert one.scaling("standard") == pytest.approx(other.scaling("standard"), rel=1e-12)  # sums in another order
+
+
+def test_sums_of_blocks_are_those_of_all_rows():
+    X = RNG.normal(1e6, 1.0, size=(3000, 4))  # a mean that would drown the squares
+    X[RNG.random(X.shape) < 0.1] = np.nan
+    found = reduce(add, (Sums.of(X[rows]) for rows in np.array_split(np.arange(3000), [0, 1, 40, 2000])))
+    np.testing.assert_array_equal(found.gaps, np.isnan(X).sum(axis=0))
+    np.testing.assert_allclose(found.mean, np.nanmean(X, axis=0), rtol=1e-14)
+    np.testing.assert_allclose(np.sqrt(found.squares / found.n), np.nanstd(X, axis=0), rtol=1e-10)
+
+
+def test_different_values_are_told_from_few_codes():
+    codes = RNG.random(50_000)
+    many = reduce(add, (Different.of(np.unique(part)) for part in np.array_split(np.r_[codes, codes], 20)))
+    assert many.count == pytest.approx(50_000, rel=0.1)  # three deviations of 1,024 codes
+    assert many.repeated
+    once = reduce(add, map(Different.of, np.array_split(codes, 20)))
+    assert not once.repeated
+    assert once.count == many.count
+    few = Different.of(np.array([0.5, 0.25])) + Different.of(np.array([0.5]))
+    assert (few.count, few.repeated) == (2, True)
+
+
+@pytest.mark.parametrize("said", [{}, {"zip": "categorical", "id": "number"}])
+def test_a_table_in_blocks_is_encoded_as_the_whole(monkeypatch: pytest.MonkeyPatch, said: Any):
+    monkeypatch.setattr(summary, "MOST_COUNTED", 50)
+    monkeypatch.setattr(summary, "KEPT", 45)
+    n = 6000
+    levels = np.array([f"town {j}" for j in np.minimum(RNG.geometric(0.02, n), 200)])
+    table = pa.table(
+        {
+            "id": RNG.permutation(n),
+            "user id": RNG.integers(0, 10**9, n),
+            "zip": RNG.integers(0, 60, n) + 10_000,
+            "town": levels,
+            "name": [f"name {i % 5800}" for i in range(n)],
+            "user": [f"user {i % 3000}" for i in range(n)],
+            "price": RNG.exponential(size=n),
+        }
+    )
+    whole = TableEncoding.of(table, said)
+    blocks = [table.slice(i, 250) for i in range(0, n, 250)]
+    found: TableSummary = reduce(add, (TableSummary.of(block, ["zip"] if said else []) for block in blocks))
+    encoding = TableEncoding.of(found, said)
+    questions = found.open(encoding.columns)
+    assert questions.keys() >= {"town", "user", "price"}
+    while questions := found.open(encoding.columns):
+        asked = [column for column in encoding.columns if column.name in questions]
+        answers = [answers_of(asked, questions, block) for block in blocks]
+        found = found.answered(asked, {name: reduce(add, (one[name] for one in answers)) for name in questions})
+        encoding = TableEncoding.of(found, said)
+    assert dict(encoding.left_out) == dict(whole.left_out)
+    assert whole.left_out.keys() == ({"name"} if said else {"id", "name"}) | {"user id"}
+    ours, theirs = encoding.encode(table), whole.encode(table)
+    town = [name == "town" for name in whole.features.owners]
+    np.testing.assert_allclose(ours[:, town], theirs[:, town], rtol=1e-12)
+    others = [name not in ("town", "user") for name in whole.features.owners]  # users are equally frequent
+    # Units of numbers: sums of 6,000 terms of 10,000 in another order, over deviations of 17.
+    np.testing.assert_allclose(ours[:, others], theirs[:, others], rtol=1e-12, atol=1e-12)
+    assert [*encoding.names] == [*whole.names]
+
+
+def test_blocks_of_different_kinds_are_refused_unless_one_has_gaps_alone():
+    gaps, numbers = pa.table({"x": pa.nulls(3)}), pa.table({"x": [1.0, 2.0, 4.0]})
+    for one in (TableSummary.of(gaps) + TableSummary.of(numbers), TableSummary.of(numbers) + TableSummary.of(gaps)):
+        assert (one.columns["x"].kind, one.columns["x"].gaps) == ("number", 3)
+        assert TableEncoding.of(one).columns[0].fill == 2.0  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="'x' must hold one kind of values, and levels in one order, in all its parts"):
+        TableSummary.of(numbers) + TableSummary.of(pa.table({"x": ["a", "b"]}))
