@@ -20,10 +20,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import psutil
@@ -39,6 +39,8 @@ BRIDGE, WORKERS = "lkbridge", ("lkworker0", "lkworker1")
 BIN = Path(sys.executable).parent
 METRIC = {"rounds": 1, "metric": "diagonal", "kernels": "gaussian"}
 PARTS, GROUPS, NEW_PARTS = 100, 1, 10
+GAPPY = ("x6", "x7")
+Columns: TypeAlias = Callable[[np.random.Generator, int], dict[str, Any]]
 SECONDS = 0.5
 """Between two looks at the memory of processes."""
 
@@ -73,14 +75,30 @@ def config_of(rows: int, landmarks: int, learners: Sequence[str]) -> dict[str, A
     }
 
 
-def write_table(folder: Path, rows: int, parts: int, first_seed: int) -> int:
+def numbers_alone(rng: np.random.Generator, n: int) -> dict[str, Any]:
+    """Return twenty columns of numbers, and the target y."""
+    X, y = friedman(rng, n, 15)
+    return {**{f"x{j + 1}": X[:, j] for j in range(20)}, "y": y}
+
+
+def mixed(rng: np.random.Generator, n: int) -> dict[str, Any]:
+    """Return twenty columns, two of levels, one of dates and two with gaps among them, and the target y."""
+    columns = numbers_alone(rng, n)
+    site, customer = rng.integers(0, 12, n), np.minimum(rng.zipf(1.3, n), 50_000)
+    day = np.datetime64("2022-01-01") + rng.integers(0, 1000, n)
+    columns["y"] = columns["y"] + np.sin(site) + np.cos(customer)
+    gaps = {name: pa.array(np.where(rng.random(n) < 0.02, np.nan, columns[name]), from_pandas=True) for name in GAPPY}
+    levels = {"x18": np.char.add("site ", site.astype(str)), "x19": np.char.add("customer ", customer.astype(str))}
+    return columns | gaps | levels | {"x20": day}
+
+
+def write_table(folder: Path, columns: Columns, rows: int, parts: int, first_seed: int) -> int:
     """Write rows into files of several row groups, unless they are there; return their bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     for i in range(parts):
         path, n = folder / f"{i:05d}.parquet", rows // parts
         if not path.exists():
-            X, y = friedman(np.random.default_rng([first_seed, i]), n, 15)
-            table = pa.table({**{f"x{j + 1}": X[:, j] for j in range(20)}, "y": y})
+            table = pa.table(columns(np.random.default_rng([first_seed, i]), n))
             pq.write_table(table, path.with_suffix(".new"), row_group_size=-(-n // GROUPS))
             path.with_suffix(".new").rename(path)
     return sum(path.stat().st_size for path in folder.glob("*.parquet"))
@@ -265,15 +283,20 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="folder of the rows; below the folder by default")
     parser.add_argument("--learners", nargs="+", default=["alignf", "rfm"])
     parser.add_argument("--only-compare", action="store_true", help="neither train nor predict")
+    parser.add_argument("--mixed", action="store_true", help="a table with levels, dates and gaps")
     parser.add_argument("--same-as", type=Path, help="folder of a run whose numbers this must have")
     asked = parser.parse_args()
     folder = asked.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     os.environ |= ENVIRONMENT
     data = (asked.data or folder / "data").resolve()
-    stored = write_table(data / "table", asked.rows, PARTS, 0)
-    write_table(data / "new", asked.rows // 10, NEW_PARTS, 1)
-    (folder / "cluster.yaml").write_text(yaml.safe_dump(config_of(asked.rows, asked.landmarks, asked.learners)))
+    columns = mixed if asked.mixed else numbers_alone
+    stored = write_table(data / "table", columns, asked.rows, PARTS, 0)
+    write_table(data / "new", columns, asked.rows // 10, NEW_PARTS, 1)
+    config = config_of(asked.rows, asked.landmarks, asked.learners)
+    if asked.mixed:
+        config["datasets"][0]["scale"] = "standard"
+    (folder / "cluster.yaml").write_text(yaml.safe_dump(config))
     scoring = ["predict", "--model", "cluster/1", "--input", "s3://rows/new/", "--output", "s3://rows/scored/"]
     commands = {
         "compare": ["compare", "cluster.yaml", "--verbose"],

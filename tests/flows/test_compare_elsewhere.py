@@ -73,6 +73,37 @@ def test_workers_that_do_not_see_our_files_find_the_same(tmp_path: Path, monkeyp
     assert not list(rows.rglob("*"))
 
 
+def test_a_table_with_categories_and_gaps_in_parts_has_the_numbers_of_one_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("learnkernels.tasks.measure.evaluation.PARALLEL_ROWS", 100)
+    (tmp_path / "table").mkdir()
+    rng, n = np.random.default_rng(0), 450
+    site, x = rng.integers(0, 6, n), rng.normal(size=(n, 2))
+    y = x[:, 0] + np.sin(site) + 0.1 * rng.normal(size=n)
+    table = pa.table(
+        {
+            "site": [f"s{i}" for i in site],
+            "x": pa.array(np.where(rng.random(n) < 0.1, np.nan, x[:, 0]), from_pandas=True),
+            "z": x[:, 1],
+            "day": np.datetime64("2024-01-01") + rng.integers(0, 400, n),
+            "y": y,
+        }
+    )
+    for i in range(3):
+        pq.write_table(table.slice(150 * i, 150), tmp_path / "table" / f"{i}.parquet", row_group_size=80)
+    given = {"source": "file", "path": f"{tmp_path / 'table'}/", "target": "y", "scale": "standard"}
+    keys = RUNS["sampled"] | {"learners": ["alignf", "rfm"], "moments": {"sample": "auto"}}
+    here = keys | {"datasets": [given | {"in_parts": False}]}
+    ours = folds_of(here, {"workers": 0}, monkeypatch, tmp_path / "here")
+    with another_machine(tmp_path / "machine") as address:
+        there = keys | {"datasets": [given | {"in_parts": True}]}
+        theirs = folds_of(there, {"scheduler": address}, monkeypatch, tmp_path / "there")
+    assert ours["learner"].tolist() == theirs["learner"].tolist()
+    for column in ("error", "alignment", "validation_error"):
+        np.testing.assert_allclose(theirs[column], ours[column], rtol=1e-12, err_msg=column)
+
+
 def test_an_item_of_a_paper_on_parts_has_the_numbers_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("learnkernels.tasks.measure.evaluation.PARALLEL_ROWS", 100)
     items, datasets = tmp_path / "items", in_parts(tmp_path / "table")
