@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 import pytest
 import yaml
 from distributed import Worker
@@ -23,6 +24,7 @@ from learnkernels.tasks.data.row_files import RowFile, RowParts, content_digest
 from learnkernels.tasks.operate.children import free_port
 from learnkernels.tasks.workers.cluster import DaskPool
 from tests.elsewhere import ROOT, another_machine, hideable
+from tests.waiting import within
 
 if TYPE_CHECKING:
     from tests.tasks.conftest import S3
@@ -229,6 +231,65 @@ def test_slurm_is_asked_for_workers_and_told_that_they_are_done(tmp_path: Path, 
         total = pool.workers.total(product, pool.workers.share(np.eye(3)), np.eye(3), [(0, 1), (1, 3)])
         np.testing.assert_array_equal(total, np.eye(3))
     assert len((tmp_path / "jobs").read_text().split()) == 2
+
+
+SSHD = """
+import asyncio, os, signal, subprocess, sys
+import asyncssh
+
+class NoPassword(asyncssh.SSHServer):
+    def connection_made(self, connection):
+        print("user", connection.get_extra_info("peername")[0], file=sys.stderr, flush=True)
+
+async def run(process):
+    child = await asyncio.create_subprocess_shell(
+        process.command, stdin=None, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    await process.redirect(stdout=child.stdout, stderr=child.stderr)
+    ended, left = asyncio.create_task(child.wait()), asyncio.create_task(process.wait_closed())
+    await asyncio.wait([ended, left], return_when=asyncio.FIRST_COMPLETED)
+    if child.returncode is None:
+        os.killpg(child.pid, signal.SIGTERM)
+    process.exit(await child.wait() or 0)
+
+async def main(folder):
+    server = await asyncssh.listen(
+        "127.0.0.1", 0, server_factory=NoPassword, server_host_keys=[f"{folder}/host"], encoding=None,
+        authorized_client_keys=f"{folder}/user.pub", process_factory=run,
+    )
+    print(server.get_port(), flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until our end is closed
+
+asyncio.run(main(sys.argv[1]))
+"""
+"""A server of SSH on loopback, which runs what it is told for who has the key."""
+
+
+def test_workers_are_started_by_ssh_and_gone_afterwards(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+    asyncssh = pytest.importorskip("asyncssh", reason="asyncssh, of the extra clusters, is not installed")
+    for name in ("host", "user"):
+        key = asyncssh.generate_private_key("ssh-ed25519")
+        key.write_private_key(tmp_path / name)
+        key.write_public_key(tmp_path / f"{name}.pub")
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", SSHD, str(tmp_path)], stdin=pipe, stdout=pipe, text=True) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        port = int(server.stdout.readline())
+        (tmp_path / "known").write_text(f"[127.0.0.1]:{port} {(tmp_path / 'host.pub').read_text()}")
+        connect = {"port": port, "known_hosts": str(tmp_path / "known"), "client_keys": [str(tmp_path / "user")]}
+        options = {"hosts": ["127.0.0.1"] * 3, "connect_options": connect, "worker_options": {"nthreads": 1}}
+        options |= {"scheduler_options": {"port": 0, "dashboard_address": "127.0.0.1:0"}}
+        with DaskPool(DaskConfig.model_validate({"cluster": "ssh", "options": options, "timeout": 60.0})) as pool:
+            pool.require_usable()
+            assert not pool.local
+            pids = [*pool.client.run(os.getpid).values(), pool.client.run_on_scheduler(os.getpid)]
+            assert len(pids) == 3
+            total = pool.workers.total(product, pool.workers.share(np.eye(3)), np.eye(3), [(0, 1), (1, 3)])
+            np.testing.assert_array_equal(total, np.eye(3))
+        assert within(lambda: not any(map(psutil.pid_exists, pids)), 20)
+        server.stdin.close()
+    assert capfd.readouterr().err.count("user 127.0.0.1") >= 3
 
 
 def without(package: str) -> Callable[[str], Any]:
