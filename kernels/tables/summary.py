@@ -34,6 +34,9 @@ MOST_COUNTED = 4096
 KEPT = 1024
 """Levels of a block that is counted no further: the most frequent ones."""
 
+MOST_HELD = 65_536
+"""Levels of several blocks, of which the more frequent half is held if there are more."""
+
 SMALLEST = 1024
 """Codes of values by which it is told how many are different."""
 
@@ -414,6 +417,9 @@ class ColumnSummary:
                 f"{said.kind} such as {said.held!r} and {other.kind} such as {other.held!r}; write it as one type, or "
                 "say what it is with 'columns'."
             )
+        texts, counted = Counter(self.texts) + Counter(other.texts), self.counted and other.counted
+        if len(texts) > MOST_HELD:
+            texts, counted = Counter(dict(texts.most_common(MOST_HELD // 2))), False
         as_numbers = None
         if self.as_numbers is not None and other.as_numbers is not None:
             as_numbers = self.as_numbers + other.as_numbers
@@ -424,8 +430,8 @@ class ColumnSummary:
             self.n + other.n,
             self.gaps + other.gaps,
             said.held,
-            dict(Counter(self.texts) + Counter(other.texts)),
-            self.counted and other.counted,
+            dict(texts),
+            counted,
             self.codes + other.codes,
             self.words + other.words,
             deciding([*self.civil, *other.civil]),

@@ -309,9 +309,9 @@ def _in_parts(
 ) -> Dataset:
     """Return a data set whose rows stay where they are, in files."""
     columns = features_among(table, config, config.target, files.name, where)
-    require_features(table, columns, config, where)
     require_room(table.num_rows, 1 + len(config.beside), files.name, where)
     kept, y = kept_rows(table, config, config.target, where)
+    require_features(table, columns, len(y), config, files.name, where, kept)
     beside = beside_of(table, config, where)
     y = _column_values(y)
     usable = np.logical_and.reduce([_present(y) | (config.missing == "refuse"), *(of >= 0 for of in beside.values())])

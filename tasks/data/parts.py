@@ -41,6 +41,9 @@ WHOLE_TABLE = ("ngrams", "bytes", "distinct", "subsample")
 SUMMARY_BYTES = 8 << 20
 """What is looked at in one go where it is found out what columns are."""
 
+HELD_RESULTS = 32
+"""Parts of which what was found is held at a time."""
+
 Complete: TypeAlias = Callable[[pa.Table], np.ndarray]
 """Says of each row of a piece whether it lacks nothing."""
 
@@ -285,8 +288,7 @@ def _summarize(job: _Looking) -> TableSummary | None:
     """Return what is known of the columns of a part; None where no row is used."""
 
     def look() -> TableSummary | None:
-        known = [TableSummary.of(piece.select(list(job.columns)), job.as_levels) for piece in job._pieces]
-        return reduce(add, known) if known else None
+        return _summed([TableSummary.of(piece.select(list(job.columns)), job.as_levels) for piece in job._pieces])
 
     return patiently(look)
 
@@ -294,6 +296,24 @@ def _summarize(job: _Looking) -> TableSummary | None:
 def _answer(job: _Looking) -> dict[str, Answer]:
     """Return what a part answers to what is open."""
     return patiently(lambda: _together([answers_of(job.encodings, job.questions, piece) for piece in job._pieces]))
+
+
+def _summed(known: Sequence[TableSummary | None]) -> TableSummary | None:
+    there = [one for one in known if one is not None]
+    return reduce(add, there) if there else None
+
+
+def _gathered(
+    run: Callable[[Job], Result],
+    jobs: Sequence[Job],
+    readers: Readers,
+    gather: Callable[[Sequence[Result]], Result],
+) -> Result:
+    """Return what jobs find, gathered in their order, of which few results are held at a time."""
+    found: list[Result] = []
+    for first in range(0, len(jobs), HELD_RESULTS):
+        found = [gather([*found, *readers.each(run, jobs[first : first + HELD_RESULTS])])]
+    return found[0]
 
 
 def _together(answers: Sequence[Mapping[str, Answer]]) -> dict[str, Answer]:
@@ -326,16 +346,15 @@ def encoding_of(
     """
     as_levels = tuple(name for name, kind in (said or {}).items() if kind not in ("number", "date", "drop"))
     jobs = [_Looking(part, columns, as_levels, complete) for part in parts]
-    known = [one for one in readers.each(_summarize, jobs) if one is not None]
-    if not known:
+    summary = _gathered(_summarize, jobs, readers, _summed)
+    if summary is None:
         raise ValueError("no row is complete; leave columns out with 'drop'")
-    summary = reduce(add, known)
     table = TableEncoding.of(summary, said, scale)
     while questions := summary.open(table.columns):
         asked = [column for column in table.columns if column.name in questions]
         names = tuple(column.name for column in asked)
         looks = [replace(job, columns=names, encodings=tuple(asked), questions=questions) for job in jobs]
-        summary = summary.answered(asked, _together(readers.each(_answer, looks)))
+        summary = summary.answered(asked, _gathered(_answer, looks, readers, _together))
         table = TableEncoding.of(summary, said, scale)
     return table, summary
 

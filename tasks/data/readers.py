@@ -202,14 +202,9 @@ def _columns_of(table: OpenTable, config: DatasetConfig, target: str, name: str,
     if config.ngrams is not None and len(y):
         X, ngrams = count_ngrams(_only(table.select(features), kept), config.ngrams, where)
         return Columns(X, y, ngrams)
-    if not features or not len(y):
-        raise InputError(
-            f"{where}: {name} leaves {len(y)} rows and {len(features)} feature columns; "
-            "at least two rows and one column are needed."
-        )
+    require_features(table, features, len(y), config, name, where, kept)
     kinds = [table.schema.field(column).type for column in features]
     if config.columns is not None or not (config.bytes or all(map(is_number, kinds))):
-        require_features(table, features, config, where, kept)
         return encoded(_only(table.select(features), kept), y, config, where)
     X, expanded = _numeric(table, features, kept, config, where)
     return Columns(X, y, expanded)
@@ -304,14 +299,24 @@ def missing_values(gaps: Mapping[str, int], rows: int, where: str) -> InputError
 
 
 def require_features(
-    table: OpenTable, features: Sequence[str], config: DatasetConfig, where: str, kept: np.ndarray | None = None
+    table: OpenTable,
+    features: Sequence[str],
+    rows: int,
+    config: DatasetConfig,
+    name: str,
+    where: str,
+    kept: np.ndarray | None = None,
 ) -> None:
-    """Raise InputError where no column is to become features, or one that holds bytes."""
-    if not features:
-        raise InputError(f"{where}: its columns leave none for features; at least one is needed.")
-    for name in features:
-        if is_binary(table.schema.field(name).type) and (config.columns or {}).get(name) != "drop":
-            _require_number(table, name, kept, config.drop, where)
+    """Raise InputError where no column, or no row, is left to learn from, or a column holds bytes unannounced."""
+    if not features or not rows:
+        raise InputError(
+            f"{where}: {name} leaves {rows} rows and {len(features)} feature columns; "
+            "at least two rows and one column are needed."
+        )
+    for column in features:
+        used = column != config.bytes and (config.columns or {}).get(column) != "drop"
+        if used and is_binary(table.schema.field(column).type):
+            _require_number(table, column, kept, config.drop, where)
 
 
 def require_room(rows: int, columns: int, name: str, where: str) -> None:

@@ -95,6 +95,7 @@ def test_different_values_are_told_from_few_codes():
 @pytest.mark.parametrize("said", [{}, {"zip": "categorical", "id": "number"}])
 def test_a_table_in_blocks_is_encoded_as_the_whole(monkeypatch: pytest.MonkeyPatch, said: Any):
     monkeypatch.setattr(summary, "MOST_COUNTED", 50)
+    monkeypatch.setattr(summary, "MOST_HELD", 150)
     monkeypatch.setattr(summary, "KEPT", 45)
     n = 6000
     levels = np.array([f"town {j}" for j in np.minimum(RNG.geometric(0.02, n), 200)])

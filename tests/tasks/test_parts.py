@@ -151,6 +151,7 @@ def test_any_columns_in_parts_are_those_of_the_table(
 ):
     monkeypatch.setattr(in_parts, "BATCH_BYTES", 17 * 8 * 90)
     monkeypatch.setattr(in_parts, "SUMMARY_BYTES", 17 * 8 * 40)
+    monkeypatch.setattr(in_parts, "HELD_RESULTS", 3)
     monkeypatch.setattr(summary, "POINTS", 16)
     monkeypatch.setattr(summary, "MOST_COUNTED", 30)
     monkeypatch.setattr(summary, "KEPT", 29)
@@ -223,7 +224,10 @@ def test_a_file_that_has_changed_since_is_refused(tmp_path: Path, monkeypatch: p
         ({"missing": "refuse"}, r"missing values in column x0 \(\d+\), .* of \d+ rows; set 'missing: impute' for"),
         ({"missing": "refuse", "drop": []}, r"missing values in column x0 \(\d+\), .* of 700 rows; set 'missing: imp"),
         ({"columns": {"site": "number"}, "drop": []}, "'site' is said to be a number, but holds 'site 0'; correct it"),
-        ({"drop": ["x0", "x1", "x2", "whole", "site", "day", "w"]}, "its columns leave none for features"),
+        (
+            {"drop": ["x0", "x1", "x2", "whole", "site", "day", "w"]},
+            "0.parquet and 3 more leaves 700 rows and 0 feature columns; at",
+        ),
         ({"scale": "quantile"}, "'in_parts' does not go with 'scale: quantile', which needs all rows at once"),
         ({"scale": "unit", "scale_on": "training"}, "does not go with 'scale_on: training', which needs all rows"),
         ({"subsample": 100}, "'in_parts' does not go with 'subsample', which needs all rows at once; leave it out, or"),
