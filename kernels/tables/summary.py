@@ -237,9 +237,8 @@ class NumberSummary:
 
     def scaling(self, scale: Scale) -> tuple[float, float]:
         """Return what to subtract from them, gaps filled, and then to divide them by; by one where all are equal."""
-        median = np.array([self.fill])
-        gaps = Sums(self.sums.gaps, median, median, median, np.zeros(1), np.zeros(1, dtype=np.intp))
-        filled = replace(self.sums, gaps=gaps.gaps) + gaps if self.gaps else self.sums
+        median, zero = np.array([self.fill]), np.zeros(1)
+        filled = self.sums + Sums(self.sums.gaps, median, median, median, zero, zero)
         deviation = float(np.sqrt(filled.squares[0] / filled.n[0]))
         return units(scale, self.low, self.high, float(filled.mean[0]), deviation)
 

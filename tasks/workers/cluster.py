@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import dask
 import numpy as np
@@ -58,11 +58,17 @@ TASKS_PER_WORKER = 8
 SUMS_PER_WORKER = 4
 """Into so many sums a worker the tasks of a total are gathered: enough to share out evenly, few enough to hold."""
 
+FINER = 8
+"""Into so many times as many sums, where one of them has ended too many workers: less is lost with each that ends."""
+
 FAN_IN = 8
 """Parts added by one task of the reduction."""
 
 TRIES = 5
 """How often a pass, or a batch of jobs, is begun where workers that ended took with them what was sent to them."""
+
+Left: TypeAlias = tuple[type[BaseException], ...]
+"""Kinds of errors that a caller deals with."""
 
 SPAN_SHARE = 16
 """A worker holds the rows of the two spans of a super-tile: each takes at most this part of its memory."""
@@ -148,7 +154,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         InputError
             A job ended its worker again and again, which is how too little memory looks.
         """
-        return self.trying_again(lambda last: self._map(run, jobs, advance, given, last))
+        return self.trying_again(lambda left: self._map(run, jobs, advance, given, left))
 
     def _map(
         self,
@@ -156,13 +162,13 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         jobs: Sequence[Job],
         advance: Callable[[float], None],
         given: dict[str, Any],
-        last: bool,
+        left: Left,
     ) -> list[Result]:
         if given:
             # Not the dict, whose keys would be those of the futures, and of the next call's, which this one cancels
             given = dict(zip(given, self.sent(list(given.values())), strict=True))
         futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False, **given)
-        with self.finishing(futures, "a trial", last):
+        with self.finishing(futures, "a trial", left):
             for future in as_completed(futures, loop=self.client.loop):
                 if future.status == "error":
                     break
@@ -180,23 +186,26 @@ class DaskPool(AbstractContextManager["DaskPool"]):
                 return list(self.client.scatter(values, broadcast=True, hash=False))
         return list(self.client.scatter(values, broadcast=True, hash=False))
 
-    def trying_again(self, act: Callable[[bool], Result]) -> Result:
-        """Return what `act` returns, which is told whether it is tried for the last time.
+    def trying_again(self, act: Callable[[Left], Result]) -> Result:
+        """Return what `act` returns, which is told what errors it leaves to this: none when it is tried the last time.
 
         Workers that end take with them what they were sent, if no other has it by then: it is sent again.
         """
         for _ in range(TRIES - 1):
             with suppress(CancelledError):
-                return act(False)
-        return act(True)
+                return act((CancelledError,))
+        return act(())
 
     @contextmanager
-    def finishing(self, futures: list[Future], what: str, last: bool = True) -> Iterator[None]:
-        """Let go of futures at the end, and say in a sentence that workers ended, or took what they held with them."""
+    def finishing(self, futures: list[Future], what: str, left: Left = ()) -> Iterator[None]:
+        """Let go of futures at the end, and say in a sentence that workers ended, or took what they held with them.
+
+        Errors of the kinds in `left` are raised as they are while the scheduler runs: the caller goes on.
+        """
         try:
             yield
         except (KilledWorker, CancelledError) as error:
-            if isinstance(error, CancelledError) and self.client.status == "running" and not last:
+            if isinstance(error, left) and self.client.status == "running":
                 raise
             if self.client.status != "running":
                 raise InputError(
@@ -478,6 +487,7 @@ class DaskWorkers:
         """Return the sum, by a tree whose shape depends on the number of tasks and of workers alone.
 
         Each worker adds up some tasks as it goes, so that few results are held, unless each task is to be told of.
+        Machines that come and go may end before such a sum is done: then it is tried by smaller ones.
 
         Raises
         ------
@@ -485,15 +495,20 @@ class DaskWorkers:
             A task ended its worker.
         """
 
-        def act(last: bool) -> Any:
+        def act(sums: int, left: Left) -> Any:
             if shared.future.cancelled():
                 shared.future = self.share(shared.value).future
-            return self._total(step, shared, argument, tasks, last)
+            return self._total(step, shared, argument, tasks, sums, left)
 
-        return self._pool.trying_again(act)
+        n = self._pool.n_workers
+        sums = len(tasks) if self._advance else min(len(tasks), SUMS_PER_WORKER * n)
+        finer = min(len(tasks), FINER * sums)
+        if finer > sums:
+            with suppress(KilledWorker):
+                return self._pool.trying_again(lambda left: act(sums, (*left, KilledWorker)))
+        return self._pool.trying_again(lambda left: act(finer, left))
 
-    def _total(self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any], last: bool) -> Any:
-        n = len(tasks) if self._advance else min(len(tasks), SUMS_PER_WORKER * self._pool.n_workers)
+    def _total(self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any], n: int, left: Left) -> Any:
         client, shares = self._pool.client, [tasks[first::n] for first in range(n)]
         if argument is not None:
             (argument,) = self._pool.sent([argument])
@@ -503,7 +518,7 @@ class DaskWorkers:
             groups = [futures[i : i + FAN_IN] for i in range(0, len(futures), FAN_IN)]
             futures = [client.submit(_joined, *group, pure=False) for group in groups]
             tree += futures
-        with self._pool.finishing(tree, "a pass over rows", last):
+        with self._pool.finishing(tree, "a pass over rows", left):
             if self._advance is not None:
                 for future in as_completed(leaves, loop=client.loop):
                     if future.status != "finished":

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +24,7 @@ import numpy as np
 import psutil
 import pytest
 from dask.utils import parse_bytes
+from distributed import get_worker
 from scipy import sparse
 
 from learnkernels import LinearFamily
@@ -147,6 +149,13 @@ def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
             pool.map(die, [0, 1], lambda share: None)
 
 
+def test_a_pass_is_done_by_workers_that_end_before_a_share_of_it_is():
+    settings = {"distributed.scheduler.allowed-failures": 0, "distributed.deploy.lost-worker-timeout": "1 ms"}
+    with dask.config.set(settings), DaskPool(DaskConfig(workers=2)) as pool:
+        tasks = range(6 * SUMS_PER_WORKER)  # three a share, so that none is done within the life of a worker
+        assert pool.workers.total(live_for_two, pool.workers.share(None), None, tasks) == sum(tasks)
+
+
 ELSEWHERE = """
 from distributed import LocalCluster
 if __name__ == "__main__":
@@ -188,6 +197,17 @@ def products(shared: tuple[object, float], V: np.ndarray, rows: tuple[int, int])
 
 def die_at(shared: object, argument: int, task: int) -> int:
     return die(1) if task == argument else task
+
+
+def live_for_two(shared: object, argument: int, task: int) -> int:
+    """Return the task, unless it is the third of its share: machines come and go that fast."""
+    share = get_worker().get_current_task()
+    done[share] += 1
+    return die(1) if done[share] == 3 else task
+
+
+done: Counter[str] = Counter()
+"""Tasks of each share that this process has done."""
 
 
 def rows_of(kind: str) -> object:
