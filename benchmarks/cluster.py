@@ -58,11 +58,12 @@ ENVIRONMENT = {
 }
 
 
-def config_of(rows: int, landmarks: int, learners: Sequence[str]) -> dict[str, Any]:
+def config_of(rows: int, landmarks: int, learners: Sequence[str], scale: str) -> dict[str, Any]:
     """Return the configuration of the comparison: of ten rows nine train and one tests, less a thousandth to choose."""
+    dataset = {"source": "file", "path": "s3://rows/table/", "target": "y"}
     return {
         "name": "cluster",
-        "datasets": [{"source": "file", "path": "s3://rows/table/", "target": "y", "label": "table", "in_parts": True}],
+        "datasets": [dataset | {"label": "table", "in_parts": True, "scale": scale}],
         "kernels": [{"family": "gaussian", "gammas": {"base": 4, "from": -4, "to": -2}}],
         "learners": [{"name": name, "params": METRIC if name == "rfm" else {}} for name in learners],
         "moments": {"sample": "auto", "tolerance": 0.01},
@@ -293,9 +294,7 @@ def main() -> None:
     columns = mixed if asked.mixed else numbers_alone
     stored = write_table(data / "table", columns, asked.rows, PARTS, 0)
     write_table(data / "new", columns, asked.rows // 10, NEW_PARTS, 1)
-    config = config_of(asked.rows, asked.landmarks, asked.learners)
-    if asked.mixed:
-        config["datasets"][0]["scale"] = "standard"
+    config = config_of(asked.rows, asked.landmarks, asked.learners, "standard" if asked.mixed else "none")
     (folder / "cluster.yaml").write_text(yaml.safe_dump(config))
     scoring = ["predict", "--model", "cluster/1", "--input", "s3://rows/new/", "--output", "s3://rows/scored/"]
     commands = {

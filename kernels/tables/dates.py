@@ -58,7 +58,7 @@ def first_of(texts: Iterable[str]) -> First | None:
 
 
 def deciding(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return at most three of some texts, of which `first_of` says what it says of all of them."""
+    """Return at most four of some texts, of which `first_of` says what it says of all of them."""
     found: dict[str, str] = {}
     for text in texts:
         if match := CIVIL.fullmatch(text):

@@ -69,13 +69,11 @@ class Sums:
         weights = np.ones(len(X), dtype=np.intp) if counts is None else counts
         gaps = weights @ ~there
         n = weights.sum() - gaps
-        whole = there.all()
-        mean = weights @ (X if whole else np.where(there, X, 0.0)) / np.maximum(n, 1)
+        mean = weights @ np.where(there, X, 0.0) / np.maximum(n, 1)
         apart = np.where(there, X - mean, 0.0)
         mean = mean + weights @ apart / np.maximum(n, 1)  # of a mean far from zero, what the first sum has lost
         squares = weights @ apart**2
-        low = X.min(axis=0, initial=np.inf) if whole else np.where(there, X, np.inf).min(axis=0, initial=np.inf)
-        high = X.max(axis=0, initial=-np.inf) if whole else np.where(there, X, -np.inf).max(axis=0, initial=-np.inf)
+        low, high = X.min(axis=0, initial=np.inf, where=there), X.max(axis=0, initial=-np.inf, where=there)
         return cls(n, low, high, mean, squares, gaps)
 
     def __add__(self, other: Sums) -> Sums:
@@ -388,7 +386,9 @@ class ColumnSummary:
                 return found
             values, times = np.unique(held, return_counts=True)
             return found._with_texts(dict(zip(as_texts(values.tolist()), times.tolist(), strict=True)))
-        return found._with_texts(Counter(held.tolist()))._as_other_kinds(Counter(column.values.tolist()))
+        counts = Counter(column.values.tolist())
+        texts = {text: times for text, times in counts.items() if text is not None}
+        return found._with_texts(texts)._as_other_kinds(counts)
 
     def _with_texts(self, counts: Mapping[str, int]) -> ColumnSummary:
         """Return it with the texts of all rows of a block that have one."""

@@ -231,7 +231,8 @@ class Features:
         """Return whether each row lacks nothing, shape (a,)."""
         if self.table is not None:
             return np.asarray(~self.table.gaps(piece))
-        return np.asarray(np.isfinite(self.of(piece)).all(axis=1))
+        finite = [np.isfinite(to_numbers(piece.column(name))) for name in self.columns]
+        return np.asarray(np.logical_and.reduce(finite))
 
 
 @dataclass(frozen=True)
