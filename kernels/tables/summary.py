@@ -1,7 +1,7 @@
 """What is known of the columns of a table that is nowhere as a whole: of each block of rows, and these add up.
 
-Of numbers it is exact but for the median, and of texts but for the counts of the levels of a column that has very many:
-for these a second look at the rows is asked for (`TableSummary.open`).
+Of numbers it is exact but for the median and other quantiles, and of texts but for the counts of the levels of a column
+that has very many: for the median and these a second look at the rows is asked for (`TableSummary.open`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from learnkernels.kernels.tables.columns import MOST_LEVELS, CategoryColumn, ColumnEncoding, NumberColumn, codes_of
 from learnkernels.kernels.tables.date_column import DateColumn
 from learnkernels.kernels.tables.dates import CYCLES, FIRSTS, First, days_of, deciding, first_of
-from learnkernels.kernels.tables.known import KnownDays, Scale, places_of, units
+from learnkernels.kernels.tables.known import KNOTS, KnownDays, Scale, places_of, units
 from learnkernels.kernels.tables.reading import Column, ColumnKind, as_texts, read_columns
 
 POINTS = 128
@@ -241,8 +241,12 @@ class NumberSummary:
         return units(scale, self.low, self.high, float(filled.mean[0]), deviation)
 
     def knots(self) -> tuple[float, ...]:
-        """Raise ValueError: ranks need all numbers in one place."""
-        raise ValueError("scale 'quantile' needs all rows at once; take another")
+        """Return their quantiles at `KNOTS` even steps, those between the extremes to what the points tell."""
+        ends = np.cumsum(self.weights)
+        half = 0.5 * (1.0 if self.exact else self.weights.min())  # of a single number, or a single point
+        within = np.stack([ends - self.weights + half, ends - half], axis=1).ravel()  # more of a value is level
+        ranks, values = np.r_[0.5, within, ends[-1] - 0.5], np.r_[self.low, np.repeat(self.points, 2), self.high]
+        return tuple(np.interp(np.linspace(0.5, ends[-1] - 0.5, KNOTS), ranks, values).tolist())
 
     @property
     def bracket(self) -> tuple[float, float]:

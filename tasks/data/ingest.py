@@ -269,8 +269,8 @@ def load_source(
                 f"{where}: no row is complete, so 'missing: {config.missing}' leaves none; leave columns out with "
                 "'drop'."
             )
-        if config.missing == "impute" and not usable.all():
-            tell(f"{where}: {(~usable).sum():,} of {len(usable):,} rows have no target, and are left out.")
+        if config.missing == "impute":
+            _tell_untaught(usable, where, tell)
         X, y = (X, y) if usable.all() else (X[np.flatnonzero(usable)], y[usable])
         beside = {name: of[usable] for name, of in beside.items()}
     if "weights" in beside and not beside["weights"].all():
@@ -314,7 +314,10 @@ def _in_parts(
     require_features(table, columns, len(y), config, files.name, where, kept)
     beside = beside_of(table, config, where)
     y = _column_values(y)
-    usable = np.logical_and.reduce([_present(y) | (config.missing == "refuse"), *(of >= 0 for of in beside.values())])
+    taught = _present(y) | (config.missing == "refuse")
+    if config.missing == "impute":
+        _tell_untaught(taught, where, tell)
+    usable = np.logical_and.reduce([taught, *(of >= 0 for of in beside.values())])
     if "weights" in beside:
         usable &= beside["weights"] > 0
     everywhere = np.ones(table.num_rows, dtype=bool) if kept is None else kept
@@ -327,12 +330,14 @@ def _in_parts(
         return [part.keeping(rows[a:b]) for part, (a, b) in zip(parts, itertools.pairwise(ends), strict=True)]
 
     asked, all_rows, features = keeping(used), keeping(everywhere), Features(tuple(columns))
-    numbers = config.columns is None and all(is_number(table.schema.field(name).type) for name in columns)
-    if not numbers:
-        features = _features_of(all_rows, features.columns, config.columns, config, readers, where, tell)
+    said: Said | None = config.columns
+    numbers = said is None and all(is_number(table.schema.field(name).type) for name in columns)
+    if numbers:
+        said = dict.fromkeys(features.columns, "number")
+    if not numbers or config.scale == "quantile":
+        features = _features_of(all_rows, features.columns, said, config, readers, where, tell)
     X, gaps = read_parts(asked, features, config, readers, where)
-    if numbers and gaps.any() and config.missing == "impute":
-        said: Said = dict.fromkeys(features.columns, "number")
+    if features.table is None and gaps.any() and config.missing == "impute":
         features = _features_of(all_rows, features.columns, said, config, readers, where, tell)
         X, gaps = read_parts(asked, features, config, readers, where)
     _require_no_gaps(gaps, features.names, len(X), where)
@@ -366,6 +371,12 @@ def _features_of(
         raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
     _tell_left_out(encoding, where, tell)
     return Features(encoding.names, encoding)
+
+
+def _tell_untaught(taught: np.ndarray, where: str, tell: Callable[[str], None]) -> None:
+    """Tell how many rows have no target, if some have none."""
+    if not taught.all():
+        tell(f"{where}: {(~taught).sum():,} of {len(taught):,} rows have no target, and are left out.")
 
 
 def _tell_left_out(encoding: TableEncoding, where: str, tell: Callable[[str], None]) -> None:

@@ -537,7 +537,6 @@ def _hindrance(config: DatasetConfig, files: Files, table: OpenTable) -> str:
     for key in WHOLE_TABLE:
         if getattr(config, key):
             return f"does not go with {key!r}, which needs all rows at once; leave it out"
-    if config.scale == "quantile" or config.scale_on == "training":
-        key = "scale_on: training" if config.scale_on == "training" else "scale: quantile"
-        return f"does not go with '{key}', which needs all rows at once; leave it out"
+    if config.scale_on == "training":
+        return "does not go with 'scale_on: training', which needs all rows at once; leave it out"
     return ""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from learnkernels.kernels.tables import TableEncoding, summary
+from learnkernels.kernels.tables.known import KNOTS
 from learnkernels.kernels.tables.summary import Different, NumberSummary, Sums, TableSummary, Within, answers_of
 
 RNG = np.random.default_rng(0)
@@ -47,6 +48,22 @@ def test_the_median_of_blocks_is_that_of_all_after_few_looks(name: str):
     # Sums of 20,000 terms in another order.
     assert low == pytest.approx(filled.mean(), rel=1e-11, abs=1e-12)
     assert spread == pytest.approx(filled.std(), rel=1e-11)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_quantiles_of_blocks_are_close_to_those_of_all_and_those_of_few_values_exact(name: str):
+    values = NUMBERS[name]
+    held = np.sort(values[~np.isnan(values)])
+    found: NumberSummary = reduce(add, map(NumberSummary.of, np.array_split(values, 13)))
+    knots, asked = np.array(found.knots()), np.linspace(0.0, 1.0, KNOTS)
+    assert (knots[0], knots[-1]) == (held[0], held[-1])
+    assert (np.diff(knots) >= 0).all()
+    if found.exact:
+        np.testing.assert_allclose(knots, np.quantile(held, asked), rtol=1e-13)
+    # A knot lies among the numbers whose ranks are its own, to half a point in a block: 1 / 256 of the numbers.
+    below, above = np.searchsorted(held, knots, "left") / len(held), np.searchsorted(held, knots, "right") / len(held)
+    assert (below <= asked + 1 / 256 + 1 / len(held)).all()
+    assert (above >= asked - 1 / 256 - 1 / len(held)).all()
 
 
 def test_a_median_that_is_missed_is_looked_for_wider():

@@ -61,7 +61,7 @@ def written(folder: Path, of: pa.Table, ending: str = ".parquet") -> str:
 def load(path: str, asked: bool | None = None, **keys: Any) -> Dataset:
     drop = [name for name in ("site", "day", "w") if name not in str(keys)]
     said = {"source": "file", "path": path, "target": "y", "missing": "drop", "in_parts": asked, "drop": drop}
-    return load_source(DatasetConfig.model_validate(said | keys))
+    return load_source(DatasetConfig.model_validate(said | keys), tell=str)
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".feather"])
@@ -72,6 +72,8 @@ def load(path: str, asked: bool | None = None, **keys: Any) -> Dataset:
         {"scale": "unit", "groups": "site", "weights": "w"},
         {"scale": "standard", "where": {"site": ["site 1", "site 2", "site 5"]}, "time": "day"},
         {"scale": "max", "features": ["x1", "whole"], "test": {"site": "site 3"}},
+        {"scale": "quantile", "missing": "impute"},
+        {"scale": "quantile", "features": ["x1", "x2"], "weights": "w"},
         {"task": "classification", "target": "whole", "class_weight": "balanced"},
     ],
 )
@@ -80,6 +82,7 @@ def test_rows_in_parts_are_those_of_the_table(
 ):
     monkeypatch.setattr(row_files, "BATCH_BYTES", 4 * 8 * 25)
     monkeypatch.setattr(in_parts, "BATCH_BYTES", 4 * 8 * 7)
+    monkeypatch.setattr(summary, "POINTS", M)  # by fewer, ranks are told less exactly
     path = written(tmp_path / "table", table(), ending)
     ours, theirs = load(path, True, **keys), load(path, **keys)
     assert isinstance(ours.X, TableParts)
@@ -171,7 +174,7 @@ def test_any_columns_in_parts_are_those_of_the_table(
     assert isinstance(theirs.X, np.ndarray)
     assert theirs.table is not None
     assert ours.table is not None
-    assert [one for one in told[None] if "no target" not in one] == told[True]
+    assert sorted(told[None]) == sorted(told[True])
     assert tuple(ours.features) == tuple(theirs.features)
     assert ours.features.views == theirs.features.views  # type: ignore[attr-defined]
     for one, other in zip(ours.table.columns, theirs.table.columns, strict=True):
@@ -228,7 +231,6 @@ def test_a_file_that_has_changed_since_is_refused(tmp_path: Path, monkeypatch: p
             {"drop": ["x0", "x1", "x2", "whole", "site", "day", "w"]},
             "0.parquet and 3 more leaves 700 rows and 0 feature columns; at",
         ),
-        ({"scale": "quantile"}, "'in_parts' does not go with 'scale: quantile', which needs all rows at once"),
         ({"scale": "unit", "scale_on": "training"}, "does not go with 'scale_on: training', which needs all rows"),
         ({"subsample": 100}, "'in_parts' does not go with 'subsample', which needs all rows at once; leave it out, or"),
         ({"features": ["x0", "z"]}, "features 'z' is not a column of 0.parquet and 3 more"),
