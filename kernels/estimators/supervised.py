@@ -20,6 +20,7 @@ from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor, Row
 from learnkernels.kernels.predictors.calibration import WORK_OF_FOLDS
 from learnkernels.kernels.predictors.choice import Problem, choose_predictor
 from learnkernels.kernels.predictors.scoring import LinearScores
+from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target, Task
 
 
@@ -46,7 +47,14 @@ class SupervisedLearner(KernelLearner):
         return self.kernel_.rows
 
     @within_n_jobs
-    def fit_kernel(self, kernel: LearnedKernel, y: Any, X: Any = None, workers: Workers | None = None) -> Self:
+    def fit_kernel(
+        self,
+        kernel: LearnedKernel,
+        y: Any,
+        X: Any = None,
+        workers: Workers | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
         """Fit the predictor alone, on a kernel that was learned elsewhere.
 
         Parameters
@@ -60,6 +68,8 @@ class SupervisedLearner(KernelLearner):
             are positions in it. Finite; may be mapped from a file. Not modified.
         workers : Workers, optional
             Who does the passes over rows of a predictor that takes such; by default threads of this process.
+        progress : callable, optional
+            Told, by a predictor that iterates, its steps and the largest residual.
 
         Returns
         -------
@@ -91,7 +101,8 @@ class SupervisedLearner(KernelLearner):
             del self.feature_names_in_
         self.n_features_in_ = int(kernel.X.shape[1])
         self.take_table(None)
-        return self._fit_predictor(KernelOnRows.of(kernel, X, kernel.rows if X is None else np.arange(m), workers), y)
+        rows = kernel.rows if X is None else np.arange(m)
+        return self._fit_predictor(KernelOnRows.of(kernel, X, rows, workers, progress), y)
 
     def _checked_predictor(self, task: Task) -> Predictor:
         """Return the predictor; ValueError for one that is unknown, does not serve the task, or has a wrong option."""

@@ -16,7 +16,6 @@ from learnkernels.kernels.learned import LearnedKernel, checked_rows
 from learnkernels.kernels.parameters import Parameterised, positive
 from learnkernels.kernels.predictors.rows import KernelOnRows, usable_gram
 from learnkernels.kernels.predictors.scoring import LinearScores
-from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target, Task
 
 
@@ -123,15 +122,7 @@ class Predictor(Parameterised, ABC):
     by_rows: ClassVar[bool] = False
 
     @abstractmethod
-    def fit_on(
-        self,
-        on: KernelOnRows,
-        target: Target,
-        grid: Sequence[float],
-        *,
-        fine: bool = False,
-        progress: Progress | None = None,
-    ) -> Fitted:
+    def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
         """Fit on training rows, once a regularisation.
 
         Parameters
@@ -144,8 +135,6 @@ class Predictor(Parameterised, ABC):
             Values of Lambda, ascending: C, or one over the ridge, for a kernel of mean diagonal one.
         fine : bool, default False
             Whether scores are to have all digits that are read; a comparison asks for errors alone.
-        progress : callable, optional
-            Told, where the solver is iterative, its steps and the largest residual.
         """
 
     def check(self, task: Task) -> None:
@@ -181,15 +170,7 @@ class ExactPredictor(Predictor):
     ) -> RegularisationPath:
         """Fit on a Gram matrix of mean diagonal one, centered, or else without intercept."""
 
-    def fit_on(
-        self,
-        on: KernelOnRows,
-        target: Target,
-        grid: Sequence[float],
-        *,
-        fine: bool = False,
-        progress: Progress | None = None,
-    ) -> Fitted:
+    def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
         """Fit on the matrix; a kernel with negative weights is replaced by its positive semi-definite part."""
         kernel = on.whole_kernel()
         K, new_rows = usable_gram(kernel)
@@ -202,25 +183,10 @@ class RowsPredictor(Predictor):
     by_rows = True
 
     @abstractmethod
-    def fit(
-        self,
-        on: KernelOnRows,
-        target: Target,
-        grid: Sequence[float],
-        fine: bool = False,
-        progress: Progress | None = None,
-    ) -> RowsPath:
+    def fit(self, on: KernelOnRows, target: Target, grid: Sequence[float], fine: bool = False) -> RowsPath:
         """Fit on rows."""
 
-    def fit_on(
-        self,
-        on: KernelOnRows,
-        target: Target,
-        grid: Sequence[float],
-        *,
-        fine: bool = False,
-        progress: Progress | None = None,
-    ) -> Fitted:
+    def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
         """Fit on rows."""
-        path = self.fit(on, target, grid, fine, progress)
+        path = self.fit(on, target, grid, fine)
         return Fitted(path.kernel, 1.0, path, None, path.notes)

@@ -14,7 +14,6 @@ from learnkernels.kernels.predictors.landmarks import MEMORY, Sampling
 from learnkernels.kernels.predictors.nystrom import Loss, Nystrom
 from learnkernels.kernels.predictors.rows import KernelOnRows
 from learnkernels.kernels.predictors.svm import SVM
-from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.targets import Target, Task
 
 EXACT_ROWS = 10_000
@@ -192,18 +191,10 @@ class Auto(Predictor):
         """Raise ValueError for an option that is out of its range, whichever predictor is chosen."""
         self._nystrom().check(task)
 
-    def fit_on(
-        self,
-        on: KernelOnRows,
-        target: Target,
-        grid: Sequence[float],
-        *,
-        fine: bool = False,
-        progress: Progress | None = None,
-    ) -> Fitted:
+    def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
         """Fit what suits these rows and this kernel; which learner learned it is not known here."""
         chosen = self.choose(Problem.of(on, target, len(grid))).predictor
-        return chosen.fit_on(on, target, grid, fine=fine, progress=progress)
+        return chosen.fit_on(on, target, grid, fine=fine)
 
     def choose(self, problem: Problem) -> PredictorChoice:
         """Return the predictor for a problem, and why it is that one; ValueError for a learner's own that is none."""

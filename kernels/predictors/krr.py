@@ -14,7 +14,6 @@ from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.predictors.base import ExactPredictor, Fitted
 from learnkernels.kernels.predictors.rows import KernelOnRows
-from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.solvers.factor import cholesky
 from learnkernels.kernels.solvers.monomial_ridge import factor_of_power
 from learnkernels.kernels.targets import Target
@@ -37,20 +36,12 @@ class KRR(ExactPredictor):
     name = "krr"
     summary = "kernel ridge regression"
 
-    def fit_on(
-        self,
-        on: KernelOnRows,
-        target: Target,
-        grid: Sequence[float],
-        *,
-        fine: bool = False,
-        progress: Progress | None = None,
-    ) -> Fitted:
+    def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
         """Fit on the matrix, or on the monomials that it is a product of."""
         calibrated = fine and target.task == "classification"  # which takes parts of the matrix
         factor = None if calibrated else few_monomials(on)
         if factor is None:
-            return super().fit_on(on, target, grid, fine=fine, progress=progress)
+            return super().fit_on(on, target, grid, fine=fine)
         kernel, weights, unit = on.kernel, on.kernel.sample_weight, 1.0
         if kernel.regularisation is None:
             unit = float(np.average(np.square(factor).sum(axis=1), weights=weights))

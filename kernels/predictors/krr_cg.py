@@ -13,7 +13,7 @@ from learnkernels.kernels.predictors.base import RowsPredictor
 from learnkernels.kernels.predictors.landmarks import uniform_landmarks
 from learnkernels.kernels.predictors.nystrom import tell_of
 from learnkernels.kernels.predictors.rows import KernelOnRows
-from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, Progress, solve_shifted
+from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, solve_shifted
 from learnkernels.kernels.targets import Target
 
 TOLERANCE = 1e-8
@@ -47,18 +47,11 @@ class ConjugateGradients(RowsPredictor):
     tolerance: float | None = None
     seed: int | None = None
 
-    def fit(
-        self,
-        on: KernelOnRows,
-        target: Target,
-        grid: Sequence[float],
-        fine: bool = False,
-        progress: Progress | None = None,
-    ) -> ConjugateRidgePath:
+    def fit(self, on: KernelOnRows, target: Target, grid: Sequence[float], fine: bool = False) -> ConjugateRidgePath:
         """Fit on rows."""
         tolerance = TOLERANCE if self.tolerance is None else self.tolerance
         seed = 0 if self.seed is None else self.seed
-        return ConjugateRidgePath(on, target, grid, seed=seed, tolerance=tolerance, progress=progress)
+        return ConjugateRidgePath(on, target, grid, seed=seed, tolerance=tolerance)
 
 
 class ConjugateRidgePath:
@@ -93,7 +86,6 @@ class ConjugateRidgePath:
         *,
         seed: int = 0,
         tolerance: float = TOLERANCE,
-        progress: Progress | None = None,
     ) -> None:
         """Fit.
 
@@ -109,8 +101,6 @@ class ConjugateRidgePath:
             Of the columns that the preconditioner is made from.
         tolerance : float, default 1e-8
             Largest relative residual.
-        progress : callable, optional
-            Told the steps and the largest residual.
 
         Raises
         ------
@@ -154,7 +144,7 @@ class ConjugateRidgePath:
             _preconditioner(centered, on, seed),
             tolerance=tolerance,
             most=MOST_ITERATIONS,
-            progress=progress,
+            progress=on.progress,
         )
         dual = centered.rooted(self.solutions.solutions)
         self.dual = np.ascontiguousarray(dual.reshape(on.n_rows, len(grid), q).transpose(1, 0, 2))

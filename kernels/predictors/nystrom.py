@@ -99,20 +99,13 @@ class Nystrom(RowsPredictor):
         super().check(task)
         _require_options(task, self.landmarks, self.sampling, self.loss, self.tolerance or TOLERANCE)
 
-    def fit(
-        self,
-        on: KernelOnRows,
-        target: Target,
-        grid: Sequence[float],
-        fine: bool = False,
-        progress: Progress | None = None,
-    ) -> NystromPath:
+    def fit(self, on: KernelOnRows, target: Target, grid: Sequence[float], fine: bool = False) -> NystromPath:
         """Fit on rows."""
         default = FINE_TOLERANCE if fine else TOLERANCE
         tolerance = default if self.tolerance is None else self.tolerance
         seed = 0 if self.seed is None else self.seed
         given = {**self.get_params(), "memory": int(self.memory), "tolerance": tolerance, "seed": seed}
-        return NystromPath(on, target, grid, **given, progress=progress)
+        return NystromPath(on, target, grid, **given)
 
 
 class NystromPath:
@@ -154,7 +147,6 @@ class NystromPath:
         loss: Loss = "squared",
         seed: int = 0,
         tolerance: float = TOLERANCE,
-        progress: Progress | None = None,
     ) -> None:
         """Fit.
 
@@ -180,8 +172,6 @@ class NystromPath:
             Of the drawing.
         tolerance : float, default 1e-6
             Largest relative residual of the normal equations in an orthonormal basis of the subspace.
-        progress : callable, optional
-            Told the steps of conjugate gradients and the largest residual.
 
         Raises
         ------
@@ -230,7 +220,7 @@ class NystromPath:
         mean = mean_feature(subspace, sums)
         self.unit = _unit(on.kernel, subspace, sums, mean)
         if loss == "squared":
-            self.solutions = _solve(passes, subspace, sums, mean, self.unit / np.asarray(grid), tolerance, progress)
+            self.solutions = _solve(passes, subspace, sums, mean, self.unit / np.asarray(grid), tolerance, on.progress)
             weights = self.solutions.solutions.reshape(-1, len(grid), q).transpose(1, 0, 2)
             intercepts = np.broadcast_to(mean_target, (len(grid), q))
         else:

@@ -11,6 +11,7 @@ from learnkernels.kernels.engine.combined_gram import CombinedGram
 from learnkernels.kernels.engine.workers import RowSource, Threads, Workers
 from learnkernels.kernels.families.base import Rows, move
 from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.solvers.conjugate_gradients import Progress
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class KernelOnRows:
         Whether these are the rows that the kernel was learned on, in their order.
     workers : Workers
         Who does the passes.
+    progress : callable or None
+        Told, by a predictor that iterates, its steps and the largest residual.
     """
 
     kernel: LearnedKernel
@@ -45,10 +48,16 @@ class KernelOnRows:
     sample_weight: np.ndarray | None
     own: bool
     workers: Workers
+    progress: Progress | None = None
 
     @classmethod
     def of(
-        cls, kernel: LearnedKernel, X: Rows | None, rows: np.ndarray, workers: Workers | None = None
+        cls,
+        kernel: LearnedKernel,
+        X: Rows | None,
+        rows: np.ndarray,
+        workers: Workers | None = None,
+        progress: Progress | None = None,
     ) -> KernelOnRows:
         """Return a kernel on the training rows of a predictor.
 
@@ -62,6 +71,8 @@ class KernelOnRows:
             Positions of the training rows in it.
         workers : Workers, optional
             By default threads of this process.
+        progress : callable, optional
+            Told of the steps of predictors that iterate.
 
         Raises
         ------
@@ -72,13 +83,13 @@ class KernelOnRows:
         workers, weights = workers or Threads(), kernel.sample_weight
         if own:
             still = np.zeros(kernel.X.shape[1])
-            return cls(kernel, kernel.X, np.arange(len(rows)), still, rows, weights, True, workers)
+            return cls(kernel, kernel.X, np.arange(len(rows)), still, rows, weights, True, workers, progress)
         if X is None:
             raise ValueError(
                 f"the kernel was learned on {len(kernel.rows)} rows, and {len(rows)} others train the predictor; give "
                 "X."
             )
-        return cls(kernel, X, rows, kernel.origin, rows, None, False, workers)
+        return cls(kernel, X, rows, kernel.origin, rows, None, False, workers, progress)
 
     @property
     def n_rows(self) -> int:

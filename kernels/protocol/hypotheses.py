@@ -111,8 +111,8 @@ class KernelPredictors:
         with blas_threads_for(len(rows)):
             for kernel in kernels:
                 values = grid if kernel.regularisation is None else [kernel.regularisation]
-                on = KernelOnRows.of(kernel, X, rows, workers)
-                self._fitted.append(replace(chosen.fit_on(on, of_rows, values, progress=progress), gram=None))
+                on = KernelOnRows.of(kernel, X, rows, workers, progress)
+                self._fitted.append(replace(chosen.fit_on(on, of_rows, values), gram=None))
         self.notes = tuple(dict.fromkeys(note for one in self._fitted for note in one.notes))
 
     def predict(self, X_new: Rows) -> np.ndarray:

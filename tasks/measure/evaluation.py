@@ -332,7 +332,7 @@ def evaluate_learner(
     ]
     run, n_train = run_trial, training_rows(protocol, ref.n_rows)
     if PREDICTORS[predictor].by_rows:
-        tell = _Steps(f"{ref.name}, {learner.title}", log.info) if n_train > PARALLEL_ROWS else None
+        tell = Steps(f"{ref.name}, {learner.title}", log.info) if n_train > PARALLEL_ROWS else None
         run = partial(run_trial, workers=_workers_for(n_train, pool), progress=tell)
     elif ref.in_parts and n_train > PARALLEL_ROWS:
         run = partial(run_trial, workers=pool.workers)
@@ -390,7 +390,7 @@ def _workers_for(n_train: int, pool: DaskPool) -> Workers | None:
 
 
 @dataclass
-class _Steps:
+class Steps:
     """Says how far iterations are, every ten seconds."""
 
     name: str

@@ -38,6 +38,7 @@ from learnkernels.tasks.evidence.tables import half_width, read_folds, summarise
 from learnkernels.tasks.measure.evaluation import (
     PARALLEL_ROWS,
     FoldsRef,
+    Steps,
     predictor_for,
     predictor_options,
 )
@@ -259,7 +260,8 @@ def fit_on_all_rows(
     if (sampling := kernel.sampling) is not None and sampling.n_rows < sampling.of_rows:
         about["sampling"] = _sampling_numbers(sampling)
     workers = pool.workers if predictor.by_rows and ref.n_rows > PARALLEL_ROWS else None
-    estimator = _fitted(kernel, dataset, choice, config, predictor, workers).on_support()
+    steps = Steps(f"{ref.name}, {choice.learner.title}", log.info)
+    estimator = _fitted(kernel, dataset, choice, config, predictor, workers, steps).on_support()
     if dataset.table is None:
         model = Model(estimator, tuple(dataset.features), low, spread, about)
     else:
@@ -340,6 +342,7 @@ def _fitted(
     config: CompareConfig,
     predictor: Predictor,
     workers: Workers | None,
+    steps: Steps,
 ) -> KernelLearningClassifier | KernelLearningRegressor:
     """Return the estimator of a learned kernel, with its predictor on all rows."""
     learner, Lambda = _learner(choice, dataset), choice.regularisation
@@ -356,9 +359,9 @@ def _fitted(
             estimator.class_weight = {label: dataset.class_weight[code] for code, label in labels.items()}
     given = dataset.target.given
     if len(kernel.rows) < len(given):
-        estimator.fit_kernel(kernel, given, X=dataset.X, workers=workers)
+        estimator.fit_kernel(kernel, given, X=dataset.X, workers=workers, progress=steps)
     else:
-        estimator.fit_kernel(kernel, given[kernel.rows], workers=workers)
+        estimator.fit_kernel(kernel, given[kernel.rows], workers=workers, progress=steps)
     estimator.take_table(dataset.table)
     return estimator
 

@@ -10,7 +10,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import Ridge
 
-from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, center_gram, learn_kernel
+from learnkernels import (
+    FeatureFamily,
+    GaussianFamily,
+    KernelLearningRegressor,
+    LinearFamily,
+    center_gram,
+    learn_kernel,
+)
 from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, LaidOut
 from learnkernels.kernels.engine.combined_gram import CombinedGram
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
@@ -274,6 +281,17 @@ def test_conjugate_gradients_agree_with_the_factorisation(task):
         np.testing.assert_allclose(K @ dual + intercept, expected, rtol=0, atol=ITERATED)
     if task != "regression":
         assert (found.predict(X_new) == exact.predict(X_new)).mean() > 0.99
+
+
+@pytest.mark.parametrize("predictor", ["krr-cg", Nystrom(landmarks=40)], ids=["krr-cg", "nystrom"])
+def test_an_estimator_tells_of_each_step_of_its_predictor(predictor):
+    kernel, X, target, _ = problem()
+    told = []
+    model = KernelLearningRegressor(FAMILY, "alignf", alpha=1e-3, predictor=predictor)
+    model.fit_kernel(kernel, target.given, X=X, progress=lambda *at: told.append(at))
+    steps, residuals = zip(*told, strict=True)
+    assert steps == tuple(range(1, len(steps) + 1))
+    assert residuals[-1] <= 1e-8
 
 
 def test_one_stage_kernels_keep_their_own_scale():
