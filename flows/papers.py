@@ -20,7 +20,7 @@ from learnkernels.conf.papers.item import PaperItem
 from learnkernels.conf.papers.loading import choose_items
 from learnkernels.conf.papers.studies import BaseKernelsStudy, StudyConfig, SurfaceStudy, TwoPointStudy
 from learnkernels.conf.schema import CompareConfig, DaskConfig, TrackingConfig
-from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.comparison import measure, prepare, steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tables import read_folds

@@ -8,7 +8,8 @@ from prefect import flow, runtime
 
 from learnkernels.conf.forms import shown
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.data.ingest import DatasetRef, ingest
+from learnkernels.tasks.data.dataset import DatasetRef
+from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.comparison import measure_kernels, measure_learners
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import tracked_run

@@ -134,10 +134,17 @@ def test_what_mlflow_runs_to_serve_a_model_imports_nothing_but_kernels():
     assert names - set(PACKAGES) <= {"mlflow", "numpy", "pandas"} | set(sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize("package", ["learnkernels.kernels", "learnkernels.conf.loading"])
-def test_a_fresh_import_loads_nothing_heavy(package: str):
-    heavy = ["prefect", "mlflow", "dask", "distributed", "pyarrow"]
-    code = f"import {package}, sys; print([name for name in {heavy} if name in sys.modules])"
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        ("kernels", ["prefect", "mlflow", "dask", "distributed", "pyarrow"]),
+        ("conf.loading", ["prefect", "mlflow", "dask", "distributed", "pyarrow"]),
+        ("tasks.measure.trials", ["prefect", "mlflow"]),  # what workers do, who report to nobody but Dask
+        ("tasks.data.parts", ["prefect", "mlflow"]),
+    ],
+)
+def test_a_fresh_import_loads_nothing_heavy(module: str, heavy: list[str]):
+    code = f"import learnkernels.{module}, sys; print([name for name in {heavy} if name in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
 

@@ -17,7 +17,8 @@ from learnkernels.conf.schema import DatasetConfig, name_of_files
 from learnkernels.kernels.estimators import default_family
 from learnkernels.kernels.tables.columns import ColumnEncoding
 from learnkernels.kernels.tables.encoding import AS_SAID, TableEncoding
-from learnkernels.tasks.data.ingest import Dataset, load_source, source_files
+from learnkernels.tasks.data.dataset import Dataset
+from learnkernels.tasks.data.ingest import load_source, source_files
 from learnkernels.tasks.data.streams import INPUTS
 
 MOST_ROWS = 10_000

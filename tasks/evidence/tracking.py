@@ -32,7 +32,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, TrackingConfig, grid_values
-from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.figures import learner_colors
 from learnkernels.tasks.evidence.markdown import link, plain
 from learnkernels.tasks.evidence.mlflow_store import mlflow_store, mlflow_ui

@@ -18,7 +18,7 @@ from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.schema import FamilyConfig
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.families import KernelFamily
-from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.own import described
 from learnkernels.tasks.store import atomic_path, digest, file_digest
 

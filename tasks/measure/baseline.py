@@ -30,9 +30,10 @@ from learnkernels.kernels.protocol.evaluation import FoldResult
 from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, unusual_metric, write_fold_table
-from learnkernels.tasks.measure.moments import Advance, MomentsRef, load_folds, planned_trials, unusual_refit
+from learnkernels.tasks.measure.moments import Advance, planned_trials, unusual_refit
+from learnkernels.tasks.measure.stored_moments import MomentsRef, load_folds
 from learnkernels.tasks.measure.trials import trial_columns
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.store import computed_at, digest, kept, store_path

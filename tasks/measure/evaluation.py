@@ -39,8 +39,9 @@ from learnkernels.kernels.predictors import PREDICTORS, as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.predictors.choice import Auto, PredictorChoice, Problem, choose_predictor
 from learnkernels.kernels.protocol.metrics import METRICS
-from learnkernels.tasks.data.ingest import DatasetRef, stored_bytes
-from learnkernels.tasks.measure.moments import Advance, MomentsRef, planned_trials, sampled, unusual_refit
+from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
+from learnkernels.tasks.measure.moments import Advance, planned_trials, sampled, unusual_refit
+from learnkernels.tasks.measure.stored_moments import MomentsRef
 from learnkernels.tasks.measure.trials import Held, TrialJob, run_trial
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, own_family, sources

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.workers import SelectedRows
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.features import FeatureMoments
 from learnkernels.kernels.moments.gram import GramMoments, gram_moments
 from learnkernels.kernels.moments.normalisation import require_informative
@@ -39,42 +37,19 @@ from learnkernels.kernels.protocol.folds import (
 )
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset, store_dataset, stored_bytes
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset, store_dataset, stored_bytes
 from learnkernels.tasks.data.parts import BYTES_AS_NUMBERS
 from learnkernels.tasks.measure.families import build_family, require_varying
+from learnkernels.tasks.measure.stored_moments import MomentsRef, save_moments
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, described, learner_class, sources
-from learnkernels.tasks.store import checked, digest, keep, kept, store_path
+from learnkernels.tasks.store import digest, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
 
 PRECISIONS: dict[str, type[np.float64] | type[np.float32]] = {"float64": np.float64, "float32": np.float32}
 
-ARRAYS = "moments.npz"
-"""What holds the moments, in their entry of the store."""
-
-PASS_SECONDS = "pass_seconds"
-"""Name of the time of a pass among them."""
 
 Advance = Callable[[float], None]
-
-
-@dataclass(frozen=True)
-class MomentsRef:
-    """Where the moments of one data set, one set of base kernels and one drawing of the folds lie.
-
-    Where each trial scales the features by its own training rows, they are those of one trial alone, `trial`, over its
-    own data set, `rows`.
-    """
-
-    key: str
-    path: str
-    repeat: int
-    trial: int | None = None
-    rows: DatasetRef | None = None
-
-    def serves(self, trial: Trial) -> bool:
-        """Return whether they are those of a trial of their repeat."""
-        return self.trial in (None, trial.index)
 
 
 def fold_seed(seed: int, repeat: int) -> int:
@@ -387,50 +362,3 @@ def measure_moments(
     )
     advance(1.0)
     return of_sample
-
-
-def save_moments(ref: MomentsRef, moments: Moments, folds: np.ndarray, seconds: float) -> None:
-    """Write moments, the fold of each row, and the seconds that the pass took."""
-    with keep(Path(ref.path)) as folder:
-        arrays = {"folds": folds, PASS_SECONDS: np.asarray(seconds), **moments.to_arrays()}
-        np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
-
-
-def pass_seconds(ref: MomentsRef) -> float | None:
-    """Return what the pass over a reference's rows took; None where an earlier release did not keep it."""
-    with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
-        return float(arrays[PASS_SECONDS]) if PASS_SECONDS in arrays else None
-
-
-def share_of_pass(seconds: float | None, whole: Moments, training: Moments) -> float | None:
-    """Return what of a pass a user pays who asks for some training rows alone; None where its time is not known.
-
-    That of their pairs, where moments are of pairs; of rank-one features that of the rows, and a sample whole.
-    """
-    if seconds is None:
-        return None
-    share = training.n_rows / whole.n_rows
-    power = {GramMoments: 2, FeatureMoments: 1}.get(type(whole), 0)
-    return seconds * share**power
-
-
-def load_moments(ref: MomentsRef) -> tuple[Moments, np.ndarray]:
-    """Return the moments of a reference, of tiles, a sample or rank-one features, and the fold of each row.
-
-    Raises
-    ------
-    InputError
-        The store has lost or damaged them since the run began.
-    """
-    with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
-        if SampledMoments.wrote(arrays):
-            return SampledMoments.from_arrays(dict(arrays)), arrays["folds"]
-        if FeatureMoments.wrote(arrays):
-            return FeatureMoments.from_arrays(dict(arrays)), arrays["folds"]
-        return GramMoments.from_arrays(dict(arrays)), arrays["folds"]
-
-
-def load_folds(ref: MomentsRef) -> np.ndarray:
-    """Return the fold of each row of a reference, and nothing else."""
-    with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
-        return np.asarray(arrays["folds"])

@@ -11,7 +11,8 @@ from prefect import get_run_logger
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, FamilyConfig, PrecomputedConfig
-from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset, store_dataset, warn
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset, store_dataset
+from learnkernels.tasks.data.ingest import warn
 from learnkernels.tasks.matrices.format import Dtype, StoreSpec
 from learnkernels.tasks.matrices.store import SHARD_BYTES, StorePlan, open_store, plan_store, write_store
 from learnkernels.tasks.measure.families import build_family

@@ -38,9 +38,9 @@ from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.tables import TableFeatures, shares_by_column
 from learnkernels.kernels.targets import Target, Task
-from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.moments import MomentsRef, load_moments, pass_seconds, share_of_pass
+from learnkernels.tasks.measure.stored_moments import MomentsRef, load_moments, pass_seconds, share_of_pass
 from learnkernels.tasks.own import as_learner, learner_class, on_features
 
 HELD_OUT = 1000

@@ -13,7 +13,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.kernels.persistence.model import Model, load_model
-from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.figures import learner_colors
 from learnkernels.tasks.evidence.markdown import plain
 from learnkernels.tasks.evidence.tables import read_folds

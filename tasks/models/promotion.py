@@ -11,7 +11,7 @@ import numpy as np
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.data.ingest import DatasetRef, load_dataset
+from learnkernels.tasks.data.dataset import DatasetRef, load_dataset
 from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.measure.evaluation import FoldsRef

@@ -31,7 +31,7 @@ from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.error_bars import Sampling
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import Predictor, as_predictor
-from learnkernels.tasks.data.ingest import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
 from learnkernels.tasks.evidence.report import as_sentence
 from learnkernels.tasks.evidence.tables import half_width, read_folds, summarise
@@ -43,7 +43,8 @@ from learnkernels.tasks.measure.evaluation import (
     predictor_options,
 )
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.moments import Advance, MomentsRef, fold_seed, load_moments, measure_moments
+from learnkernels.tasks.measure.moments import Advance, fold_seed, measure_moments
+from learnkernels.tasks.measure.stored_moments import MomentsRef, load_moments
 from learnkernels.tasks.models.registry import ModelVersion
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, on_features, require_params, sources

@@ -27,7 +27,8 @@ from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.protocol.evaluation import evaluate
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, trials
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
-from learnkernels.tasks.data.ingest import Dataset, DatasetRef, ingest, load_dataset
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.figures import add_legend, panels
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.measure.moments import Advance, fold_seed

@@ -13,7 +13,8 @@ from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.families import PolynomialFamily
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.moments.gram import gram_moments
-from learnkernels.tasks.data.ingest import ingest, load_dataset
+from learnkernels.tasks.data.dataset import load_dataset
+from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.figures import panels
 from learnkernels.tasks.measure.moments import Advance
 from learnkernels.tasks.papers.base_kernels import CENTERED, COLORS, base_kernels, quiet

@@ -32,7 +32,7 @@ from learnkernels.kernels.protocol.folds import assign_folds, assign_split, spli
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks import store
-from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.comparison import SEARCHES, work
 from learnkernels.tasks.evidence.tracking import LEVEL, OWNER
 from learnkernels.tasks.measure.evaluation import training_rows

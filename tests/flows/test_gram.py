@@ -20,7 +20,8 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import compare
 from learnkernels.flows.gram import gram
-from learnkernels.tasks.data.ingest import DatasetRef, ingest, load_source
+from learnkernels.tasks.data.dataset import DatasetRef
+from learnkernels.tasks.data.ingest import ingest, load_source
 from learnkernels.tasks.matrices.store import StorePlan, open_store
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.positions import plan_matrices, rows_for

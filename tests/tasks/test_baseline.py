@@ -17,9 +17,9 @@ from learnkernels.conf.schema import BaselineConfig
 from learnkernels.kernels.predictors.choice import best_on_grid
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, assign_nested_split, nested_split_trial, trials
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.ingest import Dataset, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, store_dataset
 from learnkernels.tasks.measure.baseline import GRID_SEARCH, SearchJob, search
-from learnkernels.tasks.measure.moments import MomentsRef, save_moments
+from learnkernels.tasks.measure.stored_moments import MomentsRef, save_moments
 from learnkernels.tasks.store import store_path
 
 pytestmark = pytest.mark.usefixtures("working_folder")

@@ -17,10 +17,12 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import BaselineConfig, CompareConfig
 from learnkernels.kernels.predictors.calibration import fit_sigmoid
 from learnkernels.kernels.protocol.folds import trials
-from learnkernels.tasks.data.ingest import DatasetRef, ingest, load_dataset
+from learnkernels.tasks.data.dataset import DatasetRef, load_dataset
+from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.measure.baseline import BOOSTING, GRID_SEARCH, SearchJob, search
 from learnkernels.tasks.measure.evaluation import predictor_for
-from learnkernels.tasks.measure.moments import MomentsRef, compute_moments, load_moments
+from learnkernels.tasks.measure.moments import compute_moments
+from learnkernels.tasks.measure.stored_moments import MomentsRef, load_moments
 from learnkernels.tasks.measure.trials import TrialJob, run_trial
 from learnkernels.tasks.models.promotion import recipe
 from learnkernels.tasks.workers.cluster import DaskPool

@@ -17,7 +17,8 @@ import pytest
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data.ingest import dataset_digest, load_dataset, load_source, store_dataset
+from learnkernels.tasks.data.dataset import dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.data.readers import MOST_FEATURES, NumberedNames
 from learnkernels.tasks.data.streams import INPUTS

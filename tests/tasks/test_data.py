@@ -18,7 +18,8 @@ from sklearn.datasets import dump_svmlight_file, load_breast_cancer
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import ENDINGS, DatasetConfig
-from learnkernels.tasks.data.ingest import dataset_digest, load_dataset, load_source, store_dataset
+from learnkernels.tasks.data.dataset import dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import LIBSVM
 from learnkernels.tasks.data.opening import TABLES
 from learnkernels.tasks.data.scaling import _deviations

@@ -13,14 +13,8 @@ import pytest
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, DatasetConfig
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.ingest import (
-    Dataset,
-    DatasetRef,
-    dataset_digest,
-    load_dataset,
-    load_source,
-    store_dataset,
-)
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.measure.evaluation import predictor_for
 from learnkernels.tasks.measure.moments import draw_folds, require_feasible
 

@@ -10,7 +10,7 @@ import pytest
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.measure.evaluation import COLUMNS, LATER, predictor_for, predictor_memory, predictor_options
 from learnkernels.tasks.store import digest
 

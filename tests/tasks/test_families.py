@@ -16,7 +16,13 @@ from learnkernels.conf.schema import FamilyConfig
 from learnkernels.kernels.families import DirichletFamily
 from learnkernels.kernels.moments.features import FeatureMoments
 from learnkernels.tasks.measure.families import MOST_FEATURES_BY_TILES, build_family, require_varying
-from learnkernels.tasks.measure.moments import MomentsRef, load_moments, pass_seconds, save_moments, share_of_pass
+from learnkernels.tasks.measure.stored_moments import (
+    MomentsRef,
+    load_moments,
+    pass_seconds,
+    save_moments,
+    share_of_pass,
+)
 
 FEATURES = ("age", "height", "weight")
 

@@ -19,7 +19,8 @@ from learnkernels.conf.loading import existing_files
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.estimators import KernelLearningRegressor
 from learnkernels.kernels.persistence.model import Model
-from learnkernels.tasks.data.ingest import dataset_digest, load_source
+from learnkernels.tasks.data.dataset import dataset_digest
+from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.opening import OpenTable
 from learnkernels.tasks.data.readers import columns_beside
 from learnkernels.tasks.data.starting import start

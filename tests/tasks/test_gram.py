@@ -18,17 +18,10 @@ from learnkernels import GaussianFamily, gram_moments
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, DaskConfig, ProtocolConfig
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.ingest import Dataset, DatasetRef, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, store_dataset
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.moments import (
-    MomentsRef,
-    compute_moments,
-    draw_folds,
-    fold_seed,
-    load_moments,
-    planned_trials,
-    require_feasible,
-)
+from learnkernels.tasks.measure.moments import compute_moments, draw_folds, fold_seed, planned_trials, require_feasible
+from learnkernels.tasks.measure.stored_moments import MomentsRef, load_moments
 from learnkernels.tasks.workers.cluster import DaskPool, worker_memory
 
 

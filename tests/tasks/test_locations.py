@@ -24,7 +24,8 @@ from sklearn.datasets import dump_svmlight_file
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data.ingest import dataset_digest, ingest, load_source
+from learnkernels.tasks.data.dataset import dataset_digest
+from learnkernels.tasks.data.ingest import ingest, load_source
 from learnkernels.tasks.data.locations import PART_BYTES, TransferError, locate, transferring, upload, written
 
 if TYPE_CHECKING:

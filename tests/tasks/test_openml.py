@@ -17,7 +17,8 @@ from sklearn.datasets import _openml
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.tasks.data.ingest import Dataset, load_source
+from learnkernels.tasks.data.dataset import Dataset
+from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.locations import TransferError
 
 NOMINAL = {"letter": ["a", "b", "c"], "grade": ["low", "high"], "digit": ["0", "1", "2"], "words": ["'a b'", "'c d'"]}

@@ -21,7 +21,8 @@ from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.tables import summary
 from learnkernels.tasks.data import parts as in_parts
 from learnkernels.tasks.data import row_files
-from learnkernels.tasks.data.ingest import Dataset, ingest, load_dataset, load_source, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, load_dataset, store_dataset
+from learnkernels.tasks.data.ingest import ingest, load_source
 from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.models.scoring import score_parts_with, score_with
 from learnkernels.tasks.workers.cluster import DaskPool, PartsElsewhere

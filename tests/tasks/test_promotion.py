@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.measure.evaluation import FoldsRef, write_fold_table
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p
 from learnkernels.tasks.models.promotion import Contender, Decision, decide, describe_decision

@@ -22,16 +22,11 @@ from learnkernels.kernels.protocol.folds import trials
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.ingest import Dataset, DatasetRef, dataset_digest, ingest, load_dataset, store_dataset
-from learnkernels.tasks.measure.moments import (
-    compute_moments,
-    draw_folds,
-    fold_seed,
-    load_moments,
-    planned_trials,
-    rows_of_trial,
-)
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.ingest import ingest
+from learnkernels.tasks.measure.moments import compute_moments, draw_folds, fold_seed, planned_trials, rows_of_trial
 from learnkernels.tasks.measure.positions import plan_matrices
+from learnkernels.tasks.measure.stored_moments import load_moments
 from learnkernels.tasks.measure.trials import TrialJob, run_trial
 from learnkernels.tasks.models.promotion import recipe
 from learnkernels.tasks.workers.cluster import DaskPool

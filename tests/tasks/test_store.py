@@ -20,7 +20,7 @@ import pytest
 from learnkernels.conf.errors import InputError
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks import store
-from learnkernels.tasks.data.ingest import Dataset, dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.store import (
     atomic_path,

@@ -12,7 +12,8 @@ from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.protocol.folds import assign_folds
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.ingest import Dataset, load_source, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, store_dataset
+from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.measure.moments import fold_seed
 from learnkernels.tasks.papers import studies
 from learnkernels.tasks.papers.base_kernels import RepeatJob, correlation, correlations, measure_base_kernels

@@ -10,7 +10,8 @@ from scipy.stats import norm
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig, SyntheticName
-from learnkernels.tasks.data.ingest import Dataset, dataset_digest, ingest, load_dataset, load_source
+from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset
+from learnkernels.tasks.data.ingest import ingest, load_source
 from learnkernels.tasks.data.synthetic import DISTANCE, SYNTHETIC, read_synthetic, relevances
 
 

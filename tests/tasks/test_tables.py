@@ -20,7 +20,8 @@ from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.protocol.folds import assign_folds, assign_split
 from learnkernels.kernels.tables import TableFeatures
-from learnkernels.tasks.data.ingest import dataset_digest, load_dataset, load_source, store_dataset
+from learnkernels.tasks.data.dataset import dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.starting import MOST_ROWS, start
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.trials import _learned_columns

@@ -18,7 +18,8 @@ from sklearn.feature_extraction.text import CountVectorizer
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig, NgramsConfig
-from learnkernels.tasks.data.ingest import Dataset, load_dataset, load_source, store_dataset
+from learnkernels.tasks.data.dataset import Dataset, load_dataset, store_dataset
+from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.text import count_ngrams, select_ngrams
 
 TEXTS = ["The cat, the DOG and a cat", None, "dog and cat and dog", "Über-cat: the cat", "", "the the the"]

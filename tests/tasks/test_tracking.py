@@ -10,7 +10,7 @@ import pytest
 from mlflow import MlflowClient
 
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.tasks.data.ingest import DatasetRef
+from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.saved_view import RUN
 from learnkernels.tasks.evidence.tracking import OWNER, TrackedRun, _experiment, log_run, tracked_run
 from learnkernels.tasks.owner import Owner

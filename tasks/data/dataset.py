@@ -1,0 +1,259 @@
+"""A data set as everything else uses it: rows, target and names, and where the store has them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather
+from scipy import sparse
+
+from learnkernels.kernels.families.base import Rows
+from learnkernels.kernels.tables import TableEncoding
+from learnkernels.kernels.tables.reading import read_columns
+from learnkernels.kernels.targets import Target
+from learnkernels.tasks.data.parts import TableParts
+from learnkernels.tasks.data.readers import names_from_data, names_to_data
+from learnkernels.tasks.data.scaling import scaled, scaling_of
+from learnkernels.tasks.store import Tell, checked, keep, kept, store_path
+
+RAW = "raw.arrow"
+"""What holds the columns of a table as they are."""
+
+PARTS = "parts.json"
+"""What says where the parts of a table lie, in place of its features."""
+
+BESIDE = ("held_out", "groups", "times", "weights")
+"""What a data set may say of each row beside features and target."""
+
+
+@dataclass(frozen=True)
+class DatasetRef:
+    """What travels between tasks instead of a data set: its name, digest, place and size."""
+
+    name: str
+    digest: str
+    path: str
+    task: str
+    source: str
+    n_rows: int
+    n_features: int
+    classes: tuple[str, ...] = ()
+    ordered: bool = False
+    weighted: bool = False
+    by_training: bool = False
+    class_weighted: bool = False
+    in_parts: bool = False
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Rows, target and names of one data set.
+
+    Attributes
+    ----------
+    X : ndarray, CSR matrix or TableParts of float64 of shape (n, d)
+        ``(raw - low) / spread``.
+    target : Target
+    features : sequence of str
+    low, spread : ndarray of shape (d,) or None
+        How the features were scaled; None where they are raw.
+    held_out : ndarray of bool of shape (n,) or None
+        Rows that test and do nothing else; None where the data set does not say.
+    table : TableEncoding or None
+        How columns that are not all numbers became the features, scaled where that is asked for.
+    groups, times : ndarray of int of shape (n,) or None
+        Numbers of the group and of the time of each row, of which rows of one number are never divided; None where
+        the data set does not say.
+    weights : ndarray of shape (n,) or None
+        Positive; None where each row counts once.
+    class_weight : tuple of float or None
+        What the rows of each class count in learning, times their weights; None where that is the same for all.
+    raw : pyarrow.Table or None
+        The columns of a table as they are, where its encoding is learned anew in each trial.
+    by_training : str
+        The scale that each trial learns anew on its training rows; empty where that of all rows serves them all.
+    """
+
+    X: Rows
+    target: Target
+    features: Sequence[str]
+    low: np.ndarray | None = None
+    spread: np.ndarray | None = None
+    held_out: np.ndarray | None = None
+    table: TableEncoding | None = None
+    groups: np.ndarray | None = None
+    times: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    class_weight: tuple[float, ...] | None = None
+    raw: pa.Table | None = None
+    by_training: str = ""
+
+    def learned_on(self, rows: np.ndarray) -> Dataset:
+        """Return all rows in the units, and with the gaps filled, that some of them alone suggest.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            Positions of the training rows of a trial.
+        """
+        if self.table is not None and self.raw is not None:
+            table = self.table.learned_on(self.raw.take(rows), cast(Any, self.by_training))
+            return replace(
+                self, X=table.encode(self.raw), features=table.features, table=table, raw=None, by_training=""
+            )
+        low, spread = scaling_of(self.X[rows], self.by_training, "rows that train")
+        X = scaled(self.X if sparse.issparse(self.X) else np.array(self.X), low, spread)
+        if low is not None and spread is not None:  # of what was scaled by all rows before
+            (first, unit), own = self.scaling, spread
+            low, spread = first + unit * low, unit * own
+        return replace(self, X=X, low=low, spread=spread, by_training="")
+
+    @property
+    def learning_weights(self) -> np.ndarray | None:
+        """What each row counts where kernels and predictors are learned, shape (n,); None where each counts once."""
+        if self.class_weight is None:
+            return self.weights
+        of_class: np.ndarray = np.array(self.class_weight)[self.target.values]
+        return of_class if self.weights is None else np.asarray(of_class * self.weights)
+
+    @property
+    def beside(self) -> dict[str, Any]:
+        """What it says of each row beside features and target."""
+        said = {name: getattr(self, name) for name in BESIDE}
+        return {name: values for name, values in said.items() if values is not None}
+
+    @property
+    def scaling(self) -> tuple[np.ndarray, np.ndarray]:
+        """What to subtract from each raw feature, and then to divide it by, each of shape (d,)."""
+        d = len(self.features)
+        return (
+            np.zeros(d) if self.low is None else self.low,
+            np.ones(d) if self.spread is None else self.spread,
+        )
+
+
+def store_dataset(dataset: Dataset, name: str, source: str, tell: Tell = warnings.warn) -> DatasetRef:
+    """Write a data set under its digest, unless it is there already, and return a reference to it.
+
+    `tell` is given a sentence where what is there is damaged.
+    """
+    key = dataset_digest(dataset)
+    path = store_path("datasets", key)
+    ref = DatasetRef(
+        name=name,
+        digest=key,
+        path=str(path),
+        task=dataset.target.task,
+        source=source,
+        n_rows=dataset.X.shape[0],
+        n_features=dataset.X.shape[1],
+        classes=dataset.target.classes,
+        ordered=dataset.times is not None,
+        weighted=dataset.weights is not None,
+        by_training=bool(dataset.by_training),
+        class_weighted=dataset.class_weight is not None,
+        in_parts=isinstance(dataset.X, TableParts),
+    )
+    if not kept(path, tell):
+        with keep(path) as folder:
+            if isinstance(dataset.X, TableParts):
+                (folder / PARTS).write_text(json.dumps(dataset.X.to_dict()), encoding="utf-8")
+            elif sparse.issparse(dataset.X):
+                sparse.save_npz(folder / "X.npz", dataset.X)
+            else:
+                np.save(folder / "X.npy", dataset.X, allow_pickle=False)
+            np.save(folder / "y.npy", dataset.target.values, allow_pickle=False)
+            for name, of in dataset.beside.items():
+                np.save(folder / f"{name}.npy", of, allow_pickle=False)
+            if dataset.spread is not None:
+                np.save(folder / "scaling.npy", np.stack(dataset.scaling), allow_pickle=False)
+            if dataset.raw is not None:
+                pyarrow.feather.write_feather(dataset.raw, folder / RAW, compression="uncompressed")
+            own = {"scale": dataset.by_training, "class_weight": dataset.class_weight}
+            about = {**asdict(ref), **own, "features": names_to_data(dataset.features), "labels": dataset.target.labels}
+            if dataset.table is not None:
+                about["table"] = dataset.table.to_dict()
+            (folder / "about.json").write_text(json.dumps(about, indent=1), encoding="utf-8")
+    return ref
+
+
+def load_dataset(ref: DatasetRef) -> Dataset:
+    """Return the data set of a reference; dense rows are memory-mapped.
+
+    Raises
+    ------
+    InputError
+        The store has lost or damaged it since the run began.
+    """
+    folder = checked(Path(ref.path))
+    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    if (folder / PARTS).exists():
+        X = TableParts.from_dict(json.loads((folder / PARTS).read_text(encoding="utf-8")))
+    elif (folder / "X.npz").exists():
+        X = sparse.load_npz(folder / "X.npz")
+    else:
+        X = np.load(folder / "X.npy", mmap_mode="r", allow_pickle=False).view(np.ndarray)
+    values = np.load(folder / "y.npy", allow_pickle=False)
+    scaling = folder / "scaling.npy"
+    low, spread = np.load(scaling, allow_pickle=False) if scaling.exists() else (None, None)
+    target = Target(about["task"], values, tuple(about["classes"]), about["labels"])
+    files = {name: folder / f"{name}.npy" for name in BESIDE}
+    beside: dict[str, Any] = {name: np.load(file, allow_pickle=False) for name, file in files.items() if file.exists()}
+    table = TableEncoding.from_dict(about["table"]) if "table" in about else None
+    features = names_from_data(about["features"]) if table is None else table.features
+    raw = pyarrow.feather.read_table(folder / RAW, memory_map=True) if (folder / RAW).exists() else None
+    beside["by_training"] = about.get("scale", "")  # which entries of earlier versions do not have
+    beside["class_weight"] = None if about.get("class_weight") is None else tuple(about["class_weight"])
+    return Dataset(X, target, features, low, spread, table=table, raw=raw, **beside)
+
+
+def stored_bytes(ref: DatasetRef) -> int:
+    """Return how many bytes the features of a stored data set take."""
+    if ref.in_parts:
+        return 8 * ref.n_rows * ref.n_features
+    return sum(file.stat().st_size for file in Path(ref.path).glob("X.*"))
+
+
+def dataset_digest(dataset: Dataset) -> str:
+    """Return the digest of the content of a data set; not of where it came from.
+
+    Rows, target, names, scaling and task, and what the data set says of its rows beside these.
+    """
+    X = dataset.X
+    # The width of a CSR matrix's index integers is not content; writing and reading changes it.
+    arrays = [X.data, X.indices.astype(np.int64), X.indptr.astype(np.int64)] if sparse.issparse(X) else [X]
+    if isinstance(X, TableParts):
+        arrays = []
+    target = dataset.target
+    about = [
+        target.task,
+        target.classes,
+        target.labels,
+        names_to_data(dataset.features),
+        X.shape,
+        bool(sparse.issparse(X)),
+    ]
+    if dataset.table is not None:
+        about.append(dataset.table.to_dict())
+    if isinstance(X, TableParts):
+        about += ["in parts", X.digest]
+    if dataset.by_training:
+        raw = {} if dataset.raw is None else read_columns(dataset.raw)
+        about += [dataset.by_training, [[name, column.values.tolist()] for name, column in raw.items()]]
+    if dataset.class_weight is not None:
+        about += ["class_weight", dataset.class_weight]
+    sha = hashlib.sha256(json.dumps(about, default=str).encode())
+    # Which rows test was here before other keys, without its name.
+    beside = [("" if name == "held_out" else name, of) for name, of in dataset.beside.items()]
+    for name, array in (*(("", of) for of in (*arrays, *dataset.scaling, target.values)), *beside):
+        sha.update(f"{name}{array.dtype}".encode())
+        sha.update(np.ascontiguousarray(array).data)
+    return sha.hexdigest()[:20]

@@ -1,0 +1,88 @@
+"""Moments of base kernels where the store has them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from learnkernels.kernels.moments.base import Moments
+from learnkernels.kernels.moments.features import FeatureMoments
+from learnkernels.kernels.moments.gram import GramMoments
+from learnkernels.kernels.moments.sampled import SampledMoments
+from learnkernels.kernels.protocol.folds import Trial
+from learnkernels.tasks.data.dataset import DatasetRef
+from learnkernels.tasks.store import checked, keep
+
+ARRAYS = "moments.npz"
+"""What holds the moments, in their entry of the store."""
+
+PASS_SECONDS = "pass_seconds"
+"""Name of the time of a pass among them."""
+
+
+@dataclass(frozen=True)
+class MomentsRef:
+    """Where the moments of one data set, one set of base kernels and one drawing of the folds lie.
+
+    Where each trial scales the features by its own training rows, they are those of one trial alone, `trial`, over its
+    own data set, `rows`.
+    """
+
+    key: str
+    path: str
+    repeat: int
+    trial: int | None = None
+    rows: DatasetRef | None = None
+
+    def serves(self, trial: Trial) -> bool:
+        """Return whether they are those of a trial of their repeat."""
+        return self.trial in (None, trial.index)
+
+
+def save_moments(ref: MomentsRef, moments: Moments, folds: np.ndarray, seconds: float) -> None:
+    """Write moments, the fold of each row, and the seconds that the pass took."""
+    with keep(Path(ref.path)) as folder:
+        arrays = {"folds": folds, PASS_SECONDS: np.asarray(seconds), **moments.to_arrays()}
+        np.savez(folder / ARRAYS, **arrays)  # type: ignore[arg-type]
+
+
+def pass_seconds(ref: MomentsRef) -> float | None:
+    """Return what the pass over a reference's rows took; None where an earlier release did not keep it."""
+    with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
+        return float(arrays[PASS_SECONDS]) if PASS_SECONDS in arrays else None
+
+
+def share_of_pass(seconds: float | None, whole: Moments, training: Moments) -> float | None:
+    """Return what of a pass a user pays who asks for some training rows alone; None where its time is not known.
+
+    That of their pairs, where moments are of pairs; of rank-one features that of the rows, and a sample whole.
+    """
+    if seconds is None:
+        return None
+    share = training.n_rows / whole.n_rows
+    power = {GramMoments: 2, FeatureMoments: 1}.get(type(whole), 0)
+    return seconds * share**power
+
+
+def load_moments(ref: MomentsRef) -> tuple[Moments, np.ndarray]:
+    """Return the moments of a reference, of tiles, a sample or rank-one features, and the fold of each row.
+
+    Raises
+    ------
+    InputError
+        The store has lost or damaged them since the run began.
+    """
+    with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
+        if SampledMoments.wrote(arrays):
+            return SampledMoments.from_arrays(dict(arrays)), arrays["folds"]
+        if FeatureMoments.wrote(arrays):
+            return FeatureMoments.from_arrays(dict(arrays)), arrays["folds"]
+        return GramMoments.from_arrays(dict(arrays)), arrays["folds"]
+
+
+def load_folds(ref: MomentsRef) -> np.ndarray:
+    """Return the fold of each row of a reference, and nothing else."""
+    with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
+        return np.asarray(arrays["folds"])
