@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.feather
 from prefect import get_run_logger
 from scipy import sparse
 
