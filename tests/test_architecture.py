@@ -140,6 +140,7 @@ def test_what_mlflow_runs_to_serve_a_model_imports_nothing_but_kernels():
         ("kernels", ["prefect", "mlflow", "dask", "distributed", "pyarrow"]),
         ("conf.loading", ["prefect", "mlflow", "dask", "distributed", "pyarrow"]),
         ("tasks.measure.trials", ["prefect", "mlflow"]),  # what workers do, who report to nobody but Dask
+        ("tasks.measure.baseline", ["prefect", "mlflow"]),
         ("tasks.data.parts", ["prefect", "mlflow"]),
     ],
 )

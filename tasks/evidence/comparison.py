@@ -12,8 +12,14 @@ from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
-from learnkernels.tasks.measure.baseline import TITLES, evaluate_baseline, kinds_of
-from learnkernels.tasks.measure.evaluation import FoldsRef, evaluate_learner, predictor_for, training_rows
+from learnkernels.tasks.measure.baseline import TITLES, kinds_of
+from learnkernels.tasks.measure.evaluation import (
+    FoldsRef,
+    evaluate_baseline,
+    evaluate_learner,
+    predictor_for,
+    training_rows,
+)
 from learnkernels.tasks.measure.moments import compute_moments, planned_trials, require_feasible, rows_of_trial
 from learnkernels.tasks.measure.positions import rows_for
 from learnkernels.tasks.measure.stored_moments import MomentsRef

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from prefect import get_run_logger
 from scipy import sparse
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
@@ -21,7 +20,6 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from learnkernels.conf.schema import BOOSTING_TITLE, GRID_SEARCH_TITLE, BaselineConfig, CompareConfig, grid_values
-from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
@@ -31,13 +29,8 @@ from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
-from learnkernels.tasks.measure.evaluation import FoldsRef, run_jobs, unusual_metric, write_fold_table
-from learnkernels.tasks.measure.moments import Advance, planned_trials, unusual_refit
 from learnkernels.tasks.measure.stored_moments import MomentsRef, load_folds
 from learnkernels.tasks.measure.trials import trial_columns
-from learnkernels.tasks.naming import step
-from learnkernels.tasks.store import computed_at, digest, kept, store_path
-from learnkernels.tasks.workers.cluster import DaskPool
 
 GRID_SEARCH, BOOSTING = "grid-search", "boosting"
 """What stands in the fold table in place of a learner."""
@@ -81,40 +74,9 @@ def kinds_of(config: CompareConfig) -> list[str]:
     return [GRID_SEARCH, BOOSTING] if config.baseline.boosting else [GRID_SEARCH]
 
 
-def _predictor(kind: str, task: str) -> str:
+def predictor_of(kind: str, task: str) -> str:
     """Return what stands in the fold table in place of a predictor."""
     return "trees" if kind == BOOSTING else "svm" if task == "classification" else "krr"
-
-
-@step("{kind} on {ref.name}")
-def evaluate_baseline(
-    ref: DatasetRef, moments: Sequence[MomentsRef], config: CompareConfig, pool: DaskPool, advance: Advance, kind: str
-) -> FoldsRef:
-    """Search the settings of a baseline in every trial, unless the store has the result.
-
-    Bandwidth and regularisation of one Gaussian kernel, or leaves and learning rate of gradient boosting.
-    """
-    assert config.baseline is not None
-    setting = config.baseline.model_dump_json(exclude={"boosting"}) if kind == GRID_SEARCH else repr((LEAVES, RATES))
-    key = digest(
-        NUMERICS_VERSION, kind, ref.name, ref.digest, [m.key for m in moments], setting,
-        *unusual_metric(config.protocol), *unusual_refit(config.protocol),
-    )  # fmt: skip
-    path, log = store_path("folds", key), get_run_logger()
-    result = FoldsRef(ref.name, TITLES[kind], kind, _predictor(kind, ref.task), str(path))
-    if kept(path, log.warning):
-        log.info("%s, %s: fold results %s are in the store", ref.name, TITLES[kind], key)
-        advance(1.0)
-        return replace(result, stored=computed_at(path))
-    planned, metric = planned_trials(config.protocol, ref.ordered), config.protocol.metric
-    jobs = [
-        SearchJob(of.rows or ref, of, trial, config.baseline, kind, metric)
-        for of in moments
-        for trial in planned
-        if of.serves(trial)
-    ]
-    write_fold_table(path, run_jobs(search, jobs, ref, config, pool, advance), moments)
-    return result
 
 
 def search(job: SearchJob) -> dict[str, Any]:
@@ -173,7 +135,7 @@ def search(job: SearchJob) -> dict[str, Any]:
         **trial_columns(job.ref, metric.shown(target), job.moments, folds, trial, result),
         "learner": TITLES[job.kind],
         "algorithm": job.kind,
-        "predictor": _predictor(job.kind, target.task),
+        "predictor": predictor_of(job.kind, target.task),
         "params": json.dumps({names[0].rpartition("__")[2]: settings[candidate]}),
         "alignment": None,
         "test_alignment": None,

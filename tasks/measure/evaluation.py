@@ -40,6 +40,7 @@ from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.predictors.choice import Auto, PredictorChoice, Problem, choose_predictor
 from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
+from learnkernels.tasks.measure.baseline import GRID_SEARCH, LEAVES, RATES, TITLES, SearchJob, predictor_of, search
 from learnkernels.tasks.measure.moments import Advance, planned_trials, sampled, unusual_refit
 from learnkernels.tasks.measure.stored_moments import MomentsRef
 from learnkernels.tasks.measure.trials import Held, TrialJob, run_trial
@@ -356,6 +357,37 @@ def evaluate_learner(
             "%s, %s: the best Lambda lies on the edge of the grid in %d of %d %s; widen protocol.grid",
             ref.name, learner.title, edges, len(rows), "folds" if protocol.split is None else "repeats",
         )  # fmt: skip
+    return result
+
+
+@step("{kind} on {ref.name}")
+def evaluate_baseline(
+    ref: DatasetRef, moments: Sequence[MomentsRef], config: CompareConfig, pool: DaskPool, advance: Advance, kind: str
+) -> FoldsRef:
+    """Search the settings of a baseline in every trial, unless the store has the result.
+
+    Bandwidth and regularisation of one Gaussian kernel, or leaves and learning rate of gradient boosting.
+    """
+    assert config.baseline is not None
+    setting = config.baseline.model_dump_json(exclude={"boosting"}) if kind == GRID_SEARCH else repr((LEAVES, RATES))
+    key = digest(
+        NUMERICS_VERSION, kind, ref.name, ref.digest, [m.key for m in moments], setting,
+        *unusual_metric(config.protocol), *unusual_refit(config.protocol),
+    )  # fmt: skip
+    path, log = store_path("folds", key), get_run_logger()
+    result = FoldsRef(ref.name, TITLES[kind], kind, predictor_of(kind, ref.task), str(path))
+    if kept(path, log.warning):
+        log.info("%s, %s: fold results %s are in the store", ref.name, TITLES[kind], key)
+        advance(1.0)
+        return replace(result, stored=computed_at(path))
+    planned, metric = planned_trials(config.protocol, ref.ordered), config.protocol.metric
+    jobs = [
+        SearchJob(of.rows or ref, of, trial, config.baseline, kind, metric)
+        for of in moments
+        for trial in planned
+        if of.serves(trial)
+    ]
+    write_fold_table(path, run_jobs(search, jobs, ref, config, pool, advance), moments)
     return result
 
 
