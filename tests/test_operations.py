@@ -11,6 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -147,6 +148,17 @@ class Operator:
         assert within(accepted, 60), replies[-1].text if replies else "no answer"
         return str(replies[-1].json()["id"])
 
+    def is_through(self) -> bool:
+        """Whether all that deployments were asked for has ended, each training with what follows it."""
+        asked = {"deployments": {"name": {"any_": ["demo"]}}}
+        runs = httpx.post(f"{self.env['PREFECT_API_URL']}/flow_runs/filter", json=asked, auth=key_of(self.folder))
+        if not runs.is_success:
+            return False
+        due = [run for run in runs.json() if not run["auto_scheduled"]]
+        completed = Counter(run["name"].partition("-")[0] for run in due if run["state_type"] == "COMPLETED")
+        ended = all(run["state_type"] in ("COMPLETED", "CANCELLED") for run in due)
+        return ended and completed["train"] == completed["promote"] == completed["predict"] > 0
+
 
 @pytest.fixture
 def operator(home: Path) -> Iterator[Operator]:  # noqa: F811
@@ -183,6 +195,7 @@ def test_one_machine_backup_restore_upgrade_and_disk(operator: Operator, prefect
         told = lambda: [one for one in received if "demo: input empty" in one.values()]  # noqa: E731
         assert within(lambda: len(told()) == 2, 60), received
 
+    assert within(operator.is_through, 240)  # a run that the stop cuts off says so after the copy is made
     list(operator.follow("Back up and restore", before="rm -rf"))  # while everything runs
     operator.stop()
     before = tables(operator.folder / "mlflow.db")
