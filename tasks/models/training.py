@@ -22,7 +22,6 @@ from learnkernels.conf.schema import (
     grid_values,
 )
 from learnkernels.kernels import NUMERICS_VERSION
-from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner
@@ -260,9 +259,7 @@ def fit_on_all_rows(
     about["alignment"] = kernel.alignment
     if (sampling := kernel.sampling) is not None and sampling.n_rows < sampling.of_rows:
         about["sampling"] = _sampling_numbers(sampling)
-    workers = pool.workers if predictor.by_rows and ref.n_rows > PARALLEL_ROWS else None
-    steps = Steps(f"{ref.name}, {choice.learner.title}", log.info)
-    estimator = _fitted(kernel, dataset, choice, config, predictor, workers, steps).on_support()
+    estimator = _fitted(kernel, dataset, ref.name, choice, config, predictor, pool).on_support()
     if dataset.table is None:
         model = Model(estimator, tuple(dataset.features), low, spread, about)
     else:
@@ -339,11 +336,11 @@ def _sampling_numbers(sampling: Sampling) -> dict[str, Any]:
 def _fitted(
     kernel: LearnedKernel,
     dataset: Dataset,
+    name: str,
     choice: Choice,
     config: CompareConfig,
     predictor: Predictor,
-    workers: Workers | None,
-    steps: Steps,
+    pool: DaskPool,
 ) -> KernelLearningClassifier | KernelLearningRegressor:
     """Return the estimator of a learned kernel, with its predictor on all rows."""
     learner, Lambda = _learner(choice, dataset), choice.regularisation
@@ -359,6 +356,8 @@ def _fitted(
             labels = dict(zip(dataset.target.values.tolist(), dataset.target.given.tolist(), strict=True))
             estimator.class_weight = {label: dataset.class_weight[code] for code, label in labels.items()}
     given = dataset.target.given
+    workers = pool.workers if predictor.by_rows and len(given) > PARALLEL_ROWS else None
+    steps = Steps(f"{name}, {choice.learner.title}", get_run_logger().info)
     if len(kernel.rows) < len(given):
         estimator.fit_kernel(kernel, given, X=dataset.X, workers=workers, progress=steps)
     else:
