@@ -20,7 +20,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -38,6 +38,7 @@ SCHEDULER, OBJECTS = f"tcp://{HOST}:8786", f"http://{HOST}:9000"
 BRIDGE, WORKERS = "lkbridge", ("lkworker0", "lkworker1")
 BIN = Path(sys.executable).parent
 METRIC = {"rounds": 1, "metric": "diagonal", "kernels": "gaussian"}
+COMMANDS = ("compare", "train", "predict")
 PARTS, GROUPS, NEW_PARTS = 100, 1, 10
 GAPPY = ("x6", "x7")
 Columns: TypeAlias = Callable[[np.random.Generator, int], dict[str, Any]]
@@ -259,11 +260,13 @@ def cluster(folder: Path, data: Path, memory: str, kill_every: float) -> Iterato
             watch.join()
 
 
-def numbers_of(folder: Path, predicted: bool) -> dict[str, float]:
+def numbers_of(folder: Path, commands: Collection[str]) -> dict[str, float]:
     """Return the error of each learner, and mean and mean square of the predictions, as they were found."""
-    table = min(folder.glob("results/cluster/*/folds.parquet"))
-    found = {f"error of {row['learner']}": row["error"] for row in pq.read_table(table).to_pylist()}
-    if predicted:
+    found: dict[str, float] = {}
+    if "compare" in commands:
+        table = min(folder.glob("results/cluster/*/folds.parquet"))
+        found |= {f"error of {row['learner']}": row["error"] for row in pq.read_table(table).to_pylist()}
+    if "predict" in commands:
         from learnkernels.tasks.data.locations import locate
 
         place = locate("s3://rows/scored")
@@ -283,7 +286,7 @@ def main() -> None:
     parser.add_argument("--kill-every", type=float, default=0, help="seconds; 0 for never")
     parser.add_argument("--data", type=Path, help="folder of the rows; below the folder by default")
     parser.add_argument("--learners", nargs="+", default=["alignf", "rfm"])
-    parser.add_argument("--only-compare", action="store_true", help="neither train nor predict")
+    parser.add_argument("--commands", nargs="+", choices=COMMANDS, default=COMMANDS, help="all by default")
     parser.add_argument("--mixed", action="store_true", help="a table with levels, dates and gaps")
     parser.add_argument("--same-as", type=Path, help="folder of a run whose numbers this must have")
     asked = parser.parse_args()
@@ -302,11 +305,9 @@ def main() -> None:
         "train": ["train", "cluster.yaml", "--learner", asked.learners[0], "--register", "cluster", "--verbose"],
         "predict": [*scoring, "--id", "y", "--scheduler", SCHEDULER],
     }
-    if asked.only_compare:
-        del commands["train"], commands["predict"]
     with cluster(folder, data, asked.memory, asked.kill_every) as watch:
-        measured = [command(words, folder, watch, name) for name, words in commands.items()]
-        numbers = numbers_of(folder, "predict" in commands)
+        measured = [command(commands[name], folder, watch, name) for name in asked.commands]
+        numbers = numbers_of(folder, asked.commands)
     found = {
         "rows": asked.rows,
         "bytes of the table": stored,

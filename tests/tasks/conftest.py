@@ -16,6 +16,15 @@ import pytest
 from learnkernels.tasks.data.locations import locate, upload
 
 
+PATIENCE = 180
+"""Seconds within which the server answers: its first requests import it, on a machine with other work to do."""
+
+
+def _asked(request: str | urllib.request.Request) -> str:
+    with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+        return str(answer.read().decode())
+
+
 @dataclass
 class S3:
     """A server that speaks S3, and a bucket."""
@@ -47,15 +56,14 @@ class S3:
 
     def unfinished(self) -> list[str]:
         """Return the keys of uploads of which parts lie on the server."""
-        with urllib.request.urlopen(f"{self.url}/rows?uploads", timeout=10) as answer:
-            return re.findall(r"<Key>(.*?)</Key>", answer.read().decode())
+        return re.findall(r"<Key>(.*?)</Key>", _asked(f"{self.url}/rows?uploads"))
 
     def authenticate(self, on: bool) -> None:
         """Let the server check keys, or not."""
         request = urllib.request.Request(
             f"{self.url}/moto-api/reset-auth", b"0" if on else b"inf", {"Content-Type": "text/plain"}, method="POST"
         )
-        urllib.request.urlopen(request, timeout=10).close()
+        _asked(request)
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +94,5 @@ def s3(s3_server: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3:
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
     for path, method in (("moto-api/reset", "POST"), ("rows", "PUT")):
-        request = urllib.request.Request(f"{s3_server.url}/{path}", b"", method=method)
-        urllib.request.urlopen(request, timeout=10).close()
+        _asked(urllib.request.Request(f"{s3_server.url}/{path}", b"", method=method))
     return s3_server
