@@ -15,7 +15,6 @@ import pytest
 
 from learnkernels.tasks.data.locations import locate, upload
 
-
 PATIENCE = 180
 """Seconds within which the server answers: its first requests import it, on a machine with other work to do."""
 
