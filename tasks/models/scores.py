@@ -155,11 +155,11 @@ class ProgressLines:
         self._said = time.monotonic()
 
     def __call__(self, share: float, rows: int) -> None:
-        """Take note of the share that is done, and of how many rows that is."""
+        """Take note of the share that is done, and of how many rows that is; zero where nobody has counted them."""
         self._progress.advance(100 * (share - self._share))
         self._share = share
         if time.monotonic() - self._said > LINE_SECONDS:
-            self._progress.start(f"{rows:,} rows scored")
+            self._progress.start(f"{rows:,} rows scored" if rows else "scoring")
             self._said = time.monotonic()
 
 
