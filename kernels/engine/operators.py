@@ -28,6 +28,9 @@ from learnkernels.kernels.families.feature import FeatureFamily
 IN_MEMORY = 2**30
 """Bytes that the p base-kernel matrices may take to be held; beyond that they are computed anew, tile by tile."""
 
+LARGEST_MATRIX = 2**30
+"""Bytes of a matrix of all pairs of rows up to which learners form it; on more rows they do without."""
+
 FEATURE_BLOCK = 512
 """Features or columns whose products are formed at once."""
 

@@ -10,7 +10,7 @@ from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.learners.base import OneStageLearner, Solution
 from learnkernels.kernels.learners.norm_ball import MOST_ITERATIONS, ball, require_ball, solve_machine_on_ball
 from learnkernels.kernels.solvers.certificate import TOLERANCE
-from learnkernels.kernels.solvers.svm import SupportVectorProblem
+from learnkernels.kernels.solvers.svm import machine_problem
 from learnkernels.kernels.targets import Target
 
 
@@ -34,6 +34,8 @@ class LpSVM(OneStageLearner):
     -----
     Newton's method over the weights (`kernels.solvers.minimax`), each machine solved to rounding by active sets from
     its neighbour (`kernels.solvers.svm`). Several classes are set one against one; the objective sums over the pairs.
+    On more rows than a matrix of their pairs fits into 1 GiB, some 11,600, base kernels are replaced by features of
+    landmarks and a diagonal (`kernels.solvers.low_rank`); the certificate, which then says so, is for these.
 
     References
     ----------
@@ -60,7 +62,7 @@ class LpSVM(OneStageLearner):
         self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
     ) -> Solution:
         """Return the weights; see `OneStageLearner.solve`."""
-        problem = SupportVectorProblem(grams, target, regularisation)
+        problem = machine_problem(grams, target, regularisation)
         return solve_machine_on_ball(
             self.name, problem, ball(grams, self.norm, 0.0, 1.0), start, self.tolerance, self.max_iterations
         )
@@ -85,7 +87,7 @@ class L1SVM(LpSVM):
     Newton's method over the weights (`kernels.solvers.minimax`), each machine solved to rounding by active sets from
     its neighbour (`kernels.solvers.svm`). Several classes are set one against one; the objective sums
     over the pairs. The weights are sparse. For kernels of like trace the bound on the sum is one on the trace of the
-    learned kernel.
+    learned kernel. On more than some 11,600 rows it learns on landmarks, as `LpSVM` does.
 
     Two classes on more rank-one kernels than Newton's method looks at are a linear machine with the squared 1-norm as
     penalty, solved by interior points (`kernels.solvers.rank_one.lasso`): twenty to forty factors of size m for any C.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator
 from learnkernels.kernels.learners.base import Solution
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
+from learnkernels.kernels.solvers.low_rank import LandmarkGrams
 from learnkernels.kernels.solvers.minimax import WORKING_SET, Ball, InnerProblem, InnerSolution, minimise
 from learnkernels.kernels.solvers.rank_one.lasso import machine_weights, ridge_weights
 from learnkernels.kernels.solvers.rank_one.ridge import FeatureRidge
@@ -83,6 +86,8 @@ def solve_machine_on_ball(
     mu, certificate, inner = minimise(problem, outer, begin, tolerance, most)
     if not certificate.converged and most < max_iterations:
         mu, certificate = _finish_jointly(problem, outer, certificate, inner, max_iterations)
+    if isinstance(grams, LandmarkGrams):
+        certificate = replace(certificate, measure=f"{certificate.measure} on landmarks")
     return Solution(mu, certificate.warn_unless_converged(name, ADVICE))
 
 

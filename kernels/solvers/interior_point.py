@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import GramOperator
-from learnkernels.kernels.solvers.factor import factored
+from learnkernels.kernels.solvers.low_rank import Gram, among, combination, signed_solver
 
 MOST_STEPS = 120
 """Newton steps; twenty to forty are usual."""
@@ -110,13 +109,13 @@ def longest_step(value: np.ndarray, change: np.ndarray) -> float:
 
 
 def machine_by_interior_point(
-    K: np.ndarray, y: np.ndarray, C: float, tolerance: float, intercept: bool = True
+    K: Gram, y: np.ndarray, C: float, tolerance: float, intercept: bool = True
 ) -> np.ndarray:
     """Return the coefficients of a binary support vector machine, shape (n,).
 
     Parameters
     ----------
-    K : ndarray of shape (n, n)
+    K : ndarray of shape (n, n) or LowRankGram
         Positive semi-definite. Not modified.
     y : ndarray of shape (n,)
         Plus and minus one, both present.
@@ -129,27 +128,24 @@ def machine_by_interior_point(
 
     Notes
     -----
-    Mehrotra's predictor and corrector, one Cholesky factor a step, O(n^3 / 3).
+    Mehrotra's predictor and corrector, one Cholesky factor a step, O(n^3 / 3), of r features O(n r^2).
     """
     block = Block.start(y)
-    Q = (2 * C) * (K * y) * y[:, None]
     for _ in range(MOST_STEPS):
-        gradient = Q @ block.x - 2
+        gradient = (2 * C) * y * (K @ (y * block.x)) - 2
         objective = abs(float(block.x @ (gradient - 2))) / 2
         mean = block.complementarity() / (2 * len(y))
         missing = block.residual(gradient)
         if 2 * len(y) * mean <= tolerance * objective and np.abs(missing).max() <= tolerance:
             break
-        A = Q.copy()
-        A.flat[:: len(y) + 1] += block.barrier()
-        factor = factored(A)
-        solved_y = cho_solve(factor, y, check_finite=False)
+        solve = signed_solver(K, 2 * C, y, block.barrier())
+        solved_y = solve(y)
         dx = dl = du = np.zeros(len(y))
         target, db = 0.0, 0.0
         for corrector in (False, True):
             low, high = block.centering(target, dx, dl, du)
             right = missing + low / block.x - high / block.rest
-            solved = cho_solve(factor, right, check_finite=False)
+            solved = solve(right)
             db = (y @ solved + y @ block.x) / (2 * (y @ solved_y)) if intercept else 0.0
             dx = solved - 2 * db * solved_y
             dl, du = block.multipliers(dx, low, high)
@@ -314,20 +310,18 @@ class _JointPath:
         return True
 
     def _factorise(self) -> None:
-        """Factor each pair's system, and form the system of the weights, the intercepts and t that is left."""
+        """Factorise each pair's system, and form the system of the weights, the intercepts and t that is left."""
         mu = np.zeros(self.grams.n_kernels)
         mu[self.working] = self.mu
-        K, w, n_pairs = self.grams.combine(mu), len(self.mu), len(self.pairs)
-        self.factors = []
+        K, w, n_pairs = combination(self.grams, mu), len(self.mu), len(self.pairs)
+        self.solves = []
         self.system = np.zeros((w + n_pairs + 1, w + n_pairs + 1))
         self.system[:w, :w] = np.diag(self.slack / self.mu)
         self.system[:w, -1] = self.system[-1, :w] = 1.0
         for j, (block, (rows, y)) in enumerate(zip(self.blocks, self.pairs, strict=True)):
-            A = (2 * self.C) * (K[np.ix_(rows, rows)] * y) * y[:, None]
-            A.flat[:: len(y) + 1] += block.barrier()
-            factor = factored(A)
-            solved = cho_solve(factor, np.column_stack([self.gradients[j], y]), check_finite=False)
-            self.factors.append(factor)
+            solve = signed_solver(among(K, rows), 2 * self.C, y, block.barrier())
+            solved = solve(np.column_stack([self.gradients[j], y]))
+            self.solves.append(solve)
             self.system[:w, :w] += self.gradients[j].T @ solved[:, :-1]
             if not self.intercept:
                 self.system[w + j, w + j] = 1.0  # its change is zero
@@ -343,8 +337,8 @@ class _JointPath:
         w = len(self.mu)
         bounds = [block.centering(aim, *step) for block, step in zip(self.blocks, second, strict=True)]
         centered = [
-            cho_solve(factor, missing + low / block.x - high / block.rest, check_finite=False)
-            for factor, missing, (low, high), block in zip(self.factors, self.missing, bounds, self.blocks, strict=True)
+            solve(missing + low / block.x - high / block.rest)
+            for solve, missing, (low, high), block in zip(self.solves, self.missing, bounds, self.blocks, strict=True)
         ]
         short = aim - self.mu * self.slack - second_mu
         right = np.zeros(len(self.system))
@@ -357,7 +351,7 @@ class _JointPath:
         steps: list[Step] = []
         for j, (block, (_, y)) in enumerate(zip(self.blocks, self.pairs, strict=True)):
             pull = self.gradients[j] @ small[:w] + 2 * small[w + j] * y
-            dx = centered[j] - cho_solve(self.factors[j], pull, check_finite=False)
+            dx = centered[j] - self.solves[j](pull)
             steps.append((dx, *block.multipliers(dx, *bounds[j])))
         return steps, small, (short - self.slack * small[:w]) / self.mu
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnkernels.kernels.engine.operators import GramOperator, TiledGrams
+from learnkernels.kernels.engine.operators import LARGEST_MATRIX, GramOperator, TiledGrams
 from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, solve_shifted
 from learnkernels.kernels.solvers.minimax import InnerSolution
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.targets import Target
-
-LARGEST_MATRIX = 1 << 30
-"""Bytes of a matrix of all pairs of rows up to which it is formed."""
 
 SKETCH = 500
 """Most rows whose columns of the kernel make the preconditioner."""

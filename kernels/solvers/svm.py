@@ -7,11 +7,10 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
-from scipy.linalg import cho_solve
 
-from learnkernels.kernels.engine.operators import GramOperator
-from learnkernels.kernels.solvers.factor import Factor, factored
+from learnkernels.kernels.engine.operators import LARGEST_MATRIX, GramOperator, TiledGrams
 from learnkernels.kernels.solvers.interior_point import machine_by_interior_point
+from learnkernels.kernels.solvers.low_rank import Gram, LandmarkGrams, Solve, among, combination, solver
 from learnkernels.kernels.solvers.minimax import InnerSolution
 from learnkernels.kernels.targets import Target
 
@@ -53,14 +52,14 @@ class Machine:
         b, that of least loss; zero for a machine without.
     free : ndarray of int of shape (f,)
         Positions strictly between the bounds.
-    factor : tuple or None
-        Cholesky factor of K on the free rows, where it was left over.
+    solve : callable or None
+        What solves with K on the free rows, where it was left over.
     """
 
     coefficients: np.ndarray
     intercept: float
     free: np.ndarray
-    factor: Factor | None = None
+    solve: Solve | None = None
 
 
 class SupportVectorProblem:
@@ -122,24 +121,24 @@ class SupportVectorProblem:
 
         with Z the inverse of the free block of K_mu, with an intercept on coefficients that sum to zero.
         """
-        K = self._grams.combine(mu)
+        K = combination(self._grams, mu)
         dual = np.zeros((len(K), len(self.pairs)))
-        solved: list[tuple[np.ndarray, Factor]] = []
+        solved: list[tuple[np.ndarray, Solve]] = []
         primal = 0.0
         for j, (rows, y) in enumerate(self.pairs):
-            K_pair = K if len(rows) == len(K) else K[np.ix_(rows, rows)]
+            K_pair = among(K, rows)
             machine = solve_machine(K_pair, y, self.C, self._machines[j], self._intercept)
-            self._machines[j] = replace(machine, factor=None)
+            self._machines[j] = replace(machine, solve=None)
             beta = y * machine.coefficients
             dual[rows, j] = beta
             scores = K_pair @ beta
             loss = np.maximum(0.0, 1.0 - y * (scores + machine.intercept)).sum()
             primal += float(beta @ scores + 2 * self.C * loss)
-            solved.append((rows[machine.free], machine.factor or _factor(K_pair[np.ix_(machine.free, machine.free)])))
+            solved.append((rows[machine.free], machine.solve or solver(among(K_pair, machine.free), RIDGE)))
         products = self._grams.products(dual)
         # The matrices end here; what the Hessian needs of them are p columns a pair.
         respond = _on_plane if self._intercept else _in_space
-        columns = [(g, respond(factor, g)) for g, factor in _free_columns(products, solved, int(self._intercept))]
+        columns = [(g, respond(solve, g)) for g, solve in _free_columns(products, solved, int(self._intercept))]
 
         def hessian(kernels: np.ndarray) -> np.ndarray:
             H = np.zeros((len(kernels), len(kernels)))
@@ -156,14 +155,27 @@ class SupportVectorProblem:
         )
 
 
+def machine_problem(grams: GramOperator, target: Target, regularisation: float) -> SupportVectorProblem:
+    """Return the machine as an inner problem: on all pairs of rows where a matrix of theirs fits, or on landmarks.
+
+    Raises
+    ------
+    ValueError
+        As `SupportVectorProblem`.
+    """
+    if isinstance(grams, TiledGrams) and 8 * grams.n_rows**2 > LARGEST_MATRIX:
+        grams = LandmarkGrams.of(grams)
+    return SupportVectorProblem(grams, target, regularisation)
+
+
 def solve_machine(
-    K: np.ndarray, y: np.ndarray, C: float, start: Machine | None = None, intercept: bool = True
+    K: Gram, y: np.ndarray, C: float, start: Machine | None = None, intercept: bool = True
 ) -> Machine:
     """Return the solution of a binary machine, from a neighbouring one where it is given.
 
     Parameters
     ----------
-    K : ndarray of shape (n, n)
+    K : ndarray of shape (n, n) or LowRankGram
         Positive semi-definite. Not modified.
     y : ndarray of shape (n,)
         Plus and minus one, both present.
@@ -179,15 +191,18 @@ def solve_machine(
     Newton's method on the optimality conditions, which is a primal-dual active-set method: O(f^3) a pass for f rows
     strictly between the bounds, a handful of passes from a neighbouring solution, and then exact to rounding. Where it
     does not settle, scikit-learn's solver gives a better start, and then a method of interior points, whose solution
-    holds in any case. Without intercept coefficients are moved one by one for the first guess.
+    holds in any case; of features these come first. Without intercept coefficients are moved one by one for the first
+    guess.
     """
     if start is not None:
         machine = _active_sets(K, y, C, start.coefficients, intercept)
         if machine is not None:
             return machine
-    machine = _active_sets(K, y, C, (_by_decomposition if intercept else _by_coordinates)(K, y, C), intercept)
-    if machine is not None:
-        return machine
+    if isinstance(K, np.ndarray):
+        guess = (_by_decomposition if intercept else _by_coordinates)(K, y, C)
+        machine = _active_sets(K, y, C, guess, intercept)
+        if machine is not None:
+            return machine
     a = machine_by_interior_point(K, y, C, FINE_TOLERANCE, intercept)
     machine = _active_sets(K, y, C, a, intercept)
     if machine is not None:
@@ -223,7 +238,7 @@ def _by_coordinates(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
     return a
 
 
-def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercept: bool) -> Machine | None:
+def _active_sets(K: Gram, y: np.ndarray, C: float, a: np.ndarray, intercept: bool) -> Machine | None:
     """Return the solution, from coefficients whose bounds are a guess of its bounds, or None."""
     low, high = a <= AT_BOUND * C, a >= (1 - AT_BOUND) * C
     for _ in range(MOST_PASSES):
@@ -231,67 +246,63 @@ def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercep
         if not len(f) and intercept:
             return None
         beta = np.where(high, y * C, 0.0)
-        K_free = factor = None  # of the pass before: their memory goes before this pass takes as much
-        K_free = K if len(f) == len(K) else K[np.ix_(f, f)]
-        factor = _factor(K_free)
+        K_free = solve = None  # of the pass before: their memory goes before this pass takes as much
+        K_free = among(K, f)
+        solve = solver(K_free, RIDGE)
         right, b = y[f] - (K @ beta)[f], 0.0
         if intercept:
-            beta[f], b = _bordered(K_free, factor, right, -beta.sum())
+            beta[f], b = _bordered(K_free, solve, right, -beta.sum())
         else:
-            beta[f] = _refined(K_free, factor, right)
+            beta[f] = _refined(K_free, solve, right)
         a = y * beta
         gain = 1.0 - y * (K @ beta + b)
         # Free rows that left the box go to the bound they crossed; bound rows on the margin's wrong side come free.
         now_low = np.where(low, gain <= FEASIBLE, a < 0) & ~high
         now_high = np.where(high, gain >= -FEASIBLE, a > C) & ~low
         if (now_low == low).all() and (now_high == high).all():
-            return Machine(a, b, f, factor) if np.abs(gain[f]).max(initial=0.0) <= FEASIBLE else None
+            return Machine(a, b, f, solve) if np.abs(gain[f]).max(initial=0.0) <= FEASIBLE else None
         low, high = now_low, now_high
     return None
 
 
-def _bordered(K: np.ndarray, factor: Factor, g: np.ndarray, total: float) -> tuple[np.ndarray, float]:
-    """Return x and b with ``K x + b 1 = g`` and ``1 . x = total``, K positive semi-definite, from its factor."""
-    ones = cho_solve(factor, np.ones(len(g)), check_finite=False)
+def _bordered(K: Gram, solve: Solve, g: np.ndarray, total: float) -> tuple[np.ndarray, float]:
+    """Return x and b with ``K x + b 1 = g`` and ``1 . x = total``, K from what solves with K."""
+    ones = solve(np.ones(len(g)))
     x, b = np.zeros(len(g)), 0.0
     for _ in range(2):  # the second round takes the ridge's error off
-        solved = cho_solve(factor, g - K @ x - b, check_finite=False)
+        solved = solve(g - K @ x - b)
         change = (solved.sum() - (total - x.sum())) / ones.sum()
         x, b = x + solved - change * ones, b + change
     return x, float(b)
 
 
-def _refined(K: np.ndarray, factor: Factor, g: np.ndarray) -> np.ndarray:
-    """Return x with ``K x = g``, K positive semi-definite, from its factor."""
+def _refined(K: Gram, solve: Solve, g: np.ndarray) -> np.ndarray:
+    """Return x with ``K x = g``, K from what solves with K."""
     x = np.zeros(len(g))
     for _ in range(2):  # the second round takes the ridge's error off
-        x = x + cho_solve(factor, g - K @ x, check_finite=False)
+        x = x + solve(g - K @ x)
     return x
 
 
 def _free_columns(
-    products: np.ndarray, solved: list[tuple[np.ndarray, Factor]], most: int
-) -> Iterator[tuple[np.ndarray, Factor]]:
-    """Yield each pair's products on its free rows, shape (f, p), and the factor there, where there are more of them."""
-    for j, (free, factor) in enumerate(solved):
+    products: np.ndarray, solved: list[tuple[np.ndarray, Solve]], most: int
+) -> Iterator[tuple[np.ndarray, Solve]]:
+    """Yield each pair's products on its free rows, shape (f, p), and what solves there, where these are more."""
+    for j, (free, solve) in enumerate(solved):
         if len(free) > most:
-            yield products[:, free, j].T, factor
+            yield products[:, free, j].T, solve
 
 
-def _on_plane(factor: Factor, g: np.ndarray) -> np.ndarray:
-    """Return the x of ``K x + b 1 = g`` with columns that sum to zero, shape of g, from the factor of K."""
-    solved = cho_solve(factor, np.column_stack([g, np.ones(len(g))]), check_finite=False)
+def _on_plane(solve: Solve, g: np.ndarray) -> np.ndarray:
+    """Return the x of ``K x + b 1 = g`` with columns that sum to zero, shape of g, from what solves with K."""
+    solved = solve(np.column_stack([g, np.ones(len(g))]))
     ones = solved[:, -1]
     return np.asarray(solved[:, :-1] - np.outer(ones, solved[:, :-1].sum(axis=0) / ones.sum()))
 
 
-def _in_space(factor: Factor, g: np.ndarray) -> np.ndarray:
-    """Return the x of ``K x = g``, shape of g, from the factor of K."""
-    return np.asarray(cho_solve(factor, g, check_finite=False))
-
-
-def _factor(K: np.ndarray) -> Factor:
-    return factored(K, RIDGE, float(K.trace()) / max(len(K), 1))
+def _in_space(solve: Solve, g: np.ndarray) -> np.ndarray:
+    """Return the x of ``K x = g``, shape of g, from what solves with K."""
+    return solve(g)
 
 
 def best_intercept(scores: np.ndarray, y: np.ndarray) -> float:

@@ -1,0 +1,177 @@
+"""Machines and their weights on features and a diagonal, against the matrices that these stand for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from learnkernels import ConstantFamily, FamilyUnion, GaussianFamily, LinearFamily, gram_moments, learn_kernel
+from learnkernels.kernels.centering import Centering
+from learnkernels.kernels.engine import operators
+from learnkernels.kernels.engine.operators import StackedGrams, TiledGrams, gram_operator
+from learnkernels.kernels.families.base import move
+from learnkernels.kernels.learners.lp_svm import L1SVM, LpSVM
+from learnkernels.kernels.solvers import svm
+from learnkernels.kernels.solvers.interior_point import machine_by_interior_point
+from learnkernels.kernels.solvers.low_rank import LandmarkGrams, LowRankGram, among, combination, signed_solver, solver
+from learnkernels.kernels.solvers.svm import SupportVectorProblem, machine_problem
+from learnkernels.kernels.targets import Target
+
+FAMILY = GaussianFamily([2.0**g for g in range(-6, 2)])
+P = FAMILY.n_kernels
+
+
+def problem(m: int = 220, classes: int = 2):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(m, 4))
+    f = np.sin(X[:, 0]) + X[:, 1] * X[:, 2] + 0.3 * rng.normal(size=m)
+    return X, np.digitize(f, np.linspace(-1, 1, classes + 1)[1:-1])
+
+
+def tiled(X, y, centering=Centering.CENTER, family=FAMILY) -> tuple[TiledGrams, Target]:
+    moments = gram_moments(family, X, Target.of(y).Y)
+    center = centering.subtracts
+    rows = move(X[moments.rows], moments.origin) if center else X[moments.rows]
+    scales = moments.centered_traces / len(y) if center else np.ones(family.n_kernels)
+    shift = moments.shift if center else np.zeros(family.n_kernels)
+    grams = gram_operator(family, rows, shift=shift, scales=scales, in_memory=0, centering=centering)
+    assert isinstance(grams, TiledGrams)
+    return grams, Target.of(y).take(moments.rows)
+
+
+@pytest.fixture(params=list(Centering))
+def landmarks(request) -> LandmarkGrams:
+    return LandmarkGrams.of(tiled(*problem(), request.param)[0], 25)
+
+
+def matrices_of(grams: LandmarkGrams) -> np.ndarray:
+    """Each base kernel as an explicit matrix, from its definition."""
+    ends = [*grams.starts[1:], grams.features.shape[1]]
+    each = [grams.features[:, a:b] for a, b in zip(grams.starts, ends, strict=True)]
+    return np.stack([F @ F.T + np.diag(own) for F, own in zip(each, grams.own, strict=True)])
+
+
+def test_products_are_those_of_the_matrices(landmarks):
+    K, rng = matrices_of(landmarks), np.random.default_rng(1)
+    mu, alpha, W = rng.random(P), rng.normal(size=(220, 3)), rng.normal(size=(220, 220))
+    W = W + W.T
+    close = {"rtol": 1e-11, "atol": 1e-11}  # rounding of sums over some hundred rows
+    np.testing.assert_allclose(landmarks.combine(mu), np.tensordot(mu, K, 1), **close)
+    np.testing.assert_allclose(landmarks.products(alpha), K @ alpha, **close)
+    np.testing.assert_allclose(landmarks.quadratic_forms(alpha), np.einsum("iq,kij,jq->k", alpha, K, alpha), **close)
+    np.testing.assert_allclose(landmarks.inner_products(W), np.einsum("kij,ij->k", K, W), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(landmarks.matvec(mu, alpha), np.tensordot(mu, K, 1) @ alpha, **close)
+    np.testing.assert_allclose(landmarks.frobenius(), np.einsum("kij,lij->kl", K, K), **close)
+    assert (landmarks.n_rows, landmarks.n_kernels) == (220, P)
+
+
+def test_rows_keep_their_products_with_themselves_and_landmarks_theirs_with_each_other():
+    family = FamilyUnion([FAMILY, LinearFamily(), ConstantFamily()])
+    grams, _ = tiled(*problem(), Centering.NONE, family)
+    K, approximate = np.stack([grams.combine(e) for e in np.eye(P + 2)]), LandmarkGrams.of(grams, 40)
+    some = np.sort(np.random.default_rng(0).choice(220, 40, replace=False))
+    ours = matrices_of(approximate)
+    # Directions below 1e-5 of the largest, some 40, are left to the diagonal.
+    np.testing.assert_allclose(np.einsum("kii->ki", ours), np.einsum("kii->ki", K), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(ours[:, some][:, :, some], K[:, some][:, :, some], rtol=0, atol=1e-3 * K.max())
+    for exact, low, own in zip(K, ours, approximate.own, strict=True):  # the features alone are never more than it
+        assert np.linalg.eigvalsh(exact - (low - np.diag(own))).min() > -1e-8 * exact.max()
+
+
+def test_centered_kernels_on_all_rows_are_the_kernels():
+    grams, _ = tiled(*problem(120))
+    exact = np.stack([grams.combine(e) for e in np.eye(P)])
+    np.testing.assert_allclose(matrices_of(LandmarkGrams.of(grams, 120)), exact, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows", [None, np.arange(3, 219, 2)], ids=["all rows", "some"])
+def test_a_system_is_solved_as_with_the_matrix(rows):
+    grams = LandmarkGrams.of(tiled(*problem())[0], 12)
+    gram, rng = combination(grams, np.random.default_rng(1).random(P)), np.random.default_rng(2)
+    assert isinstance(gram, LowRankGram)
+    rows = np.arange(220) if rows is None else rows
+    part = among(gram, rows)
+    assert isinstance(part, LowRankGram)
+    K = grams.combine(np.random.default_rng(1).random(P))[np.ix_(rows, rows)]
+    y, B = np.where(rng.random(len(rows)) < 0.5, -1.0, 1.0), rng.normal(size=(len(rows), 2))
+    d = 10.0 ** rng.uniform(-6, 6, len(rows))  # as near the end of an interior point's path
+    exact = np.linalg.solve(3 * np.outer(y, y) * K + np.diag(d), B)
+    np.testing.assert_allclose(signed_solver(part, 3.0, y, d)(B), exact, rtol=1e-6, atol=1e-9 * np.abs(exact).max())
+    np.testing.assert_allclose(signed_solver(part, 3.0, y, d)(B[:, 0]), exact[:, 0], rtol=1e-6, atol=1e-9)
+    assert part.trace() == pytest.approx(np.trace(K), rel=1e-12)
+    np.testing.assert_allclose(part @ B, K @ B, rtol=1e-11, atol=1e-11)
+    np.testing.assert_allclose(K @ solver(part, 1e-12)(B), B, rtol=0, atol=1e-6)
+    few = np.arange(1, 9)
+    entries = among(part, few)
+    assert isinstance(entries, np.ndarray)
+    np.testing.assert_allclose(entries, K[np.ix_(few, few)], rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("C", [0.05, 1.0, 50.0])
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("centering", [Centering.CENTER, Centering.NONE])
+def test_machines_are_those_of_the_matrices(C, classes, centering):
+    grams, target = tiled(*problem(classes=classes), centering)
+    landmarks = LandmarkGrams.of(grams, 12)
+    stacked = StackedGrams(matrices_of(landmarks), centering)
+    ours, theirs = SupportVectorProblem(landmarks, target, C), SupportVectorProblem(stacked, target, C)
+    for mu in np.full(P, 0.3), np.array([0, 0.9, 0, 0.1, 0, 0, 0.4, 0]), np.array([0, 0.8, 0, 0.1, 0, 0, 0.5, 0]):
+        one, other = ours.at(mu), theirs.at(mu)
+        assert one.objective == pytest.approx(other.objective, rel=1e-9)
+        np.testing.assert_allclose(one.forms, other.forms, rtol=1e-6)
+        H = other.hessian(np.arange(P))
+        np.testing.assert_allclose(one.hessian(np.arange(P)), H, rtol=0, atol=1e-5 * np.abs(H).max())
+
+
+def test_interior_points_alone_find_the_machine():
+    grams, target = tiled(*problem())
+    landmarks = LandmarkGrams.of(grams, 12)
+    gram, K = combination(landmarks, np.ones(P)), landmarks.combine(np.ones(P))
+    y = np.where(target.values == 1, 1.0, -1.0)
+    a, exact = (machine_by_interior_point(of, y, 5.0, 1e-10) for of in (gram, K))
+    np.testing.assert_allclose(a, exact, rtol=0, atol=1e-6)
+
+
+@pytest.fixture
+def no_matrices(monkeypatch):
+    """Nothing of m by m may be formed."""
+    monkeypatch.setattr(svm, "LARGEST_MATRIX", 0)
+    monkeypatch.setattr(operators.gram_operator, "__kwdefaults__", {"in_memory": 0})
+    monkeypatch.setattr(TiledGrams, "combine", None)
+    monkeypatch.setattr(LandmarkGrams, "combine", None)
+
+
+@pytest.mark.parametrize("learner", [L1SVM(), LpSVM(), LpSVM(1.5)], ids=repr)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_weights_on_landmarks_are_near_those_without(learner, classes, request):
+    X, y = problem(classes=classes)
+    options = {"task": "classification", "regularisation": 1.0}
+    exact = learn_kernel(learner, FAMILY, X, y, **options)
+    request.getfixturevalue("no_matrices")
+    kernel = learn_kernel(learner, FAMILY, X, y, **options)
+    assert kernel.certificate.measure == "duality gap on landmarks"
+    assert kernel.certificate.residual <= 1e-6
+    # 220 landmarks, all rows: what is left out are directions below 1e-5 of the largest.
+    cosine = exact.weights @ kernel.weights / (np.linalg.norm(exact.weights) * np.linalg.norm(kernel.weights))
+    assert cosine > 0.999
+
+
+def test_without_the_diagonal_weights_would_go_to_wide_kernels():
+    """Why there is one: the weights of landmarks alone are far from the exact ones."""
+    X, y = problem(400)
+    grams, target = tiled(X, y)
+    exact = LpSVM().solve(grams, target, 1.0).weights
+    landmarks = LandmarkGrams.of(grams, 40)
+    without = LandmarkGrams(landmarks.features, landmarks.starts, 0 * landmarks.own, landmarks.centering)
+
+    def cosine(of: LandmarkGrams) -> float:
+        weights = LpSVM().solve(of, target, 1.0).weights
+        return float(weights @ exact / (np.linalg.norm(weights) * np.linalg.norm(exact)))
+
+    assert cosine(landmarks) > 0.98
+    assert cosine(without) < cosine(landmarks) - 0.05
+
+
+def test_few_rows_are_learned_on_all_pairs():
+    grams, target = tiled(*problem(60))
+    assert machine_problem(grams, target, 1.0).grams is grams
