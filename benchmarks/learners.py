@@ -44,6 +44,7 @@ from learnkernels.kernels.learners import (
 from learnkernels.kernels.learners.base import Solution
 from learnkernels.kernels.learners.norm_ball import MOST_ITERATIONS, ball, solve_on_ball
 from learnkernels.kernels.predictors import KernelRidgePath
+from learnkernels.kernels.solvers.low_rank import LandmarkGrams
 from learnkernels.kernels.solvers.minimax import InnerProblem
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.solvers.streamed_ridge import StreamedRidge
@@ -74,6 +75,8 @@ TABLE_2 = {
     "splice": ("splice_libsvm.parquet", "l2-krr", None, "none", (-9, -3)),
 }
 """File, learner, positive label, scaling and bandwidths of each set of JMLR 2012, Table 2."""
+
+MACHINES = ("l1-svm", "lp-svm")
 
 GAP = 1e-4
 """What is asked for of many rows."""
@@ -204,28 +207,34 @@ def rank_one(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
 
 
 def streamed(
-    m: int, p: int, repeats: int, values: Sequence[float] = REGULARISATIONS, beside: bool = True
+    name: str, m: int, p: int, repeats: int, values: Sequence[float] = REGULARISATIONS, beside: bool = True
 ) -> list[dict[str, Any]]:
-    """Time `l2-krr` without matrices of all pairs of rows: beside the one that forms them, or alone and once.
+    """Time a learner without matrices of all pairs of rows: beside the one that forms them, or alone and once.
 
-    Both are asked for a gap of `GAP`; `apart` is by how much weights differ, of the largest, and `gib` what the process
-    has taken at most.
+    All are asked for a gap of `GAP`; `apart` is by how much weights differ, of the largest, and `gib` what the process
+    has taken at most. `l2-krr` learns by tiles, on all pairs; machines, of a target above its median, on landmarks.
     """
     X, y = friedman(np.random.default_rng(0), m, 15)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    family, target = GaussianFamily([2.0**g for g in range(1 - p, 1)]), Target.of(y, "regression")
+    family = GaussianFamily([2.0**g for g in range(1 - p, 1)])
+    target = Target.of(y, "regression") if name == "l2-krr" else Target.of(y > np.median(y), "classification")
+    without = f"{name}, tiles" if name == "l2-krr" else f"{name}, landmarks"
     some = np.sort(np.random.default_rng(0).choice(m, min(m, SCALED_ON), replace=False))
     moments = gram_moments(family, X[some], target.Y[some])
     X = move(X, moments.origin)
     found = []
     for value in values:
-        kinds = {"l2-krr, matrices": 2**40, "l2-krr, tiles": 0} if beside else {"l2-krr, tiles": 0}
+        kinds = {f"{name}, matrices": 2**40, without: 0} if beside else {without: 0}
         taken, reached = {}, {}
         for case, in_memory in kinds.items():
 
             def fit(in_memory: int = in_memory, value: float = value) -> Solution:
                 scales = moments.centered_traces / len(some)
                 grams = gram_operator(family, X, shift=moments.shift, scales=scales, in_memory=in_memory)
+                if name != "l2-krr":
+                    held = LandmarkGrams.of(grams) if isinstance(grams, TiledGrams) else grams
+                    solution: Solution = as_learner(name, tolerance=GAP).solve(held, target, value)
+                    return solution
                 inner: InnerProblem = RidgeProblem(grams, target, value)
                 if isinstance(grams, TiledGrams):
                     inner = StreamedRidge(grams, target, value, GAP)
@@ -309,8 +318,8 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, help="folder of the data sets of JMLR 2012, Table 2")
     parser.add_argument(
         "--tables",
-        default="speed,iterations,rank-one,streamed,continuous",
-        help="which tables; many-rows, of 50,000, takes some ten minutes",
+        default="speed,iterations,rank-one,streamed,landmarks,continuous",
+        help="which tables; many-rows, of 50,000, takes some fifteen minutes",
     )
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks/learners.parquet"))
     options = parser.parse_args()
@@ -322,8 +331,15 @@ def main() -> None:
         ),
         "iterations": lambda: iterations(options.data_dir, 100 if small else 1000),
         "rank-one": lambda: rank_one(60 if small else 1200, 200 if small else 4000, repeats),
-        "streamed": lambda: streamed(300 if small else 5000, p, repeats),
-        "many-rows": lambda: streamed(600 if small else 50_000, p, 1, [8.0], beside=False),
+        "streamed": lambda: streamed("l2-krr", 300 if small else 5000, p, repeats),
+        "landmarks": lambda: [
+            row for name in MACHINES for row in streamed(name, 300 if small else 4000, p, repeats, [1.0, 32.0])
+        ],
+        "many-rows": lambda: [
+            row
+            for name in ("l2-krr", *MACHINES)
+            for row in streamed(name, 600 if small else 50_000, p, 1, [8.0], beside=False)
+        ],
         "continuous": lambda: continuous(options.data_dir, [60] if small else [500, 1000, 1500], repeats),
     }
     rows = [row for name in options.tables.split(",") for row in tables[name]()]

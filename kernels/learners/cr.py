@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import cho_solve
 from scipy.optimize import brentq
 
 from learnkernels.kernels.centering import center_gram, center_in_place
-from learnkernels.kernels.engine.operators import StackedGrams
-from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.engine.operators import LARGEST_MATRIX, StackedGrams, TiledGrams
+from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows, move
 from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.learners.lp_krr import L1KRR
 from learnkernels.kernels.search.continuous import Kind, require_kind
@@ -18,6 +19,7 @@ from learnkernels.kernels.search.found import FoundKernels, continuous_family
 from learnkernels.kernels.search.radial import RadialFamily, RadialPairs, settle
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.solvers.factor import ridge_factor
+from learnkernels.kernels.solvers.streamed_ridge import ridge_problem
 from learnkernels.kernels.targets import Target
 
 NEWTON_STEPS = 20
@@ -25,6 +27,9 @@ NEWTON_STEPS = 20
 
 SETTLED = 1e-7
 """Change of log sigma at which that search ends."""
+
+SEARCH_ROWS = 2000
+"""Rows that bandwidths are searched on where a matrix of all pairs does not fit; weights and the gap always use all."""
 
 SAME = 1e-6
 """Difference of log sigma below which two kernels are one."""
@@ -54,6 +59,10 @@ class CR(SearchingLearner):
     :math:`\alpha^\top K_\sigma \alpha`; how much that exceeds :math:`\alpha^\top K \alpha` bounds what is left. The
     step towards it minimises the objective on the segment. O(m^3) a Cholesky factor, some eight an addition. Memory for
     one m by m matrix a kernel found, where all are weighed anew, and for some eight others.
+
+    On more rows than a matrix of their pairs fits into 1 GiB, some 11,600, bandwidths are searched on 2,000 rows drawn
+    at random, and kernels weighed on all of them by conjugate gradients over tiles, in memory that grows with the rows.
+    What a new kernel would gain is told on all rows, too; the certificate says that it was searched on a sample.
 
     References
     ----------
@@ -92,6 +101,8 @@ class CR(SearchingLearner):
             raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
         continuous = continuous_family(self.kind, False, X.shape[1])
         assert isinstance(continuous, RadialFamily)
+        if 8 * X.shape[0] ** 2 > LARGEST_MATRIX:
+            return self._find_on_tiles(continuous, X, target, Y, regularisation)
         pairs = continuous.objective(X)
         candidates = continuous.starts_of(*continuous.bounds_of(pairs.D))[:, 0]
         ridge = 1.0 / regularisation
@@ -124,9 +135,51 @@ class CR(SearchingLearner):
                 weights = (1 - step) * weights
                 weights[known[0] if len(known) else -1] += step
                 K += step * (new - K)
+        return self._found(
+            continuous, np.array(U), weights, Certificate("duality gap", *self._reached(gap, objectives))
+        )
+
+    def _find_on_tiles(
+        self, continuous: RadialFamily, X: Rows, target: Target, Y: np.ndarray, regularisation: float
+    ) -> FoundKernels:
+        """Return base kernels searched on some rows, and weighed on all of them."""
+        m = X.shape[0]
+        if not self.corrective:
+            raise ValueError(
+                f"cr without corrective forms matrices of all pairs of rows, and {m:,} rows are too many for them; "
+                "leave corrective out."
+            )
+        X, rows = X if sparse.issparse(X) else move(X, X.mean(axis=0)), drawn_rows(m, SEARCH_ROWS, 0)
+        pairs, tolerance = continuous.objective(X[rows]), max(self.tolerance / 10, 1e-8)
+        candidates = continuous.starts_of(*continuous.bounds_of(pairs.D))[:, 0]
+
+        def tiled(u: np.ndarray) -> TiledGrams:
+            return TiledGrams(continuous.finite(u[:, None]), X, np.zeros(len(u)), np.ones(len(u)))
+
+        U, weights = np.array([_steepest(pairs, candidates, Y[rows] @ Y[rows].T)]), np.ones(1)
+        objectives: list[float] = []
+        while True:
+            inner = ridge_problem(tiled(U), target, regularisation, tolerance).at(weights)
+            objectives.append(inner.objective)
+            u = np.array([_steepest(pairs, candidates, inner.dual[rows] @ inner.dual[rows].T)])
+            gain = float(tiled(u).quadratic_forms(inner.dual)[0] - weights @ inner.forms)
+            gap = max(gain, 0.0) / inner.objective
+            if gap <= self.tolerance or len(objectives) >= self.max_iterations or np.abs(U - u).min() < SAME:
+                break
+            U, start = np.append(U, u), np.append(0.9 * weights, 0.1)
+            weights = L1KRR(tolerance=tolerance).solve(tiled(U), target, regularisation, start).weights
+        certificate = Certificate("duality gap on a sample", *self._reached(gap, objectives))
+        return self._found(continuous, U, weights, certificate)
+
+    def _reached(self, gap: float, objectives: list[float]) -> tuple[float, float, int, tuple[float, ...]]:
+        return gap, self.tolerance, len(objectives), tuple(objectives)
+
+    def _found(
+        self, continuous: RadialFamily, U: np.ndarray, weights: np.ndarray, certificate: Certificate
+    ) -> FoundKernels:
+        """Return the kernels that carry weight, with a warning where more of them would help."""
         carried = weights > 1e-9
-        certificate = Certificate("duality gap", gap, self.tolerance, len(objectives), tuple(objectives))
-        parameters = np.array(U)[carried, None]
+        parameters = U[carried, None]
         return FoundKernels(
             continuous.finite(parameters),
             weights[carried] / weights[carried].sum(),

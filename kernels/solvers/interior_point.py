@@ -108,9 +108,7 @@ def longest_step(value: np.ndarray, change: np.ndarray) -> float:
     return float(np.min(-value[falling] / change[falling])) if falling.any() else np.inf
 
 
-def machine_by_interior_point(
-    K: Gram, y: np.ndarray, C: float, tolerance: float, intercept: bool = True
-) -> np.ndarray:
+def machine_by_interior_point(K: Gram, y: np.ndarray, C: float, tolerance: float, intercept: bool = True) -> np.ndarray:
     """Return the coefficients of a binary support vector machine, shape (n,).
 
     Parameters

@@ -168,9 +168,7 @@ def machine_problem(grams: GramOperator, target: Target, regularisation: float) 
     return SupportVectorProblem(grams, target, regularisation)
 
 
-def solve_machine(
-    K: Gram, y: np.ndarray, C: float, start: Machine | None = None, intercept: bool = True
-) -> Machine:
+def solve_machine(K: Gram, y: np.ndarray, C: float, start: Machine | None = None, intercept: bool = True) -> Machine:
     """Return the solution of a binary machine, from a neighbouring one where it is given.
 
     Parameters

@@ -9,12 +9,13 @@ from scipy.optimize import minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
 
 from learnkernels import GaussianFamily, center_gram, centered_alignment, gram_moments, learn_kernel
-from learnkernels.kernels.engine.operators import StackedGrams
-from learnkernels.kernels.learners import CA, CR, L1KRR, as_learner
+from learnkernels.kernels.engine.operators import StackedGrams, TiledGrams
+from learnkernels.kernels.learners import CA, CR, L1KRR, as_learner, cr
 from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.search.ascent import DenseAscent, RadialAscent, best_step
 from learnkernels.kernels.search.per_feature import PerFeatureFamily
 from learnkernels.kernels.search.radial import RadialFamily
+from learnkernels.kernels.solvers import streamed_ridge
 from learnkernels.kernels.targets import Target
 
 KINDS = ["gaussian", "laplacian", "dirichlet"]
@@ -238,6 +239,30 @@ def test_the_risk_is_below_that_of_any_grid(corrective):
     grid = L1KRR().solve(StackedGrams((grams + grams.transpose(0, 2, 1)) / 2), target, regularisation=5.0)
     # The grid's optimum is in the hull: the gap is all that the found one may be above it.
     assert found.certificate.objectives[-1] <= grid.certificate.objectives[-1] * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("kind", ["gaussian", "laplacian", "dirichlet"])
+def test_cr_without_matrices_finds_what_it_finds_with_them(kind, monkeypatch):
+    rng = np.random.default_rng(3)
+    X = rng.uniform(-2, 2, size=(150, 1 if kind == "dirichlet" else 2))
+    target = Target.of(np.sin(3 * X[:, 0]) + 0.2 * X[:, -1] + 0.1 * rng.normal(size=150), "regression")
+    exact = CR(kind).find(X, target, 8.0)
+    monkeypatch.setattr(cr, "LARGEST_MATRIX", 0)
+    monkeypatch.setattr(streamed_ridge, "LARGEST_MATRIX", 0)
+    for combined in (TiledGrams, StackedGrams):
+        monkeypatch.setattr(combined, "combine", None)
+    found = CR(kind).find(X, target, 8.0)
+    assert found.certificate.measure == "duality gap on a sample"
+    assert found.certificate.residual <= 1e-4
+    # Both values are within a gap of the least one.
+    assert found.certificate.objectives[-1] == pytest.approx(exact.certificate.objectives[-1], rel=2e-4)
+    monkeypatch.setattr(cr, "SEARCH_ROWS", 90)  # with a sample the value is that of the kernels found, on all rows
+    sampled = CR(kind).find(X, target, 8.0)
+    assert sampled.certificate.objectives[-1] >= found.certificate.objectives[-1] * (1 - 2e-4)
+    if kind != "dirichlet":  # of high frequencies, which fit these few rows best, others fit the sample
+        assert sampled.certificate.objectives[-1] <= found.certificate.objectives[-1] * 1.05
+    with pytest.raises(ValueError, match="150 rows are too many for them; leave corrective out"):
+        CR(kind, corrective=False).find(X, target, 8.0)
 
 
 @pytest.mark.parametrize(("corrective", "matrices"), [(True, 18), (False, 9)])
