@@ -35,6 +35,11 @@ FEATURE_BLOCK = 512
 """Features or columns whose products are formed at once."""
 
 
+def has_room(n_rows: int) -> bool:
+    """Return whether a matrix of all pairs of so many rows may be formed."""
+    return 8 * n_rows**2 <= LARGEST_MATRIX
+
+
 class GramOperator(Protocol):
     """p scaled base kernels over m training rows, centered or not."""
 

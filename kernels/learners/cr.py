@@ -10,7 +10,7 @@ from scipy.linalg import cho_solve
 from scipy.optimize import brentq
 
 from learnkernels.kernels.centering import center_gram, center_in_place
-from learnkernels.kernels.engine.operators import LARGEST_MATRIX, StackedGrams, TiledGrams
+from learnkernels.kernels.engine.operators import StackedGrams, TiledGrams, has_room
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows, move
 from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.learners.lp_krr import L1KRR
@@ -101,7 +101,7 @@ class CR(SearchingLearner):
             raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
         continuous = continuous_family(self.kind, False, X.shape[1])
         assert isinstance(continuous, RadialFamily)
-        if 8 * X.shape[0] ** 2 > LARGEST_MATRIX:
+        if not has_room(X.shape[0]):
             return self._find_on_tiles(continuous, X, target, Y, regularisation)
         pairs = continuous.objective(X)
         candidates = continuous.starts_of(*continuous.bounds_of(pairs.D))[:, 0]
@@ -135,9 +135,7 @@ class CR(SearchingLearner):
                 weights = (1 - step) * weights
                 weights[known[0] if len(known) else -1] += step
                 K += step * (new - K)
-        return self._found(
-            continuous, np.array(U), weights, Certificate("duality gap", *self._reached(gap, objectives))
-        )
+        return self._found(continuous, np.array(U), weights, "duality gap", gap, objectives)
 
     def _find_on_tiles(
         self, continuous: RadialFamily, X: Rows, target: Target, Y: np.ndarray, regularisation: float
@@ -168,16 +166,19 @@ class CR(SearchingLearner):
                 break
             U, start = np.append(U, u), np.append(0.9 * weights, 0.1)
             weights = L1KRR(tolerance=tolerance).solve(tiled(U), target, regularisation, start).weights
-        certificate = Certificate("duality gap on a sample", *self._reached(gap, objectives))
-        return self._found(continuous, U, weights, certificate)
-
-    def _reached(self, gap: float, objectives: list[float]) -> tuple[float, float, int, tuple[float, ...]]:
-        return gap, self.tolerance, len(objectives), tuple(objectives)
+        return self._found(continuous, U, weights, "duality gap on a sample", gap, objectives)
 
     def _found(
-        self, continuous: RadialFamily, U: np.ndarray, weights: np.ndarray, certificate: Certificate
+        self,
+        continuous: RadialFamily,
+        U: np.ndarray,
+        weights: np.ndarray,
+        measure: str,
+        gap: float,
+        objectives: list[float],
     ) -> FoundKernels:
         """Return the kernels that carry weight, with a warning where more of them would help."""
+        certificate = Certificate(measure, gap, self.tolerance, len(objectives), tuple(objectives))
         carried = weights > 1e-9
         parameters = U[carried, None]
         return FoundKernels(

@@ -65,9 +65,12 @@ class LowRankGram:
         rows = some if self.rows is None else self.rows[some]
         if len(rows) > len(self.weights):
             return LowRankGram(self.features, self.weights, self.own, rows)
-        F = self.features[rows]
-        K = mirror((F * self.weights) @ F.T)
-        K.flat[:: len(K) + 1] += self.own[rows]
+        return LowRankGram(self.features[rows], self.weights, self.own[rows]).entries()
+
+    def entries(self) -> np.ndarray:
+        """Return all entries of a matrix on all rows, exactly symmetric; O(m^2 r)."""
+        K = mirror((self.features * self.weights) @ self.features.T)
+        K.flat[:: len(K) + 1] += self.own
         return K
 
     def trace(self) -> float:
@@ -257,9 +260,7 @@ class LandmarkGrams:
 
     def combine(self, mu: np.ndarray) -> np.ndarray:
         """Return the weighted sum, m by m: for few rows."""
-        K = mirror((self.features * self._by_feature(mu)) @ self.features.T)
-        K.flat[:: len(K) + 1] += mu @ self.own
-        return K
+        return self.combination(mu).entries()
 
     def products(self, alpha: np.ndarray) -> np.ndarray:
         """Return each kernel times `alpha`; O(m r q), and O(p m q) memory."""

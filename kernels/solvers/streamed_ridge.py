@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnkernels.kernels.engine.operators import LARGEST_MATRIX, GramOperator, TiledGrams
+from learnkernels.kernels.engine.operators import GramOperator, TiledGrams, has_room
 from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, solve_shifted
 from learnkernels.kernels.solvers.minimax import InnerSolution
@@ -153,6 +153,6 @@ def ridge_problem(
     ValueError
         The regularisation is not positive and finite.
     """
-    if isinstance(grams, TiledGrams) and 8 * grams.n_rows**2 > LARGEST_MATRIX and 0 < regularisation < np.inf:
+    if isinstance(grams, TiledGrams) and not has_room(grams.n_rows) and 0 < regularisation < np.inf:
         return StreamedRidge(grams, target, regularisation, tolerance)
     return RidgeProblem(grams, target, regularisation)

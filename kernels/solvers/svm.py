@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from learnkernels.kernels.engine.operators import LARGEST_MATRIX, GramOperator, TiledGrams
+from learnkernels.kernels.engine.operators import GramOperator, TiledGrams, has_room
 from learnkernels.kernels.solvers.interior_point import machine_by_interior_point
 from learnkernels.kernels.solvers.low_rank import Gram, LandmarkGrams, Solve, among, combination, solver
 from learnkernels.kernels.solvers.minimax import InnerSolution
@@ -163,7 +163,7 @@ def machine_problem(grams: GramOperator, target: Target, regularisation: float) 
     ValueError
         As `SupportVectorProblem`.
     """
-    if isinstance(grams, TiledGrams) and 8 * grams.n_rows**2 > LARGEST_MATRIX:
+    if isinstance(grams, TiledGrams) and not has_room(grams.n_rows):
         grams = LandmarkGrams.of(grams)
     return SupportVectorProblem(grams, target, regularisation)
 

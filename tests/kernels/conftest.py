@@ -20,7 +20,11 @@ from learnkernels import (
     PolynomialFamily,
     PrecomputedFamily,
 )
+from learnkernels.kernels.engine import operators
+from learnkernels.kernels.engine.operators import StackedGrams, TiledGrams
 from learnkernels.kernels.families import DirichletFamily, KernelFamily, MetricFamily, ScaledFamily
+from learnkernels.kernels.solvers.low_rank import LandmarkGrams
+from learnkernels.kernels.solvers.ridge import RidgeProblem
 from tests import reference
 
 
@@ -187,3 +191,13 @@ CASES = [
 @pytest.fixture(params=CASES, ids=lambda case: case.name)
 def case(request) -> Case:
     return request.param
+
+
+@pytest.fixture
+def no_matrices(monkeypatch):
+    """Nothing of m by m may be formed."""
+    monkeypatch.setattr(operators, "LARGEST_MATRIX", 0)
+    monkeypatch.setattr(operators.gram_operator, "__kwdefaults__", {"in_memory": 0})
+    for grams in (TiledGrams, StackedGrams, LandmarkGrams):
+        monkeypatch.setattr(grams, "combine", None)
+    monkeypatch.setattr(RidgeProblem, "at", None)

@@ -9,13 +9,12 @@ from scipy.optimize import minimize_scalar
 from sklearn.exceptions import ConvergenceWarning
 
 from learnkernels import GaussianFamily, center_gram, centered_alignment, gram_moments, learn_kernel
-from learnkernels.kernels.engine.operators import StackedGrams, TiledGrams
+from learnkernels.kernels.engine.operators import StackedGrams
 from learnkernels.kernels.learners import CA, CR, L1KRR, as_learner, cr
 from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.search.ascent import DenseAscent, RadialAscent, best_step
 from learnkernels.kernels.search.per_feature import PerFeatureFamily
 from learnkernels.kernels.search.radial import RadialFamily
-from learnkernels.kernels.solvers import streamed_ridge
 from learnkernels.kernels.targets import Target
 
 KINDS = ["gaussian", "laplacian", "dirichlet"]
@@ -242,15 +241,12 @@ def test_the_risk_is_below_that_of_any_grid(corrective):
 
 
 @pytest.mark.parametrize(("kind", "regularisation"), [("gaussian", 8.0), ("laplacian", 8.0), ("dirichlet", 0.05)])
-def test_cr_without_matrices_finds_what_it_finds_with_them(kind, regularisation, monkeypatch):
+def test_cr_without_matrices_finds_what_it_finds_with_them(kind, regularisation, request, monkeypatch):
     rng = np.random.default_rng(3)
     X = rng.uniform(-2, 2, size=(150, 1 if kind == "dirichlet" else 2))
     target = Target.of(np.sin(3 * X[:, 0]) + 0.2 * X[:, -1] + 0.1 * rng.normal(size=150), "regression")
     exact = CR(kind).find(X, target, regularisation)
-    monkeypatch.setattr(cr, "LARGEST_MATRIX", 0)
-    monkeypatch.setattr(streamed_ridge, "LARGEST_MATRIX", 0)
-    for combined in (TiledGrams, StackedGrams):
-        monkeypatch.setattr(combined, "combine", None)
+    request.getfixturevalue("no_matrices")
     found = CR(kind).find(X, target, regularisation)
     assert found.certificate.measure == "duality gap on a sample"
     assert found.certificate.residual <= 1e-4

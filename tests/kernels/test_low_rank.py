@@ -7,11 +7,9 @@ import pytest
 
 from learnkernels import ConstantFamily, FamilyUnion, GaussianFamily, LinearFamily, gram_moments, learn_kernel
 from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.engine import operators
 from learnkernels.kernels.engine.operators import StackedGrams, TiledGrams, gram_operator
 from learnkernels.kernels.families.base import move
 from learnkernels.kernels.learners.lp_svm import L1SVM, LpSVM
-from learnkernels.kernels.solvers import svm
 from learnkernels.kernels.solvers.interior_point import machine_by_interior_point
 from learnkernels.kernels.solvers.low_rank import LandmarkGrams, LowRankGram, among, combination, signed_solver, solver
 from learnkernels.kernels.solvers.svm import SupportVectorProblem, machine_problem
@@ -130,15 +128,6 @@ def test_interior_points_alone_find_the_machine():
     y = np.where(target.values == 1, 1.0, -1.0)
     a, exact = (machine_by_interior_point(of, y, 5.0, 1e-10) for of in (gram, K))
     np.testing.assert_allclose(a, exact, rtol=0, atol=1e-6)
-
-
-@pytest.fixture
-def no_matrices(monkeypatch):
-    """Nothing of m by m may be formed."""
-    monkeypatch.setattr(svm, "LARGEST_MATRIX", 0)
-    monkeypatch.setattr(operators.gram_operator, "__kwdefaults__", {"in_memory": 0})
-    monkeypatch.setattr(TiledGrams, "combine", None)
-    monkeypatch.setattr(LandmarkGrams, "combine", None)
 
 
 @pytest.mark.parametrize("learner", [L1SVM(), LpSVM(), LpSVM(1.5)], ids=repr)

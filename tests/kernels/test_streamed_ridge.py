@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from learnkernels import GaussianFamily, gram_moments, learn_kernel
-from learnkernels.kernels.engine import operators
-from learnkernels.kernels.engine.operators import TiledGrams, gram_operator
+from learnkernels.kernels.engine.operators import gram_operator
 from learnkernels.kernels.families.base import move
 from learnkernels.kernels.learners.lp_krr import L1KRR, L2KRR, LpKRR
 from learnkernels.kernels.learners.single_stage import SingleStage
-from learnkernels.kernels.solvers import streamed_ridge
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.solvers.streamed_ridge import StreamedRidge, ridge_problem
@@ -24,15 +22,6 @@ def problem(m=250, classes=2):
     X = np.random.default_rng(0).normal(size=(m, 5))
     f = np.sin(X[:, 0]) + X[:, 1] * X[:, 2]
     return X, f if classes is None else np.digitize(f, np.linspace(-1, 1, classes + 1)[1:-1])
-
-
-@pytest.fixture
-def no_matrices(monkeypatch):
-    """Nothing of m by m may be formed."""
-    monkeypatch.setattr(streamed_ridge, "LARGEST_MATRIX", 0)
-    monkeypatch.setattr(operators.gram_operator, "__kwdefaults__", {"in_memory": 0})
-    monkeypatch.setattr(TiledGrams, "combine", None)
-    monkeypatch.setattr(RidgeProblem, "at", None)
 
 
 def inner(m, regularisation, classes=2, in_memory=0):
