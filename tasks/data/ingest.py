@@ -206,16 +206,17 @@ def _in_parts(
         return [part.keeping(rows[a:b]) for part, (a, b) in zip(parts, itertools.pairwise(ends), strict=True)]
 
     asked, all_rows, features = keeping(used), keeping(everywhere), Features(tuple(columns))
+    complete = features if config.missing == "drop" else None
     said: Said | None = config.columns
     numbers = said is None and all(is_number(table.schema.field(name).type) for name in columns)
     if numbers:
         said = dict.fromkeys(features.columns, "number")
     if not numbers or config.scale == "quantile":
-        features = _features_of(all_rows, features.columns, said, config, readers, where, tell)
-    X, gaps = read_parts(asked, features, config, readers, where)
+        features, complete = _features_of(all_rows, features.columns, said, config, readers, where, tell)
+    X, gaps = read_parts(asked, features, complete, config, readers, where)
     if features.table is None and gaps.any() and config.missing == "impute":
-        features = _features_of(all_rows, features.columns, said, config, readers, where, tell)
-        X, gaps = read_parts(asked, features, config, readers, where)
+        features, _ = _features_of(all_rows, features.columns, said, config, readers, where, tell)
+        X, gaps = read_parts(asked, features, None, config, readers, where)
     _require_no_gaps(gaps, features.names, len(X), where)
     usable[usable] = np.concatenate([part.mask for part in X.parts])[used]
     target = _target(y if usable.all() else y[usable], config, where)
@@ -233,20 +234,26 @@ def _features_of(
     readers: Readers,
     where: str,
     tell: Callable[[str], None],
-) -> Features:
-    """Return what columns of some parts become, as `encoded` does of a table in memory."""
+) -> tuple[Features, Features | None]:
+    """Return what columns of some parts become, as `encoded` does of a table in memory, and what rows must not lack.
+
+    The second is that of all rows, where rows with gaps are dropped: of complete rows alone a column may be constant,
+    and no feature.
+    """
+    complete = None
     try:
         encoding, known = encoding_of(parts, columns, said, config.scale, readers)
         gaps = {name: count for name in encoding.names if (count := known.columns[name].gaps)}
         if gaps and config.missing == "refuse":
             raise missing_values(gaps, sum(part.n_used for part in parts), where)
-        if gaps and config.missing == "drop":
+        if config.missing == "drop":
             complete = Features(encoding.names, encoding)
+        if gaps and complete is not None:
             encoding, _ = encoding_of(parts, columns, said, config.scale, readers, complete)
     except ValueError as error:
         raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
     _tell_left_out(encoding, where, tell)
-    return Features(encoding.names, encoding)
+    return Features(encoding.names, encoding), complete
 
 
 def _tell_untaught(taught: np.ndarray, where: str, tell: Callable[[str], None]) -> None:

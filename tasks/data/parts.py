@@ -235,6 +235,13 @@ class Features:
         return np.asarray(np.logical_and.reduce(finite))
 
 
+def _asked(columns: Sequence[str], complete: Features | None) -> tuple[tuple[str, ...], Complete | None]:
+    """Return which columns are read for some, of the rows that are `complete` if asked for, and what tells of these."""
+    if complete is None:
+        return tuple(columns), None
+    return tuple(dict.fromkeys((*columns, *complete.columns))), complete.complete
+
+
 @dataclass(frozen=True)
 class _Reading:
     """What one task of the pass that copies does: write a part's features, and say what they hold."""
@@ -242,7 +249,7 @@ class _Reading:
     part: Part
     features: Features
     path: str
-    drop: bool
+    complete: Features | None
 
 
 def _read(job: _Reading) -> tuple[Part, Sums]:
@@ -254,7 +261,7 @@ def _read(job: _Reading) -> tuple[Part, Sums]:
         known, masks = [Sums.of(np.zeros((0, d)))], []
 
         def blocks() -> Iterator[np.ndarray]:
-            for piece, used in job.part.used_tables(features.columns, features.complete if job.drop else None):
+            for piece, used in job.part.used_tables(*_asked(features.columns, job.complete)):
                 masks.append(used)
                 X = features.of(piece)
                 known.append(Sums.of(X))
@@ -279,10 +286,8 @@ class _Looking:
 
     @property
     def _pieces(self) -> Iterator[pa.Table]:
-        complete = None if self.complete is None else self.complete.complete
-        read = (*self.columns, *(self.complete.columns if self.complete is not None else ()))
-        names = tuple(dict.fromkeys(read))
-        return (piece for piece, _ in self.part.used_tables(names, complete, SUMMARY_BYTES) if piece.num_rows)
+        asked = _asked(self.columns, self.complete)
+        return (piece for piece, _ in self.part.used_tables(*asked, SUMMARY_BYTES) if piece.num_rows)
 
 
 def _summarize(job: _Looking) -> TableSummary | None:
@@ -366,23 +371,31 @@ def _own(path: str) -> Path:
 
 
 def read_parts(
-    parts: Sequence[Part], features: Features, config: DatasetConfig, readers: Readers, where: str
+    parts: Sequence[Part],
+    features: Features,
+    complete: Features | None,
+    config: DatasetConfig,
+    readers: Readers,
+    where: str,
 ) -> tuple[TableParts, np.ndarray]:
     """Return the features of some parts after one pass over them, and how many entries of each are not finite.
 
-    Rows are in the units that the configuration asks for.
+    Rows are in the units that the configuration asks for; those that lack a value of `complete`, where it is given, are
+    left out.
 
     Raises
     ------
     InputError
         A file is damaged, or no row is left.
     """
-    drop = config.missing == "drop"
+    drop = complete is not None
     about: list[Any] = [*(asdict(part) | {"used": _short(part.used)} for part in parts), features.columns, drop]
     if features.table is not None:
         about.append(features.table.to_dict())
+    if complete is not None and complete.table is not None and complete != features:
+        about.append(complete.table.to_dict())
     digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:20]
-    jobs = [_Reading(part, features, _copy_of(readers.folder, digest, i), drop) for i, part in enumerate(parts)]
+    jobs = [_Reading(part, features, _copy_of(readers.folder, digest, i), complete) for i, part in enumerate(parts)]
     read, known = zip(*readers.each(_read, jobs), strict=True)
     found: Sums = reduce(add, known)
     if (rows := sum(part.n_used for part in read)) < 2:

@@ -131,6 +131,7 @@ def mixed() -> pa.Table:
         "coded": pa.array([f"c{i}" for i in rng.integers(0, 4, M)]).dictionary_encode(),
         "y": gappy(rng.normal(size=M), 0.03),
         "w": rng.integers(0, 3, M),
+        "sometimes": gappy(["x"] * M),  # of complete rows alone it is constant
     }
     return pa.table(columns)
 
