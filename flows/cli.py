@@ -471,8 +471,10 @@ def predict(
         _require_no_credentials(input, output)
         _set_up(verbose)
         from learnkernels.flows.predict import predict as flow
+        from learnkernels.flows.predict import workers_at
         from learnkernels.tasks.models.registry import find_version
 
+        workers_at(scheduler)  # before the flow shows it as a parameter
         find_version(model)  # while a server starts: one that is missing is refused before a flow begins
         with _prefect(model) as own:
             result = own(flow)(model, input, output, id or [], missing, scheduler)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Literal, TypedDict
 
 from prefect import flow
+from pydantic import ValidationError
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.forms import shown
+from learnkernels.conf.loading import describe
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.models.registry import find_version
@@ -30,6 +32,20 @@ class Scored(TypedDict):
     distribution: dict[str, dict[str, float]]
     gaps: dict[str, int]
     new_levels: dict[str, int]
+
+
+def workers_at(scheduler: str) -> DaskConfig:
+    """Return the workers of a scheduler, or of this machine where none is said.
+
+    Raises
+    ------
+    InputError
+        The address is none of a Dask scheduler, or holds credentials; it is not repeated.
+    """
+    try:
+        return DaskConfig.model_validate({"scheduler": scheduler or None})
+    except ValidationError as error:
+        raise InputError(describe(error, {"scheduler": scheduler})) from None
 
 
 @flow(name="score-rows", flow_run_name=run_name("predict-{model}"), persist_result=True, result_serializer="json")
@@ -67,6 +83,7 @@ def predict(
 
     Reading and writing are tried again; what is wrong with model, columns or values is not.
     """
+    workers = workers_at(scheduler)
     if scheduler and not output.endswith("/"):
         raise InputError(f"scheduler: its workers score into a folder, and the output {output} is a file; add a slash.")
     version = find_version(model)
@@ -76,7 +93,7 @@ def predict(
         if output.endswith("/"):
             from learnkernels.tasks.workers.cluster import DaskPool  # here: a file needs no Dask, which takes time
 
-            with DaskPool(DaskConfig.model_validate({"scheduler": scheduler or None})) as pool:
+            with DaskPool(workers) as pool:
                 pool.require_usable()
                 scores = score_parts(version, input, output, tuple(id), missing, tell, pool)
         else:

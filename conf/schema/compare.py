@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -30,6 +31,21 @@ BOOSTING_TITLE = "HistGradientBoosting"
 
 ClusterName = Literal["ssh", "slurm", "kubernetes"]
 """What can start Dask's workers on other machines."""
+
+SCHEDULER = re.compile(r"(?:(?:tcp|tls|wss?|ucxx?)://)?[^\s/@]+/?", re.IGNORECASE)
+"""Addresses of schedulers that Dask connects to; it takes tcp where nothing is said."""
+
+SECRET_NAME = re.compile(
+    r".*(?:passw|passphrase|token|secret|credential|api[_-]?key|access[_-]?key).*(?<!file)(?<!path)(?<!name)(?<!ref)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Names of options whose values are not shown; those of files, and of secrets that a cluster keeps, are."""
+
+SETTING = re.compile(r"(?<![\w./-])([\w.-]++)([\"']?\s*+[=:]\s*+|\s++)(?=[\"']?[^\s\"'$`])")
+"""A name within a text, such as a line of a script, whose value follows, unless a variable or a command says it."""
+
+SHOWN_KEY = re.compile(r"://[^\s/@:]*:[^\s/@]*@|PRIVATE KEY-----")
+"""A password in an address, or a key as it is in a file."""
 
 SMALLEST_SAMPLE = 256
 """Rows that say anything of an alignment and of its error."""
@@ -100,11 +116,20 @@ class CertificatesConfig(Strict):
         return {"ca": self.ca, "cert": self.cert, "key": self.key}
 
 
-def _names(value: Any) -> list[str]:
-    """Return the keys of a mapping, and of those that it holds."""
+def _has_secret(value: Any, name: str = "") -> bool:
+    """Return whether an option of a name is, or holds, a password, a token or a key."""
     if isinstance(value, dict):
-        return [name for key, of in value.items() for name in (str(key), *_names(of))]
-    return [name for of in value for name in _names(of)] if isinstance(value, list | tuple) else []
+        pair = (str(value.get("name")), value.get("value"))  # as containers are told of their environment
+        return any(_has_secret(of, str(key)) for key, of in [*value.items(), pair])
+    if isinstance(value, list | tuple):
+        words = " ".join(of for of in value if isinstance(of, str))  # an argument and its value
+        return any(_has_secret(of, name) for of in [*value, words])
+    if isinstance(value, str):
+        said = [one for one, separator in SETTING.findall(value) if separator.strip() or one.startswith("-")]
+        if SHOWN_KEY.search(value) or any(map(SECRET_NAME.fullmatch, said)):
+            return True
+    shown = value is None or isinstance(value, bool) or (isinstance(value, str) and value[:1] in ("", "$"))
+    return not shown and SECRET_NAME.fullmatch(name) is not None
 
 
 class DaskConfig(Strict):
@@ -158,6 +183,23 @@ class DaskConfig(Strict):
     def _size_or_auto(cls, value: Any) -> Any:
         return value if value == "auto" else as_size(value, "auto, or a size such as 4GiB")
 
+    @field_validator("scheduler")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is not None and not SCHEDULER.fullmatch(value):
+            raise ValueError("must be tcp://HOST:PORT or tls://HOST:PORT, got another address, or one with credentials")
+        return value
+
+    @field_validator("rows")
+    @classmethod
+    def _place(cls, value: str | None) -> str | None:
+        from learnkernels.conf.loading import require_no_credentials, require_place  # here: it reads this module
+
+        if value is not None:
+            require_no_credentials(value)
+            require_place(value)
+        return value
+
     @model_validator(mode="after")
     def _what_goes_together(self) -> DaskConfig:
         if self.scheduler is not None and self.cluster is not None:
@@ -170,10 +212,10 @@ class DaskConfig(Strict):
             raise ValueError(f"'options' are those of a 'cluster'; say which: {', '.join(get_args(ClusterName))}")
         if self.rows is not None and not self.elsewhere:
             raise ValueError("'rows' goes with a 'scheduler' or 'cluster'; workers of this machine read its own files")
-        if any(word in name.lower() for name in _names(self.options) for word in ("password", "passphrase", "token")):
+        if _has_secret(self.options):
             raise ValueError(
-                "'options' holds a password or token, which would be shown with the run; use an agent, a key file, or "
-                "the configuration files of Dask"
+                "'options' holds a password, token or key, which would be shown with the run; use an agent, a file, a "
+                "variable or secret of the cluster, or the configuration files of Dask"
             )
         if self.cluster in ("slurm", "kubernetes") and not self.workers:
             raise ValueError(f"'cluster: {self.cluster}' needs 'workers', how many of them to start; give a number")

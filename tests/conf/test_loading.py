@@ -519,7 +519,14 @@ def test_a_wrong_change_gets_one_sentence(conf: Path, change: str, sentence: str
         ("dask={cluster: ssh}", ["'cluster: ssh' needs 'options: {hosts: [...]}'"]),
         (
             "dask={cluster: ssh, options: {hosts: [a, b], connect_options: [{password: x}]}}",
-            ["'options' holds a password or token, which would be shown with the run"],
+            ["'options' holds a password, token or key, which would be shown with the run"],
+        ),
+        ("dask.scheduler='tls://user:hidden@a:1'", ["dask.scheduler: must be tcp://HOST:PORT or tls://HOST:PORT"]),
+        ("dask.scheduler='http://a:8787'", ["dask.scheduler: must be tcp://HOST:PORT or tls://HOST:PORT"]),
+        ("dask={scheduler: 'a:1', rows: 's3://me:hidden@rows/x'}", ["dask.rows: s3://...: an address holds a bucket"]),
+        (
+            "dask={scheduler: 'a:1', rows: 'gs://rows/x'}",
+            ["dask.rows: gs://...: files are those of local paths and of"],
         ),
         (
             "dask={scheduler: 'tcp://a:1', certificates: {ca: a, cert: b, key: c}}",
@@ -544,6 +551,53 @@ def test_a_mistake_is_told_with_what_to_write_instead(conf: Path, change: str, p
     assert [phrase for phrase in phrases if phrase not in sentence] == [], sentence
     assert "\n" not in sentence
     assert len(sentence) < 400 - 60  # of which the path takes some
+
+
+SECRETS = [
+    "{env: {AWS_SECRET_ACCESS_KEY: hidden}}",
+    "{env: {AWS_ACCESS_KEY_ID: 7}}",
+    "{env: [{name: AWS_SECRET_ACCESS_KEY, value: hidden}]}",
+    "{env: {HTTPS_PROXY: 'http://me:hidden@proxy:80'}}",
+    "{job_script_prologue: ['export AWS_SECRET_ACCESS_KEY=hidden']}",
+    "{job_script_prologue: ['module load s3', \"export DB_PASSWORD='hidden'\"]}",
+    "{job_extra_directives: ['--export=ALL,MY_TOKEN=hidden']}",
+    "{worker_extra_args: ['--api-key   hidden']}",
+    "{worker_extra_args: [--nthreads, '1', --access-key, hidden]}",
+    "{worker_options: {credential: [hidden]}}",
+    "{security: {tls_worker_key: '-----BEGIN PRIVATE KEY-----'}}",
+    '{env: {SETTINGS: \'{"password": "hidden"}\'}}',
+]
+
+NO_SECRETS = [
+    "{queue: long, cores: 1, security: true, shared_temp_directory: /shared/keys}",
+    "{connect_options: {client_keys: [/home/me/.ssh/id], known_hosts: null, passphrase: null}}",
+    "{job_script_prologue: ['export AWS_SECRET_ACCESS_KEY=$(cat /shared/key)', \"export TOKEN='$TOKEN'\"]}",
+    "{job_script_prologue: ['export AWS_SHARED_CREDENTIALS_FILE=/shared/keys/s3', 'echo a token is asked for']}",
+    "{env: [{name: AWS_SECRET_ACCESS_KEY, valueFrom: {secretKeyRef: {name: s3, key: secret}}}]}",
+    "{custom_cluster_spec: {spec: {automountServiceAccountToken: false, volumes: [{secret: {secretName: s3}}]}}}",
+    "{job_extra_directives: ['--container-mounts=/run/secret:/keys'], image: 'registry:5000/learnkernels:0.2.0'}",
+]
+
+
+@pytest.mark.parametrize("options", SECRETS)
+def test_options_of_a_cluster_hold_no_secret_which_is_not_repeated(conf: Path, options: str):
+    with pytest.raises(InputError, match="'options' holds a password, token or key") as caught:
+        load_config(conf, [f"dask={{cluster: slurm, workers: 1, options: {options}}}"])
+    assert "hidden" not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", NO_SECRETS)
+def test_options_of_a_cluster_say_where_secrets_are(conf: Path, options: str):
+    assert load_config(conf, [f"dask={{cluster: slurm, workers: 1, options: {options}}}"]).dask.options
+
+
+def test_an_address_of_a_scheduler_is_one_of_dask_s(conf: Path):
+    for address in ("tls://10.0.0.1:8786", "tcp://[::1]:8786", "scheduler:8786", "wss://proxy:443"):
+        assert load_config(conf, [f"dask.scheduler='{address}'"]).dask.scheduler == address
+    for address in ("tls://me:hidden@a:1", "me:hidden@a:1", "ftp://a:1", "tls://", ""):
+        with pytest.raises(InputError, match=r"dask\.scheduler: must be tcp://HOST:PORT or tls://") as caught:
+            load_config(conf, [f"dask.scheduler='{address}'"])
+        assert "hidden" not in str(caught.value)
 
 
 def test_an_item_without_a_family_is_told_all_of_them(conf: Path):

@@ -114,7 +114,9 @@ def test_what_cannot_be_scored_is_refused_and_leaves_nothing():
     ):
         with pytest.raises(InputError, match=re.escape(sentence)):
             predict(model, "in.parquet", "out.parquet", keys)
-    assert not Path("out.parquet").exists()
+    with pytest.raises(InputError, match=r"^scheduler: must be tcp://HOST:PORT or tls://HOST:PORT, .* credentials\.$"):
+        predict("flowers", "in.parquet", "out/", scheduler="tls://me:hidden@a:1")
+    assert not list(Path().glob("out*"))
 
 
 @in_process
