@@ -216,6 +216,11 @@ class Vectors:
         positions = ir.Constant(kind, [ir.IntType(64)(lane) for lane in range(self.lanes)])
         return self.builder.icmp_signed("<", positions, self.splat(self.builder.sub(n, first)))
 
+    def every(self, these: Value) -> Value:
+        """Return whether something is true of all values of a vector."""
+        bits = self.ir.IntType(self.lanes)
+        return self.builder.icmp_unsigned("==", self.builder.bitcast(these, bits), bits(2**self.lanes - 1))
+
     def absolute(self, x: Value) -> Value:
         """Return absolute values."""
         size = self.digits + (11 if self.is_double else 8)
@@ -234,8 +239,20 @@ class Vectors:
     def exponential_less_one(self, x: Value) -> Value:
         r"""Return :math:`e^x - 1` of values that are not positive, to a unit of rounding of its own.
 
-        With :math:`x = k \log 2 + r` it is :math:`2^k (e^r - 1) + (2^k - 1)`, and the first bracket a polynomial.
+        With :math:`x = k \log 2 + r` it is :math:`2^k (e^r - 1) + (2^k - 1)`, and the first bracket a polynomial, which
+        is all where k is zero for the whole vector, as it mostly is for the widest kernel of a grid.
         """
+        b, near = self.builder, self.constant(-log(2) / 2)
+        power = self.variable(x)
+        with b.if_else(self.every(b.fcmp_ordered(">", x, near))) as (alone, reduced):
+            with alone:
+                b.store(self._polynomial(x), power)
+            with reduced:
+                b.store(self._reduced(x), power)
+        return b.load(power)
+
+    def _reduced(self, x: Value) -> Value:
+        """Return what `exponential_less_one` does by powers of two."""
         b, least, digits = self.builder, self.constant(LEAST_EXPONENT), self.digits
         x = b.select(b.fcmp_ordered("<", x, least), least, x)  # and NaN as it is
         aside = self.constant(1.5 * 2.0**digits)  # added to a number it leaves the nearest whole one, in the last bits
@@ -244,11 +261,17 @@ class Vectors:
         k = b.fsub(moved, aside)
         r = self.fused(k, self.constant(-high), x)
         r = self.fused(k, self.constant(-low), r)
-        degree = 13 if self.is_double else 7
-        p = self.constant(1 / factorial(degree))
-        for n in range(degree - 1, 1, -1):
-            p = self.fused(p, r, self.constant(1 / factorial(n)))
-        p = self.fused(b.fmul(r, r), p, r)
         one = self.whole((1023 if self.is_double else 127) << digits)
         power = b.bitcast(b.add(b.shl(b.bitcast(moved, self.bits), self.whole(digits)), one), self.vector)
-        return self.fused(power, p, b.fsub(power, self.constant(1)))
+        return self.fused(power, self._polynomial(r), b.fsub(power, self.constant(1)))
+
+    def _polynomial(self, r: Value) -> Value:
+        """Return ``e^r - 1`` for r within half of log 2 of zero: even and odd powers side by side, which wait less."""
+        square, halves = self.builder.fmul(r, r), []
+        for last in (13, 12) if self.is_double else (7, 6):
+            p = self.constant(1 / factorial(last))
+            for n in range(last - 2, 1, -2):
+                p = self.fused(p, square, self.constant(1 / factorial(n)))
+            halves.append(p)
+        odd, even = halves
+        return self.fused(square, self.fused(odd, r, even), r)

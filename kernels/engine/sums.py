@@ -14,12 +14,13 @@ import numpy as np
 from learnkernels.kernels.compiled.compiler import emitted
 from learnkernels.kernels.compiled.vectors import Value, Vectors, machine
 
-LENGTHS = (10, 5, 2, 1)
-"""Kernels in a chain of doublings that are made at a time."""
-
-
 LONGEST = 5
 """Most kernels of a run."""
+
+
+def lengths() -> tuple[int, ...]:
+    """Return how many kernels in a chain of doublings are made at a time: their sums stay in registers."""
+    return (10, 5, 2, 1) if machine()[1] == 32 else (5, 3, 2, 1)
 
 
 def side() -> int:
@@ -57,10 +58,9 @@ def make_kernels(
         total = [v.variable(v.constant(0)) for _ in range(n)]
         plus = [v.spread(offsets, b.add(offset_at, v.place(k))) for k in range(n)]
         two, none, own = v.constant(2), v.constant(0), v.splat(root)
-        vectors = b.sdiv(b.add(columns, v.place(v.lanes - 1)), v.place(v.lanes))
-        with v.loop(vectors) as i:
+
+        def make(i: Value, there: Value | None) -> None:
             on = b.mul(i, v.place(v.lanes))
-            there = v.within(on, columns)
             e, to = v.load(seeds, b.add(seed_at, on)), b.add(at, b.mul(i, step))
             beside = v.load(roots, b.add(roots_at, on)) if weighted else None
             both = b.fmul(own, beside) if weighted else None
@@ -68,7 +68,8 @@ def make_kernels(
                 z = b.fadd(e, plus[k])
                 if weighted:
                     z = b.fmul(z, both)
-                z = b.select(there, z, none)
+                if there is not None:
+                    z = b.select(there, z, none)
                 v.store(z, strip, to, k)
                 if weighted:
                     v.add_product(total[k], z, beside)
@@ -76,10 +77,16 @@ def make_kernels(
                     v.add(total[k], z)
                 e = b.fmul(e, b.fadd(e, two))
             v.store(e, kept, b.add(kept_at, on))
+
+        full, left = b.sdiv(columns, v.place(v.lanes)), b.srem(columns, v.place(v.lanes))
+        with v.loop(full) as i:
+            make(i, None)
+        with v.loop(b.sdiv(b.add(left, v.place(v.lanes - 1)), v.place(v.lanes))):  # once, or not at all
+            make(full, v.within(b.mul(full, v.place(v.lanes)), columns))
         for k in range(n):
             v.add_to_sums(total[k], sums, sums_at, k)
 
-    v.cases(_either(v, length, weighted), {2 * n + w: partial(chain, n, bool(w)) for n in LENGTHS for w in (0, 1)})
+    v.cases(_either(v, length, weighted), {2 * n + w: partial(chain, n, bool(w)) for n in lengths() for w in (0, 1)})
 
 
 @emitted

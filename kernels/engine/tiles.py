@@ -10,10 +10,10 @@ import numpy as np
 from learnkernels.kernels.compiled.compiler import FAST, compiled
 from learnkernels.kernels.compiled.vectors import lanes, room
 from learnkernels.kernels.engine.sums import (
-    LENGTHS,
     LONGEST,
     add_rectangle,
     add_triangle,
+    lengths,
     make_kernels,
     make_target,
     runs,
@@ -71,7 +71,7 @@ class Chains:
                 chain += doubles[chain[-1]]
             ends = doubles.get(chain[-1], [])
             while chain:
-                length = next(n for n in LENGTHS if n <= len(chain))
+                length = next(n for n in lengths() if n <= len(chain))
                 taken, chain = chain[:length], chain[length:]
                 keep = rows if chain or ends else 0
                 rows += keep > 0
