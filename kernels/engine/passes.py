@@ -299,7 +299,7 @@ def _sums_of_tiles(
         A, B = above.X, beside.X
         seeds = buffer[: n_seeds * A.shape[0] * B.shape[0]].reshape(n_seeds, A.shape[0], B.shape[0])
         family.fill_seeds(A, B, shift, seeds)
-        return sums.of(seeds, above.Y, beside.Y, above.w, beside.w)
+        return sums.of(seeds, above.Y, beside.Y, above.w, beside.w, mirrored=above is beside)
 
     return sums_of
 

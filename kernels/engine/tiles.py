@@ -108,7 +108,13 @@ class TileSums:
         self._kept = room(self.chains.n_kept * self._vectors * self.width, dtype)
 
     def of(
-        self, seeds: np.ndarray, U: np.ndarray, V: np.ndarray, above: np.ndarray | None, beside: np.ndarray | None
+        self,
+        seeds: np.ndarray,
+        U: np.ndarray,
+        V: np.ndarray,
+        above: np.ndarray | None,
+        beside: np.ndarray | None,
+        mirrored: bool = False,
     ) -> Sums:
         """Return the sums of one tile.
 
@@ -120,6 +126,8 @@ class TileSums:
             Targets of the rows and of the columns.
         above, beside : ndarray of shape (a,) and (b,), or None
             Weights of the rows and of the columns; None where each counts once.
+        mirrored : bool
+            Whether the columns are the rows: then most of what is below the diagonal is taken from above.
 
         Returns
         -------
@@ -141,15 +149,15 @@ class TileSums:
         own, roots = np.ones(a, dtype=self.dtype), np.ones(padded + width, dtype=self.dtype)
         if above is not None and beside is not None:
             own, roots[:b] = np.sqrt(above).astype(self.dtype), np.sqrt(beside)
-        ends = np.cumsum([p * p * width, p * width, a * p * width, padded * p])
+        ends = np.cumsum([p * p * width, p * width, a * p * width, padded * p, self._vectors * p * width])
         if ends[-1] > len(self._held):  # kept, as fresh memory costs more than the sums in it
             self._held = np.empty(ends[-1])
         self._held[: ends[-1]] = 0
-        G, T, rows, columns = (self._held[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True))
+        G, T, rows, columns, aside = (self._held[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True))
         add_tile(
             seeds.reshape(-1), a, b, self.chains.groups, self._offsets, self._runs, U.astype(self.dtype).reshape(-1),
             V_padded.reshape(-1), q, int(above is not None), own, roots, width, self._vectors, self._strip, self._kept,
-            G, T, rows, columns,
+            G, T, rows, columns, aside, mirrored,
         )  # fmt: skip
         ones, back = np.ones(width), self._back
         lower = np.tril((G.reshape(-1, width) @ ones).reshape(p, p))
@@ -158,6 +166,8 @@ class TileSums:
         of_columns = columns.reshape(-1, p, width).transpose(1, 0, 2)[back].reshape(p, -1)[:, :b]
         if above is not None:
             of_rows, of_columns = of_rows / own, of_columns / roots[:b]
+        if mirrored:
+            of_rows = of_columns = of_rows + of_columns
         return products, (T.reshape(p, width) @ ones)[back], of_rows, of_columns
 
 
@@ -190,6 +200,8 @@ def add_tile(
     T: np.ndarray,
     rows: np.ndarray,
     columns: np.ndarray,
+    aside: np.ndarray,
+    mirrored: bool,
 ) -> None:
     """Add the sums of one tile, a strip at a time, see `TileSums`; arrays are flat, sums are kept by vectors.
 
@@ -218,43 +230,94 @@ def add_tile(
     G, T, rows, columns : ndarray
         Added to, of shapes (p, p, width), (p, width), (a, p, width) and (b / width, p, width); of G what is not above
         the diagonal.
+    aside : ndarray
+        A place for column sums of a strip that nobody asks for.
+    mirrored : bool
+        Whether the columns are the rows. Rows before those of a strip then count twice in G and T, for those beyond,
+        which are left out; the row sums that these lack are the column sums.
+    """
+    p = len(offsets)
+    across = vectors * width
+    for first in range(0, b, across):
+        n = min(vectors, -(-(b - first) // width))
+        add_rows(
+            0, min(first, a) if mirrored else a, first, n, seeds, a, b, groups, offsets, cuts, U, V, q, weighted, own,
+            roots, width, vectors, strip, kept, G, T, rows, columns, first * p,
+        )  # fmt: skip
+    if mirrored:
+        G *= 2
+        T *= 2
+        for first in range(0, b, across):
+            n = min(vectors, -(-(b - first) // width))
+            add_rows(
+                first, min(first + across, a), first, n, seeds, a, b, groups, offsets, cuts, U, V, q, weighted, own,
+                roots, width, vectors, strip, kept, G, T, rows, aside, 0,
+            )  # fmt: skip
+
+
+@compiled()
+def add_rows(
+    start: int,
+    stop: int,
+    column: int,
+    n: int,
+    seeds: np.ndarray,
+    a: int,
+    b: int,
+    groups: np.ndarray,
+    offsets: np.ndarray,
+    cuts: np.ndarray,
+    U: np.ndarray,
+    V: np.ndarray,
+    q: int,
+    weighted: int,
+    own: np.ndarray,
+    roots: np.ndarray,
+    width: int,
+    vectors: int,
+    strip: np.ndarray,
+    kept: np.ndarray,
+    G: np.ndarray,
+    T: np.ndarray,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    columns_at: int,
+) -> None:
+    """Add the sums of some rows of a tile and of n vectors of columns, see `add_tile`.
+
+    Rows from `start` to before `stop`; columns from `column` on, whose sums begin at a place of theirs.
     """
     p, n_runs, padded = len(offsets), len(cuts) - 1, -(-b // width) * width
     slots = (p + 1 + weighted) * width
-    for first in range(0, padded // width, vectors):
-        n, column = min(vectors, padded // width - first), first * width
-        for top in range(0, a, ROWS):
-            height = min(ROWS, a - top)
-            step = height * slots
-            for r in range(height):
-                i = top + r
-                for g in range(len(groups)):
-                    slot, length, source, keep = groups[g]
-                    if source >= 0:
-                        given, start = seeds, (source * a + i) * b + column
-                    else:
-                        given, start = kept, (-1 - source) * vectors * width
-                    make_kernels(
-                        weighted, length, given, start, strip, r * slots + slot * width, step,
-                        min(n * width, b - column), offsets, slot, roots, column, own[i], rows, (i * p + slot) * width,
-                        kept, keep * vectors * width,
-                    )  # fmt: skip
-                make_target(
-                    weighted, U, i * q, V, column, padded, q, strip, r * slots + p * width, step, n, roots, column,
-                    own[i],
+    for top in range(start, stop, ROWS):
+        height = min(ROWS, stop - top)
+        step = height * slots
+        for r in range(height):
+            i = top + r
+            for g in range(len(groups)):
+                slot, length, source, keep = groups[g]
+                if source >= 0:
+                    given, begin = seeds, (source * a + i) * b + column
+                else:
+                    given, begin = kept, (-1 - source) * vectors * width
+                make_kernels(
+                    weighted, length, given, begin, strip, r * slots + slot * width, step, min(n * width, b - column),
+                    offsets, slot, roots, column, own[i], rows, (i * p + slot) * width, kept, keep * vectors * width,
                 )  # fmt: skip
-            for run in range(n_runs):
-                k, size = cuts[run], cuts[run + 1] - cuts[run]
-                for before in range(run):
-                    l, other = cuts[before], cuts[before + 1] - cuts[before]
-                    add_rectangle(
-                        size * LONGEST + other, strip, k * width, l * width, slots, n * height, G, (k * p + l) * width,
-                        p,
-                    )  # fmt: skip
-                add_triangle(
-                    weighted, size, strip, k * width, (p - k) * width, slots, height, n, G, (k * p + k) * width, p, T,
-                    k * width, columns, (first * p + k) * width, p * width,
-                )  # fmt: skip
+            make_target(
+                weighted, U, i * q, V, column, padded, q, strip, r * slots + p * width, step, n, roots, column, own[i]
+            )
+        for run in range(n_runs):
+            k, size = cuts[run], cuts[run + 1] - cuts[run]
+            for before in range(run):
+                l, other = cuts[before], cuts[before + 1] - cuts[before]
+                add_rectangle(
+                    size * LONGEST + other, strip, k * width, l * width, slots, n * height, G, (k * p + l) * width, p
+                )
+            add_triangle(
+                weighted, size, strip, k * width, (p - k) * width, slots, height, n, G, (k * p + k) * width, p, T,
+                k * width, columns, columns_at + k * width, p * width,
+            )  # fmt: skip
 
 
 def filled_tile(

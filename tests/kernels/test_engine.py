@@ -15,7 +15,9 @@ from learnkernels import (
     gram_moments,
     learn_kernel,
 )
+from learnkernels.kernels.compiled.vectors import room
 from learnkernels.kernels.engine.sums import runs
+from learnkernels.kernels.engine.tiles import TileSums
 from learnkernels.kernels.families.base import TilePlan
 from learnkernels.kernels.moments.gram import GramMoments
 from tests import reference
@@ -61,6 +63,22 @@ def test_compiled_sums_are_those_of_numpy(family, q, weighted):
     assert_equal_up_to_rounding(fast, slow)
     kept = fast.labels[1:4]
     assert_equal_up_to_rounding(fast.restrict(kept), slow.restrict(kept))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("n", [5, 97, 311])
+def test_tiles_on_the_diagonal_are_those_that_take_no_half_from_the_other(dtype, weighted, n):
+    family, shift = FAMILIES["eleven"], np.ones(11)
+    X, Y, _ = problem(n, 2)
+    X, Y, w = X.astype(dtype), Y.astype(dtype), np.random.default_rng(1).random(n) + 0.1 if weighted else None
+    sums = TileSums(family.plan(shift), np.dtype(dtype))
+    seeds = room(n * n, dtype)[: n * n].reshape(1, n, n)
+    family.fill_seeds(X, X, shift, seeds)
+    half, whole = (sums.of(seeds, Y, Y, w, w, mirrored) for mirrored in (True, False))
+    rounding = 20 * n * np.finfo(dtype).eps  # sums of n terms each, in another order
+    for one, other in zip(half, whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=rounding * np.abs(other).max())
 
 
 @settings(max_examples=40)
