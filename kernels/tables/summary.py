@@ -22,6 +22,9 @@ from learnkernels.kernels.tables.reading import Column, ColumnKind, as_texts, re
 POINTS = 128
 """Numbers of a block that tell of its quantiles; of so many different ones, all are kept with their counts."""
 
+MOST_POINTS = 4096
+"""Numbers of several blocks that tell of their quantiles, of which half as many are made if there are more."""
+
 REACH = 1e-3
 """Least share of the numbers on each side of what the points say is their median, among which it is looked for."""
 
@@ -35,7 +38,7 @@ KEPT = 1024
 """Levels of a block that is counted no further: the most frequent ones."""
 
 MOST_HELD = 65_536
-"""Levels of several blocks, of which the more frequent half is held if there are more."""
+"""Levels of several blocks, of which the more frequent half is held if there are more; or different numbers."""
 
 SMALLEST = 1024
 """Codes of values by which it is told how many are different."""
@@ -141,8 +144,11 @@ class NumberSummary:
     sums : Sums
         Of one column.
     infinite : int
-    points, weights : ndarray
-        Numbers that stand for all, and how many each stands for.
+    points, weights, ages : ndarray
+        Numbers that stand for all, how many each stands for, and how often these were made fewer.
+    moved : float
+        Sum of the squares of what a point stood for, each time that points were made fewer: ranks then move by half a
+        point at most.
     exact : bool
         Whether they are all numbers, with their counts.
     whole : bool
@@ -159,6 +165,8 @@ class NumberSummary:
     infinite: int
     points: np.ndarray
     weights: np.ndarray
+    ages: np.ndarray
+    moved: float
     exact: bool
     whole: bool
     codes: Different
@@ -177,20 +185,33 @@ class NumberSummary:
         whole = bool((held == np.round(held)).all())
         codes = Different.of(_codes_of_numbers(held) if whole else np.empty(0))
         codes = replace(codes, repeated=codes.repeated or bool((times > 1).any()))
-        exact = len(points) <= POINTS
+        exact, moved = len(points) <= POINTS, 0.0
         if not exact:
-            ends = np.cumsum(weights)
-            even = (np.arange(POINTS) + 0.5) / POINTS * ends[-1]
-            points, weights = points[np.searchsorted(ends, even)], np.full(POINTS, ends[-1] / POINTS)
-        sums = Sums.of(values[:, None], counts)
-        return cls(sums, infinite, points, weights, exact, whole, codes)
+            points, weights = _fewer(points, weights, POINTS)
+            moved = weights[0] ** 2
+        sums, ages = Sums.of(values[:, None], counts), np.zeros(len(points), dtype=np.intp)
+        return cls(sums, infinite, points, weights, ages, moved, exact, whole, codes)
 
     def __add__(self, other: NumberSummary) -> NumberSummary:
-        points, place = np.unique(np.concatenate([self.points, other.points]), return_inverse=True)
-        weights = np.bincount(place, np.concatenate([self.weights, other.weights]), len(points))
-        exact, whole = self.exact and other.exact, self.whole and other.whole
-        infinite, codes = self.infinite + other.infinite, self.codes + other.codes
-        return NumberSummary(self.sums + other.sums, infinite, points, weights, exact, whole, codes)
+        def both(of: str) -> np.ndarray:
+            return np.concatenate([getattr(self, of), getattr(other, of)])
+
+        points, weights, ages = _merged(both("points"), both("weights"), both("ages"))
+        moved = self.moved + other.moved
+        exact = self.exact and other.exact and len(points) <= MOST_HELD
+        # Points of one age alone, as if blocks were added in pairs, and these in pairs: each number is moved as often
+        # as blocks can be halved, and of many blocks in ascending order no quantile drifts.
+        while not exact and (many := np.flatnonzero(np.bincount(ages) > MOST_POINTS)).size:
+            these = ages == many[0]
+            made, stand = _fewer(points[these], weights[these], MOST_POINTS // 2)
+            moved += stand[0] ** 2
+            points, weights, ages = _merged(
+                np.concatenate([points[~these], made]),
+                np.concatenate([weights[~these], stand]),
+                np.concatenate([ages[~these], np.full(len(made), many[0] + 1)]),
+            )
+        whole, infinite, codes = self.whole and other.whole, self.infinite + other.infinite, self.codes + other.codes
+        return NumberSummary(self.sums + other.sums, infinite, points, weights, ages, moved, exact, whole, codes)
 
     @property
     def n(self) -> int:
@@ -251,7 +272,8 @@ class NumberSummary:
     @property
     def bracket(self) -> tuple[float, float]:
         """Between which numbers the median is looked for."""
-        n, error = self.n - self.gaps, 2.0 / np.sqrt(POINTS * len(self.points))  # those of blocks even out
+        n = self.n - self.gaps
+        error = 2.0 * np.sqrt(self.moved) / n  # seven deviations, if what moved numbers up and down evens out
         reach = self.wider * max(REACH, error)
         low, high = self._at(n * (0.5 - reach), n * (0.5 + reach))
         return (float(low), float(high)) if reach < 0.5 else (-np.inf, np.inf)
@@ -263,6 +285,21 @@ class NumberSummary:
             middle = found.values[np.searchsorted(ends, [(n - 1) // 2, n // 2], side="right")]
             return replace(self, median=float(middle.mean()))
         return replace(self, wider=self.wider * WIDER)
+
+
+def _fewer(points: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return n quantiles of points, ascending, at even steps, and what each stands for: all of them the same."""
+    ends = np.cumsum(weights)
+    even = (np.arange(n) + 0.5) / n * ends[-1]
+    return points[np.searchsorted(ends, even)], np.full(n, ends[-1] / n)
+
+
+def _merged(points: np.ndarray, weights: np.ndarray, ages: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return points ascending, what each stands for, and its age: of equal ones all of it, and the highest."""
+    order = np.argsort(points, kind="stable")  # of two runs that ascend it takes one pass
+    points, weights, ages = points[order], weights[order], ages[order]
+    first = np.flatnonzero(np.append(True, points[1:] != points[:-1])[: len(points)])
+    return points[first], np.add.reduceat(weights, first), np.maximum.reduceat(ages, first)
 
 
 @dataclass(frozen=True)

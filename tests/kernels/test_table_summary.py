@@ -66,6 +66,58 @@ def test_the_quantiles_of_blocks_are_close_to_those_of_all_and_those_of_few_valu
     assert (above >= asked - 1 / 256 - 1 / len(held)).all()
 
 
+@pytest.mark.parametrize("order", ["as they come", "ascending", "by parts"])
+def test_of_very_many_blocks_few_numbers_are_held_and_no_quantile_drifts(order: str):
+    values = RNG.normal(size=600_000)
+    values = np.sort(values) if order == "ascending" else values
+    blocks, sizes = np.split(values, 2000), list[int]()
+
+    def together(one: NumberSummary, other: NumberSummary) -> NumberSummary:
+        sizes.append(len((found := one + other).points))
+        return found
+
+    known = list(map(NumberSummary.of, blocks))
+    if order == "by parts":
+        known = [reduce(together, known[part : part + 70]) for part in range(0, 2000, 70)]
+    found = reduce(together, known)
+    # 256,000 points of blocks, of which 4,096 of each age are held: halved as often as they can be.
+    assert max(sizes) <= summary.MOST_POINTS * np.log2(2 * 256_000 / summary.MOST_POINTS)
+    assert found.weights.sum() == pytest.approx(600_000, rel=1e-12)
+    held, looks = np.sort(values), 0
+    asked = np.linspace(0.0, 1.0, KNOTS)
+    np.testing.assert_allclose(np.searchsorted(held, found.knots()) / 600_000, asked, rtol=0, atol=1 / 256)
+    within = found.bracket
+    assert np.mean((held >= within[0]) & (held <= within[1])) < 0.01
+    while found.median is None:
+        found, looks = found.answered(reduce(add, (Within.of(block, *found.bracket) for block in blocks))), looks + 1
+    assert looks == 1
+    assert found.fill == np.median(held)
+
+
+def test_the_numbers_of_few_blocks_are_all_that_stand_for_these():
+    blocks = np.split(RNG.normal(size=9600), 32)
+    known = list(map(NumberSummary.of, blocks))
+    found: NumberSummary = reduce(add, known)
+    np.testing.assert_array_equal(found.points, np.sort(np.concatenate([one.points for one in known])))
+    np.testing.assert_array_equal(found.weights, 300 / summary.POINTS)
+    reach = 2.0 / np.sqrt(summary.POINTS * len(found.points))  # on each side: of blocks of one size errors even out
+    places = 32 * summary.POINTS * np.array([0.5 - reach, 0.5 + reach])
+    assert found.bracket == tuple(found.points[places.astype(int)])
+
+
+def test_many_numbers_that_are_all_known_are_known_no_longer_at_last(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(summary, "MOST_HELD", 1000)
+    monkeypatch.setattr(summary, "MOST_POINTS", 512)
+    values = np.repeat(np.arange(2000.0), 3)  # ascending: each block has few of them
+    found: NumberSummary = reduce(add, map(NumberSummary.of, np.split(values[:3000], 30)))
+    assert found.exact
+    np.testing.assert_allclose(found.knots(), np.quantile(values[:3000], np.linspace(0.0, 1.0, KNOTS)), rtol=1e-13)
+    found = reduce(add, map(NumberSummary.of, np.split(values, 60)))
+    assert not found.exact
+    assert len(found.points) < 1500
+    assert found.answered(Within.of(values, *found.bracket)).median == np.median(values)
+
+
 def test_a_median_that_is_missed_is_looked_for_wider():
     values = np.sort(RNG.normal(size=5000))
     found = NumberSummary.of(values)
