@@ -174,8 +174,11 @@ class NumberSummary:
     median: float | None = None
 
     @classmethod
-    def of(cls, values: np.ndarray, counts: np.ndarray | None = None) -> Self:
-        """Return it of numbers, NaN for gaps, each of which is there once, or as often as `counts` say."""
+    def of(cls, values: np.ndarray, counts: np.ndarray | None = None, most: int | None = None) -> Self:
+        """Return it of numbers, NaN for gaps, each of which is there once, or as often as `counts` say.
+
+        Of more than `most` different ones, by default `POINTS`, quantiles are kept.
+        """
         counts = np.ones(len(values), dtype=np.intp) if counts is None else counts
         infinite = int(counts[np.isinf(values)].sum())
         there = np.isfinite(values)
@@ -185,7 +188,7 @@ class NumberSummary:
         whole = bool((held == np.round(held)).all())
         codes = Different.of(_codes_of_numbers(held) if whole else np.empty(0))
         codes = replace(codes, repeated=codes.repeated or bool((times > 1).any()))
-        exact, moved = len(points) <= POINTS, 0.0
+        exact, moved = len(points) <= (POINTS if most is None else most), 0.0
         if not exact:
             points, weights = _fewer(points, weights, POINTS)
             moved = weights[0] ** 2
@@ -515,7 +518,8 @@ class ColumnSummary:
     def places(self, levels: Sequence[str]) -> NumberSummary:
         """Return what is known of the places of its values among some levels."""
         counts = self.counts()
-        return NumberSummary.of(places_of(list(counts), levels), np.array(list(counts.values()), dtype=np.intp))
+        times = np.array(list(counts.values()), dtype=np.intp)
+        return NumberSummary.of(places_of(list(counts), levels), times, most=len(counts))
 
     def first_of_dates(self) -> First | None:
         """Return what its dates begin with; None where day and month cannot be told apart."""
@@ -563,6 +567,8 @@ class TableSummary:
             numbers = _numbers_of(column, known)
             if numbers is not None and not numbers.exact and numbers.median is None:
                 questions[column.name] = numbers.bracket
+            elif isinstance(column, NumberColumn) and column.levels and not known.counted:
+                questions[column.name] = frozenset(column.levels)
             elif isinstance(column, CategoryColumn) and not known.counted:
                 questions[column.name] = frozenset(dict(Counter(known.texts).most_common(4 * MOST_LEVELS)))
         return questions
@@ -573,7 +579,7 @@ class TableSummary:
         for column in columns:
             known, answer = found[column.name], answers.get(column.name)
             if isinstance(answer, Counter):
-                found[column.name] = replace(known, texts=dict(answer), counted=True)
+                found[column.name] = replace(known, texts=dict(+answer), counted=True)  # of levels that are there
             elif answer is not None:
                 numbers = _numbers_of(column, known)
                 assert numbers is not None

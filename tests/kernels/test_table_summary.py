@@ -118,6 +118,27 @@ def test_many_numbers_that_are_all_known_are_known_no_longer_at_last(monkeypatch
     assert found.answered(Within.of(values, *found.bracket)).median == np.median(values)
 
 
+@pytest.mark.parametrize("most", [summary.MOST_COUNTED, 50])
+def test_many_ordered_levels_have_the_median_and_the_ranks_of_the_whole(monkeypatch: pytest.MonkeyPatch, most: int):
+    monkeypatch.setattr(summary, "MOST_COUNTED", most)
+    monkeypatch.setattr(summary, "KEPT", 45)
+    levels = [f"{i:03d}" for i in range(200)]
+    places = np.minimum(RNG.geometric(0.01, 3000), 198)  # neither the first nor the last level is there
+    table = pa.table({"grade": [None if i % 9 == 0 else f"{j:03d}" for i, j in enumerate(places.tolist())]})
+    blocks = [table.slice(i, 500) for i in range(0, 3000, 500)]
+    for scale in ("unit", "quantile"):
+        said: Any = {"grade": levels}
+        whole, found = TableEncoding.of(table, said, scale), reduce(add, map(TableSummary.of, blocks))
+        encoding = TableEncoding.of(found, said, scale)
+        if questions := found.open(encoding.columns):
+            answers = [answers_of(encoding.columns, questions, block) for block in blocks]
+            found = found.answered(encoding.columns, {"grade": reduce(add, (one["grade"] for one in answers))})
+            encoding = TableEncoding.of(found, said, scale)
+        assert not found.open(encoding.columns)
+        assert encoding.columns[0].fill == whole.columns[0].fill  # type: ignore[attr-defined]
+        np.testing.assert_allclose(encoding.encode(table), whole.encode(table), rtol=1e-12)
+
+
 def test_a_median_that_is_missed_is_looked_for_wider():
     values = np.sort(RNG.normal(size=5000))
     found = NumberSummary.of(values)
