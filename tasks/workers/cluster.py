@@ -200,10 +200,12 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     def finishing(self, futures: list[Future], what: str, left: Left = ()) -> Iterator[None]:
         """Let go of futures at the end, and say in a sentence that workers ended, or took what they held with them.
 
-        Errors of the kinds in `left` are raised as they are while the scheduler runs: the caller goes on.
+        Errors of the kinds in `left` are raised as they are while the scheduler runs: the caller goes on. What workers
+        elsewhere have done counts if none has joined meanwhile that has other versions.
         """
         try:
             yield
+            self.require_usable()
         except (KilledWorker, CancelledError) as error:
             if isinstance(error, left) and self.client.status == "running":
                 raise
@@ -283,9 +285,9 @@ class DaskPool(AbstractContextManager["DaskPool"]):
 
     @property
     def folder(self) -> str:
-        """Folder of this run, which all workers of this machine see; empty where they are elsewhere."""
+        """Folder of this run, which all workers of this machine see; where they are elsewhere one below their own."""
         if self.config.elsewhere:
-            return ""
+            return self._run
         if self._folder is None:
             parent = store_path("rows")
             parent.mkdir(parents=True, exist_ok=True)
@@ -357,16 +359,18 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return f"{self.config.rows.rstrip('/')}/{self._run}"
 
     def _forget_parts(self) -> None:
-        """Remove what was written for workers on other machines, there and in the copies that they made."""
-        with suppress(OSError, InputError):
-            self.client.run(forget_copies, self._run)
-        with suppress(OSError, InputError):
-            remove(self._place)
+        """Remove what was written for workers on other machines, and the copies that they made, also of tables."""
+        if self.client.status == "running":
+            with suppress(OSError, InputError):
+                self.client.run(forget_copies, self._run, on_error="ignore")
+        if self._parts:
+            with suppress(OSError, InputError):
+                remove(self._place)
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         if self._cluster is not None and kind is not None and not issubclass(kind, Exception):
             self._kill_workers()  # which would end what they are at first
-        if self._parts:
+        if self._parts or self._known:
             self._forget_parts()
         if self._client is not None:
             self._client.close()
@@ -467,7 +471,8 @@ class DaskWorkers:
         """Return rows of which this process reads some: those of a table in parts from workers on other machines."""
         if not isinstance(X, TableParts):
             return X
-        held: Any = PartsElsewhere(X, self._pool) if self._pool.config.elsewhere else self.readable(X)
+        readable = self.readable(X)
+        held: Any = PartsElsewhere(readable, self._pool) if self._pool.config.elsewhere else readable
         return held
 
     def share(self, value: Any) -> Shared:
@@ -487,7 +492,8 @@ class DaskWorkers:
         """Return the sum, by a tree whose shape depends on the number of tasks and of workers alone.
 
         Each worker adds up some tasks as it goes, so that few results are held, unless each task is to be told of.
-        Machines that come and go may end before such a sum is done: then it is tried by smaller ones.
+        Machines that come and go may end before such a sum is done: then it is tried by smaller ones, in another order
+        of adding, and the result agrees with that of an undisturbed pass to rounding.
 
         Raises
         ------

@@ -97,9 +97,13 @@ def workers_of_cluster(config: DaskConfig) -> Cluster:
             "pip install 'learnkernels[clusters]'"
         ) from None
     sizes = {"n_workers": config.workers} if config.cluster != "ssh" else {}  # by ssh one a host
+    options = dict(config.options)
+    if config.cluster == "slurm":
+        configured = dask.config.get("jobqueue.slurm.scheduler-options", None)
+        options["scheduler_options"] = {"dashboard": False} | (options.get("scheduler_options") or configured or {})
     try:
-        with _deaf_to_interrupts():
-            return start(**sizes, **config.options)
+        with dask.config.set(NEVER_PAUSED | NO_PAGES), _deaf_to_interrupts():  # settings go along by ssh
+            return start(**sizes, **options)
     except Exception as error:  # whatever a library of others raises at what a user has written
         said = cut(one_line(without_passwords(str(error))), 200).rstrip(".") or type(error).__name__
         raise InputError(

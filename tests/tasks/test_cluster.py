@@ -12,7 +12,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -100,18 +100,23 @@ def test_another_process_can_use_neither_the_scheduler_nor_a_worker(pool: DaskPo
     assert pool.map(square, [3], lambda share: None)[0][0] == 9
 
 
+def codes_of_pages(ports: Iterable[Any]) -> set[int]:
+    """What Dask's servers at some ports say where they would have pages."""
+    said = set()
+    for at in ports:
+        for page in ("/", "/info/main/workers.html", "/json/identity.json", "/metrics", "/status", "/health"):
+            with suppress(httpx.TransportError):  # one that does not speak HTTP, or TLS
+                said.add(httpx.get(f"http://127.0.0.1:{at.port}{page}", timeout=30).status_code)
+    return said
+
+
 def test_no_page_tells_others_of_a_run(pool: DaskPool, listening_before: set[int]):
     assert pool.client is not None
     workers = pool.client.run(os.getpid)
     ports = {at for pid in (os.getpid(), *workers.values()) for at in listening(pid) if at.port not in listening_before}
     assert ports
     assert {at.ip for at in ports} == {"127.0.0.1"}
-    said = []
-    for at in ports:
-        for page in ("/", "/info/main/workers.html", "/json/identity.json", "/metrics", "/status"):
-            with suppress(httpx.TransportError):  # one that speaks TLS
-                said.append(httpx.get(f"http://127.0.0.1:{at.port}{page}", timeout=30).status_code)
-    assert set(said) == {404}
+    assert codes_of_pages(ports) == {404}
 
 
 def test_warnings_of_a_worker_are_heard_here(pool: DaskPool):
@@ -302,6 +307,7 @@ def test_a_pass_over_rows_of_more_than_the_memory_of_a_worker(tmp_path: Path):
         assert set(paused_at.values()) == {False}  # a worker that is paused seldom goes on
         part = pass_over_tiles(LinearFamily(), X, Y, blocks, np.zeros(1), pool.workers)
         assert pool.client.run(os.getpid) == before  # none was ended for want of memory
+    assert within(lambda: not any(map(psutil.pid_exists, before.values())), 20)
     K, of = X @ X.T, np.eye(2)[groups]
     # Rounding of sums of m^2 terms, of which each is one of d.
     np.testing.assert_allclose(part.products[:, :, 0, 0], of.T @ K**2 @ of, rtol=1e-12)

@@ -275,24 +275,23 @@ def test_workers_read_each_part_from_its_server_at_most_once_each(s3: S3, tmp_pa
     def times(dask_worker: Any) -> dict[str, float]:
         return {str(file): file.stat().st_mtime for file in Path(dask_worker.local_directory).rglob("*.arrow")}
 
-    with (
-        another_machine(tmp_path / "machine") as address,
-        DaskPool(DaskConfig.model_validate({"scheduler": address})) as pool,
-    ):
-        dataset = load_dataset(ingest.fn(config, ".", 0, pool))
-        read: Any = pool.workers.reading(dataset.X)
-        assert isinstance(read, PartsElsewhere)
-        copied: dict[str, dict[str, float]] = pool.client.run(times)
-        assert sum(map(len, copied.values())) == 12  # one worker each
-        np.testing.assert_array_equal(read[some], whole[some])
-        np.testing.assert_array_equal(read[20:400], whole[20:400])
-        held = pool.workers.hold(read, some, np.full(5, 0.5))
-        found = pool.workers.total(product, pool.workers.share(held), np.eye(5), [(0, 90), (90, 200), (200, 300)])
-        rows = whole[some] - 0.5
-        np.testing.assert_allclose(found, rows.T @ rows, rtol=1e-12)  # sums of 300 rows in another order
-        later = pool.client.run(times)
-        for worker, files in copied.items():
-            assert files.items() <= later[worker].items()  # none was read again
+    with another_machine(tmp_path / "machine") as address:
+        with DaskPool(DaskConfig.model_validate({"scheduler": address})) as pool:
+            dataset = load_dataset(ingest.fn(config, ".", 0, pool))
+            read: Any = pool.workers.reading(dataset.X)
+            assert isinstance(read, PartsElsewhere)
+            copied: dict[str, dict[str, float]] = pool.client.run(times)
+            assert sum(map(len, copied.values())) == 12  # one worker each
+            np.testing.assert_array_equal(read[some], whole[some])
+            np.testing.assert_array_equal(read[20:400], whole[20:400])
+            held = pool.workers.hold(read, some, np.full(5, 0.5))
+            found = pool.workers.total(product, pool.workers.share(held), np.eye(5), [(0, 90), (90, 200), (200, 300)])
+            rows = whole[some] - 0.5
+            np.testing.assert_allclose(found, rows.T @ rows, rtol=1e-12)  # sums of 300 rows in another order
+            later = pool.client.run(times)
+            for worker, files in copied.items():
+                assert files.items() <= later[worker].items()  # none was read again
+        assert not list((tmp_path / "machine").rglob("*.arrow"))  # copies go with the run, not with the workers
     assert not list(tmp_path.glob("state/**/parts-*"))  # nothing of it in this process
 
 
