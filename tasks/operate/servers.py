@@ -185,7 +185,10 @@ def _about_key() -> list[str]:
 
 @contextmanager
 def _noted(prefect: Service | None, mlflow: Service | None) -> Iterator[None]:
-    """Let runs of this folder find its servers."""
+    """Let runs of this folder find its servers, if any were started here; those of another machine are noted there."""
+    if prefect is None and mlflow is None:
+        yield
+        return
     prefect_api = {} if prefect is None else {"prefect_api": f"{prefect.url}/api"}
     with atomic_path(servers_note()) as note:
         note.write_text(json.dumps(prefect_api | ({} if mlflow is None else {"mlflow": mlflow.url})), encoding="utf-8")

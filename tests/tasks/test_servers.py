@@ -13,7 +13,9 @@ import psutil
 import pytest
 
 from learnkernels.conf.errors import InputError
+from learnkernels.tasks.environment import servers_note
 from learnkernels.tasks.operate.children import PORTS_FROM, RESTARTS, Service, _require_free, free_port, reap
+from learnkernels.tasks.operate.servers import _noted, prefect_server
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -177,3 +179,13 @@ def test_a_taken_port_is_one_sentence():
         with pytest.raises(InputError, match=rf"port {port} for MLflow is taken; .* with --mlflow-port\."):
             _require_free(Service("MLflow", [], lambda: False, port))
     _require_free(Service("MLflow", [], lambda: False, port))
+
+
+def test_a_worker_of_another_machine_leaves_the_note_of_the_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
+    with _noted(prefect_server(free_port()), None):
+        noted = servers_note().read_text()
+        with _noted(None, None):
+            assert servers_note().read_text() == noted
+        assert servers_note().read_text() == noted
+    assert not servers_note().exists()
