@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
+import inspect
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import dask
+import httpx
 import numpy as np
 import psutil
 import pytest
@@ -21,9 +26,12 @@ from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.tasks.data import row_files
 from learnkernels.tasks.data.row_files import RowFile, RowParts, content_digest
+from learnkernels.tasks.environment import QUIET
 from learnkernels.tasks.operate.children import free_port
 from learnkernels.tasks.workers.cluster import DaskPool
+from tests.distributions import FILES, FOLDERS
 from tests.elsewhere import ROOT, another_machine, hideable
+from tests.tasks.test_cluster import codes_of_pages, listening
 from tests.waiting import within
 
 if TYPE_CHECKING:
@@ -123,35 +131,100 @@ def test_a_server_of_objects_may_be_away_for_a_while(s3: S3, tmp_path: Path, mon
 # Who they are --------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_of_another_version_is_refused(tmp_path: Path):
+OTHER = rf"^dask: the worker at tcp://.* has numpy 1\.0\.0 and not {np.__version__}; install there"
+
+
+@pytest.fixture
+def other_version(tmp_path: Path) -> Path:
+    """A folder by which a process takes its NumPy for an old one."""
     about = tmp_path / "other" / "numpy-1.0.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy\nVersion: 1.0.0\n")
-    sentence = rf"^dask: the worker at tcp://.* has numpy 1\.0\.0 and not {np.__version__}; install there"
+    return about.parent
+
+
+def test_a_worker_of_another_version_is_refused(tmp_path: Path, other_version: Path):
     with (
-        another_machine(tmp_path / "machine", path=tmp_path / "other") as address,
+        another_machine(tmp_path / "machine", path=other_version) as address,
         pytest.warns(match="Mismatched versions found"),  # which Dask itself prints
         DaskPool(DaskConfig(scheduler=address)) as pool,
-        pytest.raises(InputError, match=sentence),
+        pytest.raises(InputError, match=OTHER),
     ):
         pool.require_usable()
 
 
+def test_a_worker_of_another_version_that_joins_during_trials_is_refused(tmp_path: Path, other_version: Path):
+    newcomer: list[subprocess.Popen[bytes]] = []
+
+    def join(share: float) -> None:
+        if not newcomer:
+            where = ["--host", "127.0.0.1", "--local-directory", str(tmp_path / "newcomer")]
+            command = [sys.executable, "-m", "dask", "worker", address, "--no-nanny", *where]
+            env = os.environ | {"PYTHONPATH": f"{other_version}:{ROOT}"}
+            newcomer.append(subprocess.Popen(command, env=env, stderr=subprocess.DEVNULL))
+            assert within(lambda: len(pool.client.scheduler_info(n_workers=-1)["workers"]) == 3, 60)
+
+    with another_machine(tmp_path / "machine") as address, DaskPool(DaskConfig(scheduler=address)) as pool:
+        pool.require_usable()
+        try:
+            with pytest.raises(InputError, match=OTHER):
+                pool.map(abs, [-1, -2], join)
+        finally:
+            for process in newcomer:
+                process.terminate()
+                process.wait(30)
+
+
+SAID: dict[str, Any] = {"cwd": ROOT, "capture_output": True, "text": True, "timeout": 300}
+
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+CONTAINERFILE = (ROOT / "Containerfile").read_text(encoding="utf-8")
+SETTINGS = {
+    name: value
+    for line in re.findall(r"^ENV (.*?[^\\])$", CONTAINERFILE, re.MULTILINE | re.DOTALL)
+    for name, value in (one.split("=") for one in line.replace("\\\n", " ").split())
+    if name != "LEARNKERNELS_HOME"
+}
+"""What an image has in its environment."""
+
+
+def dask_of(service: str) -> dict[str, str]:
+    """What a container has of Dask's configuration in its environment."""
+    return {k: v for k, v in COMPOSE["services"][service]["environment"].items() if k.startswith("DASK_")}
+
+
 def command_of(service: str, folder: Path, port: int) -> list[str]:
-    """Return the command of a container, with its keys and the scheduler at places of this machine."""
-    container = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"][service]
+    """Return the command of one of Dask's containers, with its keys and the scheduler at places of this machine."""
+    container = COMPOSE["services"][service]
     words = [word.replace("/keys", str(folder)) for word in (*container["entrypoint"], *container["command"])]
     words = [word.replace("scheduler:8786", f"127.0.0.1:{port}").replace("/tmp/dask", str(folder)) for word in words]
     return [sys.executable, "-m", *(str(port) if word == "8786" else word for word in words), "--host", "127.0.0.1"]
 
 
-def test_containers_speak_with_who_has_their_key_and_nobody_else(tmp_path: Path):
+def keys_in(folder: Path) -> dict[str, str]:
+    """Make a pair of keys by the command of the page, and say where they are."""
     page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
     (make,) = re.findall(r"openssl req .*?-out keys/cert\.pem", page, re.DOTALL)
-    (tmp_path / "keys").mkdir()
-    subprocess.run(["sh", "-c", make], cwd=tmp_path, check=True, capture_output=True)
-    (cert, key), port = [str(tmp_path / "keys" / name) for name in ("cert.pem", "key.pem")], free_port()
-    paths = {"ca": cert, "cert": cert, "key": key}
+    (folder / "keys").mkdir(parents=True)
+    subprocess.run(["sh", "-c", make], cwd=folder, check=True, capture_output=True)
+    cert, key = (str(folder / "keys" / name) for name in ("cert.pem", "key.pem"))
+    return {"ca": cert, "cert": cert, "key": key}
+
+
+TRACE = """
+import sys
+import numpy as np
+from learnkernels.tasks.workers.cluster import DaskPool
+from learnkernels.conf.schema import DaskConfig
+with DaskPool(DaskConfig(scheduler=sys.argv[1], timeout=30.0)) as pool:
+    pool.require_usable()
+    print(pool.map(np.trace, [np.eye(3)], lambda share: None)[0])
+"""
+
+
+@pytest.mark.slow(30)
+def test_containers_speak_with_who_has_their_key_and_nobody_else(tmp_path: Path):
+    paths, others, port = keys_in(tmp_path), keys_in(tmp_path / "stranger"), free_port()
     config: dict[str, Any] = {"scheduler": f"tls://127.0.0.1:{port}", "timeout": 30.0}
     started = []
     try:
@@ -160,8 +233,12 @@ def test_containers_speak_with_who_has_their_key_and_nobody_else(tmp_path: Path)
         with DaskPool(DaskConfig(**config, certificates=paths)) as pool:
             pool.require_usable()
             assert pool.workers.total(product, pool.workers.share(np.eye(3)), np.eye(3), [(0, 3)]).trace() == 3
-        with pytest.raises(InputError, match=r"^dask\.scheduler: no Dask scheduler answers at tls://"):
-            DaskPool(DaskConfig(**config | {"timeout": 2.0})).require_usable()
+        env = {name: value.replace("/keys", str(tmp_path / "keys")) for name, value in dask_of("flows").items()}
+        ours = subprocess.run([sys.executable, "-c", TRACE, config["scheduler"]], env=os.environ | env, **SAID)
+        assert ours.stdout == "3.0\n", ours.stderr
+        for stranger in (others, others | {"ca": paths["ca"]}):  # who trusts the containers is not trusted by them
+            with pytest.raises(InputError, match=r"^dask\.scheduler: no Dask scheduler answers at tls://"):
+                DaskPool(DaskConfig(**config | {"timeout": 2.0}, certificates=stranger)).require_usable()
     finally:
         for process in started:
             process.terminate()
@@ -205,6 +282,122 @@ def test_containers_publish_on_this_machine_alone_and_have_no_password_by_defaul
     assert asked == {f"{name}_PASSWORD" for name in loop.split()} | {"MLFLOW_SECRET"}
 
 
+@pytest.mark.slow(60)
+@pytest.mark.parametrize("service", ["prefect", "mlflow"])
+def test_servers_of_containers_start_are_healthy_and_ask_who_is_there(tmp_path: Path, service: str):
+    """As they stand in the file, but for the host, the port, the database and the folder of this machine."""
+    container, port = COMPOSE["services"][service], str(free_port())
+    here = {container["ports"][0].rpartition(":")[2]: port, "0.0.0.0": "127.0.0.1", "/srv/learnkernels": str(tmp_path)}
+
+    def at_home(text: str) -> str:
+        return re.sub("|".join(map(re.escape, here)), lambda found: here[found.group()], text)
+
+    program = str(Path(sys.executable).with_name(container["entrypoint"][0]))
+    command = [program, *map(at_home, container["command"])]
+    env = {name: re.sub(r"\$\{\w+:.*?\}", "hidden" * 5, value) for name, value in container["environment"].items()}
+    database = "PREFECT_SERVER_DATABASE_CONNECTION_URL" if service == "prefect" else "MLFLOW_BACKEND_STORE_URI"
+    assert env[database].startswith("postgresql")
+    env[database] = f"sqlite{'+aiosqlite' * (service == 'prefect')}:///{tmp_path}/{service}.db"
+    env |= SETTINGS | {"PREFECT_HOME": str(tmp_path), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
+    healthy = [at_home(word) for word in container["healthcheck"]["test"][1:]]
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen(command, env=env, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True) as server,
+    ):
+        try:
+            answers = lambda: subprocess.run(healthy, capture_output=True).returncode == 0  # noqa: E731
+            assert within(lambda: answers() or server.poll() is not None, 240), (tmp_path / "log").read_text()
+            assert server.poll() is None, (tmp_path / "log").read_text()
+            page = "/api/admin/version" if service == "prefect" else "/api/2.0/mlflow/experiments/get?experiment_id=0"
+            for auth, code in ((None, 401), (("admin", "wrong"), 401), (("admin", "hidden" * 5), 200)):
+                assert httpx.get(f"http://127.0.0.1:{port}{page}", auth=auth, timeout=60).status_code == code, auth
+        finally:
+            if server.poll() is None:
+                os.killpg(server.pid, signal.SIGTERM)
+
+
+def test_images_are_of_one_version():
+    named = [container["image"] for container in COMPOSE["services"].values() if "build" not in container]
+    named += re.findall(r"^FROM (\S+)", CONTAINERFILE, re.MULTILINE)
+    assert len(named) == 4
+    for image in named:
+        assert re.fullmatch(r"[\w./-]+:(\d+\.\d+(\.\d+-slim-\w+)?|RELEASE\.[\dTZ-]+)", image), image
+
+
+def test_an_image_is_made_of_what_the_package_is_made_of_and_has_no_layer_of_it():
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").split("\n")
+    rules = [line for line in ignored if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    assert {rule.removeprefix("!") for rule in rules if rule.startswith("!")} == {*FOLDERS, *FILES, "constraints.txt"}
+    made, image = re.split(r"(?m)^FROM ", CONTAINERFILE)[1:]
+    assert "COPY . " in made
+    assert not re.search(r"^(COPY|ADD) ", image, re.MULTILINE)
+    assert "--mount=type=bind,from=wheel" in image
+
+
+def test_images_are_as_silent_as_the_command_and_workers_wait_for_no_memory():
+    said = {name for name, value in SETTINGS.items() if QUIET.get(name) == value}
+    assert {"DO_NOT_TRACK", "MLFLOW_DISABLE_TELEMETRY", "PREFECT_SERVER_ANALYTICS_ENABLED"} <= said
+    assert "MLFLOW_SERVER_ENABLE_JOB_EXECUTION" in said
+    read = dask.config.collect_env(SETTINGS)
+    assert read == {"distributed": {"worker": {"memory": {"pause": False}}}}
+
+
+def test_a_table_lies_where_its_container_looks_and_goes_to_the_cluster():
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").replace("\\\n", "")
+    ((folder, changes),) = re.findall(r'"\$PWD/table\.csv:(\S+)/table\.csv:ro" flows compare table\.csv (.*)', page)
+    assert re.search(r"^WORKDIR (\S+)$", CONTAINERFILE, re.MULTILINE)[1] == folder
+    given = dict(change.removeprefix("dask.").split("=") for change in re.findall(r"--set (\S+)", changes))
+    assert DaskConfig.model_validate(given).scheduler == COMPOSE["services"]["worker"]["command"][1]
+    assert given["rows"].startswith("s3://rows/")
+    assert COMPOSE["services"]["flows"]["entrypoint"] == ["learnkernels"]
+
+
+def test_flows_wait_until_servers_are_healthy():
+    for name, container in COMPOSE["services"].items():
+        for other, on in container.get("depends_on", {}).items() if name in ("flows", "prefect", "mlflow") else ():
+            healthy = "healthcheck" in COMPOSE["services"][other]
+            assert on["condition"] == ("service_healthy" if healthy else "service_started"), (name, other)
+    assert "127.0.0.1" in COMPOSE["services"]["database"]["healthcheck"]["test"]
+
+
+# Pods ----------------------------------------------------------------------------------------------------------------
+
+
+def test_an_image_has_the_commands_of_pods(tmp_path: Path):
+    (make,) = re.findall(r"^RUN (for name in scheduler worker.*?done)$", CONTAINERFILE, re.MULTILINE | re.DOTALL)
+    subprocess.run(["sh", "-c", make.replace("/usr/local/bin", str(tmp_path))], check=True)
+    assert not re.search("^ENTRYPOINT", CONTAINERFILE, re.MULTILINE)  # which would be given them as arguments
+    path = os.pathsep.join([str(tmp_path), str(Path(sys.executable).parent), os.environ["PATH"]])
+    for name in ("dask-scheduler", "dask-worker"):
+        run = subprocess.run([str(tmp_path / name), "--help"], env=os.environ | {"PATH": path}, **SAID)
+        assert f"Usage: dask {name.removeprefix('dask-')}" in run.stdout, run.stderr
+
+
+def documented(cluster: str) -> dict[str, Any]:
+    """The options of a kind of cluster on the page."""
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    blocks = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    (options,) = [block["dask"]["options"] for block in blocks if block["dask"].get("cluster") == cluster]
+    return dict(options)
+
+
+def test_the_options_of_pods_on_the_page_are_those_of_dask_kubernetes():
+    kubernetes = pytest.importorskip(
+        "dask_kubernetes.operator", reason="dask-kubernetes, of the extra, is not installed"
+    )
+    signature = inspect.signature(kubernetes.KubeCluster)
+    options = documented("kubernetes")
+    signature.bind(n_workers=8, **options)
+    assert options.keys() <= signature.parameters.keys()
+    called = kubernetes.make_cluster_spec(name="rows", image=options["image"], env=options["env"])["spec"]
+    containers = [called[part]["spec"]["containers"][0] for part in ("scheduler", "worker")]
+    for container in containers:
+        assert "command" not in container
+        assert container["args"][0] == f"dask-{container['name']}"  # which the image has
+        assert options["env"][0] in container["env"]
+
+
 # Who starts them -----------------------------------------------------------------------------------------------------
 
 SBATCH = """#!/bin/sh
@@ -215,6 +408,7 @@ echo "Submitted batch job $!"
 """
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file.*dask-jobqueue:ResourceWarning")  # which it leaves to be collected
 def test_slurm_is_asked_for_workers_and_told_that_they_are_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("dask_jobqueue", reason="dask-jobqueue, of the extra clusters, is not installed")
     for name, text in (("sbatch", SBATCH), ("scancel", '#!/bin/sh\nkill "$@"\n')):
@@ -222,15 +416,28 @@ def test_slurm_is_asked_for_workers_and_told_that_they_are_done(tmp_path: Path, 
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("JOBS", str(tmp_path / "jobs"))
-    options = {"queue": "long", "cores": 1, "memory": "1GiB", "processes": 1, "interface": "lo"}
-    options |= {"log_directory": str(tmp_path), "scheduler_options": {"dashboard_address": "127.0.0.1:0"}}
+    options = documented("slurm") | {"interface": "lo", "log_directory": str(tmp_path)}
+    options |= {
+        "memory": "1GiB",
+        "shared_temp_directory": str(tmp_path),
+        "scheduler_options": {"dashboard_address": ":0"},
+    }
     config = DaskConfig(cluster="slurm", workers=2, options=options, timeout=60.0)
+    before = set(listening(os.getpid()))
     with DaskPool(config) as pool:
         pool.require_usable()
         assert not pool.local
+        pids = pool.client.run(os.getpid)
+        assert all(address.startswith("tls://") for address in pids)
+        assert set(pool.client.run(dask.config.get, "distributed.worker.memory.pause").values()) == {False}
+        ports = {at for pid in (os.getpid(), *pids.values()) for at in listening(pid)} - before
+        assert codes_of_pages(ports) == {404}
         total = pool.workers.total(product, pool.workers.share(np.eye(3)), np.eye(3), [(0, 1), (1, 3)])
         np.testing.assert_array_equal(total, np.eye(3))
     assert len((tmp_path / "jobs").read_text().split()) == 2
+    assert within(lambda: not any(map(psutil.pid_exists, pids.values())), 20)
+    del pool
+    gc.collect()
 
 
 SSHD = """
@@ -279,12 +486,13 @@ def test_workers_are_started_by_ssh_and_gone_afterwards(tmp_path: Path, capfd: p
         (tmp_path / "known").write_text(f"[127.0.0.1]:{port} {(tmp_path / 'host.pub').read_text()}")
         connect = {"port": port, "known_hosts": str(tmp_path / "known"), "client_keys": [str(tmp_path / "user")]}
         options = {"hosts": ["127.0.0.1"] * 3, "connect_options": connect, "worker_options": {"nthreads": 1}}
-        options |= {"scheduler_options": {"port": 0, "dashboard_address": "127.0.0.1:0"}}
+        options |= {"scheduler_options": {"port": 0}}
         with DaskPool(DaskConfig.model_validate({"cluster": "ssh", "options": options, "timeout": 60.0})) as pool:
             pool.require_usable()
             assert not pool.local
             pids = [*pool.client.run(os.getpid).values(), pool.client.run_on_scheduler(os.getpid)]
             assert len(pids) == 3
+            assert codes_of_pages(at for pid in pids for at in listening(pid)) == {404}
             total = pool.workers.total(product, pool.workers.share(np.eye(3)), np.eye(3), [(0, 1), (1, 3)])
             np.testing.assert_array_equal(total, np.eye(3))
         assert within(lambda: not any(map(psutil.pid_exists, pids)), 20)
