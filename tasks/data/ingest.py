@@ -216,7 +216,7 @@ def _in_parts(
     X, gaps = read_parts(asked, features, complete, config, readers, where)
     if features.table is None and gaps.any() and config.missing == "impute":
         features, _ = _features_of(all_rows, features.columns, said, config, readers, where, tell)
-        X, gaps = read_parts(asked, features, None, config, readers, where)
+        X, gaps = read_parts(asked, features, None, config, readers, where, instead_of=X)
     _require_no_gaps(gaps, features.names, len(X), where)
     usable[usable] = np.concatenate([part.mask for part in X.parts])[used]
     target = _target(y if usable.all() else y[usable], config, where)

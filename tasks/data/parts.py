@@ -250,11 +250,14 @@ class _Reading:
     features: Features
     path: str
     complete: Features | None
+    stale: str | None
 
 
 def _read(job: _Reading) -> tuple[Part, Sums]:
     """Return a part with the rows that are used, and what is known of their features, which are copied."""
     path, features = _own(job.path), job.features
+    for copy in _own(job.stale).glob("*.arrow") if job.stale is not None else ():
+        copy.unlink(missing_ok=True)  # another may be about it, where all see one folder
 
     def read() -> tuple[Part, Sums]:
         d = len(features.names)
@@ -377,11 +380,12 @@ def read_parts(
     config: DatasetConfig,
     readers: Readers,
     where: str,
+    instead_of: TableParts | None = None,
 ) -> tuple[TableParts, np.ndarray]:
     """Return the features of some parts after one pass over them, and how many entries of each are not finite.
 
     Rows are in the units that the configuration asks for; those that lack a value of `complete`, where it is given, are
-    left out.
+    left out. Whoever reads a part removes its copies of `instead_of`, an earlier reading that nobody needs.
 
     Raises
     ------
@@ -395,7 +399,9 @@ def read_parts(
     if complete is not None and complete.table is not None and complete != features:
         about.append(complete.table.to_dict())
     digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:20]
-    jobs = [_Reading(part, features, _copy_of(readers.folder, digest, i), complete) for i, part in enumerate(parts)]
+    stale = None if instead_of is None else _copies_of(instead_of.folder, instead_of.digest)
+    paths = [_copy_of(readers.folder, digest, i) for i in range(len(parts))]
+    jobs = [_Reading(part, features, path, complete, stale) for part, path in zip(parts, paths, strict=True)]
     read, known = zip(*readers.each(_read, jobs), strict=True)
     found: Sums = reduce(add, known)
     if (rows := sum(part.n_used for part in read)) < 2:
@@ -409,8 +415,12 @@ def _short(used: bytes | None) -> str | None:
     return None if used is None else hashlib.sha256(used).hexdigest()
 
 
+def _copies_of(folder: str, digest: str) -> str:
+    return str(Path(folder) / f"parts-{digest}")
+
+
 def _copy_of(folder: str, digest: str, part: int) -> str:
-    return str(Path(folder) / f"parts-{digest}" / f"{part:05d}.arrow")
+    return f"{_copies_of(folder, digest)}/{part:05d}.arrow"
 
 
 @dataclass(frozen=True)

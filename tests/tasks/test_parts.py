@@ -212,6 +212,16 @@ def test_the_store_has_all_of_it_but_its_rows(tmp_path: Path):
     assert sum(file.stat().st_size for file in Path(ref.path).iterdir()) < 40_000
 
 
+def test_of_gaps_that_are_met_late_one_copy_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(in_parts, "copies", lambda: tmp_path / "copies")
+    path = written(tmp_path / "table", table())
+    ours, theirs = (load(path, asked, missing="impute") for asked in (True, False))
+    assert isinstance(ours.X, TableParts)
+    assert {file.parent.name for file in (tmp_path / "copies").rglob("*.arrow")} == {f"parts-{ours.X.digest}"}
+    np.testing.assert_allclose(ours.X[:], theirs.X, rtol=1e-12)
+    assert len(list((tmp_path / "copies").rglob("*.arrow"))) == 12
+
+
 def test_a_file_that_has_changed_since_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     X: Any = load(written(tmp_path / "table", table()), True).X
     os.utime(tmp_path / "table" / "2.parquet")
