@@ -18,9 +18,11 @@ from pathlib import Path
 import httpx
 import pandas as pd
 import pytest
+import yaml
 from prefect.settings import PREFECT_API_URL
 from sqlalchemy import create_engine
 
+from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.train import train
 from learnkernels.tasks.operate.children import free_port
 from tests.commands import by_section, commands, not_covered
@@ -52,6 +54,14 @@ def test_every_command_of_the_page_is_run():
     run = [command for section in RUN_HERE for command in SECTIONS[section]]
     assert not_covered(PAGE, run) == []
     assert len(commands(PAGE)) > 30
+
+
+def test_every_configuration_of_the_page_is_one():
+    rest = yaml.safe_load((ROOT / "conf" / "quickstart.yaml").read_text(encoding="utf-8"))
+    blocks = re.findall(r"^```yaml\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 5
+    for block in blocks:
+        assert CompareConfig.model_validate(rest | yaml.safe_load(block)).dask.elsewhere, block
 
 
 def test_commands_are_read_as_a_shell_reads_them(tmp_path: Path):
@@ -86,6 +96,8 @@ class Operator:
         command = command.replace("conf/quickstart.yaml", "small.yaml").replace(" --dataset diabetes", "")
         if command == "learnkernels up":
             command = f"{command} --prefect-port {self.ports['4200']} --mlflow-port {self.ports['5000']}"
+        if command.startswith("prefect flow-run cancel"):
+            return self._cancel(command)
         if "RUN_ID" in command:
             command = command.replace("RUN_ID", self._new_run())
         if command.startswith(SERVERS):
@@ -128,8 +140,19 @@ class Operator:
         assert process.poll() is None, log.read_text()
         return log.read_text()
 
-    def _new_run(self) -> str:
-        """A run of the training, just asked for."""
+    def _cancel(self, command: str) -> str:
+        """Cancel a run that has worker processes, which go with it."""
+        run_id = self._new_run(protocol={"folds": 3, "repeats": 1000}, dask={"workers": 2})
+        workers = lambda: [one for one in processes_in(self.folder) if "spawn_main" in one]  # noqa: E731
+        assert within(lambda: len(workers()) >= 2, 240), processes_in(self.folder)
+        said = self._bash(command.replace("RUN_ID", run_id))
+        state = lambda: httpx.get(f"{self.env['PREFECT_API_URL']}/flow_runs/{run_id}", auth=key_of(self.folder)).json()  # noqa: E731
+        assert within(lambda: state()["state_type"] == "CANCELLED", 120), state()
+        assert within(lambda: workers() == [], 30), workers()
+        return said
+
+    def _new_run(self, **changes: dict[str, int]) -> str:
+        """A run of the training, just asked for, with other keys of the configuration."""
         api = self.env["PREFECT_API_URL"]
         user, _, password = self.env["PREFECT_API_AUTH_STRING"].partition(":")
         auth = (user, password)
@@ -138,10 +161,11 @@ class Operator:
             for one in httpx.post(f"{api}/deployments/filter", json={}, auth=auth).json()
             if one["entrypoint"] == "learnkernels.flows.train.train"
         ]
+        given = {"parameters": {"config": found["parameters"]["config"] | changes}} if changes else {}
         replies: list[httpx.Response] = []
 
         def accepted() -> bool:
-            replies.append(httpx.post(f"{api}/deployments/{found['id']}/create_flow_run", json={}, auth=auth))
+            replies.append(httpx.post(f"{api}/deployments/{found['id']}/create_flow_run", json=given, auth=auth))
             return replies[-1].is_success
 
         # SQLite may be locked by another writer for a moment, and the server says so.
@@ -180,7 +204,7 @@ def tool(name: str) -> str:
     return paths[0]
 
 
-@pytest.mark.slow(150)
+@pytest.mark.slow(180)
 def test_one_machine_backup_restore_upgrade_and_disk(operator: Operator, prefect_server: None):
     tool("sqlite3")
     said = "".join(operator.follow("On one machine"))
