@@ -86,7 +86,7 @@ def solve_machine_on_ball(
     mu, certificate, inner = minimise(problem, outer, begin, tolerance, most)
     if not certificate.converged and most < max_iterations:
         mu, certificate = _finish_jointly(problem, outer, certificate, inner, max_iterations)
-    if isinstance(grams, LandmarkGrams):
+    if isinstance(grams, LandmarkGrams) and grams.approximate:
         certificate = replace(certificate, measure=f"{certificate.measure} on landmarks")
     return Solution(mu, certificate.warn_unless_converged(name, ADVICE))
 

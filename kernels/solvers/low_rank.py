@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import cho_solve
 
 from learnkernels.kernels.centering import Centering, mirror
-from learnkernels.kernels.engine.operators import LARGEST_MATRIX, GramOperator, TiledGrams
+from learnkernels.kernels.engine.operators import LARGEST_MATRIX, FeatureGrams, GramOperator, TiledGrams
 from learnkernels.kernels.engine.tiles import filled_tile
 from learnkernels.kernels.solvers.factor import eigenvectors, factored
 
@@ -21,11 +22,18 @@ SMALLEST = 1e-5
 MOST_FEATURES, LEAST_LANDMARKS = 2000, 30
 """Of all base kernels together, whose square takes time for each row; and of each, however many there are."""
 
+LARGEST_FEATURES = 4 * LARGEST_MATRIX
+"""Most bytes of features; of so many rows that the least landmarks take more a sample is learned from."""
+
 BLOCK = 2048
 """Rows whose kernels with the landmarks, or whose scaled features, are formed at once."""
 
 REFINEMENTS = 2
 """Of solutions by features, which lose digits where a diagonal spans many orders of magnitude."""
+
+LARGEST_EXCESS = 1e6
+"""How many times its part of the diagonal a row's product with itself may be, where others are eliminated before it: as
+many digits are lost."""
 
 Solve: TypeAlias = Callable[[np.ndarray], np.ndarray]
 """What solves a system for right-hand sides, of shape (n,) or (n, q)."""
@@ -63,9 +71,10 @@ class LowRankGram:
     def among(self, some: np.ndarray) -> Gram:
         """Return the matrix on some of its rows: its entries, where these are fewer than its features."""
         rows = some if self.rows is None else self.rows[some]
-        if len(rows) > len(self.weights):
+        if len(rows) > len(self._used):
             return LowRankGram(self.features, self.weights, self.own, rows)
-        return LowRankGram(self.features[rows], self.weights, self.own[rows]).entries()
+        used = self._used
+        return LowRankGram(self.features[np.ix_(rows, used)], self.weights[used], self.own[rows]).entries()
 
     def entries(self) -> np.ndarray:
         """Return all entries of a matrix on all rows, exactly symmetric; O(m^2 r)."""
@@ -83,23 +92,45 @@ class LowRankGram:
         Notes
         -----
         O(n r^2 + r^3), then O(n r) a column. With D the whole diagonal, d and s delta, and F the features times the
-        roots of w,
+        roots of s w,
 
-        .. math:: (D + s F F^\top)^{-1} = D^{-1} - s D^{-1} F \, (I + s F^\top D^{-1} F)^{-1} F^\top D^{-1}
+        .. math:: (D + F F^\top)^{-1} = D^{-1} - D^{-1} F \, (I + F^\top D^{-1} F)^{-1} F^\top D^{-1}
 
-        and refined, as the difference loses digits in rows of small d.
+        The difference loses digits in rows whose own products exceed their part of D by orders of magnitude, such as
+        those between the bounds at the end of an interior point's path. At most r of them, the worst, are therefore
+        eliminated last, as :math:`D_S + F_S (I + F_R^\top D_R^{-1} F_R)^{-1} F_S^\top`, where R are all others.
         """
-        D, root = d + scale * self._own, np.sqrt(scale * self.weights)
+        D, root = d + scale * self._own, np.sqrt(scale * self.weights[self._used])
+        if not len(root):
+            return lambda B: np.asarray((B.T / D).T)
+        excess = np.concatenate([scale * np.einsum("ij,ij->i", F, F) for _, F in self._blocks()]) / D
+        last = np.argsort(-excess, kind="stable")[: len(root)]
+        last = last[excess[last] > LARGEST_EXCESS]
+        over = 1.0 / D
+        over[last] = 0.0
         inner = np.eye(len(root))
         for block, F in self._blocks():
-            F /= np.sqrt(D[block] / scale)[:, None]
+            F *= np.sqrt(scale * over[block])[:, None]
             inner += F.T @ F
         factor = factored(mirror(inner))
+        F_last = self.features[np.ix_(last if self.rows is None else self.rows[last], self._used)] * root
+        among_last = mirror(F_last @ cho_solve(factor, F_last.T, check_finite=False))
+        among_last.flat[:: len(last) + 1] += D[last]
+        factor_last = factored(among_last) if len(last) else None
 
         def solved(B: np.ndarray) -> np.ndarray:
-            over = (B.T / D).T
-            within = cho_solve(factor, (self._projected(over).T * root).T, check_finite=False)
-            return np.asarray(over - (self._expanded((within.T * root).T).T / D).T)
+            within = (self._projected((B.T * over).T)[self._used].T * root).T
+            if factor_last is not None:
+                right = B[last] - F_last @ cho_solve(factor, within, check_finite=False)
+                of_last = cho_solve(factor_last, right, check_finite=False)
+                within += F_last.T @ of_last
+            within = cho_solve(factor, within, check_finite=False)
+            spread = np.zeros((len(self.weights), *B.shape[1:]))
+            spread[self._used] = (within.T * root).T
+            X = ((B - self._expanded(spread)).T * over).T
+            if factor_last is not None:
+                X[last] = of_last
+            return X
 
         def refined(B: np.ndarray) -> np.ndarray:
             X = solved(B)
@@ -110,15 +141,20 @@ class LowRankGram:
         return refined
 
     @cached_property
+    def _used(self) -> np.ndarray:
+        """Features that have a weight: sparse weights leave few."""
+        return np.flatnonzero(self.weights)
+
+    @cached_property
     def _own(self) -> np.ndarray:
         return self.own if self.rows is None else self.own[self.rows]
 
     def _blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield rows, and copies of their features times the roots of the weights."""
-        root = np.sqrt(self.weights)
+        """Yield rows, and copies of their features that are used, times the roots of the weights."""
+        root = np.sqrt(self.weights[self._used])
         for start in range(0, len(self), BLOCK):
             rows = slice(start, min(start + BLOCK, len(self)))
-            yield rows, self.features[rows if self.rows is None else self.rows[rows]] * root
+            yield rows, self.features[rows if self.rows is None else self.rows[rows]][:, self._used] * root
 
     def _projected(self, v: np.ndarray) -> np.ndarray:
         if self.rows is None:
@@ -145,7 +181,7 @@ def among(K: Gram, rows: np.ndarray) -> Gram:
 
 def solver(K: Gram, ridge: float) -> Solve:
     """Return what solves with a matrix, and a ridge relative to its mean diagonal, by one factor."""
-    size = float(K.trace()) / max(len(K), 1)
+    size = float(K.trace()) / max(len(K), 1) or 1.0  # a kernel of something rare may be zero on some rows
     if isinstance(K, LowRankGram):
         return K.shifted(1.0, np.full(len(K), ridge * size))
     factor = factored(K, ridge, size)
@@ -180,6 +216,8 @@ class LandmarkGrams:
         delta: what the landmarks leave of each row's product with itself. Not centered, which a machine with an
         intercept does not see.
     centering : Centering
+    approximate : bool
+        Whether they stand for base kernels of another form.
 
     Notes
     -----
@@ -197,6 +235,21 @@ class LandmarkGrams:
     starts: np.ndarray
     own: np.ndarray
     centering: Centering = Centering.CENTER
+    approximate: bool = True
+
+    @classmethod
+    def of_features(cls, grams: FeatureGrams) -> LandmarkGrams:
+        """Return rank-one base kernels by their features, which they are: exactly, and without a diagonal.
+
+        Raises
+        ------
+        ValueError
+            The features take more than `LARGEST_FEATURES`.
+        """
+        m, p = grams.Z.shape
+        _require_features(m, p, p)
+        Z = grams.Z.toarray() if sparse.issparse(grams.Z) else grams.Z
+        return cls(grams.centering.less_mean(Z), np.arange(p), np.zeros((p, m)), grams.centering, approximate=False)
 
     @classmethod
     def of(cls, grams: TiledGrams, n_landmarks: int | None = None) -> LandmarkGrams:
@@ -208,11 +261,17 @@ class LandmarkGrams:
             p base kernels over m rows.
         n_landmarks : int, optional
             l, at most m; by default as many as make `MOST_FEATURES`, or what fits into `LARGEST_MATRIX`.
+
+        Raises
+        ------
+        ValueError
+            The features of even the least landmarks take more than `LARGEST_FEATURES`.
         """
         family, centering, m = grams.family, grams.centering, grams.n_rows
         if n_landmarks is None:
             n_features = min(MOST_FEATURES, LARGEST_MATRIX // (8 * m))
             n_landmarks = min(max(n_features // grams.n_kernels, LEAST_LANDMARKS), m)
+        _require_features(m, grams.n_kernels, n_landmarks * grams.n_kernels)
         some = np.sort(np.random.default_rng(0).choice(m, n_landmarks, replace=False))
         Z, plan = grams.X[some], family.plan(grams.shift)
         between = filled_tile(family, plan, Z, Z, grams.shift, grams.scales)
@@ -272,12 +331,12 @@ class LandmarkGrams:
     def quadratic_forms(self, alpha: np.ndarray) -> np.ndarray:
         """Return the quadratic forms; O(m r q)."""
         squares = ((self.features.T @ alpha) ** 2).sum(axis=1)
-        return np.asarray(np.add.reduceat(squares, self.starts) + self.own @ (alpha**2).sum(axis=1))
+        return self._by_kernel(squares) + self.own @ (alpha**2).sum(axis=1)
 
     def inner_products(self, W: np.ndarray) -> np.ndarray:
         """Return the Frobenius products with `W`; O(m^2 r)."""
         forms = np.einsum("ij,ij->j", self.features, W @ self.features)
-        return np.asarray(np.add.reduceat(forms, self.starts) + self.own @ W.diagonal())
+        return self._by_kernel(forms) + self.own @ W.diagonal()
 
     def matvec(self, mu: np.ndarray, v: np.ndarray) -> np.ndarray:
         """Return the weighted sum times `v`; O(m r q)."""
@@ -288,14 +347,24 @@ class LandmarkGrams:
         squares = (self.features.T @ self.features) ** 2
         diagonals = np.stack([np.einsum("ij,ij->i", self.features[:, of], self.features[:, of]) for of in self._each()])
         mixed = diagonals @ self.own.T
-        return np.asarray(
-            np.add.reduceat(np.add.reduceat(squares, self.starts, axis=0), self.starts, axis=1)
-            + mixed + mixed.T + self.own @ self.own.T
-        )  # fmt: skip
+        low_rank = self._by_kernel(self._by_kernel(squares).T)
+        return np.asarray(low_rank + mixed + mixed.T + self.own @ self.own.T)
+
+    def _by_kernel(self, of_features: np.ndarray) -> np.ndarray:
+        """Return the sum over the features of each base kernel, of which one of something rare may have none."""
+        return np.stack([of_features[of].sum(axis=0) for of in self._each()])
 
     def _each(self) -> Iterator[slice]:
         ends = np.append(self.starts[1:], self.features.shape[1])
         return (slice(start, end) for start, end in zip(self.starts.tolist(), ends.tolist(), strict=True))
+
+
+def _require_features(m: int, p: int, n_features: int) -> None:
+    if 8 * m * n_features > LARGEST_FEATURES:
+        raise ValueError(
+            f"{n_features:,} features of {p:,} base kernels of {m:,} rows take {8e-9 * m * n_features:.1f} GB, and "
+            f"{1e-9 * LARGEST_FEATURES:.1f} may be taken; give fewer base kernels, or learn from a sample of the rows."
+        )
 
 
 def combination(grams: GramOperator, mu: np.ndarray) -> Gram:

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from learnkernels.kernels.engine.operators import GramOperator, TiledGrams, has_room
+from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, TiledGrams, has_room
 from learnkernels.kernels.solvers.interior_point import machine_by_interior_point
 from learnkernels.kernels.solvers.low_rank import Gram, LandmarkGrams, Solve, among, combination, solver
 from learnkernels.kernels.solvers.minimax import InnerSolution
@@ -156,15 +156,20 @@ class SupportVectorProblem:
 
 
 def machine_problem(grams: GramOperator, target: Target, regularisation: float) -> SupportVectorProblem:
-    """Return the machine as an inner problem: on all pairs of rows where a matrix of theirs fits, or on landmarks.
+    """Return the machine as an inner problem: on all pairs of rows where a matrix of theirs fits, or on features.
+
+    These are of landmarks, but for rank-one base kernels, which have their own.
 
     Raises
     ------
     ValueError
-        As `SupportVectorProblem`.
+        As `SupportVectorProblem`, or the features take too much memory.
     """
-    if isinstance(grams, TiledGrams) and not has_room(grams.n_rows):
-        grams = LandmarkGrams.of(grams)
+    if not has_room(grams.n_rows):
+        if isinstance(grams, FeatureGrams):
+            grams = LandmarkGrams.of_features(grams)
+        elif isinstance(grams, TiledGrams):
+            grams = LandmarkGrams.of(grams)
     return SupportVectorProblem(grams, target, regularisation)
 
 

@@ -21,7 +21,7 @@ from learnkernels import (
     PrecomputedFamily,
 )
 from learnkernels.kernels.engine import operators
-from learnkernels.kernels.engine.operators import StackedGrams, TiledGrams
+from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams, TiledGrams
 from learnkernels.kernels.families import DirichletFamily, KernelFamily, MetricFamily, ScaledFamily
 from learnkernels.kernels.solvers.low_rank import LandmarkGrams
 from learnkernels.kernels.solvers.ridge import RidgeProblem
@@ -198,6 +198,6 @@ def no_matrices(monkeypatch):
     """Nothing of m by m may be formed."""
     monkeypatch.setattr(operators, "LARGEST_MATRIX", 0)
     monkeypatch.setattr(operators.gram_operator, "__kwdefaults__", {"in_memory": 0})
-    for grams in (TiledGrams, StackedGrams, LandmarkGrams):
+    for grams in (TiledGrams, StackedGrams, FeatureGrams, LandmarkGrams):
         monkeypatch.setattr(grams, "combine", None)
     monkeypatch.setattr(RidgeProblem, "at", None)

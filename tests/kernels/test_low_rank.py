@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
-from learnkernels import ConstantFamily, FamilyUnion, GaussianFamily, LinearFamily, gram_moments, learn_kernel
+from learnkernels import (
+    ConstantFamily,
+    FamilyUnion,
+    FeatureFamily,
+    GaussianFamily,
+    LinearFamily,
+    gram_moments,
+    learn_kernel,
+)
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.operators import StackedGrams, TiledGrams, gram_operator
 from learnkernels.kernels.families.base import move
 from learnkernels.kernels.learners.lp_svm import L1SVM, LpSVM
+from learnkernels.kernels.solvers import low_rank
 from learnkernels.kernels.solvers.interior_point import machine_by_interior_point
 from learnkernels.kernels.solvers.low_rank import LandmarkGrams, LowRankGram, among, combination, signed_solver, solver
 from learnkernels.kernels.solvers.svm import SupportVectorProblem, machine_problem
@@ -143,6 +153,64 @@ def test_weights_on_landmarks_are_near_those_without(learner, classes, request):
     # 220 landmarks, all rows: what is left out are directions below 1e-5 of the largest.
     cosine = exact.weights @ kernel.weights / (np.linalg.norm(exact.weights) * np.linalg.norm(kernel.weights))
     assert cosine > 0.999
+
+
+LOW_RANK = FamilyUnion([LinearFamily()] * 3, [[0], [1], [2]])
+
+
+@pytest.mark.parametrize(("seed", "C"), [(0, 1e3), (0, 1e6), (1, 1e4), (8, 1e4)])
+def test_weights_of_kernels_of_low_rank_are_exact_whatever_C(seed, C):
+    """Rows between the bounds have next to no diagonal of their own there, and no digits are left of a difference."""
+    X = np.random.default_rng(seed).normal(size=(300, 3))
+    grams, target = tiled(X, (X[:, 0] + X[:, 1] > 0).astype(int), family=LOW_RANK)
+    landmarks = LandmarkGrams.of(grams)
+    ours = L1SVM().solve(landmarks, target, C)
+    assert ours.certificate.converged
+    theirs = L1SVM().solve(StackedGrams(matrices_of(landmarks), grams.centering), target, C)
+    np.testing.assert_allclose(ours.weights, theirs.weights, rtol=0, atol=1e-6)  # as far as both gaps tell
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_base_kernel_of_what_no_landmark_has_is_one_of_no_features(place, seed):
+    rng = np.random.default_rng(seed)
+    X = np.column_stack([rng.normal(size=(300, 3)), np.zeros(300)])
+    X[rng.choice(300, 2, replace=False), 3] = 1
+    families, columns = [GaussianFamily([0.5]), GaussianFamily([2.0])], [[0, 1], [2]]
+    families.insert(place, GaussianFamily([1.0]))
+    columns.insert(place, [3])
+    grams, target = tiled(X, X[:, 0] + 0.5 * rng.normal(size=300) > 0, family=FamilyUnion(families, columns))
+    landmarks = LandmarkGrams.of(grams, 30)
+    ours = L1SVM().solve(landmarks, target, 1.0)
+    stacked = StackedGrams(matrices_of(landmarks), grams.centering)
+    np.testing.assert_allclose(ours.weights, L1SVM().solve(stacked, target, 1.0).weights, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(landmarks.frobenius(), stacked.frobenius(), rtol=1e-11, atol=1e-11)
+    unit = np.eye(3)[place]
+    B = rng.normal(size=(300, 2))
+    np.testing.assert_allclose(stacked.combine(unit) @ B, combination(landmarks, unit) @ B, rtol=1e-11, atol=1e-11)
+    assert np.isfinite(solver(combination(landmarks, unit), 1e-12)(B)).all()
+
+
+@pytest.mark.parametrize("learner", [L1SVM(), LpSVM()], ids=repr)
+@pytest.mark.parametrize("form", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("centering", ["center", "none"])
+def test_rank_one_base_kernels_are_their_own_features(learner, form, centering, request):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(220, 6)) * (rng.random((220, 6)) < 0.6)
+    y = np.digitize(X[:, 0] + X[:, 1] + 0.3 * rng.normal(size=220), [-0.5, 0.5])
+    options = {"task": "classification", "regularisation": 1.0, "centering": centering}
+    exact = learn_kernel(learner, FeatureFamily(range(6)), form(X), y, **options)
+    request.getfixturevalue("no_matrices")
+    kernel = learn_kernel(learner, FeatureFamily(range(6)), form(X), y, **options)
+    assert kernel.certificate.measure == "duality gap"
+    np.testing.assert_allclose(kernel.weights, exact.weights, rtol=0, atol=1e-5)
+
+
+def test_features_that_take_too_much_memory_are_refused(monkeypatch, no_matrices):
+    monkeypatch.setattr(low_rank, "LARGEST_FEATURES", 8 * 220 * 100)
+    X, y = problem()
+    with pytest.raises(ValueError, match=r"1,760 features of 8 base kernels of 220 rows .* sample of the rows"):
+        learn_kernel(L1SVM(), FAMILY, X, y, task="classification", regularisation=1.0)
 
 
 def test_without_the_diagonal_weights_would_go_to_wide_kernels():
