@@ -21,7 +21,7 @@ from typing import NoReturn
 
 import psutil
 
-from learnkernels.conf.errors import InputError
+from learnkernels.conf.errors import InputError, cut, without_passwords
 from learnkernels.tasks.environment import state_dir
 from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.stopping import last_word, requested
@@ -121,17 +121,18 @@ class Child:
                 self._came_up = True
                 return
             time.sleep(0.1)
-        if reason := self._reason():
-            raise InputError(reason)
+        last = self._last_line()
+        if last.startswith("error: "):  # a service of ours says what was wrong
+            raise InputError(last.removeprefix("error: "))
         where = f" on port {self.service.port}" if self.service.port else ""
-        raise InputError(f"{self.service.name} did not come up{where}; its log is {self.service.log}.")
+        said = f" ({cut(without_passwords(last), 160)})" if last else ""
+        raise InputError(f"{self.service.name} did not come up{where}{said}; its log is {self.service.log}.")
 
-    def _reason(self) -> str | None:
-        """Return the sentence by which a service of ours says what was wrong, if that is how it ended."""
+    def _last_line(self) -> str:
+        """Return what it has said last."""
         with suppress(OSError):
-            last = self.service.log.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
-            return last.removeprefix("error: ") if last.startswith("error: ") else None
-        return None
+            return self.service.log.read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
+        return ""
 
     def keep_up(self) -> None:
         """Start it again whenever it ends by itself, from a thread of its own: who uses it tries for half a minute."""

@@ -154,6 +154,8 @@ def _run(what: str, *arguments: str) -> None:
         app()
     elif what == "prefect":
         own = os.environ.get("PREFECT_SERVER_API_AUTH_STRING")  # then Prefect asks for it
+        # Looked through here, one server at a time; Prefect would do it again, and two at once may meet.
+        os.environ.setdefault("PREFECT_SERVER_DATABASE_MIGRATE_ON_START", "false")
         prepare_prefect()
         serve(prefect_application(), int(arguments[0]), None if own else folder_key())
     else:
