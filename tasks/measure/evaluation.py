@@ -339,7 +339,8 @@ def evaluate_learner(
     elif ref.in_parts and n_train > PARALLEL_ROWS:
         run = partial(run_trial, workers=pool.workers)
     files = sources([learner]) or any(isinstance(of, OwnConfig | PrecomputedConfig) for of in config.kernels)
-    given = None if files else lambda: {"held": Held.of(jobs)}  # what lies in files of this machine stays here
+    # Learners and matrices that lie in files of this machine stay here.
+    given = None if files else lambda: {"held": Held.of(jobs, pool.folder)}
     rows = []
     if protocol.choose is not None and protocol.choose.once:
         rows = run_jobs(run, jobs[:1], ref, config, pool, lambda share: advance(share / len(jobs)), given)

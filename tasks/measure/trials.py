@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -39,6 +39,7 @@ from learnkernels.kernels.solvers.conjugate_gradients import Progress
 from learnkernels.kernels.tables import TableFeatures, shares_by_column
 from learnkernels.kernels.targets import Target, Task
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
+from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.stored_moments import MomentsRef, load_moments, pass_seconds, share_of_pass
 from learnkernels.tasks.own import as_learner, learner_class, on_features
@@ -105,14 +106,18 @@ class Held:
     seconds: dict[str, float | None]
 
     @classmethod
-    def of(cls, jobs: Sequence[TrialJob]) -> Held:
-        """Return what some trials read."""
+    def of(cls, jobs: Sequence[TrialJob], folder: str = "") -> Held:
+        """Return what some trials read; copies of tables in parts lie in a folder, which goes with the run."""
         refs, moments = {job.ref.path: job.ref for job in jobs}, {job.moments.path: job.moments for job in jobs}
         return cls(
-            {path: load_dataset(ref) for path, ref in refs.items()},
+            {path: _copied_to(folder, load_dataset(ref)) for path, ref in refs.items()},
             {path: load_moments(ref) for path, ref in moments.items()},
             {path: pass_seconds(ref) for path, ref in moments.items()},
         )
+
+
+def _copied_to(folder: str, dataset: Dataset) -> Dataset:
+    return replace(dataset, X=replace(dataset.X, folder=folder)) if isinstance(dataset.X, TableParts) else dataset
 
 
 @dataclass

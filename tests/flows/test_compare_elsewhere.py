@@ -104,8 +104,7 @@ def test_a_table_with_categories_and_gaps_in_parts_has_the_numbers_of_one_in_mem
         np.testing.assert_allclose(theirs[column], ours[column], rtol=1e-12, err_msg=column)
 
 
-def test_an_item_of_a_paper_on_parts_has_the_numbers_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("learnkernels.tasks.measure.evaluation.PARALLEL_ROWS", 100)
+def test_an_item_of_a_paper_on_parts_has_the_numbers_of_this_machine(tmp_path: Path):
     items, datasets = tmp_path / "items", in_parts(tmp_path / "table")
     items.mkdir()
     (items / "datasets.yaml").write_text(yaml.safe_dump({"data_dir": "none", "sets": {}}))
@@ -133,6 +132,7 @@ def test_an_item_of_a_paper_on_parts_has_the_numbers_of_this_machine(tmp_path: P
             (items / f"{name}.yaml").write_text(yaml.safe_dump(item))
             (outcome,) = papers([name], str(items))["outcomes"]
             assert outcome["status"] == "done", outcome["reason"]
+        assert not list((tmp_path / "machine").rglob("*parts-*"))  # trials have copied what they needed
     here, parts = (pd.read_parquet(f"results/papers/{name}/folds.parquet") for name in ("here", "parts"))
     assert here["learner"].tolist() == parts["learner"].tolist()
     for column in ("error", "alignment"):
