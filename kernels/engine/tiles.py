@@ -154,11 +154,22 @@ class TileSums:
             self._held = np.empty(ends[-1])
         self._held[: ends[-1]] = 0
         G, T, rows, columns, aside = (self._held[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True))
-        add_tile(
-            seeds.reshape(-1), a, b, self.chains.groups, self._offsets, self._runs, U.astype(self.dtype).reshape(-1),
-            V_padded.reshape(-1), q, int(above is not None), own, roots, width, self._vectors, self._strip, self._kept,
-            G, T, rows, columns, aside, mirrored,
-        )  # fmt: skip
+        targets, V_flat = U.astype(self.dtype).reshape(-1), V_padded.reshape(-1)
+
+        def add(strips: list[tuple[int, int, int, int]], into: np.ndarray) -> None:
+            add_tile(
+                np.array(strips), seeds.reshape(-1), a, b, self.chains.groups, self._offsets, self._runs, targets,
+                V_flat, q, int(above is not None), own, roots, width, self._vectors, self._strip, self._kept, G, T,
+                rows, into,
+            )  # fmt: skip
+
+        across = self._vectors * width
+        firsts = range(0, b, across)
+        add([(first, 0, first if mirrored else a, first * p) for first in firsts], columns)
+        if mirrored:  # what stands above the squares on the diagonal stands for what is below them, too
+            G *= 2
+            T *= 2
+            add([(first, first, min(first + across, a), 0) for first in firsts], aside)
         ones, back = np.ones(width), self._back
         lower = np.tril((G.reshape(-1, width) @ ones).reshape(p, p))
         products = (lower + np.tril(lower, -1).T)[back[:, None], back]
@@ -180,6 +191,7 @@ def compile_tiles(dtype: np.dtype) -> None:
 
 @compiled()
 def add_tile(
+    strips: np.ndarray,
     seeds: np.ndarray,
     a: int,
     b: int,
@@ -200,13 +212,13 @@ def add_tile(
     T: np.ndarray,
     rows: np.ndarray,
     columns: np.ndarray,
-    aside: np.ndarray,
-    mirrored: bool,
 ) -> None:
-    """Add the sums of one tile, a strip at a time, see `TileSums`; arrays are flat, sums are kept by vectors.
+    """Add the sums of some strips of one tile, see `TileSums`; arrays are flat, sums are kept by vectors.
 
     Parameters
     ----------
+    strips : ndarray of int of shape (n, 4)
+        For each the first of its columns, the rows from one to before another, and where its column sums begin.
     seeds : ndarray of shape (n_seeds a b,)
         Values that are given; not modified.
     a, b : int
@@ -230,94 +242,44 @@ def add_tile(
     G, T, rows, columns : ndarray
         Added to, of shapes (p, p, width), (p, width), (a, p, width) and (b / width, p, width); of G what is not above
         the diagonal.
-    aside : ndarray
-        A place for column sums of a strip that nobody asks for.
-    mirrored : bool
-        Whether the columns are the rows. Rows before those of a strip then count twice in G and T, for those beyond,
-        which are left out; the row sums that these lack are the column sums.
-    """
-    p = len(offsets)
-    across = vectors * width
-    for first in range(0, b, across):
-        n = min(vectors, -(-(b - first) // width))
-        add_rows(
-            0, min(first, a) if mirrored else a, first, n, seeds, a, b, groups, offsets, cuts, U, V, q, weighted, own,
-            roots, width, vectors, strip, kept, G, T, rows, columns, first * p,
-        )  # fmt: skip
-    if mirrored:
-        G *= 2
-        T *= 2
-        for first in range(0, b, across):
-            n = min(vectors, -(-(b - first) // width))
-            add_rows(
-                first, min(first + across, a), first, n, seeds, a, b, groups, offsets, cuts, U, V, q, weighted, own,
-                roots, width, vectors, strip, kept, G, T, rows, aside, 0,
-            )  # fmt: skip
-
-
-@compiled()
-def add_rows(
-    start: int,
-    stop: int,
-    column: int,
-    n: int,
-    seeds: np.ndarray,
-    a: int,
-    b: int,
-    groups: np.ndarray,
-    offsets: np.ndarray,
-    cuts: np.ndarray,
-    U: np.ndarray,
-    V: np.ndarray,
-    q: int,
-    weighted: int,
-    own: np.ndarray,
-    roots: np.ndarray,
-    width: int,
-    vectors: int,
-    strip: np.ndarray,
-    kept: np.ndarray,
-    G: np.ndarray,
-    T: np.ndarray,
-    rows: np.ndarray,
-    columns: np.ndarray,
-    columns_at: int,
-) -> None:
-    """Add the sums of some rows of a tile and of n vectors of columns, see `add_tile`.
-
-    Rows from `start` to before `stop`; columns from `column` on, whose sums begin at a place of theirs.
     """
     p, n_runs, padded = len(offsets), len(cuts) - 1, -(-b // width) * width
     slots = (p + 1 + weighted) * width
-    for top in range(start, stop, ROWS):
-        height = min(ROWS, stop - top)
-        step = height * slots
-        for r in range(height):
-            i = top + r
-            for g in range(len(groups)):
-                slot, length, source, keep = groups[g]
-                if source >= 0:
-                    given, begin = seeds, (source * a + i) * b + column
-                else:
-                    given, begin = kept, (-1 - source) * vectors * width
-                make_kernels(
-                    weighted, length, given, begin, strip, r * slots + slot * width, step, min(n * width, b - column),
-                    offsets, slot, roots, column, own[i], rows, (i * p + slot) * width, kept, keep * vectors * width,
+    for s in range(len(strips)):
+        column, start, stop, columns_at = strips[s]
+        n = min(vectors, (padded - column) // width)
+        for top in range(start, stop, ROWS):
+            height = min(ROWS, stop - top)
+            step = height * slots
+            for r in range(height):
+                i = top + r
+                for g in range(len(groups)):
+                    slot, length, source, keep = groups[g]
+                    if source >= 0:
+                        given, begin = seeds, (source * a + i) * b + column
+                    else:
+                        given, begin = kept, (-1 - source) * vectors * width
+                    make_kernels(
+                        weighted, length, given, begin, strip, r * slots + slot * width, step,
+                        min(n * width, b - column), offsets, slot, roots, column, own[i], rows, (i * p + slot) * width,
+                        kept, keep * vectors * width,
+                    )  # fmt: skip
+                make_target(
+                    weighted, U, i * q, V, column, padded, q, strip, r * slots + p * width, step, n, roots, column,
+                    own[i],
                 )  # fmt: skip
-            make_target(
-                weighted, U, i * q, V, column, padded, q, strip, r * slots + p * width, step, n, roots, column, own[i]
-            )
-        for run in range(n_runs):
-            k, size = cuts[run], cuts[run + 1] - cuts[run]
-            for before in range(run):
-                l, other = cuts[before], cuts[before + 1] - cuts[before]
-                add_rectangle(
-                    size * LONGEST + other, strip, k * width, l * width, slots, n * height, G, (k * p + l) * width, p
-                )
-            add_triangle(
-                weighted, size, strip, k * width, (p - k) * width, slots, height, n, G, (k * p + k) * width, p, T,
-                k * width, columns, columns_at + k * width, p * width,
-            )  # fmt: skip
+            for run in range(n_runs):
+                k, size = cuts[run], cuts[run + 1] - cuts[run]
+                for before in range(run):
+                    l, other = cuts[before], cuts[before + 1] - cuts[before]
+                    add_rectangle(
+                        size * LONGEST + other, strip, k * width, l * width, slots, n * height, G, (k * p + l) * width,
+                        p,
+                    )  # fmt: skip
+                add_triangle(
+                    weighted, size, strip, k * width, (p - k) * width, slots, height, n, G, (k * p + k) * width, p, T,
+                    k * width, columns, columns_at + k * width, p * width,
+                )  # fmt: skip
 
 
 def filled_tile(

@@ -248,8 +248,8 @@ class LandmarkGrams:
         """
         m, p = grams.Z.shape
         _require_features(m, p, p)
-        Z = grams.Z.toarray() if sparse.issparse(grams.Z) else grams.Z
-        return cls(grams.centering.less_mean(Z), np.arange(p), np.zeros((p, m)), grams.centering, approximate=False)
+        Z = grams.centering.less_mean(grams.Z.toarray()) if sparse.issparse(grams.Z) else grams.Z
+        return cls(Z, np.arange(p), np.zeros((p, m)), grams.centering, approximate=False)
 
     @classmethod
     def of(cls, grams: TiledGrams, n_landmarks: int | None = None) -> LandmarkGrams:
