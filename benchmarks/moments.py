@@ -180,18 +180,30 @@ def kinds(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
 def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
     """Return what the parts of a tile of n by n pairs cost, in seconds of one core."""
     from learnkernels import GaussianFamily
-    from learnkernels.kernels.compiled.distances import distances, exponentiate, fill_exponentials
+    from learnkernels.kernels.compiled.distances import (
+        all_side_by_side,
+        distances,
+        exponentiate,
+        fill_exponentials,
+        one_after_another,
+    )
     from learnkernels.kernels.compiled.vectors import room
-    from learnkernels.kernels.engine.tiles import TileSums
+    from learnkernels.kernels.engine.tiles import Opposite, TileSums
 
     X, y, gammas = problem(2 * n, p, d)
     A, B, U, V = X[:n].copy(), X[n:].copy(), y[:n, None], y[n:, None]
-    sums = TileSums(GaussianFamily(gammas).plan(np.ones(p)), np.dtype(np.float64))
+    family, dtype = GaussianFamily(gammas), np.dtype(np.float64)
+    left, right = family.differences(A), family.differences(B)
+    assert left is not None
+    assert right is not None
+    sums = TileSums(family.plan(np.ones(p)), dtype, left)
+    rows = Opposite(one_after_another(left, dtype), all_side_by_side(right, dtype))
     D, seeds = distances(A, B, "squared"), room(n * n, np.float64)[: n * n].reshape(1, n, n)
     cases: dict[str, Callable[[], Any]] = {
         "distances and exponentials": lambda: fill_exponentials(A, B, "squared", gammas[:1], seeds),
         "exponentials alone": lambda: exponentiate(D, gammas[:1], seeds),
         "doublings, sums, products": lambda: sums.of(seeds, U, V, None, None),
+        "all of it, a few rows at a time": lambda: sums.of(rows, U, V, None, None),
     }
     times = in_turns(cases, 10 * repeats, time.process_time)
     notes = {name: f"{statistics.median(t) / n**2 * 1e9:.2f} ns a pair" for name, t in times.items()}

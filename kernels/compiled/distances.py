@@ -6,10 +6,10 @@ time, so that every number that is read serves several pairs, whose sums stay in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,9 @@ Metric: TypeAlias = Literal["squared", "euclidean", "cityblock", "differing"]
 
 CODES: dict[str, int] = {"squared": 0, "euclidean": 0, "cityblock": 1, "differing": 2}
 """What is added for each feature: the square of a difference, its absolute value, or a weight where there is one."""
+
+TOGETHER = 4
+"""Vectors whose exponentials are taken side by side."""
 
 ROWS = 4
 """Rows that go against the vectors of the other side at a time."""
@@ -43,6 +46,70 @@ class Differences:
     metric: Metric
     gammas: tuple[float, ...]
     weights: np.ndarray | None = None
+
+
+def joined_differences(parts: Iterable[list[Differences] | None]) -> list[Differences] | None:
+    """Return the differences of several families; None where one has none."""
+    known = list(parts)
+    return None if None in known else [one for part in known if part is not None for one in part]
+
+
+class Parts(NamedTuple):
+    """What seeds are made of: the distances of a few parts of rows, which stand one after the other in flat arrays.
+
+    Of n rows in all, panels included, part f begins at ``n before[f]``. Positions have one entry more than there are
+    parts; without any, seeds are made of something else.
+
+    Attributes
+    ----------
+    d, code : ndarray of int of shape (n_parts,)
+        Features, and what is added for each, see `CODES`.
+    rooted : ndarray of bool of shape (n_parts,)
+        Whether the root of a distance is meant.
+    before, seeds : ndarray of int of shape (n_parts + 1,)
+        Features of the parts before, and their seeds.
+    gammas, weights : ndarray
+        Of all seeds, and of all features, of the dtype of the rows.
+    """
+
+    d: np.ndarray
+    code: np.ndarray
+    rooted: np.ndarray
+    before: np.ndarray
+    seeds: np.ndarray
+    gammas: np.ndarray
+    weights: np.ndarray
+
+    @classmethod
+    def of(cls, differences: Sequence[Differences], dtype: np.dtype) -> Parts:
+        """Return what seeds are made of, in a precision."""
+        d = [one.rows.shape[1] for one in differences]
+        gammas = [gamma for one in differences for gamma in one.gammas]
+        weights = [np.ones(n) if one.weights is None else one.weights for one, n in zip(differences, d, strict=True)]
+        return cls(
+            np.array(d, dtype=np.intp),
+            np.array([CODES[one.metric] for one in differences], dtype=np.intp),
+            np.array([one.metric == "euclidean" for one in differences], dtype=bool),
+            _ends(d),
+            _ends([len(one.gammas) for one in differences]),
+            np.array(gammas, dtype=dtype),
+            np.concatenate([*weights, np.zeros(0)]).astype(dtype),
+        )
+
+
+def one_after_another(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
+    """Return the rows of all parts as those of the left side are read."""
+    return np.concatenate([np.asarray(one.rows, dtype=dtype).ravel() for one in differences])
+
+
+def all_side_by_side(differences: Sequence[Differences], dtype: np.dtype) -> np.ndarray:
+    """Return the rows of all parts as those of the right side are read."""
+    return np.concatenate([side_by_side(np.asarray(one.rows, dtype=dtype)) for one in differences])
+
+
+def _ends(sizes: Sequence[int]) -> np.ndarray:
+    """Return where parts of these sizes begin, one after the other, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
 
 
 def panel_rows(dtype: np.dtype) -> int:
@@ -211,6 +278,53 @@ def fill_strip(
 
 
 @compiled()
+def make_seeds(
+    A: np.ndarray,
+    a: int,
+    i: int,
+    rows: int,
+    B: np.ndarray,
+    b: int,
+    panel: int,
+    panels: int,
+    parts: Parts,
+    width: int,
+    across: int,
+    room: np.ndarray,
+) -> None:
+    """Write the seeds of up to `ROWS` rows with those of some panels into a room, behind as many distances.
+
+    Parameters
+    ----------
+    A, B : ndarray
+        Rows of all parts, of the left side `one_after_another`, of the right one `all_side_by_side`.
+    a, b : int
+        How many there are on either side, on the right one with what fills the last panel.
+    i, rows : int
+        The first of the rows, and how many there are.
+    panel, panels : int
+        The first of the panels, and how many there are.
+    parts : Parts
+        What is made of them.
+    width, across : int
+        Values of a vector, and rows of a panel.
+    room : ndarray of shape (1 + n_seeds, rows, panels across), flat
+        Written to.
+    """
+    stride = panels * across
+    size = rows * stride
+    for f in range(len(parts.d)):
+        d, before = parts.d[f], parts.before[f]
+        weights = parts.weights[before : before + d]
+        fill_strip(
+            A, a * before + i * d, rows, B, b * before + panel * across * d, d, weights, parts.code[f], parts.rooted[f],
+            width, across, stride, room,
+        )  # fmt: skip
+        for s in range(parts.seeds[f], parts.seeds[f + 1]):
+            exponentials(room, 0, -parts.gammas[s], room, size * (1 + s), size // width)
+
+
+@compiled()
 def exponentiate_values(D: np.ndarray, gammas: np.ndarray, width: int, aside: np.ndarray, out: np.ndarray) -> None:
     """Write the exponentials of some values, shape (n,), into `out`, of as many values a gamma."""
     flat, size = out.reshape(-1), len(D)
@@ -259,11 +373,19 @@ def add_differences(
 @emitted
 def exponentials(v: Vectors, D: Value, at: Value, factor: Value, out: Value, to: Value, n: Value) -> None:
     """Write ``exp(factor D) - 1`` of n vectors."""
-    scale = v.splat(factor)
-    with v.loop(n) as step:
-        on = v.builder.mul(step, v.place(v.lanes))
-        x = v.builder.fmul(scale, v.load(D, v.builder.add(at, on)))
-        v.store(v.exponential_less_one(x), out, v.builder.add(to, on))
+    b, scale = v.builder, v.splat(factor)
+
+    def some(on: Value, together: int) -> None:
+        xs = [b.fmul(scale, v.load(D, b.add(at, on), q)) for q in range(together)]
+        for q, value in enumerate(v.exponentials_less_one(xs)):
+            v.store(value, out, b.add(to, on), q)
+
+    full = b.sdiv(n, v.place(TOGETHER))
+    with v.loop(full) as step:
+        some(b.mul(step, v.place(TOGETHER * v.lanes)), TOGETHER)
+    done = b.mul(full, v.place(TOGETHER))
+    with v.loop(b.sub(n, done)) as step:
+        some(b.mul(b.add(done, step), v.place(v.lanes)), 1)
 
 
 @emitted

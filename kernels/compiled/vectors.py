@@ -236,42 +236,51 @@ class Vectors:
         )
         return self.builder.call(function, [x])
 
-    def exponential_less_one(self, x: Value) -> Value:
-        r"""Return :math:`e^x - 1` of values that are not positive, to a unit of rounding of its own.
+    def exponentials_less_one(self, xs: Sequence[Value]) -> list[Value]:
+        r"""Return :math:`e^x - 1` of some vectors of values that are not positive, to a unit of rounding of its own.
 
         With :math:`x = k \log 2 + r` it is :math:`2^k (e^r - 1) + (2^k - 1)`, and the first bracket a polynomial, which
-        is all where k is zero for the whole vector, as it mostly is for the widest kernel of a grid.
+        is all where k is zero for all of them, as it mostly is for the widest kernel of a grid. Each step is written
+        for all vectors before the next one, as each waits for the last.
         """
         b, near = self.builder, self.constant(-log(2) / 2)
-        power = self.variable(x)
-        with b.if_else(self.every(b.fcmp_ordered(">", x, near))) as (alone, reduced):
-            with alone:
-                b.store(self._polynomial(x), power)
-            with reduced:
-                b.store(self._reduced(x), power)
-        return b.load(power)
+        powers = [self.variable(x) for x in xs]
+        far = b.fcmp_ordered(">", xs[0], near)
+        for x in xs[1:]:
+            far = b.and_(far, b.fcmp_ordered(">", x, near))
+        with b.if_else(self.every(far)) as (alone, reduced):
+            for branch, write in (alone, self._polynomials), (reduced, self._reduced):
+                with branch:
+                    for kept, value in zip(powers, write(xs), strict=True):
+                        b.store(value, kept)
+        return [b.load(power) for power in powers]
 
-    def _reduced(self, x: Value) -> Value:
-        """Return what `exponential_less_one` does by powers of two."""
+    def _reduced(self, xs: Sequence[Value]) -> list[Value]:
+        """Return what `exponentials_less_one` does by powers of two."""
         b, least, digits = self.builder, self.constant(LEAST_EXPONENT), self.digits
-        x = b.select(b.fcmp_ordered("<", x, least), least, x)  # and NaN as it is
+        xs = [b.select(b.fcmp_ordered("<", x, least), least, x) for x in xs]  # and NaN as it is
         aside = self.constant(1.5 * 2.0**digits)  # added to a number it leaves the nearest whole one, in the last bits
         high, low = LOG_2[digits]
-        moved = self.fused(x, self.constant(1 / log(2)), aside)
-        k = b.fsub(moved, aside)
-        r = self.fused(k, self.constant(-high), x)
-        r = self.fused(k, self.constant(-low), r)
+        moved = [self.fused(x, self.constant(1 / log(2)), aside) for x in xs]
+        k = [b.fsub(m, aside) for m in moved]
+        r = [self.fused(n, self.constant(-high), x) for n, x in zip(k, xs, strict=True)]
+        r = [self.fused(n, self.constant(-low), x) for n, x in zip(k, r, strict=True)]
         one = self.whole((1023 if self.is_double else 127) << digits)
-        power = b.bitcast(b.add(b.shl(b.bitcast(moved, self.bits), self.whole(digits)), one), self.vector)
-        return self.fused(power, self._polynomial(r), b.fsub(power, self.constant(1)))
+        power = [b.bitcast(b.add(b.shl(b.bitcast(m, self.bits), self.whole(digits)), one), self.vector) for m in moved]
+        found = self._polynomials(r)
+        return [self.fused(q, p, b.fsub(q, self.constant(1))) for q, p in zip(power, found, strict=True)]
 
-    def _polynomial(self, r: Value) -> Value:
+    def _polynomials(self, rs: Sequence[Value]) -> list[Value]:
         """Return ``e^r - 1`` for r within half of log 2 of zero: even and odd powers side by side, which wait less."""
-        square, halves = self.builder.fmul(r, r), []
-        for last in (13, 12) if self.is_double else (7, 6):
-            p = self.constant(1 / factorial(last))
-            for n in range(last - 2, 1, -2):
-                p = self.fused(p, square, self.constant(1 / factorial(n)))
-            halves.append(p)
+        squares = [self.builder.fmul(r, r) for r in rs]
+        last, halves = (13 if self.is_double else 7), []
+        for top in last, last - 1:
+            halves.append([self.constant(1 / factorial(top))] * len(rs))
+        for down in range(2, last - 1, 2):
+            for half, top in zip(halves, (last, last - 1), strict=True):
+                c = self.constant(1 / factorial(top - down))
+                if top - down > 1:
+                    half[:] = [self.fused(p, square, c) for p, square in zip(half, squares, strict=True)]
         odd, even = halves
-        return self.fused(square, self.fused(odd, r, even), r)
+        p = [self.fused(o, r, e) for o, r, e in zip(odd, rs, even, strict=True)]
+        return [self.fused(square, q, r) for square, q, r in zip(squares, p, rs, strict=True)]

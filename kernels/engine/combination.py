@@ -11,10 +11,25 @@ from typing import Any
 import numpy as np
 
 from learnkernels.kernels.centering import mirror
-from learnkernels.kernels.compiled.distances import CODES, ROWS, Differences, panel_rows, side_by_side
+from learnkernels.kernels.compiled.distances import (
+    ROWS,
+    Differences,
+    Parts,
+    all_side_by_side,
+    one_after_another,
+    panel_rows,
+)
 from learnkernels.kernels.compiled.vectors import lanes, room
 from learnkernels.kernels.engine.passes import block_rows_for
-from learnkernels.kernels.engine.weighing import Parts, combine_tile, multiply_rows
+from learnkernels.kernels.engine.tiles import Chains
+from learnkernels.kernels.engine.weighing import (
+    MOST_COLUMNS,
+    Weights,
+    apply_rows,
+    combine_rows,
+    combine_tile,
+    multiply_rows,
+)
 from learnkernels.kernels.engine.workers import over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
 from learnkernels.kernels.families.feature import FeatureFamily
@@ -81,45 +96,33 @@ class Combination:
         self.fill(A, B, K, symmetric)
         return K
 
-    def side(self, B: Rows) -> Any:
-        """Return what `fill` needs of the rows `B`, for many fills."""
-        return self.evaluated[0].side(B)
+    def side(self, B: Rows, dtype: Any = np.float64) -> BySeeds | LaidOut:
+        """Return rows as the right side of many fills, in a precision; laid out, where all follows from distances."""
+        family = self.evaluated[0]
+        of = family.differences(B)
+        return BySeeds(self, family.side(B, None, dtype), dtype) if of is None else LaidOut(self, of, dtype)
 
     def fill(self, A: Rows, B: Rows, out: np.ndarray, symmetric: bool = False, right: Any = None) -> None:
         """Write what `matrix` returns into `out`, an array of shape (a, b); `right` is the `side` of B, if there is."""
-        family, coefficients, shift = self.evaluated
+        family, coefficients, _ = self.evaluated
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
             return
-        plan, (a, b), step, own = self.plan, out.shape, block_rows_for(family.n_seeds), local()
-        right = family.side(B) if right is None else right
-        left = family.side(A, right)
+        right = self.side(B) if right is None else right
+        left = right.left(A)
 
         def write(rows: slice, columns: slice) -> int:
-            if not hasattr(own, "seeds"):
-                own.seeds = np.empty(family.n_seeds * min(step, a) * min(step, b))
             tile = out[rows, columns]
-            seeds = own.seeds[: family.n_seeds * tile.size].reshape(family.n_seeds, *tile.shape)
             if symmetric and rows == columns:
-                diagonal = A[rows]
-                family.fill_seeds(diagonal, diagonal, shift, seeds)
-            else:
-                family.fill_between(left[rows], right[columns], shift, seeds)
-            combine_tile(seeds, plan.order, plan.half, plan.offset, coefficients, tile)
-            if symmetric and rows == columns:
+                right.fill_square(A, left, rows, tile)
                 mirror(tile)  # the product of two rows may round otherwise than that of the same two turned
-            elif symmetric:
-                out[columns, rows] = tile.T
+            else:
+                right.fill(left, rows, columns, tile)
+                if symmetric:
+                    out[columns, rows] = tile.T
             return 0
 
-        over_tiles(write, a, None if symmetric else b, step)
-
-    def laid_out(self, B: Rows) -> LaidOut | None:
-        """Return rows for products in which no kernel is kept; None where base kernels do not follow from distances."""
-        family, coefficients, _ = self.evaluated
-        side = family.side(B)
-        of = family.differences(side)
-        return None if of is None else LaidOut(family, coefficients, self.plan, side, of)
+        over_tiles(write, out.shape[0], None if symmetric else out.shape[1], block_rows_for(family.n_seeds))
 
     def diagonal(self, A: Rows) -> np.ndarray:
         """Return the kernel of each row with itself, shape (a,)."""
@@ -127,44 +130,109 @@ class Combination:
         return np.asarray(coefficients @ family.diag(A) - coefficients @ shift)
 
 
-class LaidOut:
-    """The rows of one side, for the products of a kernel with vectors and back again.
+class BySeeds:
+    """The rows of one side, for tiles of a kernel whose seeds a family fills.
 
     Parameters
     ----------
-    family, coefficients, plan
-        As a `Combination` has them.
-    right : object
-        Rows as `family.side` makes them.
-    of : list of Differences
-        What the seeds follow from, of these rows.
+    of : Combination
+    side : object
+        Rows as its family makes them.
+    dtype : dtype
+        float64 or float32, of the seeds.
     """
 
-    def __init__(
-        self, family: KernelFamily, coefficients: np.ndarray, plan: TilePlan, right: Any, of: Sequence[Differences]
-    ) -> None:
-        self._family, self._coefficients, self._plan, self._right = family, coefficients, plan, right
-        self.n_rows = len(of[0].rows)
-        laid = [side_by_side(np.asarray(one.rows, dtype=np.float64)) for one in of]
-        self._across = panel_rows(np.dtype(np.float64))
+    def __init__(self, of: Combination, side: Any, dtype: Any) -> None:
+        self._family, _, self._shift = of.evaluated
+        self._side, self._dtype, self._own = side, np.dtype(dtype), local()
+        self._weights = _weights(of, self._dtype)
+        self._most = MOST_COLUMNS // lanes(self._dtype) * lanes(self._dtype)
+
+    def left(self, A: Rows) -> Any:
+        """Return the rows of the other side, for many fills."""
+        return self._family.side(A, self._side, self._dtype)
+
+    def fill(self, left: Any, rows: slice, columns: slice, out: np.ndarray) -> None:
+        """Write the kernel between some rows of the other side and some of this one into `out`."""
+        seeds = self._seeds(out)
+        self._family.fill_between(left[rows], self._side[columns], self._shift, seeds)
+        self._combine(seeds, out)
+
+    def fill_square(self, A: Rows, left: Any, rows: slice, out: np.ndarray) -> None:
+        """Write the kernel between some of the rows A, which those of either side are, into `out`."""
+        seeds, some = self._seeds(out), A[rows]
+        self._family.fill_seeds(some, some, self._shift, seeds)
+        self._combine(seeds, out)
+
+    def _seeds(self, out: np.ndarray) -> np.ndarray:
+        """Return a place for the seeds of a tile, which a thread keeps."""
+        size = self._weights.n_seeds * out.size
+        if size > len(getattr(self._own, "seeds", ())):
+            self._own.seeds = np.empty(size, dtype=self._dtype)
+        seeds: np.ndarray = self._own.seeds[:size].reshape(-1, *out.shape)
+        return seeds
+
+    def _combine(self, seeds: np.ndarray, out: np.ndarray) -> None:
+        places = _places(self._weights, self._most, self._dtype)
+        combine_tile(seeds, self._weights, lanes(self._dtype), self._most, *places, out)
+
+
+class LaidOut:
+    """The rows of one side, for tiles of a kernel that follows from distances, and for its products with vectors.
+
+    Parameters
+    ----------
+    of : Combination
+    differences : list of Differences
+        What the seeds follow from, of these rows.
+    dtype : dtype
+        float64 or float32, of all that is formed.
+    """
+
+    def __init__(self, of: Combination, differences: Sequence[Differences], dtype: Any) -> None:
+        self._family, self._dtype = of.evaluated[0], np.dtype(dtype)
+        self._parts, self._weights = Parts.of(differences, self._dtype), _weights(of, self._dtype)
+        self._B, self._across = all_side_by_side(differences, self._dtype), panel_rows(self._dtype)
+        self.n_rows = len(differences[0].rows)
         self._stride = -(-self.n_rows // self._across) * self._across
-        weights = [np.ones(one.rows.shape[1]) if one.weights is None else one.weights for one in of]
-        seeds = _ends([len(one.gammas) for one in of])
-        starts = np.flatnonzero(plan.order[:, 1] >= 0)  # a kernel made by doubling follows the seed of its part
-        part = np.searchsorted(seeds, plan.order[starts, 1], side="right") - 1
-        self._parts = Parts(
-            np.array([one.rows.shape[1] for one in of]),
-            np.array([CODES[one.metric] for one in of]),
-            np.array([one.metric == "euclidean" for one in of]),
-            np.zeros(len(of) + 1, dtype=np.intp),
-            _ends([len(one) for one in laid]),
-            _ends([len(one) for one in weights]),
-            seeds,
-            np.append([starts[part == f].min() for f in range(len(of))], len(plan.order)),
-            np.array([gamma for one in of for gamma in one.gammas]),
-            np.concatenate(weights),
-        )
-        self._B = np.concatenate(laid)
+        self._most = max(1, MOST_COLUMNS // self._across)
+
+    def left(self, A: Rows) -> tuple[np.ndarray, int]:
+        """Return the rows of the other side, for many fills, and their number."""
+        of = self._family.differences(A)
+        assert of is not None  # as for this side
+        return one_after_another(of, self._dtype), A.shape[0]
+
+    def fill(self, left: tuple[np.ndarray, int], rows: slice, columns: slice, out: np.ndarray) -> None:
+        """Write the kernel between some rows of the other side and some of this one into `out`."""
+        combine_rows(
+            *left, rows.start, self._B, self._stride, columns.start, self._parts, self._weights, lanes(self._dtype),
+            self._across, self._most, *_places(self._weights, self._most * self._across, self._dtype), out,
+        )  # fmt: skip
+
+    def fill_square(self, A: Rows, left: tuple[np.ndarray, int], rows: slice, out: np.ndarray) -> None:
+        """Write the kernel between some of the rows A, which those of either side are, into `out`."""
+        self.fill(left, rows, rows, out)
+
+    def stretched(self, beta: np.ndarray) -> np.ndarray:
+        """Return vectors of shape (b, n) as rows of whole panels, with zeros, shape (n, stride)."""
+        wide = np.zeros((beta.shape[1], self._stride), dtype=self._dtype)
+        wide[:, : self.n_rows] = beta.T
+        return wide
+
+    def applied(self, A: Rows, stretched: np.ndarray) -> np.ndarray:
+        """Return ``K beta`` for the kernel K between rows and those laid out, shape (a, n), of `stretched` vectors.
+
+        Notes
+        -----
+        O(a b (d + p + n)); sums over the columns that are at hand at a time are added in float64.
+        """
+        forth = np.zeros((A.shape[0], len(stretched)))
+        apply_rows(
+            self.left(A)[0], self._B, self._parts, self._weights, lanes(self._dtype), self._across, self._most,
+            *_places(self._weights, self._most * self._across, self._dtype), stretched, forth,
+        )  # fmt: skip
+        return forth
 
     def products(
         self, A: Rows, beta: np.ndarray | None, given: np.ndarray, back: np.ndarray, w: np.ndarray | None = None
@@ -192,25 +260,28 @@ class LaidOut:
         -----
         O(a b (d + p + n)); four rows of the kernel are at hand at a time, and stay in the cache.
         """
-        of = self._family.differences(self._family.side(A, self._right))
-        assert of is not None  # as for the other side
-        left = [np.ascontiguousarray(one.rows, dtype=np.float64).ravel() for one in of]
-        n, p = given.shape[1], len(self._coefficients)
-        wide = np.zeros((2, n, self._stride))
-        if beta is not None:
-            wide[0, :, : self.n_rows] = beta.T
+        n = given.shape[1]
+        wide = self.stretched(np.zeros((self.n_rows, n)) if beta is None else beta)
+        turned = np.zeros_like(wide)
         forth = np.empty((0 if beta is None else len(given), n))
         multiply_rows(
-            np.concatenate(left), self._B, self._parts._replace(left=_ends([len(one) for one in left])),
-            self._plan.order, self._plan.half, self._coefficients, float(self._coefficients @ self._plan.offset),
-            lanes(np.dtype(np.float64)), self._across,
-            room((2 * ROWS + p + len(self._parts.gammas)) * self._stride, np.float64),
-            np.ascontiguousarray(given), np.zeros(len(given)) if w is None else w, wide[0], forth, wide[1],
+            self.left(A)[0], self._B, self._parts, self._weights, lanes(self._dtype), self._across, self._most,
+            _places(self._weights, self._most * self._across, self._dtype)[0], room(ROWS * self._stride, self._dtype),
+            np.ascontiguousarray(given), np.zeros(len(given)) if w is None else w, wide, forth, turned,
         )  # fmt: skip
-        back += wide[1, :, : self.n_rows].T
+        back += turned[:, : self.n_rows].T
         return forth
 
 
-def _ends(sizes: Sequence[int]) -> np.ndarray:
-    """Return where parts of these sizes begin, one after the other, and where the last one ends."""
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
+def _weights(of: Combination, dtype: np.dtype[Any]) -> Weights:
+    """Return how the kernels of a combination are made and weighed, in a precision."""
+    coefficients, plan = of.evaluated[1], of.plan
+    chains = Chains.of(plan, ())
+    constant = dtype.type(coefficients @ plan.offset)
+    return Weights(chains.groups, coefficients[chains.kernels].astype(dtype), constant, plan.n_seeds, chains.n_kept)
+
+
+def _places(weights: Weights, columns: int, dtype: np.dtype[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Return places to work at, for so many columns of `ROWS` rows: for what their kernel is made of, and for it."""
+    size = ROWS * columns
+    return room(size * (1 + weights.n_seeds + weights.n_kept), dtype), room(size, dtype)

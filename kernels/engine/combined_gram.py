@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination
+from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, LaidOut
 from learnkernels.kernels.engine.workers import RowSource, Threads, Workers, spans
 from learnkernels.kernels.families.base import Rows
 
@@ -101,25 +101,25 @@ def _products(shared: Shared, V: np.ndarray, pair: tuple[int, int]) -> Pieces:
     """Return what the pairs of rows of two runs add to the product."""
     combination, rows, runs = shared
     i, j = pair
-    first, second = slice(*runs[i]), slice(*runs[j])
-    A = rows[first]
-    B = A if i == j else rows[second]
-    V_i, V_j = V[first], V[second]
+    own, other = slice(*runs[i]), slice(*runs[j])
+    A = rows[own]
+    B = A if i == j else rows[other]
+    V_i, V_j = V[own], V[other]
     out = {i: np.zeros_like(V_i), j: np.zeros_like(V_j)}
-    laid_out = combination.laid_out(B) if i != j and V.shape[1] <= MOST_TOGETHER else None
-    if laid_out is not None:
-        out[i] += laid_out.products(A, V_j, V_i, out[j])
+    right = None if i == j else combination.side(B)
+    if isinstance(right, LaidOut) and V.shape[1] <= MOST_TOGETHER:
+        out[i] += right.products(A, V_j, V_i, out[j])
         return Pieces(out)
     K = np.empty((min(STRIP, A.shape[0]), B.shape[0]))
     for start in range(0, A.shape[0], STRIP):
         stop = min(start + STRIP, A.shape[0])
         # Within one run, a strip begins at its own rows: what is left of them are mirror images.
-        right = start if i == j else 0
-        strip = K[: stop - start, : B.shape[0] - right]
-        combination.fill(A[start:stop], B[right:], strip)
-        out[i][start:stop] += strip @ V_j[right:]
+        first = start if i == j else 0
+        strip = K[: stop - start, : B.shape[0] - first]
+        combination.fill(A[start:stop], B[first:], strip, right=right)
+        out[i][start:stop] += strip @ V_j[first:]
         mirrored = stop if i == j else 0
-        out[j][mirrored:] += strip[:, mirrored - right :].T @ V_i[start:stop]
+        out[j][mirrored:] += strip[:, mirrored - first :].T @ V_i[start:stop]
     return Pieces(out)
 
 

@@ -8,17 +8,16 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.engine.combination import Combination
-from learnkernels.kernels.engine.weighing import combine_tile
+from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, LaidOut
 from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.families.base import Rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
 
-STRIP = 128
+STRIP = 256
 """Most new rows of a tile."""
 
-TILE_BYTES = 1 << 21
-"""Size of all seeds of a tile: large enough that what is done once a tile counts for little."""
+TILE_BYTES = 1 << 20
+"""Size of a tile: large enough that what is done once a tile counts for little."""
 
 LEAST_COLUMNS = 64
 """Fewest columns of a tile, where there are that many."""
@@ -66,7 +65,7 @@ class Expansion:
             Finite, in the order of the features. Not modified.
         dtype : dtype, default float64
             Precision of the tiles; their sums are added in float64.
-        strip : int, default 128
+        strip : int, default 256
             Most rows of a tile: the bits of a value depend on the rows of its tile, which are counted from the first.
 
         Returns
@@ -85,16 +84,13 @@ class Expansion:
             Threads().total(lambda *task: self._write(A, task[2], strip, dtype, out), None, None, tasks)
         return out
 
-    def _columns(self, rows: int) -> int:
-        """Return how many of the rows of X a tile of so many new rows goes over."""
-        seeds = self.combination.evaluated[0].n_seeds
-        return max(LEAST_COLUMNS, TILE_BYTES // (8 * rows * seeds))
-
     def _side(self, dtype: np.dtype[Any]) -> tuple[Any, np.ndarray]:
-        """Return X as the right side of tiles, and V, in a precision."""
+        """Return X as the right side of tiles, and V, in a precision; a few functions as the rows of X are laid out."""
         if dtype not in self._sides:
-            family = self.combination.evaluated[0]
-            self._sides[dtype] = family.side(self.X, None, dtype), self.V.astype(dtype)
+            right = self.combination.side(self.X, dtype)
+            few = self.V.shape[1] <= MOST_TOGETHER
+            V = right.stretched(self.V) if few and isinstance(right, LaidOut) else self.V.astype(dtype)
+            self._sides[dtype] = right, V
         return self._sides[dtype]
 
     @cached_property
@@ -113,26 +109,23 @@ class Expansion:
 
     def _write(self, A: Rows, rows: slice, strip: int, dtype: np.dtype[Any], out: np.ndarray) -> int:
         """Write the values of some rows into their places in `out`."""
-        family, coefficients, shift = self.combination.evaluated
-        plan, a = self.combination.plan, min(strip, rows.stop - rows.start)
-        pairs = max(one * min(self._columns(one), len(self.V)) for one in (a, (rows.stop - rows.start) % strip or a))
-        room, sums = np.empty(family.n_seeds * pairs, dtype=dtype), np.empty(pairs, dtype=dtype)
+        family = self.combination.evaluated[0]
         for start in range(rows.start, rows.stop, strip):
             some = slice(start, min(start + strip, rows.stop))
             part = self._moved(A[some])
             if isinstance(family, FeatureFamily):
                 out[some] = family.take(part) @ self._weights + self.constant
                 continue
-            right, V = self._side(dtype)
-            left, a, b = family.side(part, right, dtype), part.shape[0], self._columns(part.shape[0])
-            values = np.tile(self.constant, (a, 1))
+            (right, V), a = self._side(dtype), part.shape[0]
+            if isinstance(right, LaidOut) and self.V.shape[1] <= MOST_TOGETHER:
+                out[some] = right.applied(part, V) + self.constant
+                continue
+            left, b = right.left(part), max(LEAST_COLUMNS, TILE_BYTES // (8 * a))
+            K, values = np.empty((a, min(b, len(V))), dtype=dtype), np.tile(self.constant, (a, 1))
             for first in range(0, len(V), b):
                 columns = slice(first, min(first + b, len(V)))
-                width = columns.stop - first
-                seeds = room[: family.n_seeds * a * width].reshape(family.n_seeds, a, width)
-                K = sums[: a * width].reshape(a, width)
-                family.fill_between(left, right[columns], shift, seeds)
-                combine_tile(seeds, plan.order, plan.half, plan.offset, coefficients, K)
-                values += K @ V[columns]
+                tile = K.reshape(-1)[: a * (columns.stop - first)].reshape(a, -1)
+                right.fill(left, slice(0, a), columns, tile)
+                values += tile @ V[columns]
             out[some] = values
         return 0

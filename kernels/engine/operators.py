@@ -18,7 +18,7 @@ from scipy import sparse
 from learnkernels.kernels.centering import Centering, center_in_place, mirror
 from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.engine.combined_gram import CombinedGram, Pieces
-from learnkernels.kernels.engine.passes import RowBlocks, block_rows_for, pass_over_tiles
+from learnkernels.kernels.engine.passes import RowBlocks, block_rows_for, block_rows_of, pass_over_tiles
 from learnkernels.kernels.engine.sparse_passes import add_outer_products, forms
 from learnkernels.kernels.engine.tiles import filled_tile
 from learnkernels.kernels.engine.workers import Threads, over_tiles
@@ -228,7 +228,7 @@ class TiledGrams:
     def frobenius(self) -> np.ndarray:
         """Return the Frobenius products; one pass over all tiles, as in `GramMoments`."""
         m = self.n_rows
-        blocks = RowBlocks.of(np.zeros(m, dtype=np.intp), block_rows_for(self.family.n_seeds))
+        blocks = RowBlocks.of(np.zeros(m, dtype=np.intp), block_rows_of(self.family, self.X))
         part = pass_over_tiles(self.family, self.X, np.zeros((m, 1)), blocks, self.shift, Threads())
         r = np.concatenate([part.row_sums[block, 0] for block in range(len(blocks))], axis=1)
         s = r.sum(axis=1)

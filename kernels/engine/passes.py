@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from threading import local
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
+from learnkernels.kernels.compiled.distances import all_side_by_side, one_after_another
 from learnkernels.kernels.compiled.vectors import room
-from learnkernels.kernels.engine.tiles import Sums, TileSums, compile_tiles
+from learnkernels.kernels.engine.tiles import Opposite, Sums, TileSums, compile_tiles
 from learnkernels.kernels.engine.workers import RowSource, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows
 
 TILE_BYTES, MOST_ROWS = 2 << 20, 400
 """Size of the matrices of one tile, and its rows, at most: about a second-level cache, and more than a tile costs."""
+
+FEWEST_ROWS, FEWEST_BLOCKS = 128, 4
+"""Rows of a block of few rows, at least, and blocks of more."""
+
+LARGEST, MANY_BLOCKS = 1600, 12
+"""Rows of a tile of which no matrix is held, at most, and how many blocks of them keep some threads busy to the end."""
 
 SHIFT_SAMPLE = 64
 """Rows of the sample that chooses the constant to subtract from each kernel."""
@@ -193,6 +201,13 @@ def block_rows_for(n_matrices: int) -> int:
     return int(np.clip(np.sqrt(TILE_BYTES / (8 * n_matrices)), 128, MOST_ROWS))
 
 
+def block_rows_of(family: KernelFamily, X: Rows) -> int:
+    """Return the number of rows of a block of a pass; it follows from the rows, and not from the threads."""
+    m = X.shape[0]
+    rows = min(block_rows_for(family.n_seeds), max(FEWEST_ROWS, -(-m // FEWEST_BLOCKS)))
+    return rows if family.differences(X[:1]) is None else max(rows, min(LARGEST, m // MANY_BLOCKS))
+
+
 def pass_over_tiles(
     family: KernelFamily,
     X: Rows,
@@ -264,17 +279,17 @@ class TilePass:
         """
         family, blocks, shift = self.family, self.blocks, self.shift
         part = MomentsPart.zero(len(blocks.labels), family.n_kernels)
-        if not hasattr(self._own, "sums_of"):
-            largest = int(np.diff(blocks.bounds).max())
-            self._own.sums_of = _sums_of_tiles(family, shift, self.X.dtype, largest)
-        sums_of = self._own.sums_of
+        if not hasattr(self._own, "sums"):
+            self._own.sums = SumsOfTiles(family, shift, self.X, int(np.diff(blocks.bounds).max()))
+        sums = self._own.sums
         firsts, seconds = (set(side) for side in zip(*pairs, strict=True))
         sides = blocks.sides(self.X, self.Y, firsts)
         if seconds - firsts:
             sides |= blocks.sides(self.X, self.Y, seconds - firsts)
+        laid = {block: sums.side(side.X) for block, side in sides.items()}
         for i, j in pairs:
             above, beside = sides[i], sides[j]
-            G, T, rows, columns = sums_of(above, beside)
+            G, T, rows, columns = sums.of(above, beside, laid[i], laid[j])
             g, h = int(blocks.group[i]), int(blocks.group[j])
             part.products[g, h] += G
             part.target_products[g, h] += T
@@ -288,20 +303,44 @@ class TilePass:
         return part
 
 
-def _sums_of_tiles(
-    family: KernelFamily, shift: np.ndarray, dtype: np.dtype, largest: int
-) -> Callable[[Side, Side], Sums]:
-    """Return what forms the sums of the tile of some rows, at most so many, with others, without forming the tile."""
-    sums, n_seeds = TileSums(family.plan(shift), dtype), family.n_seeds
-    buffer = room(n_seeds * largest**2, dtype)
+class SumsOfTiles:
+    """Forms the sums of the tiles of some rows with others, without forming the tiles.
 
-    def sums_of(above: Side, beside: Side) -> Sums:
-        A, B = above.X, beside.X
-        seeds = buffer[: n_seeds * A.shape[0] * B.shape[0]].reshape(n_seeds, A.shape[0], B.shape[0])
-        family.fill_seeds(A, B, shift, seeds)
-        return sums.of(seeds, above.Y, beside.Y, above.w, beside.w, mirrored=above is beside)
+    Parameters
+    ----------
+    family : KernelFamily
+    shift : ndarray of shape (p,)
+    X : RowSource
+        All rows.
+    largest : int
+        Most rows of a side.
+    """
 
-    return sums_of
+    def __init__(self, family: KernelFamily, shift: np.ndarray, X: RowSource, largest: int) -> None:
+        self._family, self._shift, self._dtype = family, shift, X.dtype
+        self._differences = family.differences(X[:1])
+        self._sums = TileSums(family.plan(shift), X.dtype, self._differences or ())
+        self._seeds = room(0 if self._differences else family.n_seeds * largest**2, X.dtype)
+
+    def side(self, A: Rows) -> Opposite | None:
+        """Return rows as either side of tiles; None where their seeds are not made of distances."""
+        if self._differences is None:
+            return None
+        of = self._family.differences(A)
+        assert of is not None
+        return Opposite(one_after_another(of, self._dtype), all_side_by_side(of, self._dtype))
+
+    def of(self, above: Side, beside: Side, left: Opposite | None, right: Opposite | None) -> Sums:
+        """Return the sums of a tile, see `TileSums`, of the rows of two sides."""
+        seeds: np.ndarray | Opposite
+        if left is not None and right is not None:
+            seeds = Opposite(left.A, right.B)
+        else:
+            A, B = above.X, beside.X
+            shape = self._family.n_seeds, A.shape[0], B.shape[0]
+            seeds = self._seeds[: prod(shape)].reshape(shape)
+            self._family.fill_seeds(A, B, self._shift, seeds)
+        return self._sums.of(seeds, above.Y, beside.Y, above.w, beside.w, mirrored=above is beside)
 
 
 def _add_row_sums(part: MomentsPart, block: int, group: int, sums: np.ndarray) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from learnkernels.kernels.compiled.compiler import FAST, compiled
+from learnkernels.kernels.compiled.distances import ROWS as SEED_ROWS
+from learnkernels.kernels.compiled.distances import Differences, Parts, make_seeds, panel_rows
 from learnkernels.kernels.compiled.vectors import lanes, room
 from learnkernels.kernels.engine.sums import (
     LONGEST,
@@ -18,7 +21,6 @@ from learnkernels.kernels.engine.sums import (
     make_target,
     runs,
 )
-from learnkernels.kernels.engine.weighing import compile_weighing
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
 
 Sums: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -55,8 +57,8 @@ class Chains:
     offsets: np.ndarray
 
     @classmethod
-    def of(cls, plan: TilePlan) -> Chains:
-        """Return the chains of a plan."""
+    def of(cls, plan: TilePlan, lengths: Sequence[int]) -> Chains:
+        """Return the chains of a plan, cut into pieces of the first lengths that fit; without lengths, whole."""
         doubles: dict[int, list[int]] = {}
         for k, seed in plan.order.tolist():
             if seed < 0:
@@ -71,7 +73,7 @@ class Chains:
                 chain += doubles[chain[-1]]
             ends = doubles.get(chain[-1], [])
             while chain:
-                length = next(n for n in lengths() if n <= len(chain))
+                length = next((n for n in lengths if n <= len(chain)), len(chain))
                 taken, chain = chain[:length], chain[length:]
                 keep = rows if chain or ends else 0
                 rows += keep > 0
@@ -87,6 +89,21 @@ class Chains:
         return int(self.groups[:, 3].max()) + 1
 
 
+class Opposite(NamedTuple):
+    """Rows of both sides of a tile, whose seeds are made of their distances, a few of them at a time.
+
+    Attributes
+    ----------
+    A : ndarray
+        Those of the left side, `one_after_another`.
+    B : ndarray
+        Those of the right side, `all_side_by_side`.
+    """
+
+    A: np.ndarray
+    B: np.ndarray
+
+
 class TileSums:
     """Forms the sums of tiles of one family, with all the places that this takes.
 
@@ -96,20 +113,25 @@ class TileSums:
         How the p kernels follow from their seeds.
     dtype : dtype
         float64 or float32.
+    differences : list of Differences, optional
+        What the seeds are made of, for tiles of `Opposite` rows; of any rows.
     """
 
-    def __init__(self, plan: TilePlan, dtype: np.dtype) -> None:
-        self.chains, self.dtype, self.width, self.p = Chains.of(plan), dtype, lanes(dtype), len(plan.half)
+    def __init__(self, plan: TilePlan, dtype: np.dtype, differences: Sequence[Differences] = ()) -> None:
+        self.chains, self.dtype, self.width, self.p = Chains.of(plan, lengths()), dtype, lanes(dtype), len(plan.half)
         self._runs, self._back, self._held = runs(self.p), np.argsort(self.chains.kernels), np.empty(0)
         self._offsets = self.chains.offsets.astype(dtype)
         bytes_of_a_step = ROWS * (self.p + 2) * self.width * dtype.itemsize
-        self._vectors = max(LEAST_STEPS, STRIP_BYTES // bytes_of_a_step)
+        self._across, self._parts = panel_rows(dtype), Parts.of(differences, dtype)
+        panel = self._across // self.width
+        self._vectors = max(LEAST_STEPS, STRIP_BYTES // bytes_of_a_step) // panel * panel
+        self._room = room(SEED_ROWS * self._vectors * self.width * (1 + plan.n_seeds), dtype)
         self._strip = room(self._vectors * ROWS * (self.p + 2) * self.width, dtype)
         self._kept = room(self.chains.n_kept * self._vectors * self.width, dtype)
 
     def of(
         self,
-        seeds: np.ndarray,
+        seeds: np.ndarray | Opposite,
         U: np.ndarray,
         V: np.ndarray,
         above: np.ndarray | None,
@@ -120,8 +142,9 @@ class TileSums:
 
         Parameters
         ----------
-        seeds : ndarray of shape (n_seeds, a, b)
-            Values that are given, with a vector to spare behind the last; not modified.
+        seeds : ndarray of shape (n_seeds, a, b) or Opposite
+            Values that are given, with a vector to spare behind the last, or the rows that they are made of; not
+            modified.
         U, V : ndarray of shape (a, q) and (b, q)
             Targets of the rows and of the columns.
         above, beside : ndarray of shape (a,) and (b,), or None
@@ -142,7 +165,12 @@ class TileSums:
         -----
         Sums of up to some dozens of values have the precision of the seeds, all others float64.
         """
-        (_, a, b), p, width = seeds.shape, self.p, self.width
+        a, b, p, width = len(U), len(V), self.p, self.width
+        if isinstance(seeds, Opposite):
+            given, parts, rows_of = self._room, self._parts, seeds
+        else:
+            nothing = np.empty(0, dtype=self.dtype)
+            given, parts, rows_of = seeds.reshape(-1), Parts.of((), self.dtype), Opposite(nothing, nothing)
         padded, q = -(-b // width) * width, U.shape[1]
         V_padded = np.zeros((q, padded), dtype=self.dtype)
         V_padded[:, :b] = V.T
@@ -158,9 +186,9 @@ class TileSums:
 
         def add(strips: list[tuple[int, int, int, int]], into: np.ndarray) -> None:
             add_tile(
-                np.array(strips), seeds.reshape(-1), a, b, self.chains.groups, self._offsets, self._runs, targets,
-                V_flat, q, int(above is not None), own, roots, width, self._vectors, self._strip, self._kept, G, T,
-                rows, into,
+                np.array(strips), given, a, b, *rows_of, parts, self._across, self.chains.groups, self._offsets,
+                self._runs, targets, V_flat, q, int(above is not None), own, roots, width, self._vectors, self._strip,
+                self._kept, G, T, rows, into,
             )  # fmt: skip
 
         across = self._vectors * width
@@ -186,7 +214,6 @@ def compile_tiles(dtype: np.dtype) -> None:
     """Compile the steps for tiles of a precision, some seconds, unless they are compiled already, here or on disk."""
     one = np.ones((1, 1), dtype=dtype)
     TileSums(TilePlan.identity(1), dtype).of(room(1, dtype)[:1].reshape(1, 1, 1), one, one, None, None)
-    compile_weighing(np.dtype(np.float64))
 
 
 @compiled()
@@ -195,6 +222,10 @@ def add_tile(
     seeds: np.ndarray,
     a: int,
     b: int,
+    A: np.ndarray,
+    B: np.ndarray,
+    parts: Parts,
+    panel_rows: int,
     groups: np.ndarray,
     offsets: np.ndarray,
     cuts: np.ndarray,
@@ -220,9 +251,11 @@ def add_tile(
     strips : ndarray of int of shape (n, 4)
         For each the first of its columns, the rows from one to before another, and where its column sums begin.
     seeds : ndarray of shape (n_seeds a b,)
-        Values that are given; not modified.
+        Values that are given and not modified, or with `parts` a place to make some.
     a, b : int
         Rows and columns of the tile.
+    A, B, parts, panel_rows
+        What seeds are made of, see `make_seeds`, and rows of B side by side.
     groups : ndarray of int of shape (n, 4)
         See `Chains`.
     offsets : ndarray of shape (p,)
@@ -244,18 +277,26 @@ def add_tile(
         the diagonal.
     """
     p, n_runs, padded = len(offsets), len(cuts) - 1, -(-b // width) * width
-    slots = (p + 1 + weighted) * width
+    slots, made, many = (p + 1 + weighted) * width, len(parts.d) > 0, 0
+    right = -(-b // panel_rows) * panel_rows
     for s in range(len(strips)):
         column, start, stop, columns_at = strips[s]
         n = min(vectors, (padded - column) // width)
+        panel, panels = column // panel_rows, -(-n * width // panel_rows)
+        across = panels * panel_rows  # from a row of the seeds that are made to the next
         for top in range(start, stop, ROWS):
             height = min(ROWS, stop - top)
-            step = height * slots
+            step, first = height * slots, (top - start) % SEED_ROWS
+            if made and first == 0:
+                many = min(SEED_ROWS, stop - top)
+                make_seeds(A, a, top, many, B, right, panel, panels, parts, width, panel_rows, seeds)
             for r in range(height):
                 i = top + r
                 for g in range(len(groups)):
                     slot, length, source, keep = groups[g]
-                    if source >= 0:
+                    if source >= 0 and made:
+                        given, begin = seeds, ((1 + source) * many + first + r) * across
+                    elif source >= 0:
                         given, begin = seeds, (source * a + i) * b + column
                     else:
                         given, begin = kept, (-1 - source) * vectors * width

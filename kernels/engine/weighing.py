@@ -1,4 +1,8 @@
-"""The compiled step that adds up the kernels of a tile by their weights, without forming them."""
+"""The compiled step that adds up the kernels of a tile by their weights, without forming them.
+
+A few rows and some columns are taken at a time: their distances, the seeds made of these and the chains of kernels made
+of the seeds stay in the first-level cache, and the kernels of a chain in registers.
+"""
 
 from __future__ import annotations
 
@@ -6,141 +10,222 @@ from typing import NamedTuple
 
 import numpy as np
 
-from learnkernels.kernels.compiled.compiler import FAST, compiled
-from learnkernels.kernels.compiled.distances import ROWS, exponentials, fill_strip
+from learnkernels.kernels.compiled.compiler import FAST, compiled, emitted
+from learnkernels.kernels.compiled.distances import ROWS, Differences, Parts, make_seeds, panel_rows
+from learnkernels.kernels.compiled.vectors import Value, Vectors, lanes, room
 
-TOGETHER = 4
-"""Most kernels in a chain of doublings that are made of one another in registers."""
+TOGETHER = 6
+"""Vectors whose chains go on side by side."""
 
-
-def compile_weighing(dtype: np.dtype) -> None:
-    """Compile the step for tiles of a precision, unless it is compiled already, here or on disk."""
-    order, half = np.zeros((1, 2), dtype=np.intp), np.full(1, -1)
-    for out in np.zeros((1, 1), dtype=dtype), np.zeros((2, 2), dtype=dtype)[:, :1]:  # a matrix, and part of one
-        combine_tile(np.ones((1, 1, 1), dtype=dtype), order, half, np.zeros(1), np.ones(1), out)
+MOST_COLUMNS = 256
+"""Columns that are added up at a time: all that stands of them stays in the first-level cache."""
 
 
-@compiled(fastmath=FAST)
-def combine_tile(
-    seeds: np.ndarray,
-    order: np.ndarray,
-    half: np.ndarray,
-    offset: np.ndarray,
-    coefficients: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Write the weighted sum of the kernels of one tile, row by row.
-
-    Parameters
-    ----------
-    seeds, order, half, offset
-        As in `add_tile`.
-    coefficients : ndarray of float64 of shape (p,)
-        Weight of each kernel.
-    out : ndarray of shape (a, b), of the dtype of the seeds
-        Written to.
-
-    Notes
-    -----
-    Of kernels that are each made of the one before by doubling only the last of a few is kept, and that for the next
-    few: the others stay in registers.
-    """
-    p, a, b = len(order), seeds.shape[1], seeds.shape[2]
-    S, total = np.empty((p, b), dtype=seeds.dtype), np.empty(b, dtype=seeds.dtype)
-    seed_of, uses = _origins(order, half)
-    constant = seeds.dtype.type(np.sum(coefficients * offset))
-    for i in range(a):
-        total[:] = constant
-        _add_kernels(seeds[:, i], order, half, seed_of, uses, coefficients, S, total)
-        out[i, :] = total
-
-
-@compiled()
-def _origins(order: np.ndarray, half: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the seed of each kernel, -1 of one that is made by doubling, and how many are made of it."""
-    seed_of, uses = np.full(len(half), -1), np.zeros(len(half), dtype=np.intp)
-    for k, seed in order:
-        seed_of[k] = seed
-        if seed < 0:
-            uses[half[k]] += 1
-    return seed_of, uses
-
-
-@compiled(fastmath=FAST)
-def _add_kernels(
-    seeds: np.ndarray,
-    order: np.ndarray,
-    half: np.ndarray,
-    seed_of: np.ndarray,
-    uses: np.ndarray,
-    coefficients: np.ndarray,
-    S: np.ndarray,
-    total: np.ndarray,
-) -> None:
-    """Add the kernels of one row by their weights, without their offsets; those that others are made of stay in S."""
-    number, step = total.dtype.type, 0
-    while step < len(order):
-        k, seed = order[step]
-        c0 = number(coefficients[k])
-        step += 1
-        if seed >= 0:
-            _add(seeds[seed], c0, total)
-            continue
-        source = half[k]
-        n, last, c1, c2, c3 = 1, k, number(0), number(0), number(0)
-        while (
-            n < TOGETHER
-            and step < len(order)
-            and order[step, 1] < 0
-            and half[order[step, 0]] == last
-            and uses[last] == 1
-        ):
-            last = order[step, 0]
-            c = number(coefficients[last])
-            if n == 1:
-                c1 = c
-            elif n == 2:
-                c2 = c
-            else:
-                c3 = c
-            n += 1
-            step += 1
-        if seed_of[source] >= 0:
-            _double(seeds[seed_of[source]], n, c0, c1, c2, c3, S[last], total)
-        else:
-            _double(S[source], n, c0, c1, c2, c3, S[last], total)
-
-
-class Parts(NamedTuple):
-    """Rows in the form in which families take their distances, all of them one after the other in flat arrays.
-
-    Each part has its seeds, and of the order of the kernels the run that follows from these; positions have one entry
-    more than there are parts.
+class Weights(NamedTuple):
+    """What is added up: chains of kernels, in which each is made of the one before by doubling its bandwidth.
 
     Attributes
     ----------
-    d, code : ndarray of int of shape (n_parts,)
-        Features, and what is added for each, see `distances`.
-    rooted : ndarray of bool of shape (n_parts,)
-        Whether the root of a distance is meant.
-    left, right, of_weights : ndarray of int of shape (n_parts + 1,)
-        Where rows of either side, those of the right one `side_by_side`, and weights of features begin.
-    seeds, kernels : ndarray of int of shape (n_parts + 1,)
-        Where bandwidths, and steps of the order, begin.
-    gammas, weights : ndarray
-        Of all seeds, and of all features.
+    groups : ndarray of int of shape (n_chains, 4)
+        See `learnkernels.kernels.engine.tiles.Chains`; of any length.
+    coefficients : ndarray of shape (p,)
+        Weights of the kernels, in the order in which they are made, of the dtype of the seeds.
+    constant : float
+        The sum of all offsets by their weights.
+    n_seeds, n_kept : int
+        Values given for a pair, and values kept of it between chains.
     """
 
-    d: np.ndarray
-    code: np.ndarray
-    rooted: np.ndarray
-    left: np.ndarray
-    right: np.ndarray
-    of_weights: np.ndarray
-    seeds: np.ndarray
-    kernels: np.ndarray
-    gammas: np.ndarray
-    weights: np.ndarray
+    groups: np.ndarray
+    coefficients: np.ndarray
+    constant: float
+    n_seeds: int
+    n_kept: int
+
+
+def compile_weighing(dtype: np.dtype) -> None:
+    """Compile the steps for rows of a precision, unless they are compiled already, here or on disk."""
+    width, across = lanes(dtype), panel_rows(dtype)
+    parts = Parts.of([Differences(np.ones((1, 1)), "squared", (1.0,))], dtype)
+    weights = Weights(np.array([[0, 1, 0, 0]]), np.ones(1, dtype=dtype), dtype.type(0), 1, 1)
+    A, B = np.ones(2, dtype=dtype), np.ones(across, dtype=dtype)
+    place, K = (room(3 * ROWS * across, dtype) for _ in range(2))
+    for out in np.zeros((1, 1), dtype=dtype), np.zeros((2, 2), dtype=dtype)[:, :1]:  # a matrix, and part of one
+        combine_rows(A, 2, 0, B, across, 0, parts, weights, width, across, 1, place, K, out)
+        combine_tile(np.ones((1, 1, 1), dtype=dtype), weights, width, width, place, K, out)
+    apply_rows(A, B, parts, weights, width, across, 1, place, K, np.zeros((1, across), dtype=dtype), np.zeros((1, 1)))
+    if dtype == np.float64:
+        given, wide = np.ones((1, 1)), np.zeros((2, 1, across))
+        multiply_rows(A, B, parts, weights, width, across, 1, place, K, given, given[0], wide[0], given, wide[1])
+
+
+@emitted
+def add_chain(
+    v: Vectors, length: Value, seeds: Value, at: Value, n: Value, coefficients: Value, first: Value, total: Value,
+    kept: Value, kept_at: Value,
+) -> None:  # fmt: skip
+    """Add a chain of kernels by their weights to n vectors of a total; `kept` gets what would follow the last."""
+    b, two = v.builder, v.constant(2)
+
+    def chains(on: Value, together: int) -> None:
+        start = b.add(at, on)
+        e = [v.variable(v.load(seeds, start, q)) for q in range(together)]
+        sums = [v.variable(v.load(total, on, q)) for q in range(together)]
+        with v.loop(length) as k:
+            c = v.spread(coefficients, b.add(first, k))
+            for q in range(together):
+                x = b.load(e[q])
+                v.add_product(sums[q], c, x)
+                b.store(b.fmul(x, b.fadd(x, two)), e[q])
+        for q in range(together):
+            v.store(b.load(sums[q]), total, on, q)
+            v.store(b.load(e[q]), kept, b.add(kept_at, on), q)
+
+    full = b.sdiv(n, v.place(TOGETHER))
+    with v.loop(full) as step:
+        chains(b.mul(step, v.place(TOGETHER * v.lanes)), TOGETHER)
+    done = b.mul(full, v.place(TOGETHER))
+    with v.loop(b.sub(n, done)) as step:
+        chains(b.mul(b.add(done, step), v.place(v.lanes)), 1)
+
+
+@emitted
+def copy_values(v: Vectors, given: Value, at: Value, out: Value, to: Value, n: Value) -> None:
+    """Copy n values, wherever they begin."""
+    b = v.builder
+    full = b.sdiv(n, v.place(v.lanes))
+    with v.loop(full) as step:
+        on = b.mul(step, v.place(v.lanes))
+        v.store(v.load(given, b.add(at, on)), out, b.add(to, on))
+    done = b.mul(full, v.place(v.lanes))
+    with v.loop(b.sub(n, done)) as step:
+        on = b.add(done, step)
+        b.store(b.load(b.gep(given, [b.add(at, on)])), b.gep(out, [b.add(to, on)]))
+
+
+@compiled()
+def add_seeds(weights: Weights, size: int, width: int, room: np.ndarray, K: np.ndarray) -> None:
+    """Write the weighted sum of kernels made of seeds, which stand in a room behind its first `size` values, into K.
+
+    All of them are of `size` values, whole vectors; what is kept between chains comes behind the seeds.
+    """
+    K[:size] = weights.constant
+    behind = size * (1 + weights.n_seeds)
+    for g in range(len(weights.groups)):
+        first, length, source, keep = weights.groups[g]
+        at = size * (1 + source) if source >= 0 else behind + size * (-1 - source)
+        add_chain(length, room, at, size // width, weights.coefficients, first, K, room, behind + size * keep)
+
+
+@compiled()
+def combine_rows(
+    A: np.ndarray,
+    a: int,
+    start: int,
+    B: np.ndarray,
+    b: int,
+    column: int,
+    parts: Parts,
+    weights: Weights,
+    width: int,
+    across: int,
+    most: int,
+    room: np.ndarray,
+    K: np.ndarray,
+    out: np.ndarray,
+) -> None:
+    """Write the kernel between some rows, from `start` on, and some columns, from `column` on, into `out`.
+
+    Parameters
+    ----------
+    A, a, B, b, parts, width, across
+        See `make_seeds`.
+    start, column : int
+        The first row of A, and the first one of B.
+    weights : Weights
+        What is made of the seeds.
+    most : int
+        Panels at a time.
+    room, K : ndarray
+        Places to work at: for the distances, seeds and what is kept of `ROWS` rows of them, and for their kernel.
+    out : ndarray of shape (n_rows, n_columns)
+        Written to; what is in a row stands side by side.
+    """
+    (n_rows, n_columns), row = out.shape, out.strides[0] // out.itemsize
+    last = column + n_columns
+    end = -(-last // across)
+    for panel in range(column // across, end, most):
+        panels = min(most, end - panel)
+        first, stop = max(column, panel * across), min(last, (panel + panels) * across)
+        for i in range(0, n_rows, ROWS):
+            rows = min(ROWS, n_rows - i)
+            make_seeds(A, a, start + i, rows, B, b, panel, panels, parts, width, across, room)
+            add_seeds(weights, rows * panels * across, width, room, K)
+            for r in range(rows):
+                at = (r * panels - panel) * across + first
+                copy_values(K, at, out, (i + r) * row + first - column, stop - first)
+
+
+@compiled()
+def combine_tile(
+    seeds: np.ndarray, weights: Weights, width: int, most: int, room: np.ndarray, K: np.ndarray, out: np.ndarray
+) -> None:
+    """Write the weighted sum of the kernels of one tile, whose seeds are given, into `out`.
+
+    Parameters
+    ----------
+    seeds : ndarray of shape (n_seeds, a, b)
+        Not modified.
+    weights, width, room, K
+        As for `combine_rows`.
+    most : int
+        Columns at a time, whole vectors.
+    out : ndarray of shape (a, b), of the dtype of the seeds
+        Written to; what is in a row stands side by side.
+    """
+    (a, b), row = out.shape, out.strides[0] // out.itemsize
+    for i in range(a):
+        for first in range(0, b, most):
+            n = min(most, b - first)
+            size = -(-n // width) * width
+            for s in range(len(seeds)):
+                for j in range(n):
+                    room[size * (1 + s) + j] = seeds[s, i, first + j]
+                for j in range(n, size):
+                    room[size * (1 + s) + j] = 0
+            add_seeds(weights, size, width, room, K)
+            copy_values(K, 0, out, i * row + first, n)
+
+
+@compiled()
+def apply_rows(
+    A: np.ndarray,
+    B: np.ndarray,
+    parts: Parts,
+    weights: Weights,
+    width: int,
+    across: int,
+    most: int,
+    room: np.ndarray,
+    K: np.ndarray,
+    beta: np.ndarray,
+    forth: np.ndarray,
+) -> None:
+    """Add ``K beta`` to `forth`, of shape (a, n), a few rows and columns of the kernel K at a time, which are not kept.
+
+    `beta` is as for `multiply_rows`, of the dtype of the kernel, all else as for `combine_rows`.
+    """
+    (a, n), end = forth.shape, beta.shape[1] // across
+    for panel in range(0, end, most):
+        panels = min(most, end - panel)
+        first, size = panel * across, panels * across
+        for i in range(0, a, ROWS):
+            rows = min(ROWS, a - i)
+            make_seeds(A, a, i, rows, B, end * across, panel, panels, parts, width, across, room)
+            add_seeds(weights, rows * size, width, room, K)
+            for r in range(rows):
+                for c in range(n):
+                    forth[i + r, c] += _product(K[r * size : (r + 1) * size], beta[c, first : first + size])
 
 
 @compiled()
@@ -148,13 +233,12 @@ def multiply_rows(
     A: np.ndarray,
     B: np.ndarray,
     parts: Parts,
-    order: np.ndarray,
-    half: np.ndarray,
-    coefficients: np.ndarray,
-    constant: float,
+    weights: Weights,
     width: int,
     across: int,
+    most: int,
     room: np.ndarray,
+    K: np.ndarray,
     given: np.ndarray,
     w: np.ndarray,
     beta: np.ndarray,
@@ -165,16 +249,10 @@ def multiply_rows(
 
     Parameters
     ----------
-    A, B : ndarray
-        Rows of all `parts`: a of the left side, b of the right one, these laid out in vectors.
-    parts : Parts
-        Where these are, and what follows from their distances.
-    order, half, coefficients, constant
-        As in `add_tile`, and the sum of all offsets by their weights.
-    width, across : int
-        Values of a vector, and rows of B side by side.
-    room : ndarray
-        Place to work at: for `ROWS` rows of distances and as many of the kernel, then one of each kernel and seed.
+    A, B, parts, weights, width, across, most, room
+        As for `combine_rows`; of A and B there are a and `stride` rows.
+    K : ndarray
+        Place to work at, for `ROWS` rows of all columns.
     given : ndarray of shape (a, n)
         What the transposed kernel is multiplied by, beside products of the kernel.
     w : ndarray of shape (a,)
@@ -187,33 +265,27 @@ def multiply_rows(
         Added to; what is beyond b has no meaning.
     """
     n, stride = back.shape
-    a, p = len(given), len(half)
-    strip = room[: ROWS * stride]
-    K = room[ROWS * stride : 2 * ROWS * stride].reshape(ROWS, stride)
-    S = room[2 * ROWS * stride : (2 * ROWS + p) * stride].reshape(p, stride)
-    seeds = room[(2 * ROWS + p) * stride :]
-    every = seeds[: len(parts.gammas) * stride].reshape(len(parts.gammas), stride)
-    seed_of, uses = _origins(order, half)
+    a, end = len(given), stride // across
     for i in range(0, a, ROWS):
         rows = min(ROWS, a - i)
-        K[:] = constant
-        for f in range(len(parts.d)):
-            d, at, first = parts.d[f], parts.left[f] + i * parts.d[f], parts.right[f]
-            weights = parts.weights[parts.of_weights[f] : parts.of_weights[f + 1]]
-            code, rooted = parts.code[f], parts.rooted[f]
-            fill_strip(A, at, rows, B, first, d, weights, code, rooted, width, across, stride, strip)
-            steps = order[parts.kernels[f] : parts.kernels[f + 1]]
-            for r in range(rows):
-                for s in range(parts.seeds[f], parts.seeds[f + 1]):
-                    exponentials(strip, r * stride, -parts.gammas[s], seeds, s * stride, stride // width)
-                _add_kernels(every, steps, half, seed_of, uses, coefficients, S, K[r])
+        for panel in range(0, end, most):
+            panels = min(most, end - panel)
+            make_seeds(A, a, i, rows, B, stride, panel, panels, parts, width, across, room)
+            add_seeds(weights, rows * panels * across, width, room, K[panel * across * ROWS :])
         for r in range(rows):
             for c in range(n):
                 x = given[i + r, c]
                 if len(forth):
-                    forth[i + r, c] = _product(K[r], beta[c])
+                    forth[i + r, c] = 0.0
+                    for panel in range(0, end, most):
+                        at, size = panel * across, min(most, end - panel) * across
+                        row = K[at * ROWS + r * size : at * ROWS + (r + 1) * size]
+                        forth[i + r, c] += _product(row, beta[c, at : at + size])
                     x += w[i + r] * forth[i + r, c]
-                _add(K[r], x, back[c])
+                for panel in range(0, end, most):
+                    at, size = panel * across, min(most, end - panel) * across
+                    row = K[at * ROWS + r * size : at * ROWS + (r + 1) * size]
+                    _add(row, x, back[c, at : at + size])
 
 
 @compiled(fastmath=FAST)
@@ -228,37 +300,3 @@ def _product(x: np.ndarray, y: np.ndarray) -> float:
 def _add(e: np.ndarray, c: float, total: np.ndarray) -> None:
     for j in range(len(total)):
         total[j] += c * e[j]
-
-
-@compiled(fastmath=FAST)
-def _double(
-    e: np.ndarray, n: int, c0: float, c1: float, c2: float, c3: float, z: np.ndarray, total: np.ndarray
-) -> None:
-    """Double the bandwidth of a kernel n times, keep the last kernel in z, and add all by their weights."""
-    two = e.dtype.type(2)
-    if n == 1:
-        for j in range(len(total)):
-            x0 = e[j] * (e[j] + two)
-            z[j] = x0
-            total[j] += c0 * x0
-    elif n == 2:
-        for j in range(len(total)):
-            x0 = e[j] * (e[j] + two)
-            x1 = x0 * (x0 + two)
-            z[j] = x1
-            total[j] += c0 * x0 + c1 * x1
-    elif n == 3:
-        for j in range(len(total)):
-            x0 = e[j] * (e[j] + two)
-            x1 = x0 * (x0 + two)
-            x2 = x1 * (x1 + two)
-            z[j] = x2
-            total[j] += c0 * x0 + c1 * x1 + c2 * x2
-    else:
-        for j in range(len(total)):
-            x0 = e[j] * (e[j] + two)
-            x1 = x0 * (x0 + two)
-            x2 = x1 * (x1 + two)
-            x3 = x2 * (x2 + two)
-            z[j] = x3
-            total[j] += c0 * x0 + c1 * x1 + c2 * x2 + c3 * x3

@@ -93,10 +93,13 @@ class KernelFamily(Parameterised, ABC):
         super().__init_subclass__(**options)
         if "kind" in vars(cls) and KINDS.setdefault(cls.kind, cls).__module__ == cls.__module__:
             KINDS[cls.kind] = cls  # also where a class is defined again
-        if {"tile", "distances", "fill_seeds"} & set(vars(cls)) and not {"side", "fill_between"} & set(vars(cls)):
-            # What a class above prepares is not what this one fills.
-            cls.side = KernelFamily.side  # type: ignore[method-assign]
-            cls.fill_between = KernelFamily.fill_between  # type: ignore[method-assign]
+        own = set(vars(cls))
+        if {"tile", "distances", "fill_seeds"} & own:  # what a class above prepares is not what this one fills
+            if not {"side", "fill_between"} & own:
+                cls.side = KernelFamily.side  # type: ignore[method-assign]
+                cls.fill_between = KernelFamily.fill_between  # type: ignore[method-assign]
+            if "differences" not in own:
+                cls.differences = KernelFamily.differences  # type: ignore[method-assign]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the family as plain data, as JSON holds them, that `family_from_dict` reads back.
@@ -237,8 +240,8 @@ class KernelFamily(Parameterised, ABC):
         """Return of how many features distances are taken, for rows of d features that are `mapped_once`."""
         return d
 
-    def differences(self, side: Any) -> list[Differences] | None:
-        """Return what the seeds are exponentials of, for rows as `side` made them; None where they are something else.
+    def differences(self, A: Rows) -> list[Differences] | None:
+        """Return what the seeds are exponentials of, of some rows; None where they are something else.
 
         One entry for each run of seeds, with its bandwidths, in the order of `plan`.
         """

@@ -61,8 +61,8 @@ class CategoricalFamily(ExponentialFamily):
     def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
         fill_exponentials(A, B, "differing", self._seed_gammas, out, self._weights_of(A))
 
-    def differences(self, side: Any) -> list[Differences] | None:
-        return [Differences(side, "differing", self._seed_gammas, self._weights_of(side))]
+    def differences(self, A: Rows) -> list[Differences] | None:
+        return [Differences(np.asarray(A), "differing", self._seed_gammas, self._weights_of(A))]
 
     def _weights_of(self, A: Rows) -> np.ndarray | None:
         if self.weights is not None and len(self.weights) != A.shape[1]:

@@ -67,10 +67,8 @@ class GaussianFamily(ExponentialFamily):
         fill_distances(left.rows, right.rows, left.norms, right.norms, out[0], scale, steepest, right.wide)
         self._exponentials(out)
 
-    def differences(self, side: Any) -> list[Differences] | None:
-        if not isinstance(side, MovedRows) or not _few(side.rows):
-            return None
-        return [Differences(side.rows, "squared", self._seed_gammas)]
+    def differences(self, A: Rows) -> list[Differences] | None:
+        return [Differences(np.asarray(A), "squared", self._seed_gammas)] if _few(A) else None
 
     def _exponentials(self, out: np.ndarray) -> None:
         """Turn distances times the first bandwidth of the seeds, in ``out[0]``, into all seeds."""

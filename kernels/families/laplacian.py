@@ -113,10 +113,9 @@ class LaplacianFamily(ExponentialFamily):
         else:
             fill_exponentials(A, B, metric, self._seed_gammas, out)
 
-    def differences(self, side: Any) -> list[Differences] | None:
-        rows = side.rows if isinstance(side, MovedRows) else side
-        metric = self._metric(rows)
-        return None if metric is None else [Differences(rows, metric, self._seed_gammas)]
+    def differences(self, A: Rows) -> list[Differences] | None:
+        metric = self._metric(A)
+        return None if metric is None else [Differences(np.asarray(A), metric, self._seed_gammas)]
 
     def _metric(self, A: Rows) -> Metric | None:
         """Return the distance of dense rows that is taken from differences; None where it is not."""

@@ -68,8 +68,8 @@ class MappedFamily(KernelFamily):
     def mapped_once(self, X: Rows) -> tuple[KernelFamily, Rows]:
         return self.base.mapped_once(self.mapped(X))
 
-    def differences(self, side: Any) -> list[Differences] | None:
-        return self.base.differences(side)
+    def differences(self, A: Rows) -> list[Differences] | None:
+        return self.base.differences(self.mapped(A))
 
     def diag(self, A: Rows) -> np.ndarray:
         return self.base.diag(self.mapped(A))

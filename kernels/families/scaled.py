@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from scipy import sparse
 
+from learnkernels.kernels.compiled.distances import Differences, joined_differences
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, distinct, family_from_dict
 from learnkernels.kernels.families.sides import Sides, part_of
 from learnkernels.kernels.fields import Fields, list_of, number, text
@@ -118,6 +119,9 @@ class ScaledFamily(KernelFamily):
         n = self.base.n_seeds
         for k, (A, B) in enumerate(zip(left.of, right.of, strict=True)):
             self.base.fill_between(A, B, shift[k : k + 1], out[n * k : n * (k + 1)])
+
+    def differences(self, A: Rows) -> list[Differences] | None:
+        return joined_differences(self.base.differences(self._scaled(A, k)) for k in range(self.n_kernels))
 
     @property
     def translation_invariant(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from learnkernels.kernels.compiled.distances import Differences
+from learnkernels.kernels.compiled.distances import Differences, joined_differences
 from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, distinct, family_from_dict
 from learnkernels.kernels.families.sides import Sides, part_of
 from learnkernels.kernels.fields import Fields, list_of, optional, text, whole
@@ -137,10 +137,9 @@ class FamilyUnion(KernelFamily):
         parts = zip(self.families, self.columns, strict=True)
         return max(family.n_mapped(d if view is None else len(view)) for family, view in parts)
 
-    def differences(self, side: Sides) -> list[Differences] | None:
-        parts = [family.differences(one) for family, one in zip(self.families, side.of, strict=True)]
-        known = [part for part in parts if part is not None]
-        return [one for part in known for one in part] if len(known) == len(parts) else None
+    def differences(self, A: Rows) -> list[Differences] | None:
+        views = zip(self.families, self.columns, strict=True)
+        return joined_differences(family.differences(_view(A, view)) for family, view in views)
 
     @property
     def translation_invariant(self) -> bool:

@@ -11,15 +11,12 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.centering import as_sample_weight, mean_over
-from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks, block_rows_for, choose_shift, pass_over_tiles
+from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks, block_rows_of, choose_shift, pass_over_tiles
 from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.features import FeatureMoments
-
-FEWEST_BLOCKS, FEWEST_ROWS = 4, 128
-"""Blocks that rows are cut into at least, unless those have fewer rows: a tile on the diagonal holds pairs twice."""
 
 CONSTANT = 1e-13
 """A kernel whose centered norm is below this share of its spread around the shift is constant up to rounding."""
@@ -351,8 +348,7 @@ def gram_moments(
     w = as_sample_weight(sample_weight, m)
     if isinstance(family, FeatureFamily):
         return FeatureMoments.of(family, X, Y, groups, w)
-    rows = min(block_rows_for(family.n_seeds), max(FEWEST_ROWS, -(-m // FEWEST_BLOCKS)))
-    blocks = RowBlocks.of(groups, block_rows or rows, w)
+    blocks = RowBlocks.of(groups, block_rows or block_rows_of(family, X), w)
     target_mean = mean_over(Y, w)
     X_sorted, Y_sorted = X[blocks.order], (Y - target_mean)[blocks.order]
     moves = family.translates and not keep_origin and not sparse.issparse(X)

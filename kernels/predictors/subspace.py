@@ -214,11 +214,8 @@ class RowPass:
 
     def laid_out(self, n: int) -> LaidOut | None:
         """Return the landmarks for products with n vectors in which no kernel is kept; None where it is formed."""
-        return None if self.held is not None or n > MOST_TOGETHER else self._laid_out
-
-    @cached_property
-    def _laid_out(self) -> LaidOut | None:
-        return self.combination.laid_out(self.landmarks)
+        formed = self.held is not None or n > MOST_TOGETHER or not isinstance(self._right, LaidOut)
+        return None if formed else self._right
 
     @cached_property
     def _right(self) -> Any:

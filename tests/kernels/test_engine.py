@@ -15,9 +15,10 @@ from learnkernels import (
     gram_moments,
     learn_kernel,
 )
+from learnkernels.kernels.compiled.distances import all_side_by_side, one_after_another
 from learnkernels.kernels.compiled.vectors import room
 from learnkernels.kernels.engine.sums import runs
-from learnkernels.kernels.engine.tiles import TileSums
+from learnkernels.kernels.engine.tiles import Opposite, TileSums
 from learnkernels.kernels.families.base import TilePlan
 from learnkernels.kernels.moments.gram import GramMoments
 from tests import reference
@@ -79,6 +80,27 @@ def test_tiles_on_the_diagonal_are_those_that_take_no_half_from_the_other(dtype,
     rounding = 20 * n * np.finfo(dtype).eps  # sums of n terms each, in another order
     for one, other in zip(half, whole, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=rounding * np.abs(other).max())
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES)
+@pytest.mark.parametrize(("a", "b"), [(1, 1), (5, 97), (150, 311)])
+def test_seeds_made_a_few_rows_at_a_time_have_the_sums_of_those_of_a_whole_tile(family, dtype, a, b):
+    X, Y, _ = problem(a + b, 2)
+    A, B, w = X[:a].astype(dtype), X[a:].astype(dtype), np.random.default_rng(1).random(a + b) + 0.1
+    of = [family.differences(side) for side in (A, B)]
+    shift = np.linspace(0, 1, family.n_kernels)
+    if None in of:
+        assert not family.translation_invariant
+        return
+    size = family.n_seeds * a * b
+    seeds = room(size, dtype)[:size].reshape(-1, a, b)
+    family.fill_seeds(A, B, shift, seeds)
+    sums = TileSums(family.plan(shift), np.dtype(dtype), of[0])
+    rows = Opposite(one_after_another(of[0], np.dtype(dtype)), all_side_by_side(of[1], np.dtype(dtype)))
+    made, given = (sums.of(one, Y[:a], Y[a:], w[:a], w[a:]) for one in (rows, seeds))
+    for one, other in zip(made, given, strict=True):  # each seed has the same bits, or is that of rows less a mean
+        np.testing.assert_allclose(one, other, rtol=0, atol=50 * np.finfo(dtype).eps * np.abs(other).max())
 
 
 @settings(max_examples=40)

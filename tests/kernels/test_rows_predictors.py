@@ -18,7 +18,7 @@ from learnkernels import (
     center_gram,
     learn_kernel,
 )
-from learnkernels.kernels.engine.combination import MOST_TOGETHER, Combination, LaidOut
+from learnkernels.kernels.engine.combination import MOST_TOGETHER, BySeeds, Combination, LaidOut
 from learnkernels.kernels.engine.combined_gram import CombinedGram
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
 from learnkernels.kernels.families import (
@@ -178,7 +178,8 @@ def test_products_with_a_kernel_that_is_not_kept_are_those_with_its_matrix(famil
     A, B = rng.integers(-2, 3, (a, 3)) / 2, rng.integers(-2, 3, (b, 3)) / 2  # of which some features are equal
     given, w, beta = rng.normal(size=(a, n)), rng.uniform(size=a), rng.normal(size=(b, n))
     combination = Combination(family, rng.uniform(0.5, 2, family.n_kernels), rng.uniform(size=family.n_kernels))
-    K, laid_out = combination.matrix(A, B), combination.laid_out(B)
+    K, laid_out = np.tensordot(combination.coefficients, family.tile(A, B, combination.shift), 1), combination.side(B)
+    assert isinstance(laid_out, LaidOut)
     for weights, vectors, expected in (
         (w, beta, 1 + K.T @ (given + w[:, None] * (K @ beta))),
         (None, beta, 1 + K.T @ given),
@@ -197,7 +198,8 @@ def test_products_with_a_kernel_that_is_not_kept_are_those_with_its_matrix(famil
 )
 def test_kernels_of_products_have_none_of_distances(family):
     ones = np.ones(family.n_kernels)
-    assert Combination(family, ones, 0 * ones).laid_out(np.eye(3)) is None
+    assert family.differences(np.eye(3)) is None
+    assert isinstance(Combination(family, ones, 0 * ones).side(np.eye(3)), BySeeds)
 
 
 @pytest.mark.parametrize("family", [METRIC, FamilyUnion([METRIC, LinearFamily()]), GaussianFamily([1.0, 32.0, 4.0])])

@@ -26,7 +26,7 @@ from learnkernels import (
 )
 from learnkernels.kernels.centering import center_gram
 from learnkernels.kernels.engine import expansion
-from learnkernels.kernels.engine.weighing import combine_tile
+from learnkernels.kernels.engine.combination import BySeeds, Combination, LaidOut
 from learnkernels.kernels.families.categorical import CategoricalFamily
 from learnkernels.kernels.families.cosine import CosineFamily
 from learnkernels.kernels.families.metric import MetricFamily
@@ -145,11 +145,18 @@ def test_a_tile_is_the_weighted_sum_of_its_kernels(gammas):
     A, B, c = rows(a), rows(b, seed=1), np.linspace(-1, 2, len(gammas))
     shift = np.linspace(0, 1, len(gammas))
     for dtype, atol in ((np.float64, 1e-14), (np.float32, 1e-5)):
-        seeds, out = np.empty((family.n_seeds, a, b), dtype), np.empty((a, b), dtype)
-        family.fill_seeds(A, B, shift, seeds)
-        plan = family.plan(shift)
-        combine_tile(seeds, plan.order, plan.half, plan.offset, c, out)
-        np.testing.assert_allclose(out, np.tensordot(c, family.tile(A, B, shift), 1), rtol=0, atol=atol)
+        combination, expected = Combination(family, c, shift), np.tensordot(c, family.tile(A, B, shift), 1)
+        laid_out, by_seeds = combination.side(B, dtype), BySeeds(combination, family.side(B, None, dtype), dtype)
+        assert isinstance(laid_out, LaidOut)
+        for right in laid_out, by_seeds:
+            left, out = right.left(A), np.empty((a, b), dtype)
+            right.fill(left, slice(0, a), slice(0, b), out)
+            np.testing.assert_allclose(out, expected, rtol=0, atol=atol)
+            part = np.zeros((a, 50), dtype)  # beside what is asked for nothing is written
+            right.fill(left, slice(1, 4), slice(13, 40), part[1:4, 9:36])
+            np.testing.assert_allclose(part[1:4, 9:36], expected[1:4, 13:40], rtol=0, atol=atol)
+            part[1:4, 9:36] = 0
+            assert not part.any()
 
 
 class Bent(GaussianFamily):
