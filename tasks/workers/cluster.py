@@ -45,6 +45,7 @@ from learnkernels.tasks.data.row_files import (
 from learnkernels.tasks.store import store_path, temporary_folder
 from learnkernels.tasks.workers.connecting import (
     LEFT_TO_ITS_NANNY,
+    SELDOM_WATCHED,
     connected,
     require_same_versions,
     worker_memory,
@@ -321,7 +322,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             return connected(self.config, self._cluster)
         memory = worker_memory(self.config.memory, self._local_workers)
         self._memory = parse_bytes(memory)
-        self._settings.enter_context(dask.config.set(LEFT_TO_ITS_NANNY))
+        self._settings.enter_context(dask.config.set(LEFT_TO_ITS_NANNY | SELDOM_WATCHED))
         self._cluster = workers_here(self._local_workers, memory)
         return Client(self._cluster, set_as_default=False)
 

@@ -35,6 +35,14 @@ LEFT_TO_ITS_NANNY = {"distributed.deploy.lost-worker-timeout": "1 day"}
 """A worker of this machine that ends is started anew by its nanny. Dask's cluster looks once, 15 s after an end, and
 closes that nanny where no process of it is up at that moment, which may have ended like the one before."""
 
+SELDOM_WATCHED: dict[str, str | bool] = {
+    "distributed.admin.tick.interval": "1 s",
+    "distributed.admin.system-monitor.interval": "10 s",
+    "distributed.worker.profile.enabled": False,
+}
+"""What pages would show is not measured: all processes of this machine share its cores, and the figures, taken up to a
+hundred times a second, cost two workers of two cores a twentieth of their pass."""
+
 LOOPBACK = "127.0.0.1"
 """A Dask scheduler runs whatever it is sent, so a local one listens here alone, and to who has the keys of the run."""
 
