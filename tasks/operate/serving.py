@@ -9,14 +9,16 @@ Each ends with the process that started it: where its standard input is a pipe, 
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 import sys
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from socket import socket
 from typing import TYPE_CHECKING
 
 import psutil
@@ -121,11 +123,12 @@ def mlflow_application() -> Application:
     return application
 
 
-def serve(application: Application, port: int, key: str | None) -> None:
-    """Serve an application behind the guard until a signal ends it."""
+def serve(application: Application, port: int, key: str | None, first: str | None = None) -> None:
+    """Serve an application behind the guard until a signal ends it; it asks itself for the path `first` at once."""
     import uvicorn
+    from uvicorn.main import STARTUP_FAILURE  # type: ignore[attr-defined]
 
-    uvicorn.run(
+    config = uvicorn.Config(
         Guard(application, port, key, further_hosts()),
         host=LOOPBACK,
         port=port,
@@ -133,6 +136,29 @@ def serve(application: Application, port: int, key: str | None) -> None:
         log_level="warning",
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket] | None = None) -> None:
+            await super().startup(sockets)
+            if first is not None:
+                self.asking = asyncio.create_task(_ask(application, first))
+
+    server = Server(config)
+    with suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        sys.exit(STARTUP_FAILURE)
+
+
+async def _ask(application: Application, path: str) -> None:
+    """Send an application its first request, for which it sets up what all others use."""
+    import httpx
+
+    with suppress(Exception):  # who asks next is told what is wrong
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(application), base_url=f"http://{LOOPBACK}"
+        ) as client:
+            await client.post(path, json={"limit": 1})
 
 
 def main(what: str, *arguments: str) -> None:
@@ -157,7 +183,8 @@ def _run(what: str, *arguments: str) -> None:
         # Looked through here, one server at a time; Prefect would do it again, and two at once may meet.
         os.environ.setdefault("PREFECT_SERVER_DATABASE_MIGRATE_ON_START", "false")
         prepare_prefect()
-        serve(prefect_application(), int(arguments[0]), None if own else folder_key())
+        # While its command still imports; where Prefect asks for a password, the answer is that it is missing.
+        serve(prefect_application(), int(arguments[0]), None if own else folder_key(), "/api/flow_runs/filter")
     else:
         prepare_mlflow(os.environ["MLFLOW_BACKEND_STORE_URI"])
         serve(mlflow_application(), int(arguments[0]), folder_key())

@@ -169,10 +169,22 @@ class Bent(GaussianFamily):
         self._fill_from(self.distances(A, B), out)
 
 
-def test_seeds_of_a_class_of_ones_own_are_asked_for():
+class BentLaplacian(LaplacianFamily):
+    """The same of Laplacians, whose distances are those of differences whatever the number of features."""
+
+    def distances(self, A, B):
+        return super().distances(A, B) / 2
+
+    def fill_seeds(self, A, B, shift, out):
+        self._fill_from(self.distances(A, B), out)
+
+
+@pytest.mark.parametrize(("own", "above"), [(Bent, GaussianFamily), (BentLaplacian, LaplacianFamily)])
+def test_seeds_of_a_class_of_ones_own_are_asked_for(own, above):
     X = rows()
-    kernel = learn_kernel("align", Bent([0.5, 1.0, 3.0]), X, numbers(X))
-    same = replace(kernel, family=GaussianFamily([0.25, 0.5, 1.5]))
+    assert own([1.0]).differences(X) is None
+    kernel = learn_kernel("align", own([0.5, 1.0, 3.0]), X, numbers(X))
+    same = replace(kernel, family=above([0.25, 0.5, 1.5]))
     dual = coefficients(len(X))
     expected = LinearScores(same, dual, np.zeros(2)).of(rows(9, seed=1))
     np.testing.assert_allclose(LinearScores(kernel, dual, np.zeros(2)).of(rows(9, seed=1)), expected, atol=1e-12)

@@ -25,7 +25,9 @@ from websockets.exceptions import InvalidStatus
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import folder_key, key_file, servers_note, show_key
+from learnkernels.tasks.operate import serving
 from learnkernels.tasks.operate.children import free_port
+from learnkernels.tasks.operate.guard import Message, Receive, Send
 from learnkernels.tasks.operate.serving import write_in_turn
 from tests.flows.test_cli import environment
 from tests.test_screenshots import shots
@@ -369,3 +371,18 @@ def test_transactions_that_read_before_they_write_wait_for_each_other(tmp_path: 
         return found
 
     assert asyncio.run(both()) == [0, 1]
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_server_asks_itself_first_and_goes_on_whatever_comes_of_it(broken: bool):
+    asked: list[tuple[str, str]] = []
+
+    async def application(scope: Message, receive: Receive, send: Send) -> None:
+        asked.append((scope["method"], scope["path"]))
+        if broken:
+            raise RuntimeError("no database")
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    asyncio.run(serving._ask(application, "/api/first"))
+    assert asked == [("POST", "/api/first")]
