@@ -122,7 +122,7 @@ def side_by_side(B: np.ndarray) -> np.ndarray:
     across = panel_rows(B.dtype)
     panels = np.zeros((-(-len(B) // across) * across, B.shape[1]), dtype=B.dtype)
     panels[: len(B)] = B
-    return panels.reshape(-1, across, B.shape[1]).transpose(0, 2, 1).ravel()
+    return panels.reshape(len(panels) // across, across, B.shape[1]).transpose(0, 2, 1).ravel()
 
 
 def distances(A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray | None = None) -> np.ndarray:

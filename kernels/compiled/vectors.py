@@ -152,10 +152,6 @@ class Vectors:
         """Return a place so many vectors on."""
         return self.builder.add(place, self.place(n * self.lanes)) if n else place
 
-    def times(self, n: Value, step: Value) -> Value:
-        """Return the product of two numbers of values."""
-        return self.builder.mul(n, step)
-
     def _at(self, base: Value, place: Value, kind: Any) -> Value:
         return self.builder.bitcast(self.builder.gep(base, [place]), kind.as_pointer())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import local
 from typing import Any
@@ -24,6 +24,7 @@ from learnkernels.kernels.engine.passes import block_rows_for
 from learnkernels.kernels.engine.tiles import Chains
 from learnkernels.kernels.engine.weighing import (
     MOST_COLUMNS,
+    MOST_VALUES,
     Weights,
     apply_rows,
     combine_rows,
@@ -108,6 +109,9 @@ class Combination:
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
             return
+        if out.strides[1] != out.itemsize:  # what is compiled writes along rows
+            out[...] = self.matrix(A, B, symmetric)
+            return
         right = self.side(B) if right is None else right
         left = right.left(A)
 
@@ -147,6 +151,12 @@ class BySeeds:
         self._side, self._dtype, self._own = side, np.dtype(dtype), local()
         self._weights = _weights(of, self._dtype)
         self._most = MOST_COLUMNS // lanes(self._dtype) * lanes(self._dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_own"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _own=local())
 
     def left(self, A: Rows) -> Any:
         """Return the rows of the other side, for many fills."""
@@ -191,17 +201,27 @@ class LaidOut:
 
     def __init__(self, of: Combination, differences: Sequence[Differences], dtype: Any) -> None:
         self._family, self._dtype = of.evaluated[0], np.dtype(dtype)
+        self._centres = [None if one.metric == "differing" else one.rows.mean(axis=0) for one in differences]
+        differences = self._moved(differences)
         self._parts, self._weights = Parts.of(differences, self._dtype), _weights(of, self._dtype)
         self._B, self._across = all_side_by_side(differences, self._dtype), panel_rows(self._dtype)
         self.n_rows = len(differences[0].rows)
         self._stride = -(-self.n_rows // self._across) * self._across
-        self._most = max(1, MOST_COLUMNS // self._across)
+        at_hand = 1 + self._weights.n_seeds + self._weights.n_kept
+        self._most = max(1, min(MOST_COLUMNS, MOST_VALUES // at_hand) // self._across)
 
     def left(self, A: Rows) -> tuple[np.ndarray, int]:
         """Return the rows of the other side, for many fills, and their number."""
         of = self._family.differences(A)
         assert of is not None  # as for this side
-        return one_after_another(of, self._dtype), A.shape[0]
+        return one_after_another(self._moved(of), self._dtype), A.shape[0]
+
+    def _moved(self, differences: Sequence[Differences]) -> Sequence[Differences]:
+        """Return rows less the mean of this side, which changes no distance, where they are to lose digits."""
+        if self._dtype == np.float64:
+            return differences
+        both = zip(differences, self._centres, strict=True)
+        return [one if centre is None else replace(one, rows=one.rows - centre) for one, centre in both]
 
     def fill(self, left: tuple[np.ndarray, int], rows: slice, columns: slice, out: np.ndarray) -> None:
         """Write the kernel between some rows of the other side and some of this one into `out`."""

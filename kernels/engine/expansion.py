@@ -17,7 +17,7 @@ STRIP = 256
 """Most new rows of a tile."""
 
 TILE_BYTES = 1 << 20
-"""Size of a tile: large enough that what is done once a tile counts for little."""
+"""Size of a tile, and of its seeds where they are held: so large that what is done once a tile counts for little."""
 
 LEAST_COLUMNS = 64
 """Fewest columns of a tile, where there are that many."""
@@ -120,7 +120,8 @@ class Expansion:
             if isinstance(right, LaidOut) and self.V.shape[1] <= MOST_TOGETHER:
                 out[some] = right.applied(part, V) + self.constant
                 continue
-            left, b = right.left(part), max(LEAST_COLUMNS, TILE_BYTES // (8 * a))
+            matrices = 1 if isinstance(right, LaidOut) else family.n_seeds
+            left, b = right.left(part), max(LEAST_COLUMNS, TILE_BYTES // (8 * a * matrices))
             K, values = np.empty((a, min(b, len(V))), dtype=dtype), np.tile(self.constant, (a, 1))
             for first in range(0, len(V), b):
                 columns = slice(first, min(first + b, len(V)))

@@ -24,8 +24,9 @@ TILE_BYTES, MOST_ROWS = 2 << 20, 400
 FEWEST_ROWS, FEWEST_BLOCKS = 128, 4
 """Rows of a block of few rows, at least, and blocks of more."""
 
-LARGEST, MANY_BLOCKS = 1600, 12
-"""Rows of a tile of which no matrix is held, at most, and how many blocks of them keep some threads busy to the end."""
+LARGEST, LAID_BYTES, MANY_BLOCKS = 1600, 16 << 20, 12
+"""Rows of a tile of which no matrix is held, at most, and their bytes as they are laid out, and how many blocks of such
+tiles keep some threads busy to the end."""
 
 SHIFT_SAMPLE = 64
 """Rows of the sample that chooses the constant to subtract from each kernel."""
@@ -205,7 +206,15 @@ def block_rows_of(family: KernelFamily, X: Rows) -> int:
     """Return the number of rows of a block of a pass; it follows from the rows, and not from the threads."""
     m = X.shape[0]
     rows = min(block_rows_for(family.n_seeds), max(FEWEST_ROWS, -(-m // FEWEST_BLOCKS)))
-    return rows if family.differences(X[:1]) is None else max(rows, min(LARGEST, m // MANY_BLOCKS))
+    if family.differences(X[:1]) is None:
+        return rows
+    return max(rows, min(LARGEST, m // MANY_BLOCKS, LAID_BYTES // (8 + _laid_bytes(family, X))))
+
+
+def _laid_bytes(family: KernelFamily, X: Rows) -> int:
+    """Return what a row takes where it is laid out as both sides of tiles, once for each part of a family."""
+    of = family.differences(X[:1])
+    return 0 if of is None else 2 * X.dtype.itemsize * sum(one.rows.shape[1] for one in of)
 
 
 def pass_over_tiles(
@@ -241,14 +250,14 @@ def pass_over_tiles(
     Notes
     -----
     A pair of rows costs about ``3 d + p (p + 1) + 8 p`` flops and, for Gaussians on a power-of-two grid, one
-    exponential. Memory is that of the seeds of one tile, a worker.
+    exponential. Memory is that of the seeds of one tile, or of a run of rows for each part of the family, a worker.
     """
     compile_tiles(X.dtype)  # once here: workers in other processes find it on disk
     family, X = family.mapped_once(X)
     m, row_bytes = X.shape[0], 0 if sparse.issparse(X) else X.shape[1] * X.dtype.itemsize
     held = workers.hold(X, None, np.zeros(X.shape[1]))
     shared = workers.share(TilePass(family, held, Y, blocks, shift))
-    tasks = list(blocks.super_tiles(workers.super_tile(m, row_bytes)))
+    tasks = list(blocks.super_tiles(workers.super_tile(m, row_bytes + _laid_bytes(family, X))))
     part: MomentsPart = workers.total(TilePass.part, shared, None, tasks)
     return part
 
@@ -279,9 +288,10 @@ class TilePass:
         """
         family, blocks, shift = self.family, self.blocks, self.shift
         part = MomentsPart.zero(len(blocks.labels), family.n_kernels)
-        if not hasattr(self._own, "sums"):
-            self._own.sums = SumsOfTiles(family, shift, self.X, int(np.diff(blocks.bounds).max()))
-        sums = self._own.sums
+        own = self._own
+        if not hasattr(own, "sums"):
+            own.sums = SumsOfTiles(family, shift, self.X, int(np.diff(blocks.bounds).max()))
+        sums = own.sums
         firsts, seconds = (set(side) for side in zip(*pairs, strict=True))
         sides = blocks.sides(self.X, self.Y, firsts)
         if seconds - firsts:

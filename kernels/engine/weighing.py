@@ -18,7 +18,10 @@ TOGETHER = 6
 """Vectors whose chains go on side by side."""
 
 MOST_COLUMNS = 256
-"""Columns that are added up at a time: all that stands of them stays in the first-level cache."""
+"""Columns that are added up at a time."""
+
+MOST_VALUES = 1024
+"""Values of a row that are at hand at a time: distances, seeds and what is kept; of `ROWS` rows a first-level cache."""
 
 
 class Weights(NamedTuple):

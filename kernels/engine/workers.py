@@ -22,6 +22,9 @@ SPANS = 16
 SUPER_TILES = 512, 4096
 """Fewest and most rows of the square of pairs that one thread takes at a time."""
 
+SUPER_TILE_BYTES = 1 << 26
+"""Most that the rows of such a side take, as a pass lays them out."""
+
 Step = Callable[[Any, Any, Any], Any]
 """``step(shared, argument, task)`` is what one task adds to a total."""
 
@@ -132,7 +135,7 @@ class Threads:
         It follows from the rows and not from the threads, on which the last bits of a sum would then depend.
         """
         least, most = SUPER_TILES
-        return min(most, max(least, -(-n_rows // SPANS)))
+        return max(1, min(most, max(least, -(-n_rows // SPANS)), SUPER_TILE_BYTES // max(1, row_bytes)))
 
     def spans(self, n_rows: int, least: int) -> list[tuple[int, int]]:
         """Return runs whose number follows from the rows and not from the threads, as do the last bits of a sum."""

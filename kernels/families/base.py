@@ -93,13 +93,16 @@ class KernelFamily(Parameterised, ABC):
         super().__init_subclass__(**options)
         if "kind" in vars(cls) and KINDS.setdefault(cls.kind, cls).__module__ == cls.__module__:
             KINDS[cls.kind] = cls  # also where a class is defined again
-        own = set(vars(cls))
-        if {"tile", "distances", "fill_seeds"} & own:  # what a class above prepares is not what this one fills
-            if not {"side", "fill_between"} & own:
-                cls.side = KernelFamily.side  # type: ignore[method-assign]
-                cls.fill_between = KernelFamily.fill_between  # type: ignore[method-assign]
-            if "differences" not in own:
-                cls.differences = KernelFamily.differences  # type: ignore[method-assign]
+
+        def owner(*names: str) -> int:
+            return next(place for place, one in enumerate(cls.__mro__) if set(names) & set(vars(one)))
+
+        filled = owner("tile", "distances", "fill_seeds")
+        if filled < owner("side", "fill_between"):  # what a class above prepares is not what this one fills
+            cls.side = KernelFamily.side  # type: ignore[method-assign]
+            cls.fill_between = KernelFamily.fill_between  # type: ignore[method-assign]
+        if filled < owner("differences"):
+            cls.differences = KernelFamily.differences  # type: ignore[method-assign]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the family as plain data, as JSON holds them, that `family_from_dict` reads back.

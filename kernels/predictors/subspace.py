@@ -202,6 +202,9 @@ class RowPass:
     held: np.ndarray | None = None
     formed: set[int] = field(default_factory=set)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_right"}
+
     def block(self, rows: slice, room: np.ndarray) -> np.ndarray:
         """Return the kernel between a block of rows and the landmarks, as it is held, or formed in `room`."""
         if rows.start in self.formed and self.held is not None:

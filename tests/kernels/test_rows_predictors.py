@@ -1,5 +1,6 @@
 """Predictors that never form the matrix of all rows: against factorisations of it, and what they say of themselves."""
 
+import pickle
 import warnings
 from dataclasses import replace
 
@@ -34,7 +35,7 @@ from learnkernels.kernels.predictors.calibration import WORK_OF_FOLDS
 from learnkernels.kernels.predictors.choice import DECIDED, Problem, choose_predictor
 from learnkernels.kernels.predictors.landmarks import landmarks_for, leverage_landmarks, uniform_landmarks
 from learnkernels.kernels.predictors.rows import KernelOnRows
-from learnkernels.kernels.predictors.subspace import Subspace, SubspacePasses, centered_products
+from learnkernels.kernels.predictors.subspace import RowPass, Subspace, SubspacePasses, centered_products
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.solvers.conjugate_gradients import solve_shifted
 from learnkernels.kernels.targets import Target
@@ -459,6 +460,19 @@ def test_leverage_scores_are_those_of_the_matrix_and_draw_the_rows_that_stand_al
     assert min((positions >= 380).sum() for positions in drawn) >= 15  # of the twenty; uniform draws have two
     counts = leverage_landmarks(on, 40, rng).counts
     assert counts.sum() == pytest.approx(400)
+
+
+@pytest.mark.parametrize("d", [3, 80])  # laid out, and by seeds
+def test_a_pass_can_be_sent_on_after_it_was_used(d):
+    X = np.random.default_rng(0).normal(size=(40, d))
+    combination = Combination(GaussianFamily([0.01]), np.ones(1), np.ones(1))
+    of = RowPass(combination, X, X, np.ones((40, 1)), np.zeros(1), None, None)
+    block = of.block(slice(0, 10), np.empty((10, 40)))
+    again = pickle.loads(pickle.dumps(of)).block(slice(0, 10), np.empty((10, 40)))
+    np.testing.assert_array_equal(again, block)
+    right = pickle.loads(pickle.dumps(combination.side(X)))
+    right.fill(right.left(X[:10]), slice(0, 10), slice(0, 40), again)
+    np.testing.assert_array_equal(again, block)
 
 
 def test_a_kernel_with_landmarks_that_fits_the_memory_is_formed_once(monkeypatch):

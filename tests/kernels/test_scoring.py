@@ -22,6 +22,7 @@ from learnkernels import (
     LearnedKernelTransformer,
     LinearFamily,
     PolynomialFamily,
+    gram_moments,
     learn_kernel,
 )
 from learnkernels.kernels.centering import center_gram
@@ -188,6 +189,45 @@ def test_seeds_of_a_class_of_ones_own_are_asked_for(own, above):
     dual = coefficients(len(X))
     expected = LinearScores(same, dual, np.zeros(2)).of(rows(9, seed=1))
     np.testing.assert_allclose(LinearScores(kernel, dual, np.zeros(2)).of(rows(9, seed=1)), expected, atol=1e-12)
+
+
+class Bends:
+    """What a class gets from beside the family that it inherits from."""
+
+    def fill_seeds(self, A, B, shift, out):
+        self._fill_from(self.distances(A, B) / 2, out)
+
+
+class Mixed(Bends, GaussianFamily):
+    """Gaussians with seeds from elsewhere."""
+
+
+def test_seeds_from_beside_a_family_are_asked_for():
+    A, B, family = rows(9), rows(20, seed=1), Mixed([1.0, 2.0])
+    assert family.differences(A) is None
+    ones = np.ones(2)
+    half = Combination(GaussianFamily([0.5, 1.0]), ones, 0 * ones).matrix(A, B)
+    np.testing.assert_allclose(Combination(family, ones, 0 * ones).matrix(A, B), half, rtol=0, atol=1e-14)
+
+
+def test_a_view_of_nothing_and_a_matrix_by_columns_are_taken():
+    family = FamilyUnion([GaussianFamily([1.0, 2.0]), GaussianFamily([1.0])], [[], [0, 1]])
+    A, B = rows(9), rows(30, seed=1)
+    combination, K = Combination(family, np.array([1.0, 2.0, 3.0]), np.zeros(3)), np.empty((9, 30), order="F")
+    combination.fill(A, B, K)
+    gaussian = Combination(GaussianFamily([1.0]), np.ones(1), np.zeros(1)).matrix(A[:, :2], B[:, :2])
+    np.testing.assert_allclose(K, 3 + 3 * gaussian, rtol=0, atol=1e-14)
+    moments = gram_moments(family, A, A[:, 0])
+    assert np.isfinite(moments.products).all()
+
+
+def test_single_precision_keeps_its_digits_far_from_the_origin():
+    A, B = rows(20) + 1e5, rows(200, seed=1) + 1e5
+    for family in GaussianFamily([0.5, 1.0]), LaplacianFamily([0.5]), FamilyUnion([GaussianFamily([0.5])], [[0, 1]]):
+        combination = Combination(family, np.ones(family.n_kernels), np.zeros(family.n_kernels))
+        right, K = combination.side(B, np.float32), np.empty((20, 200), np.float32)
+        right.fill(right.left(A), slice(0, 20), slice(0, 200), K)
+        np.testing.assert_allclose(K, combination.matrix(A, B), rtol=0, atol=1e-5)
 
 
 # Support vectors -----------------------------------------------------------------------------------------------------
