@@ -20,7 +20,7 @@ from rich.text import Text
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import folder_key, key_file, prepare_environment, told
-from learnkernels.tasks.stopping import keep
+from learnkernels.tasks.stopping import Stopped, keep, requested
 
 if TYPE_CHECKING:
     from prefect import Flow
@@ -245,6 +245,8 @@ def _user_errors(kept: str) -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:
+        if requested():  # a library has made another error of the signal
+            raise Stopped from error
         machine, sentence = told(error)
         err.print(f"error: {sentence}", markup=False, soft_wrap=True)
         raise typer.Exit(BAD_INPUT if machine else 1) from None

@@ -109,7 +109,7 @@ class Combination:
         if isinstance(family, FeatureFamily):
             out[...] = family.combine(coefficients, A, B)
             return
-        if out.strides[1] != out.itemsize:  # what is compiled writes along rows
+        if out.size and out.strides[1] != out.itemsize:  # what is compiled writes along rows
             out[...] = self.matrix(A, B, symmetric)
             return
         right = self.side(B) if right is None else right

@@ -23,7 +23,7 @@ from prefect.states import Completed, Failed
 
 from learnkernels.conf.errors import InputError
 from learnkernels.flows.cli import BAD_INPUT, _user_errors
-from learnkernels.tasks import environment
+from learnkernels.tasks import environment, stopping
 from learnkernels.tasks.data.locations import TransferError, failed_in_transfer, locate, written
 from learnkernels.tasks.data.streams import TableOutput
 from tests.mutations import fates, is_sentence
@@ -184,3 +184,10 @@ def test_a_full_or_read_only_state_folder_is_refused_before_a_run(small_disk: Pa
 def test_only_what_may_go_away_is_tried_again(error: Exception, again: bool):
     assert failed_in_transfer(None, None, Failed(data=error)) is again
     assert not failed_in_transfer(None, None, Completed(data=1))
+
+
+def test_a_signal_of_which_a_library_makes_an_error_is_no_error(monkeypatch, capsys):
+    monkeypatch.setattr(stopping._state, "received", 15)
+    with pytest.raises(stopping.Stopped), _user_errors("all is kept"):
+        raise ValueError("error calling a serializer: Stopped: SIGTERM")
+    assert "error" not in capsys.readouterr().err
