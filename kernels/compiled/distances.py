@@ -380,12 +380,7 @@ def exponentials(v: Vectors, D: Value, at: Value, factor: Value, out: Value, to:
         for q, value in enumerate(v.exponentials_less_one(xs)):
             v.store(value, out, b.add(to, on), q)
 
-    full = b.sdiv(n, v.place(TOGETHER))
-    with v.loop(full) as step:
-        some(b.mul(step, v.place(TOGETHER * v.lanes)), TOGETHER)
-    done = b.mul(full, v.place(TOGETHER))
-    with v.loop(b.sub(n, done)) as step:
-        some(b.mul(b.add(done, step), v.place(v.lanes)), 1)
+    v.in_groups(n, TOGETHER, some)
 
 
 @emitted

@@ -132,6 +132,15 @@ class Vectors:
         with cgutils.for_range(self.builder, n) as loop:
             yield loop.index
 
+    def in_groups(self, n: Value, together: int, write: Callable[[Value, int], None]) -> None:
+        """Write loops over n vectors: so many at a time, then the rest one by one; `write` takes place and number."""
+        b, full = self.builder, self.builder.sdiv(n, self.place(together))
+        with self.loop(full) as step:
+            write(b.mul(step, self.place(together * self.lanes)), together)
+        done = b.mul(full, self.place(together))
+        with self.loop(b.sub(n, done)) as step:
+            write(b.mul(b.add(done, step), self.place(self.lanes)), 1)
+
     def cases(self, value: Value, of: dict[int, Callable[[], None]]) -> None:
         """Write code for some values of a number; none for others."""
         end = self.builder.append_basic_block("end")
@@ -241,10 +250,10 @@ class Vectors:
         """
         b, near = self.builder, self.constant(-log(2) / 2)
         powers = [self.variable(x) for x in xs]
-        far = b.fcmp_ordered(">", xs[0], near)
+        close = b.fcmp_ordered(">", xs[0], near)
         for x in xs[1:]:
-            far = b.and_(far, b.fcmp_ordered(">", x, near))
-        with b.if_else(self.every(far)) as (alone, reduced):
+            close = b.and_(close, b.fcmp_ordered(">", x, near))
+        with b.if_else(self.every(close)) as (alone, reduced):
             for branch, write in (alone, self._polynomials), (reduced, self._reduced):
                 with branch:
                     for kept, value in zip(powers, write(xs), strict=True):

@@ -84,12 +84,7 @@ def add_chain(
             v.store(b.load(sums[q]), total, on, q)
             v.store(b.load(e[q]), kept, b.add(kept_at, on), q)
 
-    full = b.sdiv(n, v.place(TOGETHER))
-    with v.loop(full) as step:
-        chains(b.mul(step, v.place(TOGETHER * v.lanes)), TOGETHER)
-    done = b.mul(full, v.place(TOGETHER))
-    with v.loop(b.sub(n, done)) as step:
-        chains(b.mul(b.add(done, step), v.place(v.lanes)), 1)
+    v.in_groups(n, TOGETHER, chains)
 
 
 @emitted
