@@ -66,8 +66,10 @@ class ShiftedSolutions:
     Attributes
     ----------
     solutions : ndarray of shape (n, c)
+    remainders : ndarray of shape (n, c)
+        ``b - (A + shift I) x``, computed from the solution.
     residuals : ndarray of shape (c,)
-        ``|b - (A + shift I) x| / |b|``, computed from the solution; zero for a zero right-hand side.
+        Their 2-norms over those of the right-hand sides; zero for a zero right-hand side.
     iterations : int
         Products with A, without those for residuals.
     tolerance : float
@@ -75,6 +77,7 @@ class ShiftedSolutions:
     """
 
     solutions: np.ndarray
+    remainders: np.ndarray
     residuals: np.ndarray
     iterations: int
     tolerance: float
@@ -148,7 +151,7 @@ def solve_shifted(
         residuals[open_] = np.linalg.norm(R[:, open_], axis=0) / norms[open_]
         if (residuals[open_] > 0.5 * before).all():
             break
-    return ShiftedSolutions(X, residuals, steps, tolerance)
+    return ShiftedSolutions(X, R, residuals, steps, tolerance)
 
 
 def _search(

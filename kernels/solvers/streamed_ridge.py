@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from learnkernels.kernels.engine.operators import GramOperator, TiledGrams, has_room
+from learnkernels.kernels.engine.threads import one_blas_thread
 from learnkernels.kernels.solvers.certificate import TOLERANCE
-from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, solve_shifted
+from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
 from learnkernels.kernels.solvers.minimax import InnerSolution
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.targets import Target
@@ -14,14 +15,14 @@ from learnkernels.kernels.targets import Target
 SKETCH = 500
 """Most rows whose columns of the kernel make the preconditioner."""
 
-EXCESS = 1e-3
+EXCESS = 1e-4
 """Share of the duality gap asked for that the residual of a solution may add to the objective."""
 
 FIRST, LEAST = 1e-2, 1e-12
 """Residual, relative to the target, that tells the size of the objective, and the least that is asked for at all."""
 
-CURVATURE = 1e-2
-"""Relative residual of the solutions that make the Hessian, of which Newton's step needs a digit or two."""
+CURVATURE = 1e-3
+"""Relative residual of the solutions that make the Hessian, whose own error is of the order of its square."""
 
 MOST_STEPS = 400
 """Of conjugate gradients, a solution."""
@@ -89,9 +90,10 @@ class StreamedRidge:
         def hessian(kernels: np.ndarray) -> np.ndarray:
             shape = (len(alpha), len(kernels), alpha.shape[1])
             P = products[kernels].transpose(1, 0, 2).reshape(len(alpha), -1)
-            Z = self._solved(mu, P, CURVATURE, precondition)
-            self._response = kernels, Z.reshape(shape)
-            H = 2 * np.einsum("ikq,ilq->kl", P.reshape(shape), Z.reshape(shape), optimize=True)
+            found = self._solved(mu, P, CURVATURE, precondition)
+            Z, R = found.solutions.reshape(shape), found.remainders.reshape(shape)
+            self._response = kernels, Z
+            H = 2 * np.einsum("ikq,ilq->kl", P.reshape(shape) + R, Z, optimize=True)
             return np.asarray((H + H.T) / 2)
 
         return InnerSolution(constant - float(mu @ forms) + excess, constant, forms, alpha, hessian)
@@ -122,14 +124,17 @@ class StreamedRidge:
         norm, wanted = float(np.linalg.norm(residual)), asked * float(np.linalg.norm(self.Y))
         if norm <= wanted:
             return alpha
-        return alpha + self._solved(mu, residual, wanted / norm, precondition)
+        return alpha + self._solved(mu, residual, wanted / norm, precondition).solutions
 
-    def _solved(self, mu: np.ndarray, B: np.ndarray, tolerance: float, precondition: Preconditioner) -> np.ndarray:
+    def _solved(
+        self, mu: np.ndarray, B: np.ndarray, tolerance: float, precondition: Preconditioner
+    ) -> ShiftedSolutions:
         def apply(V: np.ndarray) -> np.ndarray:
             return self._grams.matvec(mu, V)
 
         shifts = np.full(B.shape[1], self.ridge)
-        return solve_shifted(apply, B, shifts, precondition, tolerance=tolerance, most=MOST_STEPS).solutions
+        with one_blas_thread():  # others would keep their cores for a while after a product, and a pass from them
+            return solve_shifted(apply, B, shifts, precondition, tolerance=tolerance, most=MOST_STEPS)
 
     def _preconditioner(self, mu: np.ndarray) -> Preconditioner:
         """Return one from some columns of the kernel, less their means where it is centered."""
