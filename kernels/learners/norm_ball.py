@@ -15,6 +15,7 @@ from learnkernels.kernels.solvers.minimax import WORKING_SET, Ball, InnerProblem
 from learnkernels.kernels.solvers.rank_one.lasso import machine_weights, ridge_weights
 from learnkernels.kernels.solvers.rank_one.ridge import FeatureRidge
 from learnkernels.kernels.solvers.ridge import RidgeProblem
+from learnkernels.kernels.solvers.streamed_ridge import StreamedRidge
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 
 MOST_ITERATIONS = 200
@@ -22,6 +23,9 @@ MOST_ITERATIONS = 200
 
 NEWTON_ITERATIONS = 15
 """Inner solutions of Newton's method for a machine with norm 1; five are the median where it converges."""
+
+SAMPLED_GAP = 1e-4
+"""Relative gap of weights to begin with that are learned on some rows; those of all rows are further away."""
 
 ADVICE = "raise max_iterations, or use a smaller regularisation"
 
@@ -130,6 +134,13 @@ def solve_on_ball(
             mu, certificate = ridge_weights(grams, y, problem.ridge, outer.radius, start, tolerance, max_iterations)
             return Solution(mu, certificate.warn_unless_converged(name, ADVICE))
         problem = FeatureRidge(grams, y, problem.ridge)
-    begin = outer.start(grams.n_kernels) if start is None else start
+    begin = _begin(problem, outer) if start is None else start
     mu, certificate, _ = minimise(problem, outer, begin, tolerance, max_iterations)
     return Solution(mu, certificate.warn_unless_converged(name, ADVICE))
+
+
+def _begin(problem: InnerProblem, outer: Ball) -> np.ndarray:
+    """Return weights to begin with: equal ones, or those of some of very many rows."""
+    equal = outer.start(problem.grams.n_kernels)
+    fewer = problem.of_some_rows() if isinstance(problem, StreamedRidge) else None
+    return equal if fewer is None else minimise(fewer, outer, equal, SAMPLED_GAP, MOST_ITERATIONS)[0]

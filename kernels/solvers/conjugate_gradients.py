@@ -29,8 +29,8 @@ class Preconditioner:
 
     Attributes
     ----------
-    U : ndarray of shape (n, r)
-        Orthonormal columns.
+    C, T : ndarray of shape (n, s) and (s, r)
+        ``U = C T`` has orthonormal columns; formed it would take as long as theta.
     theta : ndarray of shape (r,)
         Ascending; the first one is :math:`\theta_1`.
 
@@ -40,7 +40,8 @@ class Preconditioner:
     Applications 44:718-752, section 5, with columns in place of random projections.
     """
 
-    U: np.ndarray
+    C: np.ndarray
+    T: np.ndarray
     theta: np.ndarray
 
     @classmethod
@@ -51,12 +52,13 @@ class Preconditioner:
         C = C @ (Q[:, used] / np.sqrt(s[used]))
         theta, Q = np.linalg.eigh(C.T @ C)
         used = theta > DEPENDENT * len(theta) * theta[-1]
-        return cls(C @ (Q[:, used] / np.sqrt(theta[used])), theta[used])
+        return cls(C, Q[:, used] / np.sqrt(theta[used]), theta[used])
 
     def __call__(self, R: np.ndarray, shifts: np.ndarray) -> np.ndarray:
         """Return it times the columns of R, shape (n, c), each with its shift."""
-        inside, theta = self.U.T @ R, self.theta
-        return np.asarray(R + self.U @ (inside * ((theta[0] + shifts) / (theta[:, None] + shifts) - 1)))
+        inside, theta = self.T.T @ (self.C.T @ R), self.theta
+        inside *= (theta[0] + shifts) / (theta[:, None] + shifts) - 1
+        return np.asarray(R + self.C @ (self.T @ inside))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from learnkernels.kernels.engine.operators import GramOperator, TiledGrams, has_room
+from learnkernels.kernels.engine.operators import GramOperator, TiledGrams, gram_operator, has_room
 from learnkernels.kernels.engine.threads import one_blas_thread
 from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
@@ -12,8 +12,12 @@ from learnkernels.kernels.solvers.minimax import InnerSolution
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.targets import Target
 
-SKETCH = 500
-"""Most rows whose columns of the kernel make the preconditioner."""
+SKETCH, MOST_SKETCHED = 7, 1500
+"""Rows whose columns of the kernel make the preconditioner: times the root of all, with which it takes as long as a
+few passes, and most."""
+
+SAMPLE = 3000
+"""Rows on which weights to begin with are learned, of four times as many and more."""
 
 EXCESS = 1e-4
 """Share of the duality gap asked for that the residual of a solution may add to the objective."""
@@ -52,12 +56,12 @@ class StreamedRidge:
     Notes
     -----
     A step is a pass over the pairs of rows, with the base kernels combined; the right-hand sides of the Hessian, one a
-    base kernel, go through the same passes. Memory O(m (p q + SKETCH)).
+    base kernel, go through the same passes. Memory O(m (p q + s)) with the s of `SKETCH`.
     """
 
     def __init__(self, grams: TiledGrams, target: Target, regularisation: float, tolerance: float = TOLERANCE) -> None:
         """Take the training rows, ``lambda = 1 / regularisation``, which is positive, and the gap that is wanted."""
-        self._grams, self._excess = grams, EXCESS * tolerance
+        self._grams, self._target, self._excess = grams, target, EXCESS * tolerance
         self.Y = target.Y - grams.centering.target_mean(target.Y)
         self.ridge = 1.0 / regularisation
         self._last: tuple[np.ndarray, np.ndarray] | None = None
@@ -67,6 +71,17 @@ class StreamedRidge:
     def grams(self) -> GramOperator:
         """The base kernels."""
         return self._grams
+
+    def of_some_rows(self) -> RidgeProblem | None:
+        """Return the problem of a sample of the rows, whose solution is near, or None where that is not far smaller."""
+        whole, m = self._grams, self._grams.n_rows
+        if m < 4 * SAMPLE:
+            return None
+        some = np.sort(np.random.default_rng(0).choice(m, SAMPLE, replace=False))
+        grams = gram_operator(
+            whole.family, whole.X[some], shift=whole.shift, scales=whole.scales, centering=whole.centering
+        )
+        return RidgeProblem(grams, self._target.take(some), m / SAMPLE / self.ridge)
 
     def at(self, mu: np.ndarray) -> InnerSolution:
         """Solve at the weights mu, shape (p,), from what the last solution and its derivative tell."""
@@ -139,7 +154,8 @@ class StreamedRidge:
     def _preconditioner(self, mu: np.ndarray) -> Preconditioner:
         """Return one from some columns of the kernel, less their means where it is centered."""
         m = self._grams.n_rows
-        some = np.sort(np.random.default_rng(0).choice(m, min(SKETCH, max(1, m // 4)), replace=False))
+        size = min(int(SKETCH * np.sqrt(m)), MOST_SKETCHED, max(1, m // 4))
+        some = np.sort(np.random.default_rng(0).choice(m, size, replace=False))
         C = self._grams.columns(mu, some)
         among = C[some].copy()
         C = self._grams.centering.less_mean(C)

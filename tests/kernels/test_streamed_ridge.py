@@ -13,6 +13,7 @@ from learnkernels.kernels.families.base import move
 from learnkernels.kernels.learners.lp_krr import L1KRR, L2KRR, LpKRR
 from learnkernels.kernels.learners.norm_ball import ball, solve_on_ball
 from learnkernels.kernels.learners.single_stage import SingleStage
+from learnkernels.kernels.solvers import streamed_ridge
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.solvers.streamed_ridge import StreamedRidge, ridge_problem
@@ -86,6 +87,33 @@ def test_the_weights_of_a_narrow_gap_have_five_digits(request):
     kernel = learn_kernel(L2KRR(tolerance=1e-10), FAMILY, X, y, **options)
     # Weights whose values are within a gap of each other differ by about its root.
     np.testing.assert_allclose(kernel.weights, exact.weights, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm", [1.0, 1.5, 2.0])
+def test_some_rows_give_weights_to_begin_with(norm, monkeypatch):
+    alone = partial(solve_on_ball, "lp-krr", start=None, tolerance=1e-7, max_iterations=50)
+    found = []
+    for most in 10**9, 60:
+        monkeypatch.setattr(streamed_ridge, "SAMPLE", most)
+        streamed = StreamedRidge(*inner(250, 8.0, None), tolerance=1e-7)
+        found.append(alone(problem=streamed, outer=ball(streamed.grams, norm, 0.0, 1.0)))
+    equal, sampled = (solution.certificate for solution in found)
+    assert sampled.residual <= 1e-7
+    assert sampled.objectives[-1] == pytest.approx(equal.objectives[-1], rel=2e-7)  # both within a gap of the minimum
+    assert sampled.objectives[0] < equal.objectives[0]
+
+
+def test_the_problem_of_some_rows_is_the_whole_one_in_small(monkeypatch):
+    monkeypatch.setattr(streamed_ridge, "SAMPLE", 60)
+    whole = StreamedRidge(*inner(250, 8.0, None))
+    some = whole.of_some_rows()
+    assert some.grams.n_rows == 60
+    assert some.ridge / 60 == pytest.approx(whole.ridge / 250)
+    # The mean diagonal of base kernels is about that of all rows, which scales make one; a root of 60 rows tells it.
+    diagonals = [some.grams.combine(one).trace() / 60 for one in np.eye(7)]
+    np.testing.assert_allclose(diagonals, 1.0, atol=4 / np.sqrt(60))
+    monkeypatch.setattr(streamed_ridge, "SAMPLE", 63)
+    assert whole.of_some_rows() is None
 
 
 def test_matrices_that_fit_are_formed():
