@@ -125,7 +125,8 @@ def solve_on_ball(
 
     A ridge regression of one target on rank-one kernels with weights of bounded sum is solved as a lasso
     (`kernels.solvers.rank_one.lasso`), in a ball of another norm by Newton's method without a Hessian
-    (`kernels.solvers.rank_one.ridge`).
+    (`kernels.solvers.rank_one.ridge`). One on so many rows that no matrix of them is formed begins at the weights of
+    some of the rows, unless it is told where to.
     """
     grams = problem.grams
     if isinstance(problem, RidgeProblem) and isinstance(grams, FeatureGrams) and problem.Y.shape[1] == 1:

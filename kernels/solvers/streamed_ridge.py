@@ -77,7 +77,7 @@ class StreamedRidge:
         whole, m = self._grams, self._grams.n_rows
         if m < 4 * SAMPLE:
             return None
-        some = np.sort(np.random.default_rng(0).choice(m, SAMPLE, replace=False))
+        some = self._drawn(SAMPLE)
         grams = gram_operator(
             whole.family, whole.X[some], shift=whole.shift, scales=whole.scales, centering=whole.centering
         )
@@ -151,11 +151,15 @@ class StreamedRidge:
         with one_blas_thread():  # others would keep their cores for a while after a product, and a pass from them
             return solve_shifted(apply, B, shifts, precondition, tolerance=tolerance, most=MOST_STEPS)
 
+    def _drawn(self, size: int) -> np.ndarray:
+        """Return the numbers of some rows, ascending, the same ones each time."""
+        return np.sort(np.random.default_rng(0).choice(self._grams.n_rows, size, replace=False))
+
     def _preconditioner(self, mu: np.ndarray) -> Preconditioner:
         """Return one from some columns of the kernel, less their means where it is centered."""
         m = self._grams.n_rows
         size = min(int(SKETCH * np.sqrt(m)), MOST_SKETCHED, max(1, m // 4))
-        some = np.sort(np.random.default_rng(0).choice(m, size, replace=False))
+        some = self._drawn(size)
         C = self._grams.columns(mu, some)
         among = C[some].copy()
         C = self._grams.centering.less_mean(C)
