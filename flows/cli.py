@@ -284,16 +284,19 @@ def _set_up(verbose: bool, deploy: bool = False) -> None:
 def _prefect(label: str) -> Iterator[Callable[[Flow[P, R]], Flow[P, R]]]:
     """Wait for the Prefect server, and give what makes a flow's runs those of this process, with their tags."""
     from prefect import tags
-    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+    from prefect.context import SettingsContext, get_settings_context
 
     from learnkernels.tasks.operate.recovery import claimed, own_runs
 
     for server in _servers:
         server.wait_until_up()
         server.keep_up()
-    # A server of our own does nothing about heartbeats, and a flow waits up to a second for the thread that sends them.
-    beats = {PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}
-    with own_runs(), tags("learnkernels", label), temporary_settings(beats if _servers else {}):
+    context = get_settings_context()
+    settings = context.settings
+    if _servers:  # they do nothing about heartbeats, and a flow waits up to a second for the thread that sends them
+        flows = settings.flows.model_copy(update={"heartbeat_frequency": None})
+        settings = settings.model_copy(update={"flows": flows})  # `temporary_settings` reads all anew, which takes time
+    with own_runs(), tags("learnkernels", label), SettingsContext(profile=context.profile, settings=settings):
         yield claimed
 
 

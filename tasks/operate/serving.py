@@ -15,7 +15,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from socket import socket
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 5
 """How long requests may take to end once the server is to."""
+
+FIRST = (("POST", "/api/flow_runs/filter"), ("GET", "/api/csrf-token"))
+"""What a command asks a Prefect server first, asked while it still imports; what has not met a request is not made yet.
+
+Where Prefect asks for a password, the answer is that it is missing.
+"""
 
 END_SECONDS = 10.0
 """How long a process may take to end after the one that started it; then it is cut off."""
@@ -123,8 +129,8 @@ def mlflow_application() -> Application:
     return application
 
 
-def serve(application: Application, port: int, key: str | None, first: str | None = None) -> None:
-    """Serve an application behind the guard until a signal ends it; it asks itself for the path `first` at once."""
+def serve(application: Application, port: int, key: str | None, first: Sequence[tuple[str, str]] = ()) -> None:
+    """Serve an application behind the guard until a signal ends it; it sends itself the requests `first` at once."""
     import uvicorn
     from uvicorn.main import STARTUP_FAILURE  # type: ignore[attr-defined]
 
@@ -140,8 +146,15 @@ def serve(application: Application, port: int, key: str | None, first: str | Non
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket] | None = None) -> None:
             await super().startup(sockets)
-            if first is not None:
-                self.asking = asyncio.create_task(_ask(application, first))
+            self.asking = asyncio.create_task(_ask(application, first))
+
+        async def shutdown(self, sockets: list[socket] | None = None) -> None:
+            if self.server_state.connections or self.server_state.tasks:
+                await super().shutdown(sockets)
+            else:  # which would wait a tenth of a second for nobody, and so would the command that waits for its server
+                for one in self.servers:
+                    one.close()
+                await self.lifespan.shutdown()
 
     server = Server(config)
     with suppress(KeyboardInterrupt):
@@ -150,15 +163,16 @@ def serve(application: Application, port: int, key: str | None, first: str | Non
         sys.exit(STARTUP_FAILURE)
 
 
-async def _ask(application: Application, path: str) -> None:
-    """Send an application its first request, for which it sets up what all others use."""
+async def _ask(application: Application, requests: Sequence[tuple[str, str]]) -> None:
+    """Send an application its first requests, for which it sets up what all others use."""
     import httpx
 
     with suppress(Exception):  # who asks next is told what is wrong
         async with httpx.AsyncClient(
             transport=httpx.ASGITransport(application), base_url=f"http://{LOOPBACK}"
         ) as client:
-            await client.post(path, json={"limit": 1})
+            for method, path in requests:
+                await client.request(method, path, json={"limit": 1})
 
 
 def main(what: str, *arguments: str) -> None:
@@ -183,8 +197,7 @@ def _run(what: str, *arguments: str) -> None:
         # Looked through here, one server at a time; Prefect would do it again, and two at once may meet.
         os.environ.setdefault("PREFECT_SERVER_DATABASE_MIGRATE_ON_START", "false")
         prepare_prefect()
-        # While its command still imports; where Prefect asks for a password, the answer is that it is missing.
-        serve(prefect_application(), int(arguments[0]), None if own else folder_key(), "/api/flow_runs/filter")
+        serve(prefect_application(), int(arguments[0]), None if own else folder_key(), FIRST)
     else:
         prepare_mlflow(os.environ["MLFLOW_BACKEND_STORE_URI"])
         serve(mlflow_application(), int(arguments[0]), folder_key())
