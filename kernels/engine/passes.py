@@ -24,7 +24,7 @@ TILE_BYTES, MOST_ROWS = 2 << 20, 400
 FEWEST_ROWS, FEWEST_BLOCKS = 128, 4
 """Rows of a block of few rows, at least, and blocks of more."""
 
-LARGEST, LAID_BYTES, MANY_BLOCKS = 1600, 16 << 20, 12
+LARGEST, LAID_BYTES, MANY_BLOCKS = 1600, 16 << 20, 10
 """Rows of a tile of which no matrix is held, at most, and their bytes as they are laid out, and how many blocks of such
 tiles keep some threads busy to the end."""
 
@@ -287,7 +287,7 @@ class TilePass:
         is read once.
         """
         family, blocks, shift = self.family, self.blocks, self.shift
-        part = MomentsPart.zero(len(blocks.labels), family.n_kernels)
+        part = MomentsPart.zero(len(blocks.labels), len(shift))
         own = self._own
         if not hasattr(own, "sums"):
             own.sums = SumsOfTiles(family, shift, self.X, int(np.diff(blocks.bounds).max()))
@@ -296,10 +296,11 @@ class TilePass:
         sides = blocks.sides(self.X, self.Y, firsts)
         if seconds - firsts:
             sides |= blocks.sides(self.X, self.Y, seconds - firsts)
-        laid = {block: sums.side(side.X) for block, side in sides.items()}
+        left = {block: sums.left(sides[block].X) for block in firsts}
+        right = {block: sums.right(sides[block].X) for block in seconds}
         for i, j in pairs:
             above, beside = sides[i], sides[j]
-            G, T, rows, columns = sums.of(above, beside, laid[i], laid[j])
+            G, T, rows, columns = sums.of(above, beside, left[i], right[j])
             g, h = int(blocks.group[i]), int(blocks.group[j])
             part.products[g, h] += G
             part.target_products[g, h] += T
@@ -332,19 +333,21 @@ class SumsOfTiles:
         self._sums = TileSums(family.plan(shift), X.dtype, self._differences or ())
         self._seeds = room(0 if self._differences else family.n_seeds * largest**2, X.dtype)
 
-    def side(self, A: Rows) -> Opposite | None:
-        """Return rows as either side of tiles; None where their seeds are not made of distances."""
-        if self._differences is None:
-            return None
-        of = self._family.differences(A)
-        assert of is not None
-        return Opposite(one_after_another(of, self._dtype), all_side_by_side(of, self._dtype))
+    def left(self, A: Rows) -> np.ndarray | None:
+        """Return rows as the left side of tiles; None where their seeds are not made of distances."""
+        of = None if self._differences is None else self._family.differences(A)
+        return None if of is None else one_after_another(of, self._dtype)
 
-    def of(self, above: Side, beside: Side, left: Opposite | None, right: Opposite | None) -> Sums:
+    def right(self, B: Rows) -> np.ndarray | None:
+        """Return rows as the right side of tiles; None where their seeds are not made of distances."""
+        of = None if self._differences is None else self._family.differences(B)
+        return None if of is None else all_side_by_side(of, self._dtype)
+
+    def of(self, above: Side, beside: Side, left: np.ndarray | None, right: np.ndarray | None) -> Sums:
         """Return the sums of a tile, see `TileSums`, of the rows of two sides."""
         seeds: np.ndarray | Opposite
         if left is not None and right is not None:
-            seeds = Opposite(left.A, right.B)
+            seeds = Opposite(left, right)
         else:
             A, B = above.X, beside.X
             shape = self._family.n_seeds, A.shape[0], B.shape[0]

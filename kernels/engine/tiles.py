@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -120,6 +121,7 @@ class TileSums:
     def __init__(self, plan: TilePlan, dtype: np.dtype, differences: Sequence[Differences] = ()) -> None:
         self.chains, self.dtype, self.width, self.p = Chains.of(plan, lengths()), dtype, lanes(dtype), len(plan.half)
         self._runs, self._back, self._held = runs(self.p), np.argsort(self.chains.kernels), np.empty(0)
+        self._lower, self._both = np.tri(self.p, dtype=bool), np.ix_(self._back, self._back)
         self._offsets = self.chains.offsets.astype(dtype)
         bytes_of_a_step = ROWS * (self.p + 2) * self.width * dtype.itemsize
         self._across, self._parts = panel_rows(dtype), Parts.of(differences, dtype)
@@ -177,7 +179,7 @@ class TileSums:
         own, roots = np.ones(a, dtype=self.dtype), np.ones(padded + width, dtype=self.dtype)
         if above is not None and beside is not None:
             own, roots[:b] = np.sqrt(above).astype(self.dtype), np.sqrt(beside)
-        ends = np.cumsum([p * p * width, p * width, a * p * width, padded * p, self._vectors * p * width])
+        ends = [*accumulate([p * p * width, p * width, a * p * width, padded * p, self._vectors * p * width])]
         if ends[-1] > len(self._held):  # kept, as fresh memory costs more than the sums in it
             self._held = np.empty(ends[-1])
         self._held[: ends[-1]] = 0
@@ -199,8 +201,8 @@ class TileSums:
             T *= 2
             add([(first, first, min(first + across, a), 0) for first in firsts], aside)
         ones, back = np.ones(width), self._back
-        lower = np.tril((G.reshape(-1, width) @ ones).reshape(p, p))
-        products = (lower + np.tril(lower, -1).T)[back[:, None], back]
+        lower = (G.reshape(-1, width) @ ones).reshape(p, p)
+        products = np.where(self._lower, lower, lower.T)[self._both]
         of_rows = (rows.reshape(-1, width) @ ones).reshape(a, p).T[back]
         of_columns = columns.reshape(-1, p, width).transpose(1, 0, 2)[back].reshape(p, -1)[:, :b]
         if above is not None:
