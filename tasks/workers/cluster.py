@@ -324,7 +324,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         self._memory = parse_bytes(memory)
         self._settings.enter_context(dask.config.set(LEFT_TO_ITS_NANNY | SELDOM_WATCHED))
         self._cluster = workers_here(self._local_workers, memory)
-        return Client(self._cluster, set_as_default=False)
+        return Client(self._cluster, set_as_default=False, direct_to_workers=True)  # results not by the scheduler
 
     def _kill_workers(self) -> None:
         for nanny in self._cluster.workers.values() if isinstance(self._cluster, LocalCluster) else ():
