@@ -187,15 +187,15 @@ def _runs_here(run: FlowRun) -> bool:
 def claimed(flow: Flow[P, R]) -> Flow[P, R]:
     """Return a flow whose runs tell Prefect that this process is theirs.
 
-    A run is made with a tag that says so, as it can have no process yet; once it has, the tag goes, before its tasks
-    take it over.
+    A run is made with a tag that says so, as it can have no process yet; once it has, the tag goes. Its tasks take over
+    no tag: each would ask the server whether tags limit how many of them run, a twentieth of a second a task.
     """
     TagsContext.get().current_tags.add(_mark())
     return flow.with_options(on_running=[*flow.on_running_hooks, _claim])
 
 
 def _claim(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
-    TagsContext.get().current_tags.discard(_mark())
+    TagsContext.get().current_tags.clear()
     tags = set(flow_run.tags) - {_mark()}
     with get_client(sync_client=True) as client:
         client.update_flow_run(flow_run.id, tags=tags, infrastructure_pid=str(Owner.this()))
