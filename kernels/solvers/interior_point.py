@@ -19,7 +19,7 @@ MOST_STEPS = 120
 """Newton steps; twenty to forty are usual."""
 
 SHORTEST_STEP = 1e-8
-"""A step this short has met the rounding of its system; what was reached before it stands."""
+"""A step this short has met the rounding of its system."""
 
 TO_BOUNDARY = 0.995
 """Share of the way to the nearest bound that a step goes."""
@@ -129,12 +129,16 @@ def machine_by_interior_point(K: Gram, y: np.ndarray, C: float, tolerance: float
     Mehrotra's predictor and corrector, one Cholesky factor a step, O(n^3 / 3), of r features O(n r^2).
     """
     block = Block.start(y)
+    least, best = np.inf, block.x
     for _ in range(MOST_STEPS):
         gradient = (2 * C) * y * (K @ (y * block.x)) - 2
         objective = abs(float(block.x @ (gradient - 2))) / 2
         mean = block.complementarity() / (2 * len(y))
         missing = block.residual(gradient)
-        if 2 * len(y) * mean <= tolerance * objective and np.abs(missing).max() <= tolerance:
+        short = max(_relative(2 * len(y) * mean, objective), float(np.abs(missing).max()))
+        if short < least:  # a later step may lose to rounding what was reached
+            least, best = short, block.balanced() if intercept else block.x
+        if short <= tolerance:
             break
         solve = signed_solver(K, 2 * C, y, block.barrier())
         solved_y = solve(y)
@@ -153,7 +157,11 @@ def machine_by_interior_point(K: Gram, y: np.ndarray, C: float, tolerance: float
         if not (np.isfinite(dx).all() and primal > SHORTEST_STEP):
             break
         block.move(dx, db, dl, du, primal, dual)
-    return C * (block.balanced() if intercept else block.x)
+    return C * best
+
+
+def _relative(products: float, objective: float) -> float:
+    return products / max(objective, np.finfo(np.float64).tiny)
 
 
 def _target(mean: float, steps: list[tuple[Block, np.ndarray, np.ndarray, np.ndarray]], n: int) -> float:
@@ -223,17 +231,19 @@ def weights_by_interior_point(
     Lanckriet et al. (2004), JMLR 5:27-72, pose the dual as a quadratically constrained program; Mehrotra (1992), SIAM
     Journal on Optimization 2:575-601.
     """
-    path = _JointPath(grams, pairs, C, total, working)
-    steps, intercept = 0, grams.centering.intercept
-    while steps < MOST_STEPS and not path.measure().solved(tolerance):
-        if not path.step():
+    path, steps, least = _JointPath(grams, pairs, C, total, working), 0, np.inf
+    while True:
+        short = path.measure().short()
+        if short < least or not steps:  # a later step may lose to rounding what was reached
+            least, weights, shares = short, path.mu, path.coefficients()
+        if short <= tolerance or steps == MOST_STEPS or not path.step():
             break
         steps += 1
     mu = np.zeros(grams.n_kernels)
-    mu[working] = path.mu * (total / path.mu.sum())
+    mu[working] = weights * (total / weights.sum())
     dual = np.zeros((grams.n_rows, len(pairs)))
-    for j, (block, (rows, y)) in enumerate(zip(path.blocks, pairs, strict=True)):
-        dual[rows, j] = C * y * (block.balanced() if intercept else block.x)
+    for j, (x, (rows, y)) in enumerate(zip(shares, pairs, strict=True)):
+        dual[rows, j] = C * y * x
     return Joint(mu, dual, steps)
 
 
@@ -280,12 +290,16 @@ class _JointPath:
         self.mean = products_left / (2 * self.count)
         return self
 
-    def solved(self, tolerance: float) -> bool:
-        """Return whether all conditions hold to a tolerance."""
+    def short(self) -> float:
+        """Return what the condition that is met worst is short of."""
         objective = abs(2 * sum(float(block.x.sum()) for block in self.blocks) - self.t * self.total)
         stationary = max(float(np.abs(missing).max()) for missing in self.missing)
         forms = float(np.abs(self.open_forms).max()) * self.total / self.grams.n_rows
-        return 2 * self.count * self.mean <= tolerance * objective and max(stationary, forms) <= tolerance
+        return max(_relative(2 * self.count * self.mean, objective), stationary, forms)
+
+    def coefficients(self) -> list[np.ndarray]:
+        """Return those of each pair, as shares of C that meet all conditions of a machine's dual."""
+        return [block.balanced() if self.intercept else block.x for block in self.blocks]
 
     def step(self) -> bool:
         """Take one step and return whether it could."""

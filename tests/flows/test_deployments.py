@@ -315,7 +315,7 @@ def test_a_run_is_never_without_a_process_that_it_belongs_to(client: SyncPrefect
     ours = str(Owner.this())
     assert (within_it.infrastructure_pid, within_it.tags) == (ours, ["kept"])
     (looked,) = client.read_task_runs(flow_run_filter=FlowRunFilter(id={"any_": [within_it.id]}))
-    assert looked.tags == ["kept"]
+    assert looked.tags == []  # for which Prefect would ask its server
 
     gone = Owner(Owner.this().host, 2**22 + 1, 1)
     made_by = [

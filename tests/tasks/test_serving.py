@@ -384,5 +384,6 @@ def test_a_server_asks_itself_first_and_goes_on_whatever_comes_of_it(broken: boo
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    asyncio.run(serving._ask(application, "/api/first"))
-    assert asked == [("POST", "/api/first")]
+    requests = [("POST", "/api/first"), ("GET", "/api/second")]
+    asyncio.run(serving._ask(application, requests))
+    assert asked == (requests[:1] if broken else requests)

@@ -490,6 +490,7 @@ def test_workers_are_started_by_ssh_and_gone_afterwards(tmp_path: Path, capfd: p
         with DaskPool(DaskConfig.model_validate({"cluster": "ssh", "options": options, "timeout": 60.0})) as pool:
             pool.require_usable()
             assert not pool.local
+            pool.client.wait_for_workers(2, timeout=60)  # work begins with the first
             pids = [*pool.client.run(os.getpid).values(), pool.client.run_on_scheduler(os.getpid)]
             assert len(pids) == 3
             assert codes_of_pages(at for pid in pids for at in listening(pid)) == {404}
