@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled.distances import all_side_by_side, one_after_another
+from learnkernels.kernels.compiled.distances import Differences, all_side_by_side, one_after_another
 from learnkernels.kernels.compiled.vectors import room
 from learnkernels.kernels.engine.tiles import Opposite, Sums, TileSums, compile_tiles
 from learnkernels.kernels.engine.workers import RowSource, Workers
@@ -335,13 +335,15 @@ class SumsOfTiles:
 
     def left(self, A: Rows) -> np.ndarray | None:
         """Return rows as the left side of tiles; None where their seeds are not made of distances."""
-        of = None if self._differences is None else self._family.differences(A)
-        return None if of is None else one_after_another(of, self._dtype)
+        return self._laid(A, one_after_another)
 
     def right(self, B: Rows) -> np.ndarray | None:
         """Return rows as the right side of tiles; None where their seeds are not made of distances."""
-        of = None if self._differences is None else self._family.differences(B)
-        return None if of is None else all_side_by_side(of, self._dtype)
+        return self._laid(B, all_side_by_side)
+
+    def _laid(self, rows: Rows, lay: Callable[[Sequence[Differences], np.dtype[Any]], np.ndarray]) -> np.ndarray | None:
+        of = None if self._differences is None else self._family.differences(rows)
+        return None if of is None else lay(of, self._dtype)
 
     def of(self, above: Side, beside: Side, left: np.ndarray | None, right: np.ndarray | None) -> Sums:
         """Return the sums of a tile, see `TileSums`, of the rows of two sides."""

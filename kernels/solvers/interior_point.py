@@ -83,8 +83,10 @@ class Block:
             min(longest_step(self.lower, dl), longest_step(self.upper, du)),
         )
 
-    def balanced(self) -> np.ndarray:
-        """Return coefficients in the box that meet ``y . x = 0`` exactly."""
+    def feasible(self, intercept: bool) -> np.ndarray:
+        """Return coefficients in the box, which of a machine with an intercept meet ``y . x = 0`` exactly."""
+        if not intercept:
+            return self.x
         positive, negative = self.x[self.y > 0].sum(), self.x[self.y < 0].sum()
         total = min(positive, negative)
         return np.where(self.y > 0, self.x * (total / positive), self.x * (total / negative))
@@ -137,7 +139,7 @@ def machine_by_interior_point(K: Gram, y: np.ndarray, C: float, tolerance: float
         missing = block.residual(gradient)
         short = max(_relative(2 * len(y) * mean, objective), float(np.abs(missing).max()))
         if short < least:  # a later step may lose to rounding what was reached
-            least, best = short, block.balanced() if intercept else block.x
+            least, best = short, block.feasible(intercept)
         if short <= tolerance:
             break
         solve = signed_solver(K, 2 * C, y, block.barrier())
@@ -235,7 +237,8 @@ def weights_by_interior_point(
     while True:
         short = path.measure().short()
         if short < least or not steps:  # a later step may lose to rounding what was reached
-            least, weights, shares = short, path.mu, path.coefficients()
+            least, weights = short, path.mu
+            shares = [block.feasible(path.intercept) for block in path.blocks]
         if short <= tolerance or steps == MOST_STEPS or not path.step():
             break
         steps += 1
@@ -296,10 +299,6 @@ class _JointPath:
         stationary = max(float(np.abs(missing).max()) for missing in self.missing)
         forms = float(np.abs(self.open_forms).max()) * self.total / self.grams.n_rows
         return max(_relative(2 * self.count * self.mean, objective), stationary, forms)
-
-    def coefficients(self) -> list[np.ndarray]:
-        """Return those of each pair, as shares of C that meet all conditions of a machine's dual."""
-        return [block.balanced() if self.intercept else block.x for block in self.blocks]
 
     def step(self) -> bool:
         """Take one step and return whether it could."""

@@ -146,7 +146,8 @@ def serve(application: Application, port: int, key: str | None, first: Sequence[
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket] | None = None) -> None:
             await super().startup(sockets)
-            self.asking = asyncio.create_task(_ask(application, first))
+            if first:
+                self.asking = asyncio.create_task(_ask(application, first))
 
         async def shutdown(self, sockets: list[socket] | None = None) -> None:
             if self.server_state.connections or self.server_state.tasks:

@@ -131,7 +131,7 @@ class CentralPath:
 
     def balanced(self) -> np.ndarray:
         """Return x in the box, of a machine with an intercept with ``y . x = 0`` exactly."""
-        return self._block.balanced() if self._block is not None and self._intercept else self.x
+        return self.x if self._block is None else self._block.feasible(self._intercept)
 
     def sparse_w(self) -> np.ndarray:
         """Return w without the features that the bounds leave out: those whose share of w is below that of their slack.
