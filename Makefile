@@ -15,22 +15,27 @@ JOBS ?= 3
 # spin where they wait for each other, as there are more of them than cores.
 PYTEST = OPENBLAS_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
+JOURNEYS = tests/system/test_journeys.py
+
 UV := $(shell command -v uv 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help run check test lint ui bench board chaos docs dist clean install install-dev
+.PHONY: help run check test test-system lint ui bench board chaos docs dist clean install install-dev
 
 help: ## Show this help.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: install ## Compare kernel learners on two real data sets (conf/quickstart.yaml).
 	@$(BIN)/learnkernels compare conf/quickstart.yaml
 
-check: lint ## Lint, type check and test the mathematics and configurations, without servers.
-	@$(PYTEST) tests/kernels tests/conf
+check: lint ## Lint, type check and run the unit tests, which start no process and no server.
+	@$(PYTEST) tests/unit
 
-test: lint ## Lint, type check and run the whole suite.
-	@$(PYTEST)
+test: lint ## Lint, type check and run unit tests, service tests and three journeys of a user.
+	@$(PYTEST) tests/unit tests/service $(JOURNEYS)
+
+test-system: install-dev ## Run the other system tests: commands, schedules, browsers, kills, documentation.
+	@$(PYTEST) tests/system --ignore $(JOURNEYS)
 
 lint: install-dev ## Ruff and mypy.
 	@$(BIN)/ruff check .
@@ -50,14 +55,14 @@ board: $(VENV)/.board ## Measure the estimators against the best on 64 real tabl
 	@$(BIN)/python -m benchmarks.board --track $(BOARD)
 
 chaos: install-dev ## Kill, signal, damage, fill up, run two at once, for two hours; goes on where it was stopped.
-	@$(BIN)/python -m tests.chaos --minutes 120 --cron 60 $(CHAOS)
+	@$(BIN)/python -m tools.chaos --minutes 120 --cron 60 $(CHAOS)
 
 docs: install-dev ## Build the documentation site into build/site: its guide and examples are executed; two minutes.
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m sphinx -b html -q -W --keep-going $(DOCS) docs build/site
 	@echo "open build/site/index.html"
 
 dist: install-dev ## Build wheel and source distribution into build/dist, and try each in a fresh environment; minutes.
-	@$(BIN)/python -m tests.distributions build/dist $(DIST)
+	@$(BIN)/python -m tools.distributions build/dist $(DIST)
 
 clean: ## Remove what can be made again: environment, caches, state, but not results, mlflow.db or Prefect's deployments.
 	test ! -d .learnkernels || find .learnkernels -mindepth 1 -maxdepth 1 ! -name prefect -exec rm -rf {} +

@@ -1,0 +1,324 @@
+"""The examples and the chapters of the guide run, in their small form, and what they tell is so."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import matplotlib
+import numpy as np
+import pytest
+
+from docs.site_parts import GALLERY
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = {path.stem: path for path in sorted((ROOT / "examples").glob("*.py"))}
+CHAPTERS = {path.stem: path for path in sorted((ROOT / "docs" / "chapters").glob("*.py"))}
+ALL = EXAMPLES | CHAPTERS
+
+SMALL = {
+    "many_rows": {"ROWS = 20_000": "ROWS = 2_500", "(100, 300, 1000)": "(25, 100, 400)"},
+    "5_many_rows": {"ROWS = 16_000": "ROWS = 2_500"},
+    "regression": {"KFold(5,": "KFold(3,"},
+}
+"""What is written otherwise in the small form: everything that is slow in full."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """What a script left: its names, what it printed, and how many figures it drew."""
+
+    names: dict[str, Any]
+    printed: str
+    figures: int
+
+    def __getattr__(self, name: str) -> Any:
+        return self.names[name]
+
+
+@functools.cache
+def told(name: str) -> Story:
+    """Return the story of a script; each runs once, in this process and in a folder that is thrown away."""
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    source = ALL[name].read_text(encoding="utf-8")
+    for full, small in SMALL.get(name, {}).items():
+        assert source.count(full) == 1, f"{name}: the small form replaces {full!r}"
+        source = source.replace(full, small)
+    module = sys.modules[f"story_{name}"] = ModuleType(f"story_{name}")
+    names: dict[str, Any] = vars(module)
+    before, printed = os.getcwd(), io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(printed), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")  # where there is a display
+        os.chdir(folder)
+        try:
+            exec(compile(source, str(ALL[name]), "exec"), names)
+            figures = sum(bool(plt.figure(number).axes) for number in plt.get_fignums())
+            assert list(Path(folder).iterdir()) == []
+        finally:
+            os.chdir(before)
+            plt.close("all")
+    return Story(names, printed.getvalue(), figures)
+
+
+def standard_error(differences: np.ndarray) -> float:
+    return float(differences.std(ddof=1) / np.sqrt(len(differences)))
+
+
+# All of them ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_gallery_has_an_order_for_every_example():
+    assert sorted(GALLERY) == sorted(EXAMPLES)
+    assert len(GALLERY) >= 15
+    assert [name[0] for name in CHAPTERS] == ["1", "2", "3", "4", "5"]
+
+
+@pytest.mark.slow(6)
+@pytest.mark.parametrize("name", ALL)
+def test_a_script_tells_its_story(name: str):
+    story = told(name)
+    assert story.printed.strip()
+    assert story.figures
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_is_short_and_asks_its_question_first(name: str):
+    source = EXAMPLES[name].read_text(encoding="utf-8")
+    title, line, text = str(ast.get_docstring(ast.parse(source), clean=False)).strip("\n").split("\n", 2)
+    assert re.fullmatch(rf"={{{len(title)}}}", line)
+    assert "?" in text or "?" in title
+    code = [line for line in source.splitlines() if line and not line.startswith("#")]
+    assert len(code) <= 100
+
+
+def test_an_example_run_as_a_script_elsewhere_prints_the_same_and_writes_nothing(tmp_path: Path):
+    script = EXAMPLES["features_for_others"]
+    run = subprocess.run(
+        [sys.executable, "-W", "error", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"MPLBACKEND": "template"},
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    assert run.stdout == told("features_for_others").printed
+    assert list(tmp_path.iterdir()) == []
+
+
+# First steps ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_taken_as_it_comes():
+    story = told("first_table")
+    assert "category of 3 levels: contract" in story.printed
+    # A third of the most frequent class's error; boosting within three standard errors of a difference of shares.
+    assert story.errors["learnkernels"] < story.errors["most frequent class"] / 3
+    assert story.errors["learnkernels"] < story.errors["gradient boosting"] + 3 * np.sqrt(2) * 0.025
+    assert min(story.model.relevance_, key=story.model.relevance_.get) in ("region", "spent")  # of no effect
+
+
+def test_learned_bandwidths_err_as_one_tuned_bandwidth_does():
+    story = told("regression")
+    learned, tuned = story.errors["learned bandwidths"], story.errors["one tuned bandwidth"]
+    # One unit is 2 % of the error, and twice the spread of the difference over folds.
+    assert abs(learned.mean() - tuned.mean()) < 1
+    assert np.count_nonzero(story.kernel.shares > 0.01) <= 3
+
+
+def test_the_search_holds_every_learner_and_family_once_the_best_first():
+    story = told("grid_search")
+    pairs = list(zip(story.table["learner"], story.table["family"], strict=True))
+    assert len(set(pairs)) == len(pairs) == 9
+    assert story.table["error"].is_monotonic_increasing
+    assert story.table["error"].iloc[0] == pytest.approx(1 - story.search.best_score_)
+    assert story.nested.mean() >= 1 - story.search.best_score_
+
+
+def test_alignments_and_errors_have_ranks_that_agree():
+    story = told("alignment_and_error")
+    assert story.rank < -0.7
+    assert story.learned.alignment_ >= max(max(a) for a, _ in [story.points["gaussian"]]) - 1e-9
+
+
+# Kinds of data -------------------------------------------------------------------------------------------------------
+
+
+def test_the_view_that_tells_least_alone_carries_least_weight():
+    story = told("multi_view")
+    alone = {view: story.errors[f"view '{view}' alone"].mean() for view in story.shares}
+    assert max(alone, key=alone.get) == min(story.shares, key=story.shares.get) == "standard error"
+    # Ten folds: two standard errors are about what chance does once in twenty.
+    differences = story.errors["three views"] - story.errors["all columns in one"]
+    assert abs(differences.mean()) <= 2 * standard_error(differences)
+
+
+def test_the_heaviest_phrases_are_those_of_statistics():
+    story = told("text_ngrams")
+    assert story.X.nnz / np.prod(story.X.shape) < 0.05
+    assert {"distribution", "random variable"} <= {name for name, *_ in story.heaviest}
+    # Three standard errors of a difference of two shares.
+    for name in ("align", "alignf"):
+        assert story.errors[name] < min(story.errors["linear SVM"] + 0.07, story.errors["most frequent class"] / 2)
+    # Weighed together, phrases that say the same need not all have weight.
+    assert (story.models["alignf"].weights_ == 0).sum() > story.family.n_kernels / 2
+
+
+def test_few_genes_are_found_by_the_norm_of_one_and_many_are_not():
+    story = told("genes")
+    few, many = story.effects
+    assert story.scores[few, "l1-krr"] > story.scores[few, "l2-krr"] + 0.2 > story.scores[few, "equal weights"] + 0.4
+    assert story.scores[many, "l2-krr"] > story.scores[many, "l1-krr"] + 0.1
+    sparse, dense = (story.kernels[few, name].shares for name in ("l1-krr", "align"))
+    assert np.count_nonzero(sparse) < 200 < np.count_nonzero(dense)
+    assert (sparse[np.flatnonzero(story.effects[few])] > 0).all()
+
+
+def test_the_sensors_that_tell_carry_the_weight():
+    story = told("sensors")
+    assert max(story.shares, key=story.shares.get) == "vibration: spectrum"
+    assert sum(share for name, share in story.shares.items() if name.startswith(("vibration", "heat"))) > 0.95
+    assert story.errors["views, learned weights"].mean() < story.errors["all columns in one"].mean() - 0.05
+
+
+def test_the_graph_kernels_between_too_shallow_and_too_deep_are_best():
+    story = told("graphs")
+    mean = {name: error.mean() for name, error in story.errors.items()}
+    assert mean["sizes"] > 0.4  # counts tell nothing
+    assert mean["labels, round 3"] < min(mean["labels, round 0"], mean["labels, round 4"])
+    assert mean["alignf"] <= mean["labels, round 2"] + 0.02
+    assert story.learned.shares[0] < 0.05
+
+
+# What was learned ----------------------------------------------------------------------------------------------------
+
+
+def test_every_answer_puts_the_features_that_matter_first():
+    story = told("feature_relevance")
+    for name, shares in story.relevance.items():
+        assert shares.sum() == pytest.approx(1)
+        assert set(np.argsort(-shares)[:5]) == set(range(5)), name
+    assert min(story.scores.values()) > 0.8
+
+
+def test_a_metric_that_turns_features_sees_the_slanted_direction():
+    scores = told("learned_metric").scores
+    assert scores["Gaussians, alignf"] < scores["weighed features"] < scores["turned features"]
+    assert scores["as it comes"] > scores["weighed features"]
+
+
+def test_features_of_a_learned_kernel_serve_a_linear_model():
+    plain, curved = told("features_for_others").errors.values()
+    assert curved.mean() <= plain.mean() + 3 / 178  # three wines are what the assignment to folds does
+
+
+def test_the_norm_of_one_keeps_few_kernels_along_the_path():
+    story = told("weights_along_lambda")
+    for kernels in story.paths.values():
+        assert max(kernel.certificate.residual for kernel in kernels) <= 1e-6  # what the learners promise
+    few, many = (max(np.count_nonzero(kernel.shares > 1e-6) for kernel in path) for path in story.paths.values())
+    assert few <= 4 < many == 8
+
+
+# Protocols -----------------------------------------------------------------------------------------------------------
+
+
+def test_weights_of_classes_raise_the_recall_and_cost_accuracy():
+    plain, some, balanced = told("imbalanced").found.values()
+    assert plain["recall"] <= some["recall"] < balanced["recall"]
+    assert plain["accuracy"] > balanced["accuracy"]
+    assert plain["average precision"] > balanced["average precision"]
+
+
+def test_folds_that_divide_patients_flatter():
+    mixed, whole = told("groups").errors.values()
+    assert mixed.mean() + 0.1 < whole.mean() < told("groups").guess
+
+
+def test_rows_to_come_are_harder_than_rows_between():
+    mixed, later = told("time_order").errors.values()
+    assert mixed.mean() < 2.5  # the noise has 2
+    assert later.mean() > 1.5 * mixed.mean()
+
+
+# Use -----------------------------------------------------------------------------------------------------------------
+
+
+def test_more_landmarks_come_nearer():
+    story = told("many_rows")
+    scores = [score for name, (score, _) in story.found.items() if "landmarks" in name]
+    assert scores == sorted(scores)
+    assert story.sampling.alignment <= 0.01
+    assert story.sampling.n_rows <= story.sampling.of_rows == 2_500
+
+
+def test_a_learner_of_ones_own_is_searched():
+    story = told("own_learner")
+    assert np.count_nonzero(story.kernels["BestFew(3)"].weights) == 3
+    assert story.kernels["unif"].alignment < story.kernels["BestFew(3)"].alignment <= story.kernels["alignf"].alignment
+
+
+def test_a_file_without_pickle_predicts_the_same_and_is_refused_when_changed():
+    story = told("keep_a_model")
+    assert story.same == 1
+    assert story.sizes["support.npz"] < story.sizes["all.npz"]
+    assert "checksum" in story.refused
+
+
+def test_a_challenger_is_promoted_where_it_wins():
+    history = told("nightly").history
+    assert [one[-1] for one in history] == [False, False, True, False, False]
+    assert told("nightly").champion == "rfm"
+
+
+# The guide -----------------------------------------------------------------------------------------------------------
+
+
+def test_alignment_by_hand_is_that_of_the_library_and_knows_no_constants():
+    story = told("1_alignment")
+    np.testing.assert_allclose(story.by_hand, story.by_function, rtol=1e-12)
+    np.testing.assert_allclose(np.ptp(story.centered, axis=1), 0, atol=1e-12)
+    assert np.ptp(story.plain, axis=1).max() > 0.1
+    assert 3 <= story.best <= 15  # between too wide and too narrow
+
+
+def test_alignf_has_the_highest_alignment_and_finds_the_view():
+    story = told("2_combination")
+    alignments = {name: kernel.alignment for name, kernel in story.kernels.items()}
+    assert max(alignments, key=alignments.get) == "alignf"
+    learned, equal, one = (story.errors[name] for name in reversed(story.errors))
+    assert learned < equal - 0.05 < one - 0.05
+    assert story.shares["view 0"] > 0.5
+
+
+def test_gradients_tell_the_features_that_matter_and_no_metric_is_learned_where_none_does():
+    story = told("3_metric")
+    assert set(np.argsort(-story.G.diagonal())[:5]) == set(range(5))
+    assert story.scores["as it comes (rfm)"] == max(story.scores.values())
+    np.testing.assert_allclose(story.alike.kernel_.relevance, 1 / 6, atol=0.01)
+
+
+def test_choosing_on_all_rows_fools_and_the_plain_test_is_too_sure():
+    story = told("4_protocol")
+    assert story.fooled.mean() < 0.3 < 0.4 < story.honest.mean()
+    assert story.p_plain < 0.1 < story.p_corrected
+
+
+def test_landmarks_approach_the_predictor_of_all_pairs_and_the_sample_knows_its_interval():
+    story = told("5_many_rows")
+    assert story.scores == sorted(story.scores)
+    assert story.sampling.alignment <= 0.01
+    assert (story.exact.predictor_, story.model.predictor_, len(story.model.landmarks_)) == ("krr", "nystrom", 400)

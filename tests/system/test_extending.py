@@ -1,0 +1,303 @@
+"""The page docs/extending.md as it stands: its files, its Python and its configuration, with real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from mlflow import MlflowClient
+from sklearn.datasets import load_wine
+
+from learnkernels import GaussianFamily, KernelLearningClassifier, learn_kernel, load_kernel, save_kernel
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.loading import load_config
+from learnkernels.flows.compare import compare
+from learnkernels.flows.predict import predict
+from learnkernels.flows.train import train
+from learnkernels.kernels.persistence.estimator import estimator_to_data
+from learnkernels.kernels.persistence.model import load_model
+from learnkernels.kernels.protocol.folds import assign_folds, trials
+from learnkernels.kernels.targets import Target
+from learnkernels.tasks.evidence.tracking import LEVEL
+from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.moments import fold_seed
+from learnkernels.tasks.models.training import training_config
+from learnkernels.tasks.own import as_learner, own_family, sources
+from tests.pages import files_of, python_blocks
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "extending.md"
+FILES = files_of(PAGE)
+(SCRIPT,) = python_blocks(PAGE)
+BUILT_IN = "kernels=[{family: gaussian, gammas: {from: -6, to: -4}}]"
+
+
+ELSEWHERE = """
+from learnkernels import GaussianFamily
+from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.learners import Align, TwoStageLearner
+
+class Weights(Align):
+    def __init__(self, power=1.0):
+        self._power = power
+
+class Unfinished(TwoStageLearner):
+    pass
+
+class Mine(GaussianFamily):
+    def __init__(self, width=1.0):
+        super().__init__([width])
+
+class Half(KernelFamily):
+    pass
+"""
+"""Classes that lack what a learner and a family must have."""
+
+
+def write_files(folder: Path) -> None:
+    for name, text in FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def forget() -> None:
+    """Let the page's modules be imported anew, from where the working folder is then."""
+    for name in ("softmax_learner", "rational_quadratic"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def here(module_folder: Path) -> Iterator[Path]:
+    """The working folder of this module, with the page's files in it."""
+    write_files(module_folder)
+    before = list(sys.path)
+    forget()
+    yield module_folder
+    sys.path[:] = before
+    forget()
+
+
+@pytest.fixture(scope="module")
+def compared(prefect_server: None, here: Path) -> dict[str, Any]:
+    return dict(compare(load_config(here / "own.yaml", ["dask.workers=1"])))
+
+
+def test_the_page_has_both_files_and_the_configuration():
+    assert list(FILES) == ["softmax_learner.py", "rational_quadratic.py", "own.yaml"]
+    assert "docs/extending.md" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "docs/extending.md" in (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+
+def test_the_python_runs_in_a_fresh_folder(tmp_path: Path):
+    write_files(tmp_path)
+    (tmp_path / "script.py").write_text(
+        SCRIPT + "assert search.best_score_ > 0.95, search.best_score_\n"
+        "assert abs(np.linalg.norm(kernel.weights) - 1) < 1e-12\n"
+        "assert kernel.certificate.residual <= kernel.certificate.tolerance\n"
+        "assert load_kernel('softmax.npz').learner == 'softmax_learner:Softmax'\n"
+        "assert (load_kernel('softmax.npz').weights == kernel.weights).all()\n"
+    )
+    command = [sys.executable, "-W", "error", "script.py"]
+    environment = os.environ | {"PYTHONPATH": os.fspath(ROOT)}
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
+@pytest.mark.slow(25)
+def test_weights_certificates_and_tuning_are_in_the_results(compared: dict[str, Any]):
+    folds = pd.read_parquet(Path(compared["results"]) / "folds.parquet")
+    assert set(folds["learner"]) == {"unif", "Softmax"}
+    softmax = folds[folds["learner"] == "Softmax"]
+    assert set(softmax["algorithm"]) == {"softmax_learner:Softmax"}
+    assert len(softmax) == 5
+    assert (softmax["certificate"] <= softmax["certificate_tolerance"]).all()
+    assert set(softmax["certificate_measure"]) == {"KKT residual"}
+    assert set(softmax["params"]) <= {f'{{"temperature": {value}}}' for value in (0.02, 0.1, 0.5)}
+    assert [len(errors) for errors in softmax["candidate_errors"]] == [3] * 5
+    np.testing.assert_allclose([np.linalg.norm(weights) for weights in softmax["weights"]], 1.0)
+    assert list(softmax["kernels"].iloc[0][:2]) == ["rational(alpha=0.5)", "rational(alpha=2)"]
+    assert softmax["n_kernels"].iloc[0] == 6
+    assert softmax["error"].mean() < 0.1
+    # Every fold, recomputed by the classes themselves on its training rows.
+    config, data = load_config(Path("own.yaml")), load_wine()
+    X = (data.data - data.data.mean(axis=0)) / data.data.std(axis=0)
+    family, target = build_family(config.kernels, data.feature_names), Target.of(data.target)
+    groups = assign_folds(target, 5, fold_seed(0, 0))
+    for trial in trials(5):
+        row = softmax[softmax["fold"] == trial.index].iloc[0]
+        rows = np.isin(groups, trial.training)
+        kernel = learn_kernel(as_learner(row.algorithm, **json.loads(row.params)), family, X[rows], data.target[rows])
+        assert row.alignment == pytest.approx(kernel.alignment, rel=1e-9)
+        np.testing.assert_allclose(row.weights, kernel.weights, rtol=0, atol=1e-9)
+
+
+def test_its_name_is_in_mlflow_and_in_the_report(compared: dict[str, Any]):
+    client = MlflowClient()
+    sweep = client.get_run(compared["mlflow_run"])
+    assert sweep.info.status == "FINISHED"
+    only = f"tags.`{LEVEL}` = 'result' and params.learner = 'Softmax'"
+    (run,) = client.search_runs([sweep.info.experiment_id], only)
+    assert run.info.run_name == "wine Softmax"
+    assert run.data.params["param.temperature"] == "one of [0.02, 0.1, 0.5]"
+    assert run.data.metrics["certificate"] < 1e-8
+    report = (Path(compared["results"]) / "report.md").read_text(encoding="utf-8")
+    assert "Softmax" in report
+
+
+def test_a_second_run_is_taken_from_the_store_and_a_changed_class_is_not(compared: dict[str, Any], here: Path):
+    store = Path(os.environ["LEARNKERNELS_HOME"]) / "store"
+
+    def kept(kind: str) -> int:
+        return len(list((store / kind).iterdir()))
+
+    def again() -> None:
+        compare(load_config(here / "own.yaml", ["dask.workers=0"]))
+
+    before = kept("folds"), kept("moments")
+    again()
+    assert (kept("folds"), kept("moments")) == before
+    try:
+        (here / "softmax_learner.py").write_text(FILES["softmax_learner.py"] + "\n# changed\n")
+        forget()
+        again()
+        assert (kept("folds"), kept("moments")) == (
+            before[0] + 1,
+            before[1],
+        )  # what does not use it stays
+        (here / "rational_quadratic.py").write_text(FILES["rational_quadratic.py"] + "\n# changed\n")
+        forget()
+        again()
+        assert (kept("folds"), kept("moments")) == (before[0] + 3, before[1] + 1)
+    finally:
+        write_files(here)
+        forget()
+
+
+def test_a_model_of_ones_own_learner_is_trained_saved_and_applied(prefect_server: None, here: Path):
+    done = train(load_config(here / "own.yaml", [BUILT_IN, "dask.workers=0"]), "soft", learner="Softmax")
+    assert done["learner"] == "Softmax"
+    model = load_model(Path(done["results"]) / "model.npz")
+    assert model.estimator.kernel_.learner == model.estimator.learner == "softmax_learner:Softmax"
+    X, y = load_wine(return_X_y=True, as_frame=True)
+    X.to_csv(here / "new.csv", index=False)
+    predict("soft/1", "new.csv", "scored.parquet", [])
+    names = load_wine().target_names
+    assert (pd.read_parquet(here / "scored.parquet")["prediction"] == names[y]).mean() > 0.9
+    # Reading a model imports nothing that is named in it.
+    code = (
+        "import sys; from learnkernels.kernels.persistence.model import load_model; "
+        "load_model(sys.argv[1]); assert 'softmax_learner' not in sys.modules"
+    )
+    path = str(Path(done["results"], "model.npz").resolve())
+    subprocess.run([sys.executable, "-c", code, path], check=True, env=os.environ | {"PYTHONPATH": os.fspath(ROOT)})
+
+
+def test_a_model_of_ones_own_family_is_refused_before_any_work(here: Path, tmp_path: Path):
+    sentence = "a model holds numbers and no code, so none with family rational_quadratic:RationalQuadratic.*be kept"
+    with pytest.raises(InputError, match=sentence):
+        training_config(load_config(here / "own.yaml"), None, None)
+    command = [sys.executable, "-m", "learnkernels", "train", "own.yaml", "--register", "mine"]
+    write_files(tmp_path)
+    environment = os.environ | {"PYTHONPATH": os.fspath(ROOT)}
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert run.returncode == 2
+    assert re.search(sentence, " ".join(run.stderr.split()))
+
+
+def test_a_family_that_has_a_kind_and_from_dict_is_saved_where_it_is_imported(here: Path, tmp_path: Path):
+    own = own_family(load_config(here / "own.yaml").kernels[0])
+    X, y = load_wine(return_X_y=True)
+    kernel = learn_kernel("alignf", own, X, y)
+    with pytest.raises(ValueError, match="RationalQuadratic, which has no kind of its own"):
+        save_kernel(kernel, tmp_path / "kernel.npz")
+
+    class Kept(type(own)):
+        kind = "rational-quadratic"
+
+        @classmethod
+        def from_dict(cls, data: dict[str, Any]) -> Kept:
+            return cls(data["alphas"], data["length"])
+
+        def subset(self, kernels: list[int]) -> Kept:
+            return Kept([self.alphas[k] for k in kernels], self.length)
+
+    kernel = learn_kernel("alignf", Kept([0.5, 2.0], 3.0), X, y)
+    save_kernel(kernel, tmp_path / "kernel.npz")
+    loaded = load_kernel(tmp_path / "kernel.npz")
+    assert loaded.family == kernel.family
+    np.testing.assert_array_equal(loaded.cross_gram(X[:5]), kernel.cross_gram(X[:5]))
+
+
+def test_an_estimator_of_ones_own_learner_is_saved_and_loaded(here: Path):
+    X, y = load_wine(return_X_y=True)
+    learner = as_learner("softmax_learner:Softmax", temperature=0.5)
+    machine = KernelLearningClassifier(GaussianFamily([1e-5, 1e-4]), learner).fit(X, y)
+    assert estimator_to_data(machine)["parameters"]["learner"] == "softmax_learner:Softmax"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (["learners=['no_such_file:Softmax']"], "learner no_such_file:Softmax cannot be imported .*No module named"),
+        (["learners=['softmax_learner:Sofmax']"], "learner softmax_learner:Sofmax cannot be imported .*no attribute"),
+        (["learners=['softmax_learner:np']"], "learner softmax_learner:np must be a class below Learner"),
+        (["learners=['broken:Softmax']"], r"learner broken:Softmax cannot be imported \(ZeroDivisionError: "),
+        (
+            ["learners=[{name: 'softmax_learner:Softmax', params: {heat: 1}}]"],
+            "Softmax has no parameter 'heat'; it takes temperature",
+        ),
+        (
+            ["learners=[{name: 'softmax_learner:Softmax', params: {temperature: hot}}]"],
+            "Softmax: temperature must be a number, got 'hot'",
+        ),
+        (
+            ["learners=[{name: 'softmax_learner:Softmax', params: {temperature: -1}}]"],
+            "data set wine: learner Softmax: temperature must be a positive, finite number, got -1",
+        ),
+        (
+            ["learners=['elsewhere:Weights']"],
+            "learners: Weights must keep each parameter of its __init__ under the same",
+        ),
+        (["learners=['elsewhere:Unfinished']"], "Unfinished must have what every Learner has, and lacks weigh; define"),
+        (["kernels=[{family: 'elsewhere:Mine'}]"], "elsewhere:Mine .* Mine must keep each parameter of its __init__"),
+        (["kernels=[{family: 'elsewhere:Half'}]"], "elsewhere:Half must have what every KernelFamily has, and lacks"),
+        (["kernels=[{family: 'no_such_file:Mine'}]"], "family no_such_file:Mine cannot be imported .*No module named"),
+        (["kernels=[{family: 'softmax_learner:Softmax'}]"], "softmax_learner:Softmax must be a class below KernelFam"),
+        (
+            ["kernels=[{family: 'rational_quadratic:RationalQuadratic', params: {alphas: [0]}}]"],
+            "family rational_quadratic:RationalQuadratic refuses its parameters: alphas must be a positive",
+        ),
+        (
+            ["kernels=[{family: 'rational_quadratic:RationalQuadratic', params: {betas: [1]}}]"],
+            "RationalQuadratic refuses its parameters: .*unexpected keyword argument 'betas'",
+        ),
+        (
+            ["kernels.1.columns=[acohol]"],
+            "'columns' of family rational_quadratic:RationalQuadratic must be some of the features, got 'acohol'",
+        ),
+    ],
+)
+def test_what_is_wrong_with_ones_own_is_one_sentence(
+    prefect_server: None, here: Path, changes: list[str], sentence: str
+):
+    (here / "broken.py").write_text("1 / 0\n")
+    (here / "elsewhere.py").write_text(ELSEWHERE)
+    with pytest.raises(InputError, match=sentence):
+        compare(load_config(here / "own.yaml", [*changes, "dask.workers=0"]))
+
+
+def test_the_working_folder_comes_last_and_only_for_a_name_of_ones_own(here: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(here)])
+    (built_in, own) = load_config(here / "own.yaml").learners
+    assert sources([built_in]) == []
+    assert str(here) not in sys.path
+    assert len(sources([own])) == 1
+    assert sys.path[-1] == str(here)

@@ -1,0 +1,168 @@
+"""The project as it is installed: one import name, beside a package `kernels` of others and a user's own modules."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sysconfig
+import venv
+import zipfile
+from dataclasses import dataclass
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+from prefect.settings import PREFECT_API_URL
+
+from tests.pages import python_blocks
+from tests.unit.test_architecture import PACKAGES, required
+from tests.user import ROOT, environment
+from tools.distributions import build
+
+OWN = ("kernels", "tasks", "flows", "conf")
+"""Modules that a user has in her working folder."""
+
+SMALL = """
+name: small
+datasets: [{source: sklearn, name: diabetes}]
+kernels: [{family: gaussian, gammas: [0.1, 1.0]}]
+learners: [unif, alignf]
+protocol: {folds: 3, grid: [1]}
+dask: {workers: 0}
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that is built from the source distribution, without a network."""
+    return build(tmp_path_factory.mktemp("built"))[1]
+
+
+@dataclass(frozen=True)
+class Installed:
+    """An environment with this project and another one, `kernels`, and a working folder with modules of its own."""
+
+    folder: Path
+    wheels: dict[str, Path]
+
+    @property
+    def packages(self) -> Path:
+        (found,) = (self.folder / "env").glob("lib/python*/site-packages")
+        return found
+
+    def run(self, *command: str, **settings: str) -> str:
+        """Return what a command of the environment prints in the working folder."""
+        env = environment(self.folder) | settings
+        del env["PYTHONPATH"]
+        program = [str(self.folder / "env" / "bin" / command[0]), *command[1:]]
+        run = subprocess.run(program, cwd=self.folder / "work", env=env, capture_output=True, text=True)
+        assert run.returncode == 0, run.stderr
+        return run.stdout
+
+    def pip(self, *arguments: str) -> None:
+        self.run("python", "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments)
+
+    def install(self, name: str) -> None:
+        self.pip("install", "--no-deps", "--no-index", "--force-reinstall", str(self.wheels[name]))
+
+    def files(self, name: str) -> set[str]:
+        """Return the modules of an installed package."""
+        return {str(path.relative_to(self.packages)) for path in (self.packages / name).rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Both wheels, installed by pip; all other libraries are those of the environment that runs the tests."""
+    folder = tmp_path_factory.mktemp("user")
+    for name in ("home", "work"):
+        (folder / name).mkdir()
+    for name in OWN:
+        (folder / "work" / f"{name}.py").write_text(f"MINE = {name!r}\n")
+    (folder / "work" / "small.yaml").write_text(SMALL)
+    venv.create(folder / "env", symlinks=True, with_pip=True)
+    env = Installed(folder, {"learnkernels": wheel, "kernels": other_wheel(folder)})
+    for name in env.wheels:
+        env.install(name)
+    (env.packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    return env
+
+
+def other_wheel(folder: Path) -> Path:
+    """Return a wheel of another project that has a package `kernels`, as one on the package index does."""
+    about, path = "kernels-9.0.dist-info", folder / "kernels-9.0-py3-none-any.whl"
+    files = {
+        "kernels/__init__.py": "OTHER = True\n",
+        "kernels/layer/__init__.py": "",
+        f"{about}/METADATA": "Metadata-Version: 2.1\nName: kernels\nVersion: 9.0\n",
+        f"{about}/WHEEL": "Wheel-Version: 1.0\nGenerator: tests\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{about}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{about}/RECORD"])
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path):
+    names = zipfile.ZipFile(wheel).namelist()
+    about = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"
+    assert {name.split("/")[0] for name in names} == {"learnkernels", about}
+    ours = {
+        f"learnkernels/{path.relative_to(ROOT)}"
+        for package in PACKAGES
+        for path in (ROOT / package).rglob("*")
+        if path.suffix in (".py", ".yaml")
+    }
+    here = {"learnkernels/__init__.py", "learnkernels/__main__.py"}
+    examples = {f"learnkernels/examples/{path.name}" for path in (ROOT / "examples").glob("*.py")}
+    assert {name for name in names if name.startswith("learnkernels/")} == ours | here | examples
+    assert len({name for name in ours if name.endswith(".yaml")}) > 10
+
+
+def test_the_wheel_names_its_command_and_requires_the_mathematics_alone(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        (points,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
+        assert "learnkernels = learnkernels.__main__:main" in archive.read(points).decode()
+        about = Parser().parsestr(archive.read(points.replace("entry_points.txt", "METADATA")).decode())
+    wanted = [re.match(r"[\w.-]+", line).group() for line in about.get_all("Requires-Dist") if "extra ==" not in line]
+    assert sorted(wanted) == sorted(required())
+
+
+@pytest.mark.slow(10)
+@pytest.mark.parametrize("block", python_blocks(ROOT / "README.md"))
+def test_the_readmes_python_runs_beside_modules_of_the_same_names(installed: Installed, block: str):
+    check = "import learnkernels, kernels, tasks; print(learnkernels.__file__, kernels.MINE, tasks.MINE)"
+    shown = installed.run("python", "-c", f"{block}\n{check}").split()
+    assert shown == [str(installed.packages / "learnkernels" / "__init__.py"), "kernels", "tasks"]
+
+
+@pytest.mark.slow(20)
+def test_the_command_compares_beside_modules_of_the_same_names(installed: Installed, prefect_server: None):
+    assert "compare" in installed.run("learnkernels", "--help")
+    server = {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
+    assert "has the lowest rmse" in installed.run("learnkernels", "compare", "small.yaml", **server)
+
+
+@pytest.mark.slow(10)
+def test_what_scheduled_runs_import_is_found_beside_modules_of_the_same_names(installed: Installed):
+    steps = ["compare", "train", "promote", "predict"]
+    code = f"""
+import sys
+from prefect.flows import load_flow_from_entrypoint
+assert sys.path[0] == ""  # as where a worker runs: python -m prefect has the working folder first on its path
+for step in {steps}:
+    flow = load_flow_from_entrypoint(f"learnkernels.flows.{{step}}.{{step}}")
+    print(sys.modules[flow.fn.__module__].__file__)
+"""
+    here = installed.packages / "learnkernels" / "flows"
+    assert installed.run("python", "-c", code).split() == [str(here / f"{step}.py") for step in steps]
+
+
+@pytest.mark.parametrize(("leaves", "stays"), [("kernels", "learnkernels"), ("learnkernels", "kernels")])
+def test_either_project_leaves_the_other_whole(installed: Installed, leaves: str, stays: str):
+    before = installed.files(stays)
+    installed.pip("uninstall", "--yes", leaves)
+    assert not [name for name in installed.files(leaves) if name.endswith(".py")]  # what Numba has compiled may stay
+    assert installed.files(stays) == before
+    installed.run("python", "-c", f"import sys; sys.path.pop(0); import {stays}")
+    installed.install(leaves)

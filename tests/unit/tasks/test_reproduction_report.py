@@ -1,0 +1,190 @@
+"""Sections, figures and the report, from constructed trials."""
+
+from __future__ import annotations
+
+import re
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from learnkernels.conf.papers.item import PaperItem
+from learnkernels.conf.schema import GRID_SEARCH_TITLE
+from learnkernels.tasks.papers.figures import FIGURE_BYTES, figures, png, weights_figure
+from learnkernels.tasks.papers.judge import cells, claims
+from learnkernels.tasks.papers.report import not_holding, report_text, study_digest
+from learnkernels.tasks.papers.result import Kept, StudyResult, total
+from learnkernels.tasks.papers.section import claims_table, minutes, section, worth_table
+from tests.unit.tasks.test_judge import BETTER, UNIF, item, table
+
+FACTS = {
+    "seconds": 90.0, "cores": 2, "data": "files", "date": "2026-01-02", "quick": False,
+    "environment": {"python": "3.11", "machine": "Linux", "numpy": "2", "learnkernels": "1"},
+}  # fmt: skip
+ALIGNED = {("d", "unif"): UNIF, ("d", "alignf"): UNIF + 0.3}
+FOLDS = table({("d", "unif"): UNIF, ("d", "alignf"): BETTER, ("d", GRID_SEARCH_TITLE): UNIF + 0.001}, ALIGNED)
+FULL = {
+    "choices": ["The seed is 0."],
+    "printed": [{"dataset": "d", "learner": "alignf", "error": [0.25, 0.05], "alignment": [0.6]}],
+    "claims": [
+        {"says": "alignf | is better.", "better": "alignf", "than": "unif"},
+        {"says": "unif is better.", "better": "unif", "than": "alignf"},
+    ],
+    "tried": "More seeds.",
+}
+
+
+def kept(folds: pd.DataFrame | None = FOLDS, result: StudyResult | None = None, **keys: Any) -> Kept:
+    made: PaperItem = item(**(FULL | keys))
+    return Kept(made, result or StudyResult(folds), ("alignment.png",), FACTS, Path("results"))
+
+
+def test_a_section_has_set_up_tables_figure_claims_and_what_was_tried():
+    text = section(kept(), {"alignment.png": "there/alignment.png"})
+    assert text.startswith('<a id="jmlr2012-made"></a>\n\n## JMLR 2012, Table 0: Made up\n')
+    assert "took 1.5 min (30 trials, 1.8 min of computing); data from files." in text
+    assert "- The seed is 0." in text
+    apart = (BETTER.mean() - 0.25) / 0.05
+    assert f"| d | alignf | 0.25 ± 0.05 | {BETTER.mean():.3f} ± {BETTER.std(ddof=1):.3f} | {apart:+.1f} |" in text
+    assert "of ours" in text  # of the alignment, for which the paper prints no deviation
+    assert f"| d | {GRID_SEARCH_TITLE} |" in text
+    assert "![Table 0: alignment](there/alignment.png)" in text
+    assert re.search(
+        r"\| alignf \\\| is better. \| significantly \| holds \| d: .*; p < 0.01 \(plain: below 0.1 in", text
+    )
+    assert re.search(r"\| unif is better. \| significantly \| does not hold \|", text)
+    assert "Tried: More seeds." in text
+    assert re.search(
+        rf"Is the learned kernel worth it, beside {GRID_SEARCH_TITLE}.*\| d \| alignf \|.*\| yes \|", text, re.DOTALL
+    )
+
+
+def test_every_table_has_as_many_cells_in_a_row_as_in_its_head():
+    text = section(kept(), {}) + report_text([kept().item], {"jmlr2012-made": kept()}, {}, False, {})
+    for block in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
+        counts = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(counts) == 1, block
+
+
+def test_a_special_study_shows_its_numbers_and_tables():
+    values = {"rho d": 0.9, "rho d sd": 0.1, "A d": 0.7}
+    result = StudyResult(values=values, tables=[("Correlations.", [{"data set": "d", "rho": "0.9"}])])
+    keys = {
+        "printed": [{"name": "rho d", "value": [0.8, 0.05]}],
+        "claims": [{"says": "rho is above A.", "value": "rho d", "above": "A d"}],
+    }
+    text = section(kept(result=result, **keys), {})
+    assert (
+        "| measure | paper | here | apart |\n| --- | --- | --- | --- |\n| rho d | 0.8 ± 0.05 | 0.90 ± 0.10 | +2.0 |"
+        in text
+    )
+    assert "Correlations.\n\n| data set | rho |" in text
+    assert "| rho is above A. |  | holds | rho d above A d: 0.9, 0.7 |" in text
+
+
+def test_curves_are_a_table_a_panel_and_a_line_a_learner():
+    panels = {(f"{name} {x}", learner): UNIF + 0.001 * x for name in ("k", "b") for x in (10, 2) for learner in "pq"}
+    folds = table(panels, panels)
+    curves = item(figure={"kind": "curves", "x": "bigrams", "log": True})
+    drawn = figures(curves, folds)
+    assert set(drawn) == {"curves", "alignment"}
+    axes = drawn["curves"].axes
+    assert [axis.get_title() for axis in axes if axis.get_title()] == ["k", "b"]
+    (line, *_), _labels = axes[0].get_legend_handles_labels()
+    np.testing.assert_array_equal(line[0].get_xdata(), [2, 10])
+    np.testing.assert_allclose(line[0].get_ydata(), [UNIF.mean() + 0.002, UNIF.mean() + 0.01])
+    text = section(Kept(curves, StudyResult(folds), (), FACTS, Path()), {})
+    assert "k: test error along bigrams\n\n|  | p | q |\n| --- | --- | --- |\n| 2 |" in text
+
+
+def test_weights_are_shares_learner_against_learner():
+    folds = table({("d", learner): UNIF for learner in ("a", "b", "c")})
+    figure = weights_figure(folds, ["a", "b", "c"])
+    assert figure is not None
+    titles = [axis.get_title() for axis in figure.axes if axis.get_title()]
+    assert titles == ["d: a, b", "d: a, c", "d: b, c"]
+    points = figure.axes[0].collections[0].get_offsets()
+    np.testing.assert_allclose(points, [[0.6 / 1.4] * 2, [0.8 / 1.4] * 2])
+
+
+@pytest.mark.parametrize("kind", ["scatter", "ranks", "none"])
+def test_figures_by_kind_have_one_colour_a_learner_and_always_the_same_bytes(kind: str):
+    drawn = figures(item(figure=kind), FOLDS)
+    assert set(drawn) == {"alignment", *(["ranks"] if kind == "ranks" else [])}
+    for figure in drawn.values():
+        first = png(figure)
+        assert len(first) <= FIGURE_BYTES
+        assert b"Software" not in first
+    again = figures(item(figure=kind), FOLDS)
+    assert [png(figure) for figure in again.values()] == [png(figure) for figure in drawn.values()]
+
+
+def test_a_large_figure_is_drawn_coarser():
+    figure = Figure(figsize=(9, 9))
+    figure.subplots().scatter(*np.random.default_rng(0).random((2, 9000)), s=4)
+    buffer = BytesIO()
+    figure.savefig(buffer, dpi=100, format="png")
+    assert len(png(figure)) <= FIGURE_BYTES < buffer.tell()
+
+
+def test_the_report_says_first_what_does_not_hold_and_what_was_not_run():
+    one, other = kept(), item(name="uai2009-other", paper="UAI 2009")
+    text = report_text([one.item, other], {one.item.name: one}, {other.name: "failed: no | file"}, False, {})
+    assert "1 of 2 items; 2 of 2 printed numbers are within two standard deviations" in text
+    assert "1 of 2 claims hold; 1.5 minutes altogether" in text
+    assert "| uai2009-other | UAI 2009, Table 0 |  |  |  | failed: no \\| file |" in text
+    assert text.index("## What does not hold") < text.index('<a id="jmlr2012-made">')
+    assert "- [JMLR 2012, Table 0](#jmlr2012-made): unif is better. Here: does not hold (d: " in text
+    assert "Computed on 2 cores (Linux), Python 3.11, numpy 2, learnkernels 1, 2026-01-02." in text
+    nothing = report_text([other], {}, {}, True, {})
+    assert "in reduced form" in nothing
+    assert "not run: no results of this configuration" in nothing
+
+
+def test_what_does_not_hold_says_on_how_many_data_sets_it_does():
+    folds = pd.concat([FOLDS, table({("e", "unif"): UNIF, ("e", "alignf"): UNIF})])
+    (line, _) = not_holding(kept(folds))
+    assert line.startswith("alignf | is better. Here: does not hold (on 1 of 2) (e: ")
+    assert "d: " not in line
+
+
+def test_the_reduced_form_leaves_out_what_it_cannot_judge():
+    keys = {
+        "printed": [{"dataset": name, "learner": "unif", "error": [0.3, 0.1]} for name in "de"],
+        "claims": [
+            {"says": "On both.", "better": "alignf", "than": "unif", "on": ["d", "e"]},
+            {"says": "On e.", "better": "alignf", "than": "unif", "on": ["e"]},
+        ],
+    }
+    full = kept(**keys)
+    assert [verdict.word for verdict in full.claims()] == ["cannot be judged"] * 2
+    assert [cell.here is None for cell in full.cells()] == [False, True]
+    quick = Kept(full.item, full.result, (), FACTS | {"quick": True}, full.folder)
+    (only,) = quick.claims()
+    assert (only.says, only.word, [one.on for one in only.evidence]) == ("On both.", "holds", ["d"])
+    assert [cell.dataset for cell in quick.cells()] == ["d"]
+    assert "This is the reduced form" in section(quick, {})
+
+
+def test_tables_are_empty_where_there_is_nothing_to_say():
+    folds = table({("d", "unif"): UNIF})
+    assert worth_table(folds) == []
+    assert claims_table(claims(item(), folds, {})) == []
+    assert cells(item(), folds, {}) == []
+    assert total([])["cells"] == 0
+    assert minutes(1.0) == "0.1"
+
+
+def test_results_belong_to_the_study_that_they_were_computed_for():
+    digest = study_digest(item(), False)
+    assert study_digest(item(title="Another", claims=FULL["claims"]), False) == digest
+    assert study_digest(item(study={"kind": "comparison", "parts": [{"seed": 1}]}), False) != digest
+    check = {"dataset": "d", "learner": "unif", "error": [0, 1]}
+    quick = [item(quick=of) for of in ({}, {"checks": [check]}, {"datasets": ["d"]})]
+    assert [study_digest(one, False) == digest for one in quick] == [True] * 3
+    digests = [study_digest(one, True) for one in quick]
+    assert digests[0] == digests[1] != digests[2]

@@ -1,0 +1,36 @@
+"""A new user in an empty folder, and the commands that this user runs as processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+COMMAND = [sys.executable, "-m", "learnkernels"]
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return the environment of a new user: an empty home, no settings, this project importable."""
+    kept = [key for key in os.environ if key in ("PATH", "LANG", "LC_ALL", "CI") or key.startswith("OPENBLAS_")]
+    return {key: os.environ[key] for key in kept} | {
+        "HOME": str(home / "home"),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "LOKY_MAX_CPU_COUNT": "1",  # the number of cores for joblib, and so for this project: tests share the cores
+    }
+
+
+def learnkernels(home: Path, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run the command as a new user who has set some environment variables."""
+    return subprocess.run(
+        [*COMMAND, *arguments], cwd=home / "work", env=environment(home) | settings, capture_output=True, text=True,
+        timeout=300,
+    )  # fmt: skip
+
+
+def key_of(work: Path) -> tuple[str, str]:
+    """Return user and password of the servers of a working folder."""
+    user, _, key = (work / ".learnkernels" / "key").read_text().partition(":")
+    return user, key
