@@ -50,6 +50,9 @@ KEY = re.compile(r"[\w-]+:[\w-]{16,}")
 
 PREFECT_DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""Hosts that are this machine; no proxy stands before them."""
+
 LEAST_ROOM = 16 << 20
 """Bytes that Prefect's and MLflow's databases need at first; a Prefect server that finds less hangs."""
 
@@ -104,8 +107,17 @@ def prepare_environment() -> Path:
     if set(str(state)) & set("?#%"):  # Prefect's own default would end there
         database = sqlite_url(state / "prefect" / "prefect.db", "sqlite+aiosqlite")
         os.environ.setdefault(PREFECT_DATABASE, database)
+    _bypass_proxies_on_loopback()
     show_key()
     return state
+
+
+def _bypass_proxies_on_loopback() -> None:
+    """Except this machine from proxies that the environment names; Prefect's client would look for its server there."""
+    if not urllib.request.getproxies_environment():
+        return
+    hosts = [host for name in ("no_proxy", "NO_PROXY") for host in os.environ.get(name, "").split(",") if host.strip()]
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(dict.fromkeys([*map(str.strip, hosts), *LOOPBACK]))
 
 
 def _require_drivers() -> None:

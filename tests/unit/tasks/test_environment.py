@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import sys
 from pathlib import Path
+from urllib.request import proxy_bypass_environment
 
 import pytest
 
@@ -44,3 +46,17 @@ def test_a_database_that_prefect_cannot_speak_to_is_one_sentence(monkeypatch: py
     with pytest.raises(InputError, match=r"begin it with postgresql\+asyncpg://\.$") as refused:
         prepare_environment()
     assert "secret" not in str(refused.value)
+
+
+def test_proxies_are_not_asked_for_servers_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+    for name in ("no_proxy", "NO_PROXY", "http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    prepare_environment()
+    assert "no_proxy" not in os.environ
+    monkeypatch.setenv("http_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "example.org, 127.0.0.1")
+    prepare_environment()
+    assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == "example.org,127.0.0.1,localhost,::1"
+    assert all(proxy_bypass_environment(host) for host in ("localhost", "127.0.0.1", "example.org"))
+    assert not proxy_bypass_environment("example.com")
