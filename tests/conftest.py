@@ -6,11 +6,12 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -24,6 +25,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     for inherited in ("DASK_CONFIG", "DASK_TEMPORARY_DIRECTORY", "MPLCONFIGDIR", "TMPDIR"):
         os.environ.pop(inherited, None)
     tempfile.tempdir = None  # looked up again
+# A shell without job control starts what runs in the background with SIGINT ignored, and children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 _STATE = tempfile.TemporaryDirectory(prefix="learnkernels-tests-")
 os.environ["LEARNKERNELS_HOME"] = str(Path(_STATE.name) / "state")
 os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{Path(_STATE.name) / 'mlflow.db'}"
@@ -85,34 +88,43 @@ def scheduler_elsewhere() -> Iterator[str]:
         yield cluster.scheduler_address
 
 
+def _made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a file that the first process of a run makes; the others wait and take it."""
+    mine = factory.getbasetemp()
+    folder = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / name
+    folder.mkdir(exist_ok=True)
+    made, making = folder / "empty.db", folder / f"{name}.db"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            make(making)
+            making.rename(made)
+    return made
+
+
 @pytest.fixture(scope="session")
 def empty_mlflow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An MLflow database with its tables and nothing in them; making one takes seconds, copying it none."""
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
-    path = tmp_path_factory.mktemp("mlflow") / "empty.db"
-    SqlAlchemyStore(f"sqlite:///{path}", str(path.parent / "artifacts")).engine.dispose()
-    return path
+    def make(path: Path) -> None:
+        from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+        SqlAlchemyStore(f"sqlite:///{path}", str(path.parent / "artifacts")).engine.dispose()
+
+    return _made_once(tmp_path_factory, "mlflow", make)
 
 
 @pytest.fixture(scope="session")
 def empty_prefect(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Prefect database with its tables and nothing in them; making one takes more seconds than all that follows.
+    """A Prefect database with its tables and nothing in them; making one takes more seconds than all that follows."""
 
-    The first process of a run makes it, and the others take it from there.
-    """
-    mine = tmp_path_factory.getbasetemp()
-    folder = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / "prefect"
-    folder.mkdir(exist_ok=True)
-    made, making = folder / "empty.db", folder / "prefect.db"
-    with (folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
-            env = os.environ | {"PREFECT_HOME": str(folder), "PREFECT_PROFILES_PATH": str(folder / "profiles.toml")}
-            upgrade = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
-            subprocess.run(upgrade, env=env, cwd=folder, check=True, capture_output=True, timeout=300)
-            making.rename(made)
-    return made
+    def make(path: Path) -> None:
+        home = path.parent
+        env = os.environ | {"PREFECT_HOME": str(home), "PREFECT_PROFILES_PATH": str(home / "profiles.toml")}
+        upgrade = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"]
+        subprocess.run(upgrade, env=env, cwd=home, check=True, capture_output=True, timeout=300)
+
+    return _made_once(tmp_path_factory, "prefect", make)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.user import ROOT
 
 PROGRAM = """
 from distributed import LocalCluster
@@ -21,14 +21,14 @@ if __name__ == "__main__":
 
 
 @contextmanager
-def another_machine(folder: Path, *, hidden: Path | None = None, path: Path = ROOT) -> Iterator[str]:
+def another_machine(folder: Path, *, hidden: Path | None = None) -> Iterator[str]:
     """Give the address of a scheduler with two workers that have a folder of their own, and do not see one of ours."""
     folder.mkdir()
     (folder / "program.py").write_text(PROGRAM)
     command = [sys.executable, str(folder / "program.py")]
     if hidden is not None:
         command = ["unshare", "--mount", "sh", "-c", f'mount -t tmpfs none "{hidden}" && exec "$@"', "sh", *command]
-    env = os.environ | {"PYTHONPATH": f"{path}:{ROOT}", "LEARNKERNELS_HOME": str(folder / "state")}
+    env = os.environ | {"PYTHONPATH": str(ROOT), "LEARNKERNELS_HOME": str(folder / "state")}
     env |= {"DASK_TEMPORARY_DIRECTORY": str(folder), "TMPDIR": str(folder)}
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, env=env, cwd=folder, text=True) as machine:

@@ -5,10 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+
+from tools.forked import Commands, Started
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = [sys.executable, "-m", "learnkernels"]
+
+
+def new_home(folder: Path) -> Path:
+    """Make an empty home and an empty working folder in a folder, and return that."""
+    (folder / "home").mkdir()
+    (folder / "work").mkdir()
+    return folder
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -28,6 +38,27 @@ def learnkernels(home: Path, *arguments: str, **settings: str) -> subprocess.Com
         [*COMMAND, *arguments], cwd=home / "work", env=environment(home) | settings, capture_output=True, text=True,
         timeout=300,
     )  # fmt: skip
+
+
+@dataclass
+class User:
+    """A new user whose commands are forked from a process that has imported the libraries."""
+
+    home: Path
+    commands: Commands
+
+    @property
+    def work(self) -> Path:
+        """The working folder."""
+        return self.home / "work"
+
+    def start(self, *arguments: str, **settings: str) -> Started:
+        """Start the command in the working folder, with some environment variables set."""
+        return self.commands.start(["learnkernels", *arguments], self.work, environment(self.home) | settings)
+
+    def run(self, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+        """Run the command as `start` does, to its end."""
+        return self.start(*arguments, **settings).wait()
 
 
 def key_of(work: Path) -> tuple[str, str]:

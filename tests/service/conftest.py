@@ -65,7 +65,7 @@ class S3:
         _asked(request)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3]:
     level = logging.getLogger("werkzeug").level
     logging.getLogger("werkzeug").setLevel(logging.ERROR)

@@ -14,10 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.user import COMMAND, environment, learnkernels
+from tests.user import COMMAND, User, environment
+from tools.forked import Started
 from tools.waiting import within
-
-pytestmark = pytest.mark.slow(20)
 
 STOPPED = "stopped; what was computed is kept, the same command goes on from there."
 CONFIG = {
@@ -30,39 +29,49 @@ CONFIG = {
 }
 
 
-class Command:
-    """A command in a session of its own, as a terminal starts one."""
+class Running:
+    """A command in a session of its own, as a terminal starts one, and all that it has started."""
 
-    def __init__(self, home: Path, *arguments: str) -> None:
-        self.work, self.said = home / "work", home / "said"
-        with self.said.open("wb") as said:
-            self.process = subprocess.Popen(
-                [*COMMAND, *arguments], cwd=self.work, env=environment(home), stdout=said, stderr=said,
-                start_new_session=True,
-            )  # fmt: skip
+    def __init__(self, user: User, *arguments: str, forked: bool = True) -> None:
+        self.state = user.work / ".learnkernels"
+        self.process: Started | subprocess.Popen[bytes]
+        if forked:
+            self.process = user.start(*arguments)
+            self.log = self.process.err
+        else:
+            self.log = user.home / "said"
+            with self.log.open("wb") as said:
+                self.process = subprocess.Popen(
+                    [*COMMAND, *arguments], cwd=user.work, env=environment(user.home), stdout=said, stderr=said,
+                    start_new_session=True,
+                )  # fmt: skip
         self.children: set[psutil.Process] = set()
 
-    def says(self, text: str) -> bool:
-        return text in self.said.read_text()
-
-    def has(self, pattern: str) -> bool:
-        return any((self.work / ".learnkernels").glob(pattern))
+    @property
+    def said(self) -> str:
+        return self.log.read_text()
 
     def until(self, condition: Callable[[], bool]) -> None:
         def reached() -> bool:
-            assert self.process.poll() is None, self.said.read_text()
+            assert self.process.poll() is None, self.said
             self.children.update(psutil.Process(self.process.pid).children(recursive=True))
             return condition()
 
-        assert within(reached, 300, 0.02), self.said.read_text()
+        assert within(reached, 300, 0.02), self.said
 
-    def end(self, number: signal.Signals) -> int:
+    def has(self, pattern: str) -> None:
+        self.until(lambda: any(self.state.glob(pattern)))
+
+    def says(self, text: str) -> None:
+        self.until(lambda: text in self.said)
+
+    def end(self, number: signal.Signals, seconds: float = 5) -> int:
+        """Send a signal to its session, see that nothing is left, and return the exit code."""
         self.children.update(psutil.Process(self.process.pid).children(recursive=True))
         os.killpg(self.process.pid, number)
-        return self.process.wait(timeout=60)
-
-    def left(self, seconds: float = 5) -> list[psutil.Process]:
-        return psutil.wait_procs(list(self.children), timeout=seconds)[1]
+        ended = self.process.wait()
+        assert psutil.wait_procs(list(self.children), timeout=seconds)[1] == []
+        return ended if isinstance(ended, int) else ended.returncode
 
 
 def states(work: Path) -> tuple[list[str], list[str]]:
@@ -77,74 +86,50 @@ def states(work: Path) -> tuple[list[str], list[str]]:
     return found[0], found[1]
 
 
-def test_compare_ends_at_any_moment_and_the_next_goes_on(home: Path):
-    (home / "work" / "conf.yaml").write_text(json.dumps(CONFIG))
-    moments: list[tuple[signal.Signals, Callable[[Command], bool]]] = [
-        (signal.SIGINT, lambda command: command.has("tmp/prefect-*.log")),  # libraries are imported
-        (signal.SIGTERM, lambda command: command.has("databases.lock")),  # Prefect's server makes its database
-        (signal.SIGINT, lambda command: command.says("[1/")),
-        (signal.SIGTERM, lambda command: command.says("[2/")),
+@pytest.mark.slow(40)
+def test_compare_ends_at_any_moment_and_the_next_goes_on(user: User):
+    (user.work / "conf.yaml").write_text(json.dumps(CONFIG))
+    moments: list[tuple[bool, signal.Signals, Callable[[Running], None]]] = [
+        (False, signal.SIGINT, lambda running: running.has("tmp/prefect-*.log")),  # libraries are imported
+        (True, signal.SIGTERM, lambda running: running.has("databases.lock")),  # Prefect's server makes its database
+        (True, signal.SIGINT, lambda running: running.says("[1/")),
+        (True, signal.SIGTERM, lambda running: running.says("[2/")),
     ]
-    for number, moment in moments:
-        command = Command(home, "compare", "conf.yaml")
-        command.until(lambda command=command, moment=moment: moment(command))
-        assert command.end(number) == 128 + number
-        assert command.left() == []
-        assert command.said.read_text().splitlines()[-1] == STOPPED
-        assert not command.says("Traceback")
-        assert not command.says("error")
-    assert states(home / "work") == (["CRASHED"] * 2, ["KILLED"] * 2)
+    for forked, number, moment in moments:
+        running = Running(user, "compare", "conf.yaml", forked=forked)
+        moment(running)
+        assert running.end(number) == 128 + number
+        assert running.said.splitlines()[-1] == STOPPED
+        assert "Traceback" not in running.said
+        assert "error" not in running.said
+    assert states(user.work) == (["CRASHED"] * 2, ["KILLED"] * 2)
 
-    command = Command(home, "compare", "conf.yaml")
-    command.until(lambda: command.says("[1/"))
-    assert command.end(signal.SIGKILL) == -signal.SIGKILL
-    assert command.left(60) == []  # the server ends with who started it
-    assert states(home / "work")[0][-1] == "RUNNING"
+    running = Running(user, "compare", "conf.yaml")
+    running.says("[1/")
+    assert running.end(signal.SIGKILL, 60) == -signal.SIGKILL  # the server ends with who started it
+    assert states(user.work)[0][-1] == "RUNNING"
 
-    again = learnkernels(home, "compare", "conf.yaml")
+    again = user.run("compare", "conf.yaml")
     assert again.returncode == 0, again.stderr
-    assert states(home / "work") == ([*["CRASHED"] * 3, "COMPLETED"], [*["KILLED"] * 3, "FINISHED"])
+    assert states(user.work) == ([*["CRASHED"] * 3, "COMPLETED"], [*["KILLED"] * 3, "FINISHED"])
 
 
-def test_two_first_commands_at_once_in_one_folder(home: Path):
-    (home / "work" / "conf.yaml").write_text(json.dumps(CONFIG | {"dask": {"workers": 0}}))
-    both = [
-        subprocess.Popen(
-            [*COMMAND, "compare", "conf.yaml"], cwd=home / "work", env=environment(home),
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )
-        for _ in range(2)
-    ]  # fmt: skip
-    said = [process.communicate(timeout=600)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    assert states(home / "work") == (["COMPLETED"] * 2, ["FINISHED"] * 2)
+@pytest.mark.slow(15)
+def test_two_first_commands_at_once_in_one_folder(user: User):
+    (user.work / "conf.yaml").write_text(json.dumps(CONFIG | {"dask": {"workers": 0}}))
+    both = [user.start("compare", "conf.yaml") for _ in range(2)]
+    ended = [started.wait() for started in both]
+    assert [one.returncode for one in ended] == [0, 0], [one.stderr for one in ended]
+    assert states(user.work) == (["COMPLETED"] * 2, ["FINISHED"] * 2)
 
 
-@pytest.mark.parametrize("command", ["ui", "up"])
-def test_servers_end_while_they_start(home: Path, command: str):
-    started = Command(home, command)
-    started.until(lambda: started.has("mlflow.log"))
-    assert started.end(signal.SIGTERM) == 143
-    assert started.left() == []
-    assert started.said.read_text().splitlines()[-1].startswith("stopped; the runs are kept")
-
-
-def test_a_damaged_database_of_prefect_is_one_sentence(home: Path):
-    (home / "work" / "conf.yaml").write_text(json.dumps(CONFIG))
-    database = home / "work" / ".learnkernels" / "prefect" / "prefect.db"
-    database.parent.mkdir(parents=True)
-    database.write_bytes(b"no database " * 99)
-    run = learnkernels(home, "compare", "conf.yaml")
-    assert run.returncode == 2
-    *_, sentence = run.stderr.splitlines()
-    assert sentence.startswith(f"error: {database}: is no database of SQLite's")
-    assert "Traceback" not in run.stderr
-
-
-def test_a_prefect_that_does_not_answer_is_one_sentence(home: Path):
-    (home / "work" / "conf.yaml").write_text(json.dumps(CONFIG))
-    run = learnkernels(home, "compare", "conf.yaml", PREFECT_API_URL="http://127.0.0.1:9/api")
-    assert run.returncode == 2
-    *_, sentence = run.stderr.splitlines()
-    assert sentence.startswith("error: no Prefect server answers at http://127.0.0.1:9/api (ConnectError);")
-    assert "Traceback" not in run.stderr
+@pytest.mark.slow(5)
+@pytest.mark.parametrize(
+    ("command", "number"), [("ui", signal.SIGTERM), ("up", signal.SIGTERM), ("up", signal.SIGKILL)]
+)
+def test_servers_end_while_they_start(user: User, command: str, number: signal.Signals):
+    running = Running(user, command)
+    running.has("mlflow.log")
+    killed = number == signal.SIGKILL
+    assert running.end(number, 60 if killed else 5) == (-number if killed else 128 + number)
+    assert killed or running.said.splitlines()[-1].startswith("stopped; the runs are kept")

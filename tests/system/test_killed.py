@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -17,9 +15,9 @@ from prefect.settings import PREFECT_API_URL
 from learnkernels.flows.compare import compare
 from learnkernels.flows.train import train
 from tests.service.flows.test_train import small
-from tests.user import COMMAND, environment
-
-pytestmark = [pytest.mark.usefixtures("prefect_server"), pytest.mark.slow(40)]
+from tests.user import environment
+from tools.forked import Commands
+from tools.waiting import within
 
 CONFIG = small(learners=["unif", "alignf", "nkrr"])
 
@@ -32,59 +30,40 @@ def files(store: Path) -> dict[Path, int]:
     }
 
 
-@pytest.fixture
-def user(working_folder: Path) -> dict[str, str]:
-    """The environment of a user in an empty folder with a configuration, on the server of the tests."""
-    (working_folder / "home").mkdir()
+@pytest.mark.slow(30)
+@pytest.mark.parametrize("command", ["compare", "train"])
+def test_a_run_killed_and_started_again(
+    command: str, prefect_server: None, commands: Commands, working_folder: Path, monkeypatch: pytest.MonkeyPatch
+):
     (working_folder / "conf.yaml").write_text(json.dumps(CONFIG.model_dump(mode="json", by_alias=True)))
+    words = ["learnkernels", command, "conf.yaml", *(["--register", "wine"] if command == "train" else [])]
     kept = {key: os.environ[key] for key in ("LEARNKERNELS_HOME", "MLFLOW_TRACKING_URI")}
-    return environment(working_folder) | kept | {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
+    env = environment(working_folder) | kept | {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
+    store = Path(kept["LEARNKERNELS_HOME"]) / "store"
 
-
-def killed_in_mid_run(command: list[str], env: dict[str, str]) -> dict[Path, int]:
-    """Start a command, kill it as soon as the first learner is evaluated, and return what the store holds then."""
-    store = Path(env["LEARNKERNELS_HOME"]) / "store"
-    with Path("log").open("wb") as log:
-        process = subprocess.Popen(command, env=env, stdout=log, stderr=log)
-        deadline = time.monotonic() + 120
-        while not list(store.glob("folds/*/folds.parquet")) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    started = commands.start(words, working_folder, env)
+    assert within(lambda: any(store.glob("folds/*/folds.parquet")), 120, 0.01), started.err.read_text()
+    os.kill(started.pid, signal.SIGKILL)
+    assert started.wait().returncode == -signal.SIGKILL
     done = files(store)
     evaluated = [path for path in done if path.name == "folds.parquet"]
-    assert 0 < len(evaluated) < len(CONFIG.learners), Path("log").read_text()
-    return done
+    assert 0 < len(evaluated) < len(CONFIG.learners), started.err.read_text()
+    assert not any(path.name == "model.npz" for path in done)
 
-
-def started_again(command: list[str], env: dict[str, str], done: dict[Path, int]) -> dict[Path, int]:
-    again = subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
+    again = commands.run(words, working_folder, env)
     assert again.returncode == 0, again.stderr
-    after = files(Path(env["LEARNKERNELS_HOME"]) / "store")
+    after = files(store)
     assert {path: after.get(path) for path in done} == done
     assert {run.info.status for run in MlflowClient().search_runs(["1"])} == {"KILLED", "FINISHED"}
-    return after
 
-
-def test_a_comparison(user: dict[str, str], working_folder: Path, monkeypatch: pytest.MonkeyPatch):
-    command = [*COMMAND, "compare", "conf.yaml"]
-    started_again(command, user, killed_in_mid_run(command, user))
-    (folder,) = (working_folder / "results" / "small").iterdir()
+    ours = working_folder / again.stdout.splitlines()[-1].removeprefix("results: ")
     monkeypatch.setenv("LEARNKERNELS_HOME", str(working_folder / "another"))
-    uninterrupted = compare(CONFIG)
-    ours, theirs = (pd.read_parquet(Path(of) / "folds.parquet") for of in (folder, uninterrupted["results"]))
-    timings = ["seconds_weights", "seconds_fit", "seconds_pass"]
-    pd.testing.assert_frame_equal(ours.drop(columns=timings), theirs.drop(columns=timings))
-
-
-def test_a_training(user: dict[str, str], working_folder: Path, monkeypatch: pytest.MonkeyPatch):
-    command = [*COMMAND, "train", "conf.yaml", "--register", "wine"]
-    done = killed_in_mid_run(command, user)
-    assert not any(path.name == "model.npz" for path in done)
-    after = started_again(command, user, done)
-    (model,) = [path for path in after if path.name == "model.npz"]
-    (folder,) = (working_folder / "results" / "wine").iterdir()
-    assert (folder / "model.npz").read_bytes() == model.read_bytes()
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(working_folder / "another"))
-    uninterrupted = train(CONFIG, "elsewhere")
-    assert (Path(uninterrupted["results"]) / "model.npz").read_bytes() == model.read_bytes()
+    uninterrupted = compare(CONFIG) if command == "compare" else train(CONFIG, "elsewhere")
+    theirs = Path(uninterrupted["results"])
+    folds = [pd.read_parquet(of / "folds.parquet") for of in (ours, theirs)]
+    about = ["seconds_weights", "seconds_fit", "seconds_pass"]
+    if command == "train":
+        about.append("stored")  # what was taken from the run that was killed
+        (model,) = [path for path in after if path.name == "model.npz"]
+        assert (ours / "model.npz").read_bytes() == model.read_bytes() == (theirs / "model.npz").read_bytes()
+    pd.testing.assert_frame_equal(*(one.drop(columns=about) for one in folds))

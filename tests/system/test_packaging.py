@@ -62,8 +62,8 @@ class Installed:
     def pip(self, *arguments: str) -> None:
         self.run("python", "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments)
 
-    def install(self, name: str) -> None:
-        self.pip("install", "--no-deps", "--no-index", "--force-reinstall", str(self.wheels[name]))
+    def install(self, *names: str) -> None:
+        self.pip("install", "--no-deps", "--no-index", *(str(self.wheels[name]) for name in names))
 
     def files(self, name: str) -> set[str]:
         """Return the modules of an installed package."""
@@ -81,8 +81,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     (folder / "work" / "small.yaml").write_text(SMALL)
     venv.create(folder / "env", symlinks=True, with_pip=True)
     env = Installed(folder, {"learnkernels": wheel, "kernels": other_wheel(folder)})
-    for name in env.wheels:
-        env.install(name)
+    env.install(*env.wheels)
     (env.packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
     return env
 
@@ -103,10 +102,15 @@ def other_wheel(folder: Path) -> Path:
     return path
 
 
-def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path):
-    names = zipfile.ZipFile(wheel).namelist()
-    about = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"
-    assert {name.split("/")[0] for name in names} == {"learnkernels", about}
+def test_the_wheel_holds_the_package_its_command_and_what_the_mathematics_require(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (points,) = [name for name in names if name.endswith("entry_points.txt")]
+        assert "learnkernels = learnkernels.__main__:main" in archive.read(points).decode()
+        about = Parser().parsestr(archive.read(points.replace("entry_points.txt", "METADATA")).decode())
+    wanted = [re.match(r"[\w.-]+", line).group() for line in about.get_all("Requires-Dist") if "extra ==" not in line]
+    assert sorted(wanted) == sorted(required())
+    assert {name.split("/")[0] for name in names} == {"learnkernels", points.split("/")[0]}
     ours = {
         f"learnkernels/{path.relative_to(ROOT)}"
         for package in PACKAGES
@@ -119,50 +123,37 @@ def test_the_wheel_holds_the_package_whole_and_nothing_else(wheel: Path):
     assert len({name for name in ours if name.endswith(".yaml")}) > 10
 
 
-def test_the_wheel_names_its_command_and_requires_the_mathematics_alone(wheel: Path):
-    with zipfile.ZipFile(wheel) as archive:
-        (points,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
-        assert "learnkernels = learnkernels.__main__:main" in archive.read(points).decode()
-        about = Parser().parsestr(archive.read(points.replace("entry_points.txt", "METADATA")).decode())
-    wanted = [re.match(r"[\w.-]+", line).group() for line in about.get_all("Requires-Dist") if "extra ==" not in line]
-    assert sorted(wanted) == sorted(required())
-
-
-@pytest.mark.slow(10)
-@pytest.mark.parametrize("block", python_blocks(ROOT / "README.md"))
-def test_the_readmes_python_runs_beside_modules_of_the_same_names(installed: Installed, block: str):
-    check = "import learnkernels, kernels, tasks; print(learnkernels.__file__, kernels.MINE, tasks.MINE)"
-    shown = installed.run("python", "-c", f"{block}\n{check}").split()
-    assert shown == [str(installed.packages / "learnkernels" / "__init__.py"), "kernels", "tasks"]
-
-
-@pytest.mark.slow(20)
-def test_the_command_compares_beside_modules_of_the_same_names(installed: Installed, prefect_server: None):
+@pytest.mark.slow(25)
+def test_the_project_is_found_beside_modules_of_the_same_names(installed: Installed, prefect_server: None):
+    """By the README's Python, by what loads the flows of scheduled runs, and by the command."""
+    steps = ["compare", "train", "promote", "predict"]
+    code = f"""
+import sys
+assert sys.path[0] == ""  # as where a worker runs: python -m prefect has the working folder first on its path
+for block in {python_blocks(ROOT / "README.md")}:
+    exec(block, {{}})
+import learnkernels, kernels, tasks
+assert (kernels.MINE, tasks.MINE) == ("kernels", "tasks")
+print(learnkernels.__file__)
+from prefect.flows import load_flow_from_entrypoint
+for step in {steps}:
+    flow = load_flow_from_entrypoint(f"learnkernels.flows.{{step}}.{{step}}")
+    print(sys.modules[flow.fn.__module__].__file__)
+"""
+    here = installed.packages / "learnkernels"
+    expected = [here / "__init__.py", *(here / "flows" / f"{step}.py" for step in steps)]
+    assert installed.run("python", "-c", code).split() == [str(path) for path in expected]
     assert "compare" in installed.run("learnkernels", "--help")
     server = {"PREFECT_API_URL": str(PREFECT_API_URL.value())}
     assert "has the lowest rmse" in installed.run("learnkernels", "compare", "small.yaml", **server)
 
 
-@pytest.mark.slow(10)
-def test_what_scheduled_runs_import_is_found_beside_modules_of_the_same_names(installed: Installed):
-    steps = ["compare", "train", "promote", "predict"]
-    code = f"""
-import sys
-from prefect.flows import load_flow_from_entrypoint
-assert sys.path[0] == ""  # as where a worker runs: python -m prefect has the working folder first on its path
-for step in {steps}:
-    flow = load_flow_from_entrypoint(f"learnkernels.flows.{{step}}.{{step}}")
-    print(sys.modules[flow.fn.__module__].__file__)
-"""
-    here = installed.packages / "learnkernels" / "flows"
-    assert installed.run("python", "-c", code).split() == [str(here / f"{step}.py") for step in steps]
-
-
-@pytest.mark.parametrize(("leaves", "stays"), [("kernels", "learnkernels"), ("learnkernels", "kernels")])
-def test_either_project_leaves_the_other_whole(installed: Installed, leaves: str, stays: str):
-    before = installed.files(stays)
-    installed.pip("uninstall", "--yes", leaves)
-    assert not [name for name in installed.files(leaves) if name.endswith(".py")]  # what Numba has compiled may stay
-    assert installed.files(stays) == before
-    installed.run("python", "-c", f"import sys; sys.path.pop(0); import {stays}")
-    installed.install(leaves)
+def test_either_project_leaves_the_other_whole(installed: Installed):
+    for leaves, stays in (("kernels", "learnkernels"), ("learnkernels", "kernels")):
+        before = installed.files(stays)
+        installed.pip("uninstall", "--yes", leaves)
+        left = [name for name in installed.files(leaves) if name.endswith(".py")]  # what Numba has compiled may stay
+        assert left == []
+        assert installed.files(stays) == before
+        installed.run("python", "-c", f"import sys; sys.path.pop(0); import {stays}")
+        installed.install(leaves)

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -16,8 +17,9 @@ from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import servers_note
 from learnkernels.tasks.operate.children import PORTS_FROM, RESTARTS, Service, _require_free, free_port, reap
 from learnkernels.tasks.operate.servers import _noted, prefect_server
-
-ROOT = Path(__file__).resolve().parents[2]
+from learnkernels.tasks.owner import Owner
+from tests.user import ROOT
+from tools.waiting import within
 
 CHILD = """
 import os, signal, subprocess, sys, threading, time
@@ -66,20 +68,26 @@ with orderly_end():
 """
 
 
-def started(folder: Path, *arguments: str, **options: bool) -> subprocess.Popen[str]:
+def started(folder: Path, *arguments: str, program: str = PARENT, **options: bool) -> subprocess.Popen[str]:
     folder.mkdir(exist_ok=True)
     (folder / "child.py").write_text(CHILD)
     env = os.environ | {"PYTHONPATH": str(ROOT), "LEARNKERNELS_HOME": str(folder)}
-    command = [sys.executable, "-c", PARENT, str(folder), *arguments]
+    command = [sys.executable, "-c", program, str(folder), *arguments]
     return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
 
 
-def log(folder: Path) -> str:
-    return f"its log is {folder / 'last.log'}."
+def ended(folder: Path) -> list[str]:
+    """The children that have ended by a signal that they could answer, the first one first."""
+    return (folder / "ended").read_text().split()
 
 
 def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
+
+
+def last_of(process: subprocess.Popen[str]) -> psutil.Process:
+    (last,) = [child for child in family(process) if "last" in child.cmdline()]
+    return last
 
 
 def read_until(process: subprocess.Popen[str], line: str) -> None:
@@ -87,47 +95,41 @@ def read_until(process: subprocess.Popen[str], line: str) -> None:
     assert any(said.strip() == line for said in process.stdout), f"it never said {line!r}"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_children_stop_last_first_and_leave_no_process(tmp_path: Path, number: signal.Signals):
-    with started(tmp_path, "parent") as process:
-        read_until(process, "up")
-        children = family(process)
-        assert len(children) == 4
-        process.send_signal(number)
-        said, _ = process.communicate(timeout=60)
+def test_children_stop_last_first_and_leave_no_process(tmp_path: Path):
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    parents = [started(tmp_path / number.name, "parent", start_new_session=True) for number in numbers]
+    for process, number in zip(parents, numbers, strict=True):
+        with process:
+            read_until(process, "up")
+            children = family(process)
+            assert len(children) == 4
+            # A terminal sends Ctrl-C to all processes of its session; children have sessions of their own.
+            (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
+            said, _ = process.communicate(timeout=60)
         assert process.returncode == 128 + number
-    assert said.splitlines() == ["stopping", "stopped; nothing was begun."]
-    assert (tmp_path / "ended").read_text().split() == ["last", "second", "first"]
-    _, alive = psutil.wait_procs(children, timeout=5)
-    assert alive == []
-
-
-def test_ctrl_c_in_a_terminal_reaches_children_only_in_order(tmp_path: Path):
-    with started(tmp_path, start_new_session=True) as process:
-        read_until(process, "up")
-        os.killpg(process.pid, signal.SIGINT)  # what a terminal does
-        assert process.wait(timeout=60) == 130
-    assert (tmp_path / "ended").read_text().split() == ["last", "second", "first"]
+        assert said.splitlines() == ["stopping", "stopped; nothing was begun."]
+        assert ended(tmp_path / number.name) == ["last", "second", "first"]
+        assert psutil.wait_procs(children, timeout=5)[1] == []
 
 
 def test_a_child_that_dies_is_started_again_and_leaves_nothing(tmp_path: Path):
+    log = f"its log is {tmp_path / 'last.log'}."
     with started(tmp_path, "parent") as process:
         read_until(process, "up")
         for _ in range(RESTARTS):
-            (last,) = [child for child in family(process) if "last" in child.cmdline()]
+            last = last_of(process)
             left = last.children()
             assert left
             (tmp_path / "last").unlink()
             last.kill()
-            read_until(process, f"last has stopped by itself (exit code -9) and is started again; {log(tmp_path)}")
+            read_until(process, f"last has stopped by itself (exit code -9) and is started again; {log}")
             read_until(process, "last")
             assert psutil.wait_procs(left, timeout=5)[1] == []
-        (last,) = [child for child in family(process) if "last" in child.cmdline()]
-        last.kill()
+        last_of(process).kill()
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 2
-    assert f"error: last has stopped by itself (exit code -9), 6 times within 10 minutes; {log(tmp_path)}" in said
-    assert (tmp_path / "ended").read_text().split() == ["second", "first"]
+    assert f"error: last has stopped by itself (exit code -9), 6 times within 10 minutes; {log}" in said
+    assert ended(tmp_path) == ["second", "first"]
 
 
 def test_children_end_with_a_parent_that_is_killed_and_what_is_left_is_reaped(
@@ -151,17 +153,25 @@ def test_children_end_with_a_parent_that_is_killed_and_what_is_left_is_reaped(
 
 def test_a_child_that_does_not_come_up_is_reported_and_the_others_stop(tmp_path: Path):
     there = "Path(folder, name).exists()"
-    program = PARENT.replace(there, f"name != 'last' and {there}")
-    (tmp_path / "child.py").write_text(CHILD)
-    env = os.environ | {"PYTHONPATH": str(ROOT), "LEARNKERNELS_HOME": str(tmp_path)}
-    command = [sys.executable, "-c", program, str(tmp_path), "dies"]
-    run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
-    assert run.returncode == 2
-    assert f"error: last did not come up; its log is {tmp_path / 'last.log'}." in run.stdout
-    assert (tmp_path / "ended").read_text().split() == ["second", "first"]
+    with started(tmp_path, "dies", program=PARENT.replace(there, f"name != 'last' and {there}")) as process:
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert f"error: last did not come up; its log is {tmp_path / 'last.log'}." in said
+    assert ended(tmp_path) == ["second", "first"]
 
 
-def test_a_free_port_is_none_that_a_connection_gets():
+def test_a_process_that_has_ended_is_gone():
+    command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        owner = Owner.of(process.pid)
+        assert not owner.gone
+        process.stdin.close()
+        assert within(lambda: owner.gone, 30, 0.01)  # its parent has not asked for its exit code yet
+    assert owner.gone
+    assert not replace(owner, host="elsewhere.1").gone  # of another host that is never known
+
+
+def test_a_free_port_is_none_that_a_connection_gets_and_a_taken_one_is_one_sentence():
     ports = [free_port() for _ in range(20)]
     assert len(set(ports)) > 15  # drawn anew by each process
     first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
@@ -169,9 +179,6 @@ def test_a_free_port_is_none_that_a_connection_gets():
     for port in ports:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", port))
-
-
-def test_a_taken_port_is_one_sentence():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

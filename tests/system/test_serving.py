@@ -1,4 +1,4 @@
-"""Both servers behind their guard: what programs of ours, strangers and pages of other places can do."""
+"""Both servers of `ui` behind their guard: what programs of ours, strangers and pages of other places can do."""
 
 from __future__ import annotations
 
@@ -6,35 +6,25 @@ import asyncio
 import json
 import os
 import signal
-import stat
-import subprocess
-import sys
+import socket
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
 import pytest
-from sqlalchemy import text
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import folder_key, key_file, servers_note, show_key
-from learnkernels.tasks.operate import serving
+from learnkernels.flows.compare import compare
 from learnkernels.tasks.operate.children import free_port
-from learnkernels.tasks.operate.guard import Message, Receive, Send
-from learnkernels.tasks.operate.serving import write_in_turn
 from tests.system.test_screenshots import shots
-from tests.user import environment
+from tests.user import ROOT, User, environment, key_of, new_home
+from tools.forked import Commands
 from tools.waiting import within
 
-SERVING = [sys.executable, "-m", "learnkernels.tasks.operate.serving"]
-KEY_SETTINGS = ("PREFECT_API_AUTH_STRING", "MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD")
 READ = {"prefect": "/api/flows/filter", "mlflow": "/api/2.0/mlflow/experiments/search"}
 WRITE = {
     "prefect": ("/api/flows/", {"name": "planted"}),
@@ -42,62 +32,77 @@ WRITE = {
 }
 
 
-class Servers:
-    """Prefect and MLflow of one folder."""
+class Servers(User):
+    """A user who has started `ui` in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        (folder / "home").mkdir()
-        (folder / "work").mkdir()
-        self.env = environment(folder) | {"MLFLOW_BACKEND_STORE_URI": f"sqlite:///{folder}/mlflow.db"}
-        self.work = folder / "work"
-        self.log = folder / "log"
+    def __init__(self, home: Path, commands: Commands) -> None:
+        super().__init__(home, commands)
         self.ports = {name: free_port() for name in ("prefect", "mlflow")}
-        self.processes = {name: self.start(name) for name in self.ports}
+        self.options = [part for name, port in self.ports.items() for part in (f"--{name}-port", str(port))]
+        self.note = self.work / ".learnkernels" / "ui.json"
+        self.ui = self.start("ui", *self.options)
+        assert within(lambda: self.note.exists() or self.ui.poll() is not None, 240, 0.1), self.logs
+        assert self.ui.poll() is None, self.logs
 
-    def start(self, name: str) -> subprocess.Popen[bytes]:
-        with self.log.open("ab") as log:
-            command = [*SERVING, name, str(self.ports[name])]
-            return subprocess.Popen(command, cwd=self.work, env=self.env, stdin=subprocess.PIPE, stdout=log, stderr=log)
+    @property
+    def logs(self) -> str:
+        """What `ui` and both servers have said."""
+        return "".join(path.read_text() for path in (self.ui.err, *self.note.parent.glob("*.log")))
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return key_of(self.work)
 
     def url(self, name: str) -> str:
         return f"http://127.0.0.1:{self.ports[name]}"
 
-    @property
-    def key(self) -> tuple[str, str]:
-        user, _, key = (self.work / ".learnkernels" / "key").read_text().partition(":")
-        return user, key
-
     def names(self, name: str) -> list[str]:
         """What there is on a server: flows of Prefect, experiments of MLflow."""
-        found = httpx.post(
-            self.url(name) + READ[name], json={"max_results": 100} if name == "mlflow" else {}, auth=self.key
-        )
+        body = {"max_results": 100} if name == "mlflow" else {}
+        found = httpx.post(self.url(name) + READ[name], json=body, auth=self.key)
         found.raise_for_status()
         return [one["name"] for one in (found.json() if name == "prefect" else found.json()["experiments"])]
 
-    def healthy(self) -> bool:
-        pages = {"prefect": "/api/health", "mlflow": "/health"}
-        return all(httpx.get(self.url(name) + page).status_code == 200 for name, page in pages.items())
-
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    started = Servers(tmp_path_factory.mktemp("servers"))
-    try:
-        assert within(started.healthy, 240), started.log.read_text()
-        yield started
-    finally:
-        for process in started.processes.values():
-            process.kill()
-            process.wait()
+def servers(tmp_path_factory: pytest.TempPathFactory, commands: Commands) -> Iterator[Servers]:
+    started = Servers(new_home(tmp_path_factory.mktemp("servers")), commands)
+    yield started
+    if started.ui.poll() is None:
+        os.kill(started.ui.pid, signal.SIGKILL)
+        started.ui.wait()
 
 
-@pytest.mark.slow(10)
+@pytest.mark.slow(20)
+def test_ui_says_where_both_servers_are_and_takes_runs(servers: Servers):
+    said = servers.ui.err.read_text()
+    assert servers.key[1] not in said  # which is no terminal: a journal is no place for it
+    for shown in (servers.url("prefect"), servers.url("mlflow"), str(servers.work / ".learnkernels" / "key")):
+        assert shown in said
+    again = servers.run("ui", *servers.options)
+    assert again.returncode == 0
+    assert servers.url("prefect") in again.stderr
+    assert "both run already" in again.stderr
+    prefect, mlflow = map(str, servers.ports.values())
+    other = servers.run("ui", "--prefect-port", mlflow, "--mlflow-port", prefect)
+    assert other.returncode == 2
+    assert f"port {mlflow} for Prefect is taken" in other.stderr
+
+    changes = ["--set", "learners=[unif]", "--set", "dask.workers=0"]
+    assert servers.run("compare", str(ROOT / "conf/quickstart.yaml"), *changes).returncode == 0
+    asked = {"flows": {"name": {"any_": [compare.name]}}}
+    (run,) = httpx.post(f"{servers.url('prefect')}/api/flow_runs/filter", json=asked, auth=servers.key).json()
+    assert run["state_type"] == "COMPLETED"
+    assert set(run["tags"]) == {"learnkernels", "quickstart"}
+
+
+@pytest.mark.slow(1)
 @pytest.mark.parametrize("name", ["prefect", "mlflow"])
 def test_a_program_needs_the_key_and_the_name_of_the_server(servers: Servers, name: str):
     url, body = servers.url(name) + READ[name], {"max_results": 1}
     assert httpx.post(url, json=body).status_code == 401
     assert httpx.get(servers.url(name)).status_code == 401
+    assert httpx.get(servers.url(name), auth=servers.key).status_code == 200
     assert httpx.post(url, json=body, auth=("learnkernels", "x")).status_code == 401
     assert httpx.post(url, json=body, auth=servers.key, headers={"host": "evil.example"}).status_code == 403
     assert httpx.post(url, json=body, auth=servers.key, headers={"origin": "http://127.0.0.1:1"}).status_code == 403
@@ -107,43 +112,44 @@ def test_a_program_needs_the_key_and_the_name_of_the_server(servers: Servers, na
     assert isinstance(servers.names(name), list)
 
 
+PROGRAM = """
+import asyncio
+from learnkernels.tasks.environment import prepare_environment
+from tools.forked import renew
+prepare_environment()
+renew()
+from prefect import flow, get_run_logger, task
+from prefect.events.clients import get_events_subscriber, get_events_client
+from prefect.events import Event, Resource
+from prefect.logging.clients import PrefectLogsSubscriber
+import mlflow
+@task
+def step(): get_run_logger().warning('said')
+@flow(name='ours')
+def ours(): step(); return 1
+async def events():
+    async with get_events_subscriber() as subscriber, get_events_client() as client:
+        await client.emit(Event(event='ours', resource=Resource({'prefect.resource.id': 'ours'})))
+        async for event in subscriber:
+            if event.event == 'ours': break
+    async with PrefectLogsSubscriber(): pass
+assert ours() == 1
+asyncio.run(asyncio.wait_for(events(), 60))
+mlflow.set_experiment('ours')
+with mlflow.start_run(): mlflow.log_text('text', 'artifact.txt')
+"""
+
+
 @pytest.mark.slow(10)
-def test_clients_of_prefect_and_mlflow_send_the_key_over_every_way(servers: Servers, tmp_path: Path):
-    program = tmp_path / "client.py"
-    program.write_text(
-        "import asyncio, os\n"
-        "from learnkernels.tasks.environment import prepare_environment\n"
-        "prepare_environment()\n"
-        "from prefect import flow, get_run_logger, task\n"
-        "from prefect.events.clients import get_events_subscriber, get_events_client\n"
-        "from prefect.events import Event, Resource\n"
-        "from prefect.logging.clients import PrefectLogsSubscriber\n"
-        "import mlflow\n"
-        "@task\n"
-        "def step(): get_run_logger().warning('said')\n"
-        "@flow(name='ours')\n"
-        "def ours(): step(); return 1\n"
-        "async def events():\n"
-        "    async with get_events_subscriber() as subscriber, get_events_client() as client:\n"
-        "        await client.emit(Event(event='ours', resource=Resource({'prefect.resource.id': 'ours'})))\n"
-        "        async for event in subscriber:\n"
-        "            if event.event == 'ours': break\n"
-        "    async with PrefectLogsSubscriber(): pass\n"
-        "assert ours() == 1\n"
-        "asyncio.run(asyncio.wait_for(events(), 60))\n"
-        "mlflow.set_experiment('ours')\n"
-        "with mlflow.start_run(): mlflow.log_text('text', 'artifact.txt')\n"
-    )
-    addresses = {"PREFECT_API_URL": f"{servers.url('prefect')}/api", "MLFLOW_TRACKING_URI": servers.url("mlflow")}
-    run = [sys.executable, str(program)]
-    options: dict[str, Any] = {"cwd": servers.work, "capture_output": True, "text": True, "timeout": 240}
-    stranger = subprocess.run(run, env=servers.env | addresses, **options)
-    assert stranger.returncode != 0  # the folder has not noted these servers, which might be anybody's
-    note = servers.work / ".learnkernels" / "ui.json"
-    note.write_text(
-        f'{{"prefect_api": "{addresses["PREFECT_API_URL"]}", "mlflow": "{addresses["MLFLOW_TRACKING_URI"]}"}}'
-    )
-    known = subprocess.run(run, env=servers.env | addresses, **options)
+def test_clients_of_prefect_and_mlflow_send_the_key_over_every_way(servers: Servers):
+    env = environment(servers.home)
+    env |= {"PREFECT_API_URL": f"{servers.url('prefect')}/api", "MLFLOW_TRACKING_URI": servers.url("mlflow")}
+    command = ["python", "-c", PROGRAM]
+    noted = servers.note.rename(servers.note.with_suffix(".aside"))
+    stranger = servers.commands.run(command, servers.work, env)
+    assert stranger.returncode != 0  # to the folder these servers might be anybody's now
+    noted.rename(servers.note)
+    known = servers.commands.run(command, servers.work, env)
     assert known.returncode == 0, known.stderr
     assert "Unable to" not in known.stderr
     assert "ours" in servers.names("prefect")
@@ -151,25 +157,24 @@ def test_clients_of_prefect_and_mlflow_send_the_key_over_every_way(servers: Serv
 
 
 @pytest.mark.slow(1)
-@pytest.mark.parametrize("path", ["/api/events/out", "/api/events/in", "/api/logs/out"])
-def test_web_sockets_of_prefect_are_closed_to_strangers(servers: Servers, path: str):
-    address = f"ws://127.0.0.1:{servers.ports['prefect']}{path}"
+def test_web_sockets_of_prefect_are_closed_to_strangers(servers: Servers):
+    for path in ("/api/events/out", "/api/events/in", "/api/logs/out"):
+        address = f"ws://127.0.0.1:{servers.ports['prefect']}{path}"
 
-    async def first_answer(token: str) -> str:
-        async with connect(address, subprotocols=["prefect"]) as socket:  # type: ignore[list-item]
-            await socket.send(f'{{"type": "auth", "token": "{token}"}}')
-            return str(await socket.recv())
+        async def first_answer(token: str, address: str = address) -> str:
+            async with connect(address, subprotocols=["prefect"]) as socket:  # type: ignore[list-item]
+                await socket.send(f'{{"type": "auth", "token": "{token}"}}')
+                return str(await socket.recv())
 
-    assert "auth_success" in asyncio.run(first_answer(":".join(servers.key)))
-    with pytest.raises(Exception, match="1008"):
-        asyncio.run(first_answer("wrong"))
+        async def foreign(address: str = address) -> None:
+            async with connect(address, origin="http://evil.example"):  # type: ignore[arg-type]
+                pass
 
-    async def foreign() -> None:
-        async with connect(address, origin="http://evil.example"):  # type: ignore[arg-type]
-            pass
-
-    with pytest.raises(InvalidStatus, match="403"):
-        asyncio.run(foreign())
+        assert "auth_success" in asyncio.run(first_answer(":".join(servers.key)))
+        with pytest.raises(Exception, match="1008"):
+            asyncio.run(first_answer("wrong"))
+        with pytest.raises(InvalidStatus, match="403"):
+            asyncio.run(foreign())
 
 
 HOSTILE = """<!doctype html><title>wait</title><body><script>
@@ -268,122 +273,17 @@ def test_no_command_line_and_no_log_shows_the_key(servers: Servers):
     _, key = servers.key
     for name in servers.ports:
         httpx.get(f"{servers.url(name)}/?key={key}")
-    said = [psutil.Process(process.pid).cmdline() for process in servers.processes.values()]
+    said = [process.cmdline() for process in psutil.Process(servers.ui.pid).children(recursive=True)]
+    assert len(said) >= 2
     assert not any(key in word or "sqlite" in word for line in said for word in line)
-    assert key not in servers.log.read_text()
+    assert key not in servers.logs
 
 
-@pytest.mark.slow(5)
-def test_a_server_ends_with_the_process_that_started_it(servers: Servers):
-    for name, process in servers.processes.items():
-        process.stdin.close()  # what the system does when that one is killed
-        assert process.wait(timeout=60) in (0, -signal.SIGTERM), name
-
-
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
-    return tmp_path / "state"
-
-
-def test_the_key_is_made_once_by_whoever_comes_first(state: Path):
-    with ThreadPoolExecutor(16) as threads:
-        keys = set(threads.map(lambda _: folder_key(), range(64)))
-    assert keys == {key_file().read_text()}
-    assert stat.S_IMODE(key_file().stat().st_mode) == 0o600
-    assert [path.name for path in state.iterdir()] == ["key"]
-
-
-@pytest.mark.parametrize("damage", ["", "short", "no colon at all", "a:b", "learnkernels:" + "x" * 32 + "\n\n"])
-def test_a_damaged_key_is_one_sentence(state: Path, damage: str):
-    folder_key()
-    key_file().write_text(damage)
-    with pytest.raises(InputError, match=r"^\S+/key: is no key [^\n]*remove it[^\n]*\.$"):
-        folder_key()
-
-
-def test_a_key_that_others_can_read_or_have_put_there_is_refused(state: Path, tmp_path: Path):
-    folder_key()
-    key_file().chmod(0o644)
-    with pytest.raises(InputError, match="this user alone"):
-        folder_key()
-    planted = tmp_path / "planted"
-    key_file().rename(planted)
-    planted.chmod(0o600)
-    key_file().symlink_to(planted)
-    with pytest.raises(InputError, match="this user alone"):
-        folder_key()
-
-
-@pytest.mark.parametrize(
-    ("prefect", "mlflow", "shown"),
-    [
-        (None, "sqlite:///mlflow.db", {"PREFECT_API_AUTH_STRING"}),
-        ("http://127.0.0.1:1/api", "http://127.0.0.1:2", {*KEY_SETTINGS}),
-        ("http://prefect.example/api", "http://mlflow.example", set()),
-        ("http://127.0.0.1:3/api", "http://127.0.0.1:1", set()),
-    ],
-)
-def test_the_key_is_shown_to_servers_of_this_folder_alone(
-    state: Path, monkeypatch: pytest.MonkeyPatch, prefect: str | None, mlflow: str, shown: set[str]
-):
-    folder_key()
-    servers_note().write_text('{"prefect_api": "http://127.0.0.1:1/api", "mlflow": "http://127.0.0.1:2"}')
-    for name in (*KEY_SETTINGS, "MLFLOW_TRACKING_TOKEN", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_URL"):
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
-    if prefect:
-        monkeypatch.setenv("PREFECT_API_URL", prefect)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", mlflow)
-    show_key()
-    assert {name for name in KEY_SETTINGS if name in os.environ} == shown
-    assert os.environ.get("PREFECT_API_AUTH_STRING") in (folder_key(), None)
-
-
-def test_transactions_that_read_before_they_write_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from prefect.server.database.configurations import AioSqliteConfiguration
-
-    monkeypatch.setattr(AioSqliteConfiguration, "begin_transaction", AioSqliteConfiguration.begin_transaction)
-    write_in_turn()
-
-    async def add(database: AioSqliteConfiguration, started: asyncio.Event, pause: float) -> None:
-        session = await database.session(await database.engine())
-        async with session, database.begin_transaction(session):
-            (count,) = (await session.execute(text("SELECT count(*) FROM t"))).one()
-            started.set()
-            await asyncio.sleep(pause)  # the other comes in between
-            await session.execute(text(f"INSERT INTO t VALUES ({count})"))
-            beside = await database.session(await database.engine())
-            async with beside:  # as Prefect does for the status of a work queue
-                assert (await beside.execute(text("SELECT count(*) FROM t"))).one() == (count,)
-
-    async def both() -> list[int]:
-        database = AioSqliteConfiguration(f"sqlite+aiosqlite:///{tmp_path / 'db'}")
-        async with (await database.engine()).begin() as connection:
-            await connection.execute(text("CREATE TABLE t (n INTEGER)"))
-        started = asyncio.Event()
-        first = asyncio.create_task(add(database, started, 0.2))
-        await started.wait()
-        await asyncio.gather(first, add(database, started, 0.0))
-        async with (await database.engine()).connect() as connection:
-            found = [n for (n,) in await connection.execute(text("SELECT n FROM t ORDER BY n"))]
-        await (await database.engine()).dispose()
-        return found
-
-    assert asyncio.run(both()) == [0, 1]
-
-
-@pytest.mark.parametrize("broken", [False, True])
-def test_a_server_asks_itself_first_and_goes_on_whatever_comes_of_it(broken: bool):
-    asked: list[tuple[str, str]] = []
-
-    async def application(scope: Message, receive: Receive, send: Send) -> None:
-        asked.append((scope["method"], scope["path"]))
-        if broken:
-            raise RuntimeError("no database")
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-    requests = [("POST", "/api/first"), ("GET", "/api/second")]
-    asyncio.run(serving._ask(application, requests))
-    assert asked == (requests[:1] if broken else requests)
+@pytest.mark.slow(2)
+def test_ui_stops_both_servers(servers: Servers):
+    os.kill(servers.ui.pid, signal.SIGINT)
+    assert servers.ui.wait().returncode == 130
+    assert not servers.note.exists()
+    for port in servers.ports.values():
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", port)) != 0

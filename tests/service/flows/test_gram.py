@@ -1,8 +1,7 @@
-"""Matrices of whole configurations, and learners that run from them: real Prefect, real data, real processes."""
+"""Matrices of whole configurations, and learners that run from them: real Prefect, real data, real workers."""
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from pathlib import Path
@@ -13,8 +12,6 @@ import pandas as pd
 import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.sorting import FlowRunSort
-from prefect.settings import PREFECT_API_URL
-from pydantic import ValidationError
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
@@ -25,21 +22,17 @@ from learnkernels.tasks.data.ingest import ingest, load_source
 from learnkernels.tasks.matrices.store import StorePlan, open_store
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.positions import plan_matrices, rows_for
-from tests.system.conftest import home  # noqa: F401
-from tests.user import ROOT, learnkernels
 
-in_process = pytest.mark.usefixtures("prefect_server", "working_folder")
+pytestmark = pytest.mark.usefixtures("prefect_server", "module_folder")
 
 SHARD_BYTES = 400_000
+WINE = {"source": "sklearn", "name": "wine", "scale": "standard"}
 
 
 def small(**keys: Any) -> CompareConfig:
     data = {
         "name": "small",
-        "datasets": [
-            {"source": "sklearn", "name": "wine", "scale": "standard"},
-            {"source": "sklearn", "name": "diabetes", "scale": "standard", "subsample": 150},
-        ],
+        "datasets": [WINE, {"source": "sklearn", "name": "diabetes", "scale": "standard", "subsample": 150}],
         "kernels": [{"family": "gaussian", "gammas": {"from": -6, "to": -2}}, {"family": "linear", "columns": None}],
         "learners": ["single", "alignf"],
         "protocol": {"grid": {"from": -2, "to": 4}, "folds": 3},
@@ -48,12 +41,18 @@ def small(**keys: Any) -> CompareConfig:
     return CompareConfig.model_validate(data | keys)
 
 
-def precomputed(**keys: Any) -> CompareConfig:
-    return small(**{"kernels": [{"family": "precomputed", "path": "grams"}], **keys})
+def precomputed(path: str = "grams", **keys: Any) -> CompareConfig:
+    return small(**{"kernels": [{"family": "precomputed", "path": path}], **keys})
 
 
 def folds_of(config: CompareConfig) -> pd.DataFrame:
     return pd.read_parquet(Path(compare(config)["results"]) / "folds.parquet")
+
+
+@pytest.fixture(scope="module")
+def made(prefect_server: None, module_folder: Path) -> dict[str, Any]:
+    """What the run says that has written the matrices in ``grams``."""
+    return gram(small(), "grams", shard_bytes=SHARD_BYTES)
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +61,9 @@ def direct(prefect_server: None, module_folder: Path) -> pd.DataFrame:
     return folds_of(small())
 
 
-@in_process
-def test_every_data_set_gets_its_matrices():
-    result = gram(small(), "grams", shard_bytes=SHARD_BYTES)
-    assert result["folder"] == "grams"
-    assert re.fullmatch(r"wine: 6 matrices of 178 rows, 4 shards written, 0 kept", result["stores"][0])
+def test_every_data_set_gets_its_matrices(made: dict[str, Any]):
+    assert made["folder"] == "grams"
+    assert re.fullmatch(r"wine: 6 matrices of 178 rows, 4 shards written, 0 kept", made["stores"][0])
     for dataset in small().datasets:
         source = load_source(dataset)
         family = build_family(small().kernels, source.features)
@@ -76,23 +73,22 @@ def test_every_data_set_gets_its_matrices():
         K = np.concatenate(list(store), axis=1)
         np.testing.assert_allclose(K, family.tile(source.X, source.X), rtol=0, atol=1e-12)
     with get_client(sync_client=True) as client:
-        (run,) = [
-            run
-            for run in client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)
-            if run.name.startswith("small-gram-")
-        ]
-    assert run.state.type.value == "COMPLETED"
+        runs = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)
+    assert {run.state.type.value for run in runs if run.name.startswith("small-gram-")} == {"COMPLETED"}
     again = gram(small(), "grams", shard_bytes=SHARD_BYTES)
     assert re.fullmatch(r"wine: 6 matrices of 178 rows, 0 shards written, 4 kept", again["stores"][0])
 
 
-@in_process
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-6)])
-def test_a_comparison_from_the_store_is_the_comparison(direct: pd.DataFrame, dtype: Any, tolerance: float):
+def test_a_comparison_from_the_store_is_the_comparison(
+    made: dict[str, Any], direct: pd.DataFrame, dtype: Any, tolerance: float
+):
     """In float32 a value has a relative rounding of 6e-8. Centering these kernels leaves more than a tenth of their
     norm, so that grows at most tenfold: 1e-6 is above it and far below what a wrong row would do."""
-    gram(small(), "grams", dtype, shard_bytes=SHARD_BYTES)
-    stored = folds_of(precomputed())
+    path = "grams"
+    if dtype == "float32":
+        path = gram(small(), "narrow", dtype, shard_bytes=SHARD_BYTES)["folder"]
+    stored = folds_of(precomputed(path))
     for column in ("dataset", "learner", "fold", "kernels", "n_train", "predictor"):
         assert list(map(str, stored[column])) == list(map(str, direct[column]))
     for column in ("alignment", "error", "trivial_error"):
@@ -102,27 +98,22 @@ def test_a_comparison_from_the_store_is_the_comparison(direct: pd.DataFrame, dty
     np.testing.assert_allclose(*weights, rtol=0, atol=tolerance)
 
 
-@in_process
 def test_a_new_store_in_the_same_place_is_computed_anew():
-    one = small(datasets=[{"source": "sklearn", "name": "wine"}], kernels=[{"family": "linear"}], learners=["unif"])
-    two = one.model_copy(update={"kernels": small().kernels})
-    stored = precomputed(datasets=[{"source": "sklearn", "name": "wine"}], learners=["unif"])
+    one = small(datasets=[WINE], kernels=[{"family": "linear"}], learners=["unif"])
     names = []
-    for config in (one, two):
-        gram(config, "grams")
-        names.append(list(folds_of(stored)["kernels"][0]))
-        shutil.rmtree("grams")
+    for config in (one, one.model_copy(update={"kernels": small().kernels})):
+        gram(config, "anew")
+        names.append(list(folds_of(precomputed("anew", datasets=[WINE], learners=["unif"]))["kernels"][0]))
+        shutil.rmtree("anew")
     assert names[0] == ["linear"]
     assert len(names[1]) == 6
 
 
 @pytest.mark.slow(15)
-@in_process
 def test_workers_run_from_the_store(direct: pd.DataFrame, scheduler_elsewhere: str):
-    wine = {"datasets": [{"source": "sklearn", "name": "wine", "scale": "standard"}], "learners": ["alignf"]}
-    workers = {"dask": {"scheduler": scheduler_elsewhere, "super_tile": 64}}  # both flows: starting some takes seconds
-    gram(small(**wine, **workers), "grams", shard_bytes=SHARD_BYTES)
-    stored = folds_of(precomputed(**wine, **workers))
+    wine = {"datasets": [WINE], "learners": ["alignf"], "dask": {"scheduler": scheduler_elsewhere, "super_tile": 64}}
+    gram(small(**wine), "by workers", shard_bytes=SHARD_BYTES)
+    stored = folds_of(precomputed("by workers", **wine))
     expected = direct.query("dataset == 'wine' and learner == 'alignf'")
     np.testing.assert_allclose(stored["alignment"], expected["alignment"], rtol=1e-9)
 
@@ -136,25 +127,20 @@ def planned(config: CompareConfig, output: str, dtype: Any = "float64") -> Store
     return plan_matrices(reference(config), config.kernels, output, dtype, SHARD_BYTES)
 
 
-@in_process
-def test_what_cannot_work_is_refused_with_one_sentence():
-    wine = reference(small())
-    with pytest.raises(InputError, match=r"wine: there is no manifest\.json; make .* with 'learnkernels gram'"):
-        rows_for(precomputed(), wine)
-    gram(small(), "grams", shard_bytes=SHARD_BYTES)
-    other = small(datasets=[{"source": "sklearn", "name": "wine", "scale": "unit"}])
-    with pytest.raises(InputError, match=r"data set wine: the matrices in .* were made from other data, wine with 178"):
-        rows_for(precomputed(), reference(other))
-    with pytest.raises(InputError, match="wine: holds matrices of other data"):
-        planned(other, "grams")
-    with pytest.raises(InputError, match="wine: holds matrices of float64, not float32"):
-        planned(small(), "grams", "float32")
-    with pytest.raises(InputError, match="family precomputed is matrices already"):
-        planned(precomputed(), "again")
+def test_what_cannot_work_is_refused_with_one_sentence(made: dict[str, Any]):
+    wine, other = reference(small()), small(datasets=[WINE | {"scale": "unit"}])
     pd.DataFrame({"a": range(20), "target": [0.5, 1.5] * 10}).to_csv("t.csv", index=False)
     unplain = small(datasets=[{"source": "file", "path": "t.csv", "name": "a/b"}], kernels=[{"family": "linear"}])
-    with pytest.raises(InputError, match="data set 'a/b': its matrices get a folder of this name"):
-        planned(unplain, "again")
+    for act, sentence in [
+        (lambda: rows_for(precomputed("gone"), wine), r"wine: there is no manifest\.json; make .* 'learnkernels gram'"),
+        (lambda: rows_for(precomputed(), reference(other)), r"the matrices in .* were made from other data, wine with"),
+        (lambda: planned(other, "grams"), "wine: holds matrices of other data"),
+        (lambda: planned(small(), "grams", "float32"), "wine: holds matrices of float64, not float32"),
+        (lambda: planned(precomputed(), "again"), "family precomputed is matrices already"),
+        (lambda: planned(unplain, "again"), "data set 'a/b': its matrices get a folder of this name"),
+    ]:
+        with pytest.raises(InputError, match=sentence):
+            act()
     assert not Path("again").exists()
     shard = sorted(Path("grams/wine").glob("rows-*"))[1]
     content = bytearray(shard.read_bytes())
@@ -164,37 +150,3 @@ def test_what_cannot_work_is_refused_with_one_sentence():
         rows_for(precomputed(), wine)
     assert gram(small(), "grams")["stores"][0] == "wine: 6 matrices of 178 rows, 1 shard written, 3 kept"
     assert rows_for(precomputed(), wine)[0].n_features == 1
-
-
-def test_matrices_are_the_only_family():
-    both = [{"family": "precomputed", "path": "grams"}, {"family": "linear"}]
-    with pytest.raises(ValidationError, match="family precomputed must be the only one"):
-        small(kernels=both)
-    with pytest.raises(ValidationError, match="unknown key 'columns'; valid keys: family, path"):
-        small(kernels=[{"family": "precomputed", "path": "grams", "columns": ["a"]}])
-
-
-@pytest.mark.slow(10)
-def test_the_command_writes_matrices_and_names_folder_and_size(home: Path, prefect_server: None):  # noqa: F811
-    conf = str(ROOT / "conf/quickstart.yaml")
-    missing = learnkernels(home, "compare", conf, "--set", "kernels=[{family: precomputed, path: grams}]")
-    assert missing.returncode == 2
-    assert "there are no matrices in grams/breast_cancer" in missing.stderr
-    options = ["--output", "grams", "--dtype", "float32", "--set", "dask.workers=0"]
-    run = learnkernels(home, "gram", conf, *options, PREFECT_API_URL=str(PREFECT_API_URL.value()))
-    assert run.returncode == 0, run.stderr
-    assert "Traceback" not in run.stderr
-    assert re.fullmatch(r"matrices: grams \([\d.]+ MiB\)", run.stdout.strip().splitlines()[-1])
-    manifests = [json.loads(path.read_text()) for path in sorted((home / "work" / "grams").glob("*/manifest.json"))]
-    assert [(manifest["dataset"]["name"], manifest["dtype"]) for manifest in manifests] == [
-        ("breast_cancer", "float32"),
-        ("diabetes", "float32"),
-    ]
-    (home / "work" / "few.yaml").write_text("name: few\ndatasets: [{source: sklearn, name: wine}]\n")
-    none = learnkernels(home, "gram", "few.yaml", "--output", "grams")
-    assert none.returncode == 2
-    assert none.stderr.strip() == (
-        "error: few.yaml: 'kernels' gives none whose matrices could be written; give families."
-    )
-    wrong = learnkernels(home, "gram", "nothing.yaml", "--output", "grams")
-    assert (wrong.returncode, len(wrong.stderr.strip().splitlines())) == (2, 1)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -22,7 +21,7 @@ from prefect.states import Failed
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.operate.deployments import deploy
 from learnkernels.tasks.operate.notifications import DECIDED, announce, find_block, set_notifications
-from tests.system.test_deployments import FLOWS, PLAN, client, made  # noqa: F401
+from tests.service.flows.test_deployments import FLOWS, PLAN, client, deployed, made  # noqa: F401
 from tools.waiting import within
 
 SECRET = "s3cret"
@@ -73,80 +72,69 @@ def automations_of(client: SyncPrefectClient, model: str) -> dict[str, Any]:  # 
 
 
 @sends
-def test_every_occasion_reaches_those_who_asked(client: SyncPrefectClient, working_folder: Path):  # noqa: F811
+def test_every_occasion_reaches_those_who_asked(client: SyncPrefectClient):  # noqa: F811
     with receiving() as (host, received):
         Webhook(url=f"http://{host}/hook/{SECRET}").save("told", overwrite=True)
         SlackWebhook(url=f"json://{host}/apprise/{SECRET}").save("told", overwrite=True)
-        plan = replace(PLAN, model="told", notify=("webhook/told", "slack-webhook/told"))
-        for each in (plan, plan, replace(PLAN, model="untold")):
-            deploy(FLOWS, each)
-        shown = [*automations_of(client, "told").values(), *made(client, "told").values()]
+        for _ in range(2):
+            told = deployed(client, model="told", notify=("webhook/told", "slack-webhook/told"))
+        untold = deployed(client, model="untold")
+        shown = [*automations_of(client, "told").values(), *told.values()]
         assert not any(SECRET in one.model_dump_json() for one in shown)
 
         message = 'the column "x" is {{not}} there'
-        for model in ("told", "untold"):
-            run = client.create_flow_run_from_deployment(made(client, model)["train"].id)
+        runs = [client.create_flow_run_from_deployment(of["train"].id) for of in (told, untold)]
+        for run, model in zip(runs, ("told", "untold"), strict=True):
             client.set_flow_run_state(run.id, Failed(message=message), force=True)
             for occasion in DECIDED:
                 announce(occasion, model, f'{model} is "{occasion}".')
-            if model == "told":
-                failed = run
-        assert within(lambda: len(received) >= 8, 60), received
+        assert within(lambda: len(received) >= 8, 60, 0.05), received
 
-    ours = [one for one in received if one["path"] == f"/hook/{SECRET}"]
-    assert sorted(one["subject"] for one in ours) == [f"told: {title}" for title in TITLES]
-    texts = {one["subject"].removeprefix("told: "): one["text"] for one in ours}
+    hooks, others = ([one for one in received if one["path"] == f"/{of}/{SECRET}"] for of in ("hook", "apprise"))
+    assert sorted(one["subject"] for one in hooks) == [f"told: {title}" for title in TITLES]
+    texts = {one["subject"].removeprefix("told: "): one["text"] for one in hooks}
     assert texts == {
         "challenger promoted": 'told is "promoted".',
         "challenger rejected": 'told is "rejected".',
         "input empty": 'told is "empty".',
-        "run failed": f"{failed.name} is Failed: {message}",
+        "run failed": f"{runs[0].name} is Failed: {message}",
     }
-    (about,) = [one for one in ours if one["subject"] == "told: run failed"]
+    (about,) = [one for one in hooks if one["subject"] == "told: run failed"]
     pages = str(PREFECT_API_URL.value()).removesuffix("/api")
-    assert (about["model"], about["run"]) == ("told", f"{pages}/runs/flow-run/{failed.id}")
-    others = [one for one in received if one["path"] == f"/apprise/{SECRET}"]
+    assert (about["model"], about["run"]) == ("told", f"{pages}/runs/flow-run/{runs[0].id}")
     assert sorted(one["title"] for one in others) == [f"told: {title}" for title in TITLES]
     assert {one["message"].splitlines()[0] for one in others} == set(texts.values())
     assert len(received) == 8
 
 
 @sends
-def test_deploying_again_keeps_what_is_paused_and_removes_what_is_not_asked_for(
-    client: SyncPrefectClient,  # noqa: F811
-    working_folder: Path,
-):
+def test_deploying_again_keeps_what_is_paused_and_removes_what_is_not_asked_for(client: SyncPrefectClient):  # noqa: F811
     Webhook(url="http://127.0.0.1:9/hook").save("twice", overwrite=True)
     plan = replace(PLAN, model="twice", notify=("webhook/twice",))
     deploy(FLOWS, plan)
     before = automations_of(client, "twice")
     assert sorted(before) == TITLES
     client.pause_automation(before["challenger rejected"].id)
-    deploy(FLOWS, replace(plan, input="in.csv", output="out.csv"))
+    found = deployed(client, plan, input="in.csv", output="out.csv")
     after = automations_of(client, "twice")
     assert {name: one.id for name, one in after.items()} == {name: one.id for name, one in before.items()}
     assert [name for name, one in after.items() if not one.enabled] == ["challenger rejected"]
     watched = after["run failed"].trigger.match_related["prefect.resource.id"]
-    assert set(watched) == {f"prefect.deployment.{one.id}" for one in made(client, "twice").values()}
+    assert sorted(watched) == sorted(f"prefect.deployment.{one.id}" for one in found.values())
     assert len(watched) == 4
     deploy(FLOWS, replace(plan, notify=()))
     assert automations_of(client, "twice") == {}
 
 
-def test_a_block_that_cannot_send_is_one_sentence_and_nothing_is_deployed(
-    client: SyncPrefectClient,  # noqa: F811
-    working_folder: Path,
-):
+def test_a_block_that_cannot_send_is_one_sentence_and_nothing_is_deployed(client: SyncPrefectClient):  # noqa: F811
     Webhook(url="http://127.0.0.1:9/hook").save("here", overwrite=True)
     Secret(value="x").save("here", overwrite=True)
+    missing = r": Prefect has no such block; there are .*'webhook/here'.*; give TYPE/N"
     for name, sentence in (
-        (
-            "webhook/there",
-            r"^--notify webhook/there: Prefect has no such block; there are .*'webhook/here'.*; give TYPE/N",
-        ),
-        ("here", r"^--notify here: Prefect has no such block; there are .*'webhook/here'"),
-        ("secret/here", r"^--notify secret/here: a block of the type secret sends nothing; give one that does\.$"),
+        ("webhook/there", missing),
+        ("here", missing),
+        ("secret/here", r": a block of the type secret sends nothing; give one that does\.$"),
     ):
-        with pytest.raises(InputError, match=sentence):
+        with pytest.raises(InputError, match=f"^--notify {name}{sentence}"):
             deploy(FLOWS, replace(PLAN, model="unsent", notify=("webhook/here", name)))
     assert made(client, "unsent") == {}

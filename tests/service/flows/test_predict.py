@@ -25,7 +25,7 @@ from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.models.registry import ModelVersion, fetch, find_version, log_model, register
 from learnkernels.tasks.models.scoring import score_table
-from tests.service.conftest import S3, s3, s3_server  # noqa: F401
+from tests.service.conftest import S3
 from tests.service.flows.test_notifications import told_of
 from tests.user import learnkernels
 from tools.waiting import within
@@ -142,7 +142,7 @@ def test_reading_and_writing_are_tried_again_and_faults_are_not():
 
 
 @in_process
-def test_from_server_to_server_is_from_disk_to_disk(s3: S3):  # noqa: F811
+def test_from_server_to_server_is_from_disk_to_disk(s3: S3):
     registered()
     rows_of(3000, 1).to_parquet("in.parquet")
     predict("flowers", "in.parquet", "out.parquet", ["key"])

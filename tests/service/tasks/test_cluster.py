@@ -1,4 +1,4 @@
-"""Independent jobs and passes over rows on the workers of a pool: order, sums, memory, warnings, errors."""
+"""Jobs, passes over rows and matrices on real Dask workers: order, sums, memory, warnings, errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask
 import httpx
@@ -27,20 +27,28 @@ from dask.utils import parse_bytes
 from distributed import get_worker
 from scipy import sparse
 
-from learnkernels import LinearFamily
+from learnkernels import GaussianFamily, LinearFamily, gram_moments
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DaskConfig
 from learnkernels.kernels.engine.passes import RowBlocks, pass_over_tiles
 from learnkernels.kernels.engine.workers import Threads, Workers, spans
-from learnkernels.tasks.data.row_files import RowFile
+from learnkernels.tasks.data import row_files
+from learnkernels.tasks.data.row_files import RowFile, RowParts
+from learnkernels.tasks.matrices.store import open_store, plan_store, write_store
 from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
+from tests.elsewhere import another_machine
+from tests.unit.tasks.test_tilestore import FAMILY, SHARD, X, make, spec_of, whole
+from tests.unit.tasks.test_trials import require_moments_of_training_rows
 from tools.waiting import within
+
+if TYPE_CHECKING:
+    from tests.service.conftest import S3
 
 
 @pytest.fixture(scope="module")
-def listening_before() -> set[int]:
-    """Ports on which this process listens already, for a cluster of other tests that is open to all."""
+def listening_before(scheduler_elsewhere: str) -> set[int]:
+    """Ports on which this process listens already, for the cluster that is open to all."""
     return {at.port for at in listening(os.getpid())}
 
 
@@ -51,12 +59,24 @@ def listening(pid: int) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def pool(listening_before: set[int]) -> Iterator[DaskPool]:
-    with DaskPool(DaskConfig(workers=2)) as pool:
+    with DaskPool(DaskConfig.model_validate({"workers": 2, "memory": "1GiB", "super_tile": 64})) as pool:
         yield pool
 
 
-def square(number: int) -> tuple[int, int]:
-    return number * number, os.getpid()
+@pytest.fixture(scope="module")
+def elsewhere(scheduler_elsewhere: str) -> Iterator[DaskPool]:
+    with DaskPool(DaskConfig(scheduler=scheduler_elsewhere)) as pool:
+        pool.require_usable()
+        assert pool.client.scheduler.address == scheduler_elsewhere
+        yield pool
+
+
+# Jobs ----------------------------------------------------------------------------------------------------------------
+
+
+def square(number: int) -> tuple[int, int, int]:
+    level = min(handler.level for handler in logging.getLogger("distributed").handlers)
+    return number * number, os.getpid(), level
 
 
 def grumble(number: int) -> int:
@@ -77,26 +97,50 @@ def die(number: int) -> int:
     return number
 
 
-def test_results_come_in_order_from_other_processes(pool: DaskPool):
+def test_results_come_in_order_from_processes_that_print_nothing_of_their_own(pool: DaskPool):
     shares: list[float] = []
-    results = pool.map(square, list(range(10)), shares.append)
-    assert [number for number, _ in results] == [n * n for n in range(10)]
-    assert os.getpid() not in {process for _, process in results}
+    squares, processes, levels = zip(*pool.map(square, list(range(10)), shares.append), strict=True)
+    assert list(squares) == [n * n for n in range(10)]
+    assert os.getpid() not in processes
+    assert set(levels) == {logging.CRITICAL}
     assert sum(shares) == pytest.approx(1)
 
 
-def test_another_process_can_use_neither_the_scheduler_nor_a_worker(pool: DaskPool):
+def test_warnings_and_errors_of_a_worker_are_those_of_here(pool: DaskPool):
+    with pytest.warns(RuntimeWarning, match="two is odd here"):
+        assert pool.map(grumble, [1, 2, 3], lambda share: None) == [1, 2, 3]
+    with pytest.raises(InputError, match=r"^three is refused; leave it out\.$"):
+        pool.map(refuse, [1, 2, 3, 4], lambda share: None)
+
+
+STRANGER = """
+import asyncio, sys
+from distributed import Client, Security
+
+async def used(address, security=None):
+    try:
+        async with Client(address, timeout=5, security=security, asynchronous=True) as client:
+            return await client.submit(abs, -7, pure=False)
+    except Exception:
+        return None
+
+async def main(open_to_all, *closed):
+    tries = [used(open_to_all)]
+    for address in closed:
+        tries += [used(address.replace("tls", "tcp")), used(address, Security.temporary())]
+    print(await asyncio.gather(*tries))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+"""Uses one scheduler that is open to all, and tries others without keys and with keys of its own."""
+
+
+def test_another_process_can_use_neither_the_scheduler_nor_a_worker(pool: DaskPool, scheduler_elsewhere: str):
     addresses = [pool.client.scheduler.address, *pool.client.scheduler_info(n_workers=-1)["workers"]]
     assert all(address.startswith("tls://127.0.0.1:") for address in addresses)
-    for address in addresses:
-        for program in (
-            f"Client({address.replace('tls', 'tcp')!r}, timeout=5)",  # without keys
-            f"Client({address!r}, timeout=5, security=Security.temporary())",  # with others
-        ):
-            code = f"from distributed import Client, Security; print({program}.submit(abs, -7, pure=False).result())"
-            stranger = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-            assert stranger.returncode != 0
-            assert "7" not in stranger.stdout
+    command = [sys.executable, "-c", STRANGER, scheduler_elsewhere, *addresses]
+    stranger = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert stranger.stdout == f"{[7] + [None] * 6}\n", stranger.stderr
     assert pool.map(square, [3], lambda share: None)[0][0] == 9
 
 
@@ -111,93 +155,11 @@ def codes_of_pages(ports: Iterable[Any]) -> set[int]:
 
 
 def test_no_page_tells_others_of_a_run(pool: DaskPool, listening_before: set[int]):
-    assert pool.client is not None
     workers = pool.client.run(os.getpid)
     ports = {at for pid in (os.getpid(), *workers.values()) for at in listening(pid) if at.port not in listening_before}
     assert ports
     assert {at.ip for at in ports} == {"127.0.0.1"}
     assert codes_of_pages(ports) == {404}
-
-
-def test_warnings_of_a_worker_are_heard_here(pool: DaskPool):
-    with pytest.warns(RuntimeWarning, match="two is odd here"):
-        assert pool.map(grumble, [1, 2, 3], lambda share: None) == [1, 2, 3]
-
-
-def level_of_logs(number: int) -> int:
-    return min(handler.level for handler in logging.getLogger("distributed").handlers)
-
-
-def test_workers_print_nothing_of_their_own(pool: DaskPool):
-    assert pool.map(level_of_logs, [1], lambda share: None) == [logging.CRITICAL]
-
-
-def test_an_error_of_a_worker_is_raised_here_as_it_was(pool: DaskPool):
-    with pytest.raises(InputError, match=r"^three is refused; leave it out\.$"):
-        pool.map(refuse, [1, 2, 3, 4], lambda share: None)
-
-
-def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
-    sentence = r"ended its worker process, .* set dask\.memory higher"
-    settings = {
-        "distributed.scheduler.allowed-failures": 0,  # three by default, and seconds each
-        "distributed.deploy.lost-worker-timeout": "1 ms",  # after which Dask would do away with what starts the next
-    }
-    with (
-        dask.config.set(settings),
-        DaskPool(DaskConfig(workers=1)) as pool,
-    ):
-        with pytest.raises(InputError, match=f"^a pass over rows {sentence}"):
-            pool.workers.total(die_at, pool.workers.share(None), 3, range(5))
-        assert pool.workers.total(die_at, pool.workers.share(None), 9, range(5)) == 10
-        with pytest.raises(InputError, match=f"^a trial {sentence}"):
-            pool.map(die, [0, 1], lambda share: None)
-
-
-def test_a_pass_is_done_by_workers_that_end_before_a_share_of_it_is():
-    settings = {"distributed.scheduler.allowed-failures": 0, "distributed.deploy.lost-worker-timeout": "1 ms"}
-    with dask.config.set(settings), DaskPool(DaskConfig(workers=2)) as pool:
-        tasks = range(6 * SUMS_PER_WORKER)  # three a share, so that none is done within the life of a worker
-        assert pool.workers.total(live_for_two, pool.workers.share(None), None, tasks) == sum(tasks)
-
-
-ELSEWHERE = """
-from distributed import LocalCluster
-if __name__ == "__main__":
-    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster:
-        print(cluster.scheduler_address, flush=True)
-        input()
-"""
-
-
-def linger(shared: None, start: float, position: int) -> float:
-    time.sleep(0.3)
-    return start
-
-
-def test_a_scheduler_that_ends_in_the_middle_of_a_pass_is_one_sentence(tmp_path: Path):
-    program = tmp_path / "elsewhere.py"
-    program.write_text(ELSEWHERE)
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, str(program)], stdin=pipe, stdout=pipe, env=env, text=True) as elsewhere:
-        assert elsewhere.stdout is not None
-        with DaskPool(DaskConfig(scheduler=elsewhere.stdout.readline().strip())) as pool:
-            workers = pool.workers
-            assert workers.total(linger, workers.share(None), 1.0, range(1)) == 1.0
-            threading.Timer(1.0, elsewhere.kill).start()
-            with pytest.raises(InputError, match=r"^the Dask scheduler ended during a pass over rows; what was comput"):
-                workers.total(linger, workers.share(None), 1.0, range(600))
-
-
-# Passes over rows -----------------------------------------------------------------------------------------------------
-
-
-def products(shared: tuple[object, float], V: np.ndarray, rows: tuple[int, int]) -> np.ndarray:
-    """Scale X' X V, over some rows."""
-    X, scale = shared
-    run = X[slice(*rows)]
-    return np.asarray(run.T @ (run @ V)) * scale
 
 
 def die_at(shared: object, argument: int, task: int) -> int:
@@ -215,14 +177,62 @@ done: Counter[str] = Counter()
 """Tasks of each share that this process has done."""
 
 
+def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
+    sentence = r"ended its worker process, .* set dask\.memory higher"
+    settings = {
+        "distributed.scheduler.allowed-failures": 0,  # three by default, and seconds each
+        "distributed.deploy.lost-worker-timeout": "1 ms",  # after which Dask would do away with what starts the next
+    }
+    with dask.config.set(settings), DaskPool(DaskConfig(workers=2)) as pool:
+        workers = pool.workers
+        with pytest.raises(InputError, match=f"^a pass over rows {sentence}"):
+            workers.total(die_at, workers.share(None), 3, range(5))
+        assert workers.total(die_at, workers.share(None), 9, range(5)) == 10
+        pool.client.wait_for_workers(2, timeout=60)  # the one that ended is started anew
+        tasks = range(6 * SUMS_PER_WORKER)  # three a share, so that none is done within the life of a worker
+        assert workers.total(live_for_two, workers.share(None), None, tasks) == sum(tasks)
+        with pytest.raises(InputError, match=f"^a trial {sentence}"):
+            pool.map(die, [0, 1], lambda share: None)
+
+
+def linger(shared: None, start: float, position: int) -> float:
+    time.sleep(0.3)
+    return start
+
+
+def test_a_scheduler_that_ends_in_the_middle_of_a_pass_is_one_sentence(tmp_path: Path):
+    with another_machine(tmp_path / "machine") as address, DaskPool(DaskConfig(scheduler=address)) as pool:
+        workers = pool.workers
+        assert workers.total(linger, workers.share(None), 1.0, range(1)) == 1.0
+        ended = pool.client.run_on_scheduler(os.getpid)
+        threading.Timer(1.0, os.kill, (ended, signal.SIGKILL)).start()
+        with pytest.raises(InputError, match=r"^the Dask scheduler ended during a pass over rows; what was comput"):
+            workers.total(linger, workers.share(None), 1.0, range(600))
+
+
+def test_a_scheduler_that_is_not_there_is_named_within_the_time_limit():
+    config = DaskConfig.model_validate({"scheduler": "tcp://127.0.0.1:9", "timeout": 0.5})
+    with DaskPool(config) as pool, pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
+        pool.require_usable()
+
+
+# Passes over rows -----------------------------------------------------------------------------------------------------
+
+
+def products(shared: tuple[object, float], V: np.ndarray, rows: tuple[int, int]) -> np.ndarray:
+    """Scale X' X V, over some rows."""
+    X, scale = shared
+    run = X[slice(*rows)]
+    return np.asarray(run.T @ (run @ V)) * scale
+
+
 def rows_of(kind: str) -> object:
     X = np.random.default_rng(0).normal(size=(90, 5))
     return sparse.csr_matrix(np.where(X > 0.5, X, 0.0)) if kind == "sparse" else X.astype(kind)
 
 
 @pytest.mark.parametrize("kind", ["float64", "float32", "sparse"])
-@pytest.mark.parametrize("where", ["local", "elsewhere"])
-def test_totals_of_workers_are_those_of_threads(pool: DaskPool, scheduler_elsewhere: str, kind: str, where: str):
+def test_totals_of_workers_are_those_of_threads(pool: DaskPool, elsewhere: DaskPool, kind: str):
     X, V = rows_of(kind), np.random.default_rng(1).normal(size=(5, 2))
     origin = np.zeros(5) if kind == "sparse" else np.full(5, 0.5)
     rows = np.random.default_rng(2).permutation(90)[:70]
@@ -233,16 +243,10 @@ def test_totals_of_workers_are_those_of_threads(pool: DaskPool, scheduler_elsewh
         shared = workers.share((held, 2.0))
         return [workers.total(products, shared, V * factor, spans(70, 3)) for factor in (1.0, -3.0)]
 
-    with DaskPool(DaskConfig(scheduler=scheduler_elsewhere)) as other:
-        there = totals((pool if where == "local" else other).workers)
-    here = totals(Threads(1))
-    # Sums of 70 rows in another order; rows of float32 are moved in float64 by threads and rounded in a file.
-    np.testing.assert_allclose(there, here, rtol=1e-5 if kind == "float32" else 1e-13)
-
-
-def test_a_pool_without_workers_has_threads():
-    with DaskPool(DaskConfig(workers=0)) as pool:
-        assert isinstance(pool.workers, Threads)
+    for there in (pool, elsewhere):
+        # Sums of 70 rows in another order; rows of float32 are moved in float64 by threads and rounded in a file.
+        rtol = 1e-5 if kind == "float32" else 1e-13
+        np.testing.assert_allclose(totals(there.workers), totals(Threads(1)), rtol=rtol)
 
 
 def test_hundreds_of_totals_leave_nothing_behind_and_files_go_with_their_rows(pool: DaskPool):
@@ -267,40 +271,60 @@ def test_hundreds_of_totals_leave_nothing_behind_and_files_go_with_their_rows(po
     assert not path.exists()
 
 
+def plus(shared: np.ndarray, argument: Any, span: tuple[int, int]) -> np.ndarray:
+    return np.asarray(shared[slice(*span)].sum(keepdims=True))
+
+
+def test_what_workers_took_with_them_is_sent_again(pool: DaskPool):
+    workers, values = pool.workers, np.arange(10.0)
+    shared = workers.share(values)
+    assert workers.total(plus, shared, None, [(0, 4), (4, 10)]) == values.sum()
+    pool.client.cancel(shared.future, force=True)  # as when both that hold it end
+    assert workers.total(plus, shared, None, [(0, 4), (4, 10)]) == values.sum()
+
+
 def test_rows_of_a_run_that_was_killed_go_with_the_next_run(pool: DaskPool):
     ours = Path(pool.write_rows(rows_of("float64")).path).parent
     assert Owner.read(ours.name) == Owner.this()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         killed = Owner.of(process.pid)
         process.communicate(b"\n")
-    left, elsewhere = (ours.parent / f".learnkernels~{of}~x" for of in (killed, replace(killed, host="other.1")))
+    left, foreign = (ours.parent / f".learnkernels~{of}~x" for of in (killed, replace(killed, host="other.1")))
     left.mkdir()
-    elsewhere.mkdir()
+    foreign.mkdir()
     with DaskPool(DaskConfig(workers=1)) as other:
         theirs = Path(other.write_rows(rows_of("float64")).path).parent
-        assert (ours.is_dir(), theirs.is_dir(), left.exists(), elsewhere.exists()) == (True, True, False, True)
+        assert (ours.is_dir(), theirs.is_dir(), left.exists(), foreign.exists()) == (True, True, False, True)
     assert not theirs.exists()
 
 
-def test_a_full_disk_is_one_sentence(pool: DaskPool, monkeypatch: pytest.MonkeyPatch):
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+def test_a_server_of_objects_may_be_away_for_a_while(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(row_files, "PART_BYTES", 16 * 5 * 8)
+    X, waited = np.random.default_rng(0).normal(size=(90, 5)), []
+    parts = RowParts.write("s3://rows/run/rows", X)
+    s3.server.stop()
 
-    monkeypatch.setattr(RowFile, "write", full)
-    with pytest.raises(InputError, match=r"90 rows .* cannot be written \(No space left on device\); make"):
-        pool.workers.hold(rows_of("float64"), None, np.zeros(5))
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        if len(waited) == 2:
+            s3.start()  # its objects are in this process
+
+    monkeypatch.setattr(row_files.time, "sleep", wait)
+    monkeypatch.setattr(row_files, "copies", lambda: tmp_path)
+    np.testing.assert_array_equal(parts[20:60], X[20:60])
+    assert waited == [1, 2]
 
 
-@pytest.mark.slow(20)
+@pytest.mark.slow(10)
 def test_a_pass_over_rows_of_more_than_the_memory_of_a_worker(tmp_path: Path):
-    limit, m, d = "450MiB", 400, 150_000
+    limit, m, d = "450MiB", 100, 600_000
     X = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float64, (m, d))
     (tmp_path / "X.npy").unlink()  # pytest would keep it
-    for start, stop in spans(m, 50):
+    for start, stop in spans(m, 10):
         X[start:stop] = np.random.default_rng(start).random((stop - start, d)) - 0.5
     assert X.nbytes > parse_bytes(limit)
     Y, groups = np.random.default_rng(1).normal(size=(m, 1)), np.arange(m) * 2 // m
-    blocks = RowBlocks.of(groups, 16)
+    blocks = RowBlocks.of(groups, 4)
     with DaskPool(DaskConfig(workers=2, memory=limit)) as pool:
         before = pool.client.run(os.getpid)
         paused_at = pool.client.run(dask.config.get, "distributed.worker.memory.pause")
@@ -312,30 +336,80 @@ def test_a_pass_over_rows_of_more_than_the_memory_of_a_worker(tmp_path: Path):
     # Rounding of sums of m^2 terms, of which each is one of d.
     np.testing.assert_allclose(part.products[:, :, 0, 0], of.T @ K**2 @ of, rtol=1e-12)
     np.testing.assert_allclose(part.target_products[:, :, 0], of.T @ (K * (Y @ Y.T)) @ of, atol=1e-7)
-    np.testing.assert_allclose(part.traces[:, 0], np.diag(K) @ of, rtol=1e-12)
     sums = [[part.row_sums[block, group][0] for block in range(len(blocks))] for group in range(2)]
     np.testing.assert_allclose([np.concatenate(of_group) for of_group in sums], (K @ of).T, atol=1e-8)
 
 
-def test_trials_go_to_workers_that_have_room_for_their_rows():
-    with DaskPool(DaskConfig(workers=2, memory="800MB")) as pool:
-        assert pool.has_room_for(100_000_000)
-        assert not pool.has_room_for(100_000_001)
+# Moments --------------------------------------------------------------------------------------------------------------
 
 
-def test_which_pools_have_workers_that_see_our_files():
-    assert DaskPool(DaskConfig()).local
-    assert not DaskPool(DaskConfig(workers=0)).local
-    assert not DaskPool(DaskConfig(scheduler="tcp://127.0.0.1:1")).local
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_moments_from_workers_equal_moments_of_one_process(pool: DaskPool, kind: str):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(301, 4))
+    X = X if kind == "dense" else sparse.csr_matrix(np.where(X > 0.5, X, 0.0))
+    Y, groups = rng.normal(size=(301, 2)), rng.integers(0, 5, 301)
+    shares: list[float] = []
+    here, one, two, telling = (
+        gram_moments(GaussianFamily([0.1, 0.2, 1.5]), X, Y, groups, block_rows=32, workers=workers).to_arrays()
+        for workers in (Threads(), pool.workers, pool.workers, pool.workers_telling(shares.append))
+    )
+    for name, value in here.items():
+        np.testing.assert_array_equal(two[name], one[name])  # whoever finishes first
+        for there in (one, telling):
+            if value.dtype.kind == "f":  # sums of 301^2 terms in another order
+                np.testing.assert_allclose(there[name], value, rtol=1e-12, atol=1e-10, err_msg=name)
+            else:
+                np.testing.assert_array_equal(there[name], value)
+    assert sum(shares) == pytest.approx(1.0)
+    assert len(shares) > 8
 
 
-def plus(shared: np.ndarray, argument: Any, span: tuple[int, int]) -> np.ndarray:
-    return np.asarray(shared[slice(*span)].sum(keepdims=True))
+@pytest.mark.parametrize("family", ["gaussian", "feature"])
+def test_moments_of_a_split_on_workers_are_those_of_its_training_rows(pool: DaskPool, family: str):
+    require_moments_of_training_rows(family, pool)
 
 
-def test_what_workers_took_with_them_is_sent_again(pool: DaskPool):
-    workers, values = pool.workers, np.arange(10.0)
-    shared = workers.share(values)
-    assert workers.total(plus, shared, None, [(0, 4), (4, 10)]) == values.sum()
-    pool.client.cancel(shared.future, force=True)  # as when both that hold it end
-    assert workers.total(plus, shared, None, [(0, 4), (4, 10)]) == values.sum()
+def test_a_worker_killed_in_mid_run_costs_its_tiles_and_nothing_else(pool: DaskPool, caplog: pytest.LogCaptureFixture):
+    caplog.set_level(logging.CRITICAL, "distributed")  # it complains of a dead worker
+    rng = np.random.default_rng(2)
+    X, Y, groups = rng.normal(size=(1200, 5)), rng.normal(size=1200), rng.integers(0, 5, 1200)
+    family = GaussianFamily([2.0**g for g in range(-4, 4)])
+    here = gram_moments(family, X, Y, groups)
+    pids, killed = list(pool.client.run(os.getpid).values()), []
+
+    def kill_one(share: float) -> None:
+        if not killed:
+            killed.append(pids[0])
+            os.kill(pids[0], signal.SIGKILL)
+
+    there = gram_moments(family, X, Y, groups, workers=pool.workers_telling(kill_one))
+    assert pids[0] not in pool.client.run(os.getpid).values()
+    assert killed == pids[:1]
+    np.testing.assert_allclose(there.alignments, here.alignments, rtol=1e-12)
+    np.testing.assert_allclose(there.frobenius, here.frobenius, rtol=1e-12)
+
+
+# Matrices -------------------------------------------------------------------------------------------------------------
+
+
+def test_workers_make_the_same_files_and_read_them(tmp_path: Path, pool: DaskPool, elsewhere: DaskPool):
+    store = make(tmp_path / "toy")
+    for name, workers in {"here": pool, "elsewhere": elsewhere}.items():
+        shares: list[float] = []
+        write_store(plan_store(tmp_path / name, spec_of(), SHARD), FAMILY, X, workers, shares.append)
+        assert open_store(tmp_path / name, verify="checksums").manifest == store.manifest
+        assert sum(shares) == pytest.approx(1.0)
+        assert len(shares) == 9
+    family = store.family()
+    future = pool.client.submit(family.tile, family.X, family.X, pure=False)
+    np.testing.assert_array_equal(future.result(timeout=60), whole(store))
+
+
+def test_a_shard_that_ends_its_workers_again_and_again_is_one_sentence(tmp_path: Path, pool: DaskPool):
+    class Fatal(GaussianFamily):
+        def tile(self, A, B, shift=None):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(InputError, match="a shard ended its worker process, probably for want of memory"):
+        write_store(plan_store(tmp_path / "toy", spec_of(), SHARD), Fatal(FAMILY.gammas), X, pool, lambda share: None)

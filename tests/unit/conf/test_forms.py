@@ -24,13 +24,9 @@ def config(**keys: Any) -> CompareConfig:
     return CompareConfig.model_validate(data | keys)
 
 
-def test_what_is_left_empty_stays():
-    plain = config(protocol={"split": {"train": 100, "validation": 50, "test": 50}})
-    assert filled_in(plain) is plain
-
-
-def test_what_is_filled_in_goes_before_the_configuration():
+def test_what_is_filled_in_goes_before_the_configuration_and_what_is_left_empty_stays():
     plain = config(protocol={"split": {"train": 100, "validation": 50, "test": 50}, "repeats": 3})
+    assert filled_in(plain) is plain
     asked = filled_in(plain, folds=4, metric="r2", baseline="one tuned kernel and boosting", learners=["lq", "alignf"])
     assert (asked.protocol.folds, asked.protocol.split, asked.protocol.repeats) == (4, None, 3)
     assert asked.protocol.metric == "r2"
@@ -44,25 +40,24 @@ def test_what_is_filled_in_goes_before_the_configuration():
     assert (dataset.source, dataset.paths, dataset.target) == ("file", ("rows.csv",), "y")
 
 
-@pytest.mark.parametrize(
-    ("filled", "sentence"),
-    [
+def test_what_does_not_fit_is_one_sentence():
+    two = config(datasets=["diabetes", "iris"])
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"dataset": "wine"}, r"^dataset wine: the configuration has diabetes, iris; name one of them\.$"),
         ({"target": "y"}, r"^table and target are those of one data set, .*diabetes, iris; name one as dataset\.$"),
         ({"learners": ["lq", "lq"]}, r"^the form: learners: "),
         ({"folds": 2}, r"^the form: protocol\.folds: must be at least 3"),
-    ],
-)
-def test_what_does_not_fit_is_one_sentence(filled: dict[str, Any], sentence: str):
-    with pytest.raises(InputError, match=sentence) as caught:
-        filled_in(config(datasets=["diabetes", "iris"]), **filled)
-    assert len(str(caught.value)) < 400
+    ]
+    for filled, sentence in wrong:
+        with pytest.raises(InputError, match=sentence) as caught:
+            filled_in(two, **filled)
+        assert len(str(caught.value)) < 400
 
 
 def test_the_form_has_a_handful_of_fields_and_one_of_json():
-    for flow, most in ((compare, 8), (train, 8)):
+    for flow in (compare, train):
         schema = parameter_schema(flow).model_dump()
-        assert len(schema["properties"]) <= most
+        assert len(schema["properties"]) <= 8
         assert all(of["description"] for of in schema["properties"].values())
         config = schema["properties"]["config"]
         assert config["type"] == "object"

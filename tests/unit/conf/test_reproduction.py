@@ -153,69 +153,66 @@ def test_a_reading_is_the_item_with_some_keys_changed(folder: Path):
 CLAIM = {"says": "So.", "better": "alignf", "than": "unif"}
 
 
-@pytest.mark.parametrize(
-    ("keys", "sentence"),
-    [
-        ({"paper": "JMLR 2013"}, r"paper: 'JMLR 2013' is not valid, did you mean 'JMLR 2012'\?"),
-        ({"printd": []}, r"unknown key 'printd'; did you mean 'printed'\?"),
-        ({"name": "jmlr2012-b"}, "name must be that of the file, 'jmlr2012-a', got 'jmlr2012-b'"),
-        (
-            {"study": {"kind": "comparisons", "parts": [{}]}},
-            r"study: 'comparisons' is not valid, did you mean 'comparison'\?",
-        ),
-        (
-            {"study": study(parts=[{"datasets": [{"use": "vine"}]}])},
-            r"no data set 'vine' in the catalogue; did you mean 'wine'\?",
-        ),
-        (
-            {"study": study(parts=[{"datasets": [{"use": "wine"}], "learners": ["alignff"]}])},
-            r"study.parts.0: learners.0: 'alignff' is not valid",
-        ),
-        ({"study": study(parts=[study()["parts"][0]] * 2)}, "study.parts: unif on wine is in two parts"),
-        (
-            {"printed": [{"dataset": "wine", "learner": "unif"}]},
-            "printed.0: a cell needs one of: error, alignment, test_alignment, seconds",
-        ),
-        ({"printed": [{"learner": "unif", "error": [1]}]}, "printed.0: a cell needs 'dataset' and 'learner'"),
-        (
-            {"printed": [{"dataset": "wine", "learner": "unf", "error": [1]}]},
-            r"printed.0.learner: 'unf' is not in the study; did you mean 'unif'\?",
-        ),
-        ({"claims": [CLAIM | {"on": ["vine"]}]}, r"claims.0.on: 'vine' is not in the study; did you mean 'wine'\?"),
-        ({"claims": [CLAIM | {"value": "rho"}]}, "claims.0: a claim on a 'value' needs 'above' or 'below'"),
-        ({"claims": [{"says": "So.", "better": "unif"}]}, "claims.0: a claim needs 'better' and 'than', or 'value'"),
-        ({"figure": "curve"}, r"figure: 'curve' is not valid, did you mean 'curves'\?"),
-        (
-            {"figure": {"kind": "weights", "learners": ["unif"]}},
-            "figure: figure weights needs 'learners', at least two",
-        ),
-        ({"quick": {"datasets": ["iris"]}}, "quick keeps no data set or no learner"),
-        ({"quick": {"set": {"parts.3.seed": 1}}}, "quick.set: parts.3.seed: parts holds entries 0 to 0, got '3'"),
-        (
-            {"quick": {"checks": [{"dataset": "wine", "learner": "unif", "error": [2, 1]}]}},
-            r"error must be \[low, high\], got \[2, 1\]",
-        ),
-        ({"quick": {"checks": [{"dataset": "wine", "learner": "unif"}]}}, "quick.checks.0: a check needs an interval"),
-        ({"same_as": "jmlr2012-b"}, r"there is no item 'jmlr2012-b'; did you mean 'jmlr2012-a'\?"),
-        ({"same_as": "jmlr2012-a"}, "same_as must name an item that stands for itself"),
-    ],
-)
-def test_what_is_wrong_is_one_sentence(folder: Path, keys: dict[str, Any], sentence: str):
-    write(folder, item(**keys))
-    with pytest.raises(InputError, match=sentence) as caught:
-        load_item("jmlr2012-a", folder)
-    assert "\n" not in str(caught.value)
+def cell(**keys: Any) -> dict[str, Any]:
+    return {"dataset": "wine", "learner": "unif", **keys}
+
+
+def part(datasets: str, *learners: str) -> dict[str, Any]:
+    return {"study": study(parts=[{"datasets": [{"use": datasets}], "learners": list(learners or ["unif"])}])}
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"paper": "JMLR 2013"}, "paper: 'JMLR 2013' is not valid, did you mean 'JMLR 2012'?"),
+    ({"printd": []}, "unknown key 'printd'; did you mean 'printed'?"),
+    ({"name": "jmlr2012-b"}, "name must be that of the file, 'jmlr2012-a', got 'jmlr2012-b'"),
+    (
+        {"study": {"kind": "comparisons", "parts": [{}]}},
+        "study: 'comparisons' is not valid, did you mean 'comparison'?",
+    ),
+    (part("vine"), "no data set 'vine' in the catalogue; did you mean 'wine'?"),
+    (part("wine", "alignff"), "study.parts.0: learners.0: 'alignff' is not valid"),
+    ({"study": study(parts=[study()["parts"][0]] * 2)}, "study.parts: unif on wine is in two parts"),
+    ({"printed": [cell()]}, "printed.0: a cell needs one of: error, alignment, test_alignment, seconds"),
+    ({"printed": [{"learner": "unif", "error": [1]}]}, "printed.0: a cell needs 'dataset' and 'learner'"),
+    (
+        {"printed": [cell(learner="unf", error=[1])]},
+        "printed.0.learner: 'unf' is not in the study; did you mean 'unif'?",
+    ),
+    ({"claims": [CLAIM | {"on": ["vine"]}]}, "claims.0.on: 'vine' is not in the study; did you mean 'wine'?"),
+    ({"claims": [CLAIM | {"value": "rho"}]}, "claims.0: a claim on a 'value' needs 'above' or 'below'"),
+    ({"claims": [{"says": "So.", "better": "unif"}]}, "claims.0: a claim needs 'better' and 'than', or 'value'"),
+    ({"figure": "curve"}, "figure: 'curve' is not valid, did you mean 'curves'?"),
+    ({"figure": {"kind": "weights", "learners": ["unif"]}}, "figure: figure weights needs 'learners', at least two"),
+    ({"quick": {"datasets": ["iris"]}}, "quick keeps no data set or no learner"),
+    ({"quick": {"set": {"parts.3.seed": 1}}}, "quick.set: parts.3.seed: parts holds entries 0 to 0, got '3'"),
+    ({"quick": {"checks": [cell(error=[2, 1])]}}, "error must be [low, high], got [2, 1]"),
+    ({"quick": {"checks": [cell()]}}, "quick.checks.0: a check needs an interval"),
+    ({"same_as": "jmlr2012-b"}, "there is no item 'jmlr2012-b'; did you mean 'jmlr2012-a'?"),
+    ({"same_as": "jmlr2012-a"}, "same_as must name an item that stands for itself"),
+]
+
+
+def test_what_is_wrong_is_one_sentence(folder: Path):
+    failures = []
+    for keys, sentence in WRONG:
+        write(folder, item(**keys))
+        said = "nothing was said"
+        try:
+            load_item("jmlr2012-a", folder)
+        except InputError as error:
+            said = str(error)
+        if sentence not in said or "\n" in said:
+            failures.append(f"{keys}\n    expected: {sentence}\n    said: {said}")
+    assert not failures, "\n".join(failures)
 
 
 def test_files_that_cannot_be_read_are_one_sentence(folder: Path):
     with pytest.raises(InputError, match=r"no item 'jmlr-a'; did you mean 'jmlr2012-a'\? learnkernels papers --list"):
         choose_items(["jmlr-a"], folder)
-    (folder / "jmlr2012-a.yaml").write_text("a: [")
-    with pytest.raises(InputError, match=r"jmlr2012-a.yaml: is not valid YAML at line"):
-        load_item("jmlr2012-a", folder)
-    (folder / "jmlr2012-a.yaml").write_text("- a")
-    with pytest.raises(InputError, match=r"jmlr2012-a.yaml: must hold keys and values, got list"):
-        load_item("jmlr2012-a", folder)
+    for text, reason in (("a: [", "is not valid YAML at line"), ("- a", "must hold keys and values, got list")):
+        (folder / "jmlr2012-a.yaml").write_text(text)
+        with pytest.raises(InputError, match=f"jmlr2012-a.yaml: {reason}"):
+            load_item("jmlr2012-a", folder)
     (folder / "datasets.yaml").unlink()
     with pytest.raises(InputError, match=r"datasets.yaml: cannot be read \(No such file"):
         load_catalogue(folder)
@@ -244,13 +241,12 @@ def test_the_folder_of_data_is_the_given_one_that_of_the_catalogue_or_none(
 
 def test_places_in_a_panel_are_the_last_word():
     assert panel("kitchen 1000") == ("kitchen", 1000.0)
-    assert panel("kitchen") == ("kitchen", None)
-    assert panel("breast cancer") == ("breast cancer", None)
-    assert panel("100") == ("100", None)
+    for name in ("kitchen", "breast cancer", "100"):
+        assert panel(name) == (name, None)
 
 
-@pytest.mark.parametrize("name", item_names(PAPERS))
-def test_the_items_of_the_papers_are_complete(name: str):
-    loaded = load_item(name)
-    assert loaded.printed or loaded.claims
-    assert loaded.is_comparison is bool(loaded.comparisons(".", False))
+def test_the_items_of_the_papers_are_complete():
+    for name in item_names(PAPERS):
+        loaded = load_item(name)
+        assert loaded.printed or loaded.claims, name
+        assert loaded.is_comparison is bool(loaded.comparisons(".", False)), name

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learnkernels.kernels.protocol.folds import (
-    Trial,
-    assign_blocks,
-    assign_folds,
-    assign_nested_split,
-    assign_split,
-    inner_trials,
-    nested_split_trial,
-    split_trial,
-    trials,
-    trials_in_time,
-)
+from learnkernels.kernels.protocol import folds as protocol
+from learnkernels.kernels.protocol.folds import Trial, assign_blocks, assign_folds, assign_nested_split, assign_split
 from learnkernels.kernels.targets import Target
 
 
@@ -54,20 +45,24 @@ SIZES = st.lists(st.integers(1, 12), min_size=8, max_size=40)
 TASKS = st.sampled_from(["regression", "two classes"])
 
 
+@settings(max_examples=60)
 @given(SIZES, TASKS, st.integers(3, 6), st.integers(0, 5))
 def test_no_group_is_in_two_folds(sizes, task, n_folds, seed):
     groups = grouped(sizes, seed)
-    target, refused = (
-        target_of(task, len(groups), seed),
-        ["each class must have a group in", "a class must have"] * (task != "regression"),
-    )
+    m, target = len(groups), target_of(task, len(groups), seed)
+    refused = ["each class must have a group in", "a class must have"] if task != "regression" else []
     folds = drawn_or_refused(lambda: assign_folds(target, n_folds, seed, groups), *refused)
-    if folds is None:
-        return
-    assert undivided(groups, folds)
-    assert set(folds) == set(range(n_folds))
+    if folds is not None:
+        assert undivided(groups, folds)
+        assert set(folds) == set(range(n_folds))
+    nested = drawn_or_refused(
+        lambda: assign_nested_split(target, m // 2, max(2, m // 3), 3, seed, None, groups),
+        *("each class", "one group a fold"),
+    )
+    assert nested is None or undivided(groups, nested)
 
 
+@settings(max_examples=60)
 @given(SIZES, TASKS, st.integers(0, 5), st.booleans())
 def test_no_group_is_in_two_parts_of_a_split_and_parts_are_of_nearly_the_size_asked_for(sizes, task, seed, hold):
     groups = grouped(sizes, seed)
@@ -87,26 +82,14 @@ def test_no_group_is_in_two_parts_of_a_split_and_parts_are_of_nearly_the_size_as
     if held_out is not None:
         np.testing.assert_array_equal(held_out, folds == 2)
     ends = np.cumsum([np.sum(folds == part) for part in (0, 1)])
-    largest = max(sizes)
     # A part has a group at least, and ends nowhere further from where it should than a group is large.
-    assert np.all(np.abs(ends - np.cumsum(wanted)) <= 2 * largest)
+    assert np.all(np.abs(ends - np.cumsum(wanted)) <= 2 * max(sizes))
 
 
-@given(SIZES, TASKS, st.integers(0, 5))
-def test_a_cross_validation_of_the_training_rows_divides_no_group(sizes, task, seed):
-    groups = grouped(sizes, seed)
-    m = len(groups)
-    target, test = target_of(task, m, seed), max(2, m // 3)
-    folds = drawn_or_refused(
-        lambda: assign_nested_split(target, m // 2, test, 3, seed, None, groups), "each class", "one group a fold"
-    )
-    assert folds is None or undivided(groups, folds)
-
-
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 30), min_size=12, max_size=80), st.integers(3, 8))
 def test_blocks_follow_time_and_nothing_later_ever_trains(times, n_folds):
-    times = np.array(times)
-    target = Target.of(np.linspace(0, 1, len(times)))
+    times, target = np.array(times), Target.of(np.linspace(0, 1, len(times)))
     if len(np.unique(times)) < n_folds:
         with pytest.raises(ValueError, match="rows of one time stay together, so there must be at least one time a f"):
             assign_blocks(target, n_folds, times)
@@ -114,41 +97,40 @@ def test_blocks_follow_time_and_nothing_later_ever_trains(times, n_folds):
     folds = assign_blocks(target, n_folds, times)
     assert undivided(times, folds)
     assert set(folds) == set(range(n_folds))
-    plan = trials_in_time(n_folds)
+    plan = protocol.trials_in_time(n_folds)
     assert [trial.test for trial in plan] == list(range(2, n_folds))
     for trial in plan:
         in_order(times, folds, trial)
 
 
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 200), min_size=20, max_size=80), st.booleans())
 def test_the_last_rows_of_a_split_in_time_test(times, nested):
-    times = np.array(times)
-    m, target = len(times), Target.of(np.linspace(0, 1, len(times)))
-    if nested:
-        draw, trial = (
-            lambda: assign_nested_split(target, m // 2, m // 4, 3, 0, times=times),
-            nested_split_trial(3, True),
-        )
-    else:
-        draw, trial = lambda: assign_split(target, m // 2, m // 5, m // 5, 0, times=times), split_trial()
+    times, m = np.array(times), len(times)
+    target = Target.of(np.linspace(0, 1, m))
+
+    def draw() -> np.ndarray:
+        if nested:
+            return assign_nested_split(target, m // 2, m // 4, 3, 0, times=times)
+        return assign_split(target, m // 2, m // 5, m // 5, 0, times=times)
+
+    trial = protocol.nested_split_trial(3, True) if nested else protocol.split_trial()
     if (folds := drawn_or_refused(draw, "rows of one time stay together")) is None:
         return
     assert undivided(times, folds)
     assert folds[times.argmax()] == trial.test
-    in_order(times, folds, trial)
-    for inner in inner_trials(trial) if nested else ():
-        in_order(times, folds, inner)
+    for each in [trial, *(protocol.inner_trials(trial) if nested else ())]:
+        in_order(times, folds, each)
 
 
 def in_order(times: np.ndarray, folds: np.ndarray, trial: Trial) -> None:
-    training = times[np.isin(folds, trial.training)]
+    training, test = times[np.isin(folds, trial.training)], times[folds == trial.test]
     assert len(training)
-    assert training.max() < times[folds == trial.test].min()
+    assert training.max() < test.min()
     if trial.validation is not None:
-        assert training.max() < times[folds == trial.validation].min()
-        assert (
-            trial.validation == trial.test or times[folds == trial.validation].max() < times[folds == trial.test].min()
-        )
+        validation = times[folds == trial.validation]
+        assert training.max() < validation.min()
+        assert trial.validation == trial.test or validation.max() < test.min()
 
 
 def test_blocks_of_distinct_times_are_of_equal_size_and_a_split_takes_the_last_rows():
@@ -176,70 +158,43 @@ def test_classes_of_groups_are_spread_and_rows_are_too_where_each_is_a_group():
     )
 
 
-@pytest.mark.parametrize("task", ["regression", "two classes"])
-def test_a_seed_repeats_its_groups_and_another_draws_others(task):
+def test_a_seed_repeats_its_groups_and_another_draws_others():
     groups = np.repeat(np.arange(30), 4)
-    target = Target.of(np.arange(120.0)) if task == "regression" else Target.of((np.arange(120) // 4 % 2).astype(str))
-    for draw in (
-        lambda seed: assign_folds(target, 5, seed, groups),
-        lambda seed: assign_split(target, 60, 24, 24, seed, groups=groups),
-    ):
-        np.testing.assert_array_equal(draw(3), draw(3))
-        assert (draw(3) != draw(4)).any()
+    for target in (Target.of(np.arange(120.0)), Target.of((np.arange(120) // 4 % 2).astype(str))):
+        for draw in (
+            lambda seed, target=target: assign_folds(target, 5, seed, groups),
+            lambda seed, target=target: assign_split(target, 60, 24, 24, seed, groups=groups),
+        ):
+            np.testing.assert_array_equal(draw(3), draw(3))
+            assert (draw(3) != draw(4)).any()
 
 
-NUMBERS = Target.of(np.arange(20.0), "regression")
-CLASSES = Target.of(np.repeat(["a", "b"], 10))
-
-
-@pytest.mark.parametrize(
-    ("draw", "sentence"),
-    [
-        (
-            lambda: assign_folds(NUMBERS, 5, 0, np.arange(20) // 5),
-            "there must be at least one group a fold, got 4 groups for 5 folds",
+def test_what_groups_or_time_do_not_allow_is_refused(subtests):
+    numbers, classes = Target.of(np.arange(20.0), "regression"), Target.of(np.repeat(["a", "b"], 10))
+    i, split = np.arange(20), partial(assign_split, numbers, 10, 4)
+    refused = {
+        "at least one group a fold, got 4 groups for 5 folds": partial(assign_folds, numbers, 5, 0, i // 5),
+        "each class must have a group in at least 3 folds, .* got 1 for class 'b'; use fewer folds": (
+            partial(assign_folds, classes, 5, 0, np.minimum(i, 10))
         ),
-        (
-            lambda: assign_folds(CLASSES, 5, 0, np.where(np.arange(20) < 10, np.arange(20), 10)),
-            "each class must have a group in at least 3 folds, .* got 1 for class 'b'; use fewer folds",
+        "train and validation and test need a group each, got 2 in all": partial(split, 4, 0, groups=i // 10),
+        "a group must be held out whole, got 1 with rows that test and": partial(split, None, 0, i > 11, i // 5),
+        "times say which rows train and test, got held_out or groups b": partial(split, 4, 0, i > 11, times=i),
+        "stay together, so .* test need a time each, got 2 in all": partial(split, 4, 0, times=i // 10),
+        r"at most the 20 rows there are, got 10 \+ 4 \+ 8 = 22": partial(split, 8, 0, times=i),
+        "one row in the first block of time, which trains alone once, got none of class 'b', 10 of 20 rows, among 4": (
+            partial(assign_blocks, classes, 5, i)
         ),
-        (
-            lambda: assign_split(NUMBERS, 10, 4, 4, 0, groups=np.arange(20) // 10),
-            "train and validation and test need a group each, got 2 in all",
+        "each class must have at least one training row, got none of class 'a', 10 of 20 rows, among 4": (
+            partial(assign_split, classes, 4, 3, 3, 0, times=i)
         ),
-        (
-            lambda: assign_split(NUMBERS, 10, 4, None, 0, np.arange(20) > 11, np.arange(20) // 5),
-            "a group must be held out whole, got 1 with rows that test and others",
-        ),
-        (
-            lambda: assign_split(NUMBERS, 10, 4, 4, 0, np.arange(20) > 11, times=np.arange(20)),
-            "times say which rows train and test, got held_out or groups beside them",
-        ),
-        (
-            lambda: assign_split(NUMBERS, 10, 4, 4, 0, times=np.arange(20) // 10),
-            "rows of one time stay together, so train and validation and test need a time each, got 2 in all",
-        ),
-        (
-            lambda: assign_split(NUMBERS, 10, 8, 4, 0, times=np.arange(20)),
-            r"must together be at most the 20 rows there are, got 10 \+ 8 \+ 4 = 22",
-        ),
-        (
-            lambda: assign_blocks(CLASSES, 5, np.arange(20)),
-            "each class must have at least one row in the first block of time, which trains alone once, got none of "
-            "class 'b', 10 of 20 rows, among 4",
-        ),
-        (
-            lambda: assign_split(CLASSES, 4, 3, 3, 0, times=np.arange(20)),
-            "each class must have at least one training row, got none of class 'a', 10 of 20 rows, among 4",
-        ),
-        (lambda: assign_blocks(NUMBERS, 2, np.arange(20)), "folds must be at least 3 .*, got 2"),
-    ],
-)
-def test_what_groups_or_time_do_not_allow_is_refused(draw, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        draw()
+        "folds must be at least 3 .*, got 2": partial(assign_blocks, numbers, 2, i),
+    }
+    for sentence, draw in refused.items():
+        with subtests.test(sentence), pytest.raises(ValueError, match=sentence):
+            draw()
 
 
 def test_trials_without_time_are_as_they_were():
-    assert [trial.ordered for trial in trials(5)] == [False] * 5
-    assert inner_trials(nested_split_trial(3, True)) == [Trial(0, (0,), 1, 1), Trial(1, (0, 1), 2, 2)]
+    assert [trial.ordered for trial in protocol.trials(5)] == [False] * 5
+    assert protocol.inner_trials(protocol.nested_split_trial(3, True)) == [Trial(0, (0,), 1, 1), Trial(1, (0, 1), 2, 2)]

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 import zipfile
-from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,15 +15,16 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, LinearFamily, save_kernel
+from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, LinearFamily, load_kernel, save_kernel
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, chunk_rows_for
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import CA, NKRR, Lq
 from learnkernels.kernels.persistence.archive import SEAL, SEAL_LENGTH, _seal, pack, unpack
 from learnkernels.kernels.persistence.model import BATCH, TEXT, Model, load_model, save_model
 from learnkernels.kernels.predictors import KRR, Auto, Nystrom
+from tests.refusals import refusal, require_refusals
 from tests.unit.kernels.conftest import sparse_rows
-from tools.mutations import fates
+from tests.unit.kernels.test_serialisation import NO_TEXTS, as_text, assert_same_kernel
 
 GAUSSIANS = GaussianFamily([0.1, 0.7])
 
@@ -47,86 +45,71 @@ def labels(X, names) -> np.ndarray:
     return names[order * len(names) // len(order)]
 
 
-@dataclass(frozen=True)
-class Case:
-    """A way to come to a model."""
-
-    name: str
-    make: Callable[[], tuple[object, object, object]]
-
-    @cached_property
-    def made(self) -> tuple[Model, object]:
-        """The model, and rows that it was not trained on."""
-        estimator, X, y = self.make()
-        d = X.shape[1]
-        names = tuple(X.columns) if isinstance(X, pd.DataFrame) else tuple(f"column {j}" for j in range(d))
-        new = X.iloc[:9].to_numpy() if isinstance(X, pd.DataFrame) else X[:9] * 0.9
-        return Model(estimator.fit(X, y), names, np.zeros(d), np.ones(d), {"name": self.name}), new
-
-
-def classifier(names, family=GAUSSIANS, X=None, **params) -> Case:
-    X = rows() if X is None else X
-    return lambda: (KernelLearningClassifier(family, **params), X, labels(X, names))
-
-
-def regressor(target=numbers, family=GAUSSIANS, X=None, **params) -> Case:
-    X = rows() if X is None else X
-    return lambda: (KernelLearningRegressor(family, **params), X, target(X))
-
-
-MIXED = FamilyUnion([LaplacianFamily([0.2, 0.9]), LinearFamily()], [[0, 1], None], ["two", None])
-FRAME = pd.DataFrame(rows(), columns=["width \N{GREEK SMALL LETTER MU}", "'\"\\", "a b"])
-
-CASES = [
-    Case("binary-svm", classifier(["no", "yes"])),
-    Case("binary-krr-probability", classifier(["no", "yes"], predictor="krr", probability=True, C=3)),
-    Case("three-svm-probability", classifier(["a", "b", "c"], probability=True)),
-    Case("three-krr", classifier(["a", "b", "c"], predictor="krr")),
-    Case("four-svm", classifier([-3, 0, 7, 2**40])),
-    Case("small-integers", classifier(np.array([3, 200], dtype=np.uint8))),
-    Case("truth-values", classifier([False, True], probability=True)),
-    Case("numbers-as-labels", classifier([1.0, 2.0, 4.0])),
-    Case("text-as-objects", classifier(np.array(["", "\N{GREEK SMALL LETTER MU} 'x'\n"], dtype=object))),
-    Case("one-stage", classifier(["no", "yes"], MIXED, learner="l1-svm", C=0.5)),
-    Case("default-family", classifier(["no", "yes"], None)),
-    Case(
-        "named-columns", lambda: (KernelLearningClassifier(GAUSSIANS), FRAME, labels(FRAME.to_numpy(), ["no", "yes"]))
-    ),
-    Case("csr", classifier(["no", "yes"], GaussianFamily([0.25, 0.5]), sparse_rows(60, 9, seed=9))),
-    Case("regression", regressor()),
-    Case("regression-mixed", regressor(family=MIXED, alpha=0.05, normalise="frobenius")),
-    Case("regression-column", regressor(lambda X: numbers(X)[:, None])),
-    Case("two-outputs", regressor(lambda X: np.column_stack([numbers(X), X[:, 1] ** 2]))),
-    Case("automatic", regressor(alpha="auto")),
-    Case("searched", regressor(family=None, learner=CA(max_kernels=3))),
-    Case("power", regressor(learner=NKRR(starts=1))),
-    Case(
-        "landmarks-probability",
-        classifier(["no", "yes"], predictor=Nystrom(landmarks=12), probability=True),
-    ),
-    Case(
-        "three-landmarks",
-        classifier(["a", "b", "c"], predictor=Nystrom(landmarks=12, loss="logistic")),
-    ),
-    Case("auto-landmarks", regressor(X=rows(60), predictor=Auto(memory=100_000))),
-    Case("three-conjugate-gradients", classifier(["a", "b", "c"], predictor="krr-cg")),
-    Case("weighted", lambda: (Weighted(GAUSSIANS), rows(), numbers(rows()))),
-]
-
-
 class Weighted(KernelLearningRegressor):
     def fit(self, X, y):
         weights = np.arange(len(y)) % 3 + 1.0
         return KernelLearningRegressor(self.family).fit(X, y, sample_weight=weights)
 
 
-@pytest.fixture(params=CASES, ids=lambda case: case.name)
-def model_and_rows(request) -> tuple[Model, object]:
-    return request.param.made
+def classifier(names, family=GAUSSIANS, X=None, **params) -> tuple[object, object, np.ndarray]:
+    X = rows() if X is None else X
+    return KernelLearningClassifier(family, **params), X, labels(X, names)
+
+
+def regressor(target=numbers, family=GAUSSIANS, X=None, **params) -> tuple[object, object, np.ndarray]:
+    X = rows() if X is None else X
+    return KernelLearningRegressor(family, **params), X, target(X)
+
+
+MU = "\N{GREEK SMALL LETTER MU}"
+MIXED = FamilyUnion([LaplacianFamily([0.2, 0.9]), LinearFamily()], [[0, 1], None], ["two", None])
+FRAME = pd.DataFrame(rows(), columns=[f"width {MU}", "'\"\\", "a b"])
+
+CASES = {
+    "binary-svm": classifier(["no", "yes"]),
+    "binary-krr-probability": classifier(["no", "yes"], predictor="krr", probability=True, C=3),
+    "three-svm-probability": classifier(["a", "b", "c"], probability=True),
+    "three-krr": classifier(["a", "b", "c"], predictor="krr"),
+    "four-svm": classifier([-3, 0, 7, 2**40]),
+    "small-integers": classifier(np.array([3, 200], dtype=np.uint8)),
+    "truth-values": classifier([False, True], probability=True),
+    "numbers-as-labels": classifier([1.0, 2.0, 4.0]),
+    "text-as-objects": classifier(np.array(["", f"{MU} 'x'\n"], dtype=object)),
+    "one-stage": classifier(["no", "yes"], MIXED, learner="l1-svm", C=0.3),
+    "default-family": classifier(["no", "yes"], None),
+    "named-columns": (KernelLearningClassifier(GAUSSIANS), FRAME, labels(FRAME.to_numpy(), ["no", "yes"])),
+    "csr": classifier(["no", "yes"], GaussianFamily([0.25, 0.5]), sparse_rows(60, 9, seed=9)),
+    "regression": regressor(),
+    "regression-mixed": regressor(family=MIXED, alpha=0.05, normalise="frobenius"),
+    "regression-column": regressor(lambda X: numbers(X)[:, None]),
+    "two-outputs": regressor(lambda X: np.column_stack([numbers(X), X[:, 1] ** 2])),
+    "automatic": regressor(alpha="auto"),
+    "searched-per-feature": regressor(family=None, learner=CA(per_feature=True, max_kernels=3)),
+    "power": regressor(learner=NKRR(starts=1)),
+    "uncentered": regressor(learner="align-uncentered"),
+    "not-normalised": regressor(family=MIXED, learner="alignf-linear", normalise="none"),
+    "landmarks-probability": classifier(["no", "yes"], predictor=Nystrom(landmarks=12), probability=True),
+    "three-landmarks": classifier(["a", "b", "c"], predictor=Nystrom(landmarks=12, loss="logistic")),
+    "auto-landmarks": regressor(X=rows(60), predictor=Auto(memory=100_000)),
+    "three-conjugate-gradients": classifier(["a", "b", "c"], predictor="krr-cg"),
+    "weighted": (Weighted(GAUSSIANS), rows(), numbers(rows())),
+}
+"""An estimator, rows and targets, by name."""
+
+
+@cache
+def made(name: str) -> tuple[Model, object]:
+    """Return the model of a case, and rows that it was not trained on."""
+    estimator, X, y = CASES[name]
+    d = X.shape[1]
+    framed = isinstance(X, pd.DataFrame)
+    names = tuple(X.columns) if framed else tuple(f"column {j}" for j in range(d))
+    new = X.iloc[:9].to_numpy() if framed else X[:9] * 0.9
+    return Model(estimator.fit(X, y), names, np.zeros(d), np.ones(d), {"name": name}), new
 
 
 def small() -> Model:
-    return CASES[1].made[0]
+    return made("binary-krr-probability")[0]
 
 
 def saved(model: Model) -> bytes:
@@ -144,23 +127,13 @@ def resealed(content: bytes) -> bytes:
     return content[:-SEAL_LENGTH] + _seal(memoryview(content)[:-SEAL_LENGTH])
 
 
-def refusal(read, *args) -> str:
-    """Return the one sentence that something is refused with."""
-    with pytest.raises(ValueError, match=r"^[^\n]*\.$") as caught:
-        read(*args)
-    assert type(caught.value) is ValueError
-    return str(caught.value)
+def bits(columns: dict[str, np.ndarray]) -> list[tuple[object, ...]]:
+    held = {name: of.tolist() if of.dtype == object else of.tobytes() for name, of in columns.items()}
+    return [(name, columns[name].dtype, values) for name, values in held.items()]
 
 
 def assert_same_columns(got: Model, expected: Model, X) -> None:
-    ours, theirs = got.columns(X), expected.columns(X)
-    assert list(ours) == list(theirs)
-    for name, values in theirs.items():
-        assert ours[name].dtype == values.dtype
-        if values.dtype == object:
-            assert ours[name].tolist() == values.tolist()
-        else:
-            assert ours[name].tobytes() == values.tobytes()
+    assert bits(got.columns(X)) == bits(expected.columns(X))
 
 
 def plain(parameters: dict) -> dict:
@@ -170,54 +143,33 @@ def plain(parameters: dict) -> dict:
 # Round trips ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_loaded_model_predicts_the_same_bits(model_and_rows):
-    model, X = model_and_rows
-    assert_same_columns(loaded(saved(model)), model, X)
-
-
-def test_a_loaded_estimator_has_all_that_was_fitted_and_its_parameters(model_and_rows):
-    model, X = model_and_rows
-    back = loaded(saved(model))
+@pytest.mark.parametrize("name", CASES)
+def test_a_loaded_model_is_the_one_saved_bit_by_bit(name):
+    model, X = made(name)
+    content = saved(model)
+    back = loaded(content)
+    assert_same_columns(back, model, X)
+    assert content == saved(model) == saved(back)
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        assert {array.dtype.kind for array in arrays.values()} <= {"f", "i", "u"}
+        assert json.loads(arrays[TEXT].tobytes(), parse_constant=pytest.fail)["format"] == "learnkernels model"
+    assert (back.features, back.about, back.task) == (model.features, model.about, model.task)
     ours, theirs = back.estimator, model.estimator
     assert type(ours) is type(theirs)
     assert set(vars(ours)) == set(vars(theirs))
     assert plain(ours.get_params(False)) == plain(theirs.get_params(False))
     assert (ours.predictor_, ours.predictor_reason_) == (theirs.predictor_, theirs.predictor_reason_)
-    for name in ("weights_", "dual_coef_", "intercept_", "calibration_", "landmarks_"):
-        if hasattr(theirs, name):
-            assert getattr(ours, name).tobytes() == getattr(theirs, name).tobytes()
+    assert_same_kernel(ours.kernel_, theirs.kernel_)
+    for field in ("weights_", "dual_coef_", "intercept_", "calibration_", "landmarks_"):
+        if hasattr(theirs, field):
+            assert getattr(ours, field).tobytes() == getattr(theirs, field).tobytes()
     if model.task == "classification":
         assert ours.classes_.dtype == theirs.classes_.dtype
         assert list(map(type, ours.classes_.tolist())) == list(map(type, theirs.classes_.tolist()))
         assert ours.classes_.tolist() == theirs.classes_.tolist()
-    assert (back.features, back.about, back.task) == (model.features, model.about, model.task)
     if "feature_names_in_" in vars(theirs):
         frame = pd.DataFrame(X, columns=list(model.features))
         assert ours.predict(frame).tolist() == theirs.predict(frame).tolist()
-
-
-def test_the_same_model_gives_the_same_bytes(model_and_rows):
-    model, _ = model_and_rows
-    content = saved(model)
-    assert content == saved(model)
-    assert content == saved(loaded(content))
-
-
-def test_a_file_holds_plain_arrays_that_numpy_reads(model_and_rows):
-    with np.load(io.BytesIO(saved(model_and_rows[0])), allow_pickle=False) as arrays:
-        assert {array.dtype.kind for array in arrays.values()} <= {"f", "i", "u"}
-        assert json.loads(arrays[TEXT].tobytes(), parse_constant=pytest.fail)["format"] == "learnkernels model"
-
-
-def test_bytes_do_not_depend_on_clock_machine_or_process(tmp_path: Path):
-    path, again = tmp_path / "m.npz", tmp_path / "again.npz"
-    save_model(small(), path)
-    with zipfile.ZipFile(path) as archive:
-        assert {(one.date_time, one.create_system) for one in archive.infolist()} == {((1980, 1, 1, 0, 0, 0), 3)}
-    imported = "import sys; from learnkernels.kernels.persistence.model import load_model, save_model"
-    code = f"{imported}; save_model(load_model(sys.argv[1]), sys.argv[2])"
-    subprocess.run([sys.executable, "-c", code, str(path), str(again)], cwd=Path(__file__).parents[3], check=True)
-    assert again.read_bytes() == path.read_bytes()
 
 
 def test_a_model_goes_through_a_path_and_an_open_file(tmp_path: Path):
@@ -225,6 +177,8 @@ def test_a_model_goes_through_a_path_and_an_open_file(tmp_path: Path):
     path = tmp_path / "name without ending"
     save_model(model, path)
     assert path.read_bytes() == saved(model)
+    with zipfile.ZipFile(path) as archive:
+        assert {(one.date_time, one.create_system) for one in archive.infolist()} == {((1980, 1, 1, 0, 0, 0), 3)}
     assert_same_columns(load_model(path), model, X)
     assert_same_columns(load_model(str(path)), model, X)
     with path.open("rb") as file:
@@ -247,50 +201,37 @@ def test_parameters_of_many_kinds_come_back_equal():
         "e": np.float64(0.1),
         "f": 10**30,
         7: {True: "keys that are no text"},
+        "family": [GAUSSIANS],
     }
     back = loaded(saved(with_parameters(held))).estimator.class_weight
-    assert back == held
+    family = back.pop("family")[0]
+    assert family.to_dict() == GAUSSIANS.to_dict()
+    assert back == {key: value for key, value in held.items() if key != "family"}
     assert isinstance(back["a"], tuple)
     assert isinstance(back["b"][1], bool)
-    family = loaded(saved(with_parameters({"family": [GAUSSIANS]}))).estimator.class_weight["family"][0]
-    assert family.to_dict() == GAUSSIANS.to_dict()
 
 
-@pytest.mark.parametrize("held", [{"a": np.ones(3)}, {"a": print}, {1: object()}, {"a": {3}}])
-def test_parameters_that_are_objects_are_not_saved(held):
-    file = io.BytesIO()
-    assert "class_weight" in refusal(save_model, with_parameters(held), file)
-    assert file.getvalue() == b""
-
-
-def test_a_predictor_of_ones_own_is_not_saved_as_no_file_can_name_it():
+def test_what_no_file_can_hold_is_refused_before_anything_is_written():
     class Mine(KRR):
         pass
 
-    estimator = copy(small().estimator)
-    estimator.predictor = Mine()
-    file = io.BytesIO()
-    said = "predictor must be one of krr, krr-cg, nystrom, svm, auto to be saved, got Mine"
-    assert said in refusal(save_model, replace(small(), estimator=estimator), file)
+    file, own = io.BytesIO(), copy(small().estimator)
+    own.predictor = Mine()
+    of_ones_own = "predictor must be one of krr, krr-cg, nystrom, svm, auto to be saved, got Mine"
+    refused = [(replace(small(), estimator=own), of_ones_own)]
+    objects = ({"a": np.ones(3)}, {"a": print}, {1: object()}, {"a": {3}})
+    refused += [(with_parameters(one), "class_weight") for one in objects]
+    refused += [(replace(small(), about={"x": one}), "'about'") for one in ({1}, np.nan, np.float32(1), object())]
+    require_refusals((lambda model=model: save_model(model, file), said) for model, said in refused)
     assert file.getvalue() == b""
-
-
-def test_importing_models_loads_no_scikit_learn():
-    heavy = "('sklearn', 'pandas', 'mlflow')"
-    code = (
-        f"import learnkernels.kernels.persistence.model, sys; print([name for name in {heavy} if name in sys.modules])"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(__file__).parents[3], capture_output=True, text=True, check=True
-    )
-    assert run.stdout.strip() == "[]"
 
 
 # Predictions ---------------------------------------------------------------------------------------------------------
 
 
-def test_columns_say_what_the_estimator_says(model_and_rows):
-    model, X = model_and_rows
+@pytest.mark.parametrize("name", CASES)
+def test_columns_say_what_the_estimator_says(name):
+    model, X = made(name)
     given = pd.DataFrame(X, columns=list(model.features)) if hasattr(model.estimator, "feature_names_in_") else X
     columns = model.columns(X)
     assert {name: values.dtype for name, values in columns.items()} == model.column_types
@@ -303,38 +244,28 @@ def test_columns_say_what_the_estimator_says(model_and_rows):
         classes = model.estimator.classes_.tolist()
         expected["prediction"] = model.estimator.predict(given)
         scores = model.estimator.decision_function(given)
-        expected |= (
-            {"score": scores} if scores.ndim == 1 else {f"score {c}": s for c, s in zip(classes, scores.T, strict=True)}
-        )
+        many = scores.ndim > 1
+        expected |= dict(zip([f"score {c}" for c in classes], scores.T, strict=True)) if many else {"score": scores}
         if model.estimator.probability:
             P = model.estimator.predict_proba(given)
             expected |= {f"probability {c}": p for c, p in zip(classes, P.T, strict=True)}
     assert list(columns) == list(expected)
     for name, values in expected.items():
         np.testing.assert_array_equal(columns[name], values, strict=True)
-
-
-def test_no_rows_give_no_predictions_of_the_same_types(model_and_rows):
-    model, X = model_and_rows
-    assert {name: (len(of), of.dtype) for name, of in model.columns(X[:0]).items()} == {
-        name: (0, dtype) for name, dtype in model.column_types.items()
-    }
+    none = {name: (len(of), of.dtype) for name, of in model.columns(X[:0]).items()}
+    assert none == {name: (0, dtype) for name, dtype in model.column_types.items()}
 
 
 @pytest.mark.parametrize("name", ["three-svm-probability", "regression"])
-def test_batches_give_the_bits_of_all_rows_at_once(name):
-    model = next(case for case in CASES if case.name == name).made[0]
-    X, step = rows(2 * model.batch_rows + 77, seed=8), model.batch_rows
-    whole = model.columns(X)
+def test_batches_of_whole_chunks_give_the_bits_of_all_rows_at_once(name):
+    model = made(name)[0]
+    step, chunk = model.batch_rows, chunk_rows_for(len(model.estimator.dual_coef_))
+    assert step % chunk == 0
+    assert BATCH <= step < BATCH + chunk
+    X = rows(2 * step + 77, seed=8)
     parts = [model.columns(X[start : start + step]) for start in range(0, len(X), step)]
-    for column, values in whole.items():
+    for column, values in model.columns(X).items():
         assert np.concatenate([part[column] for part in parts]).tobytes() == values.tobytes()
-
-
-def test_a_batch_is_a_whole_number_of_chunks_and_not_small():
-    model = small()
-    assert model.batch_rows % chunk_rows_for(len(model.estimator.dual_coef_)) == 0
-    assert BATCH <= model.batch_rows < BATCH + chunk_rows_for(len(model.estimator.dual_coef_))
 
 
 def test_raw_columns_are_moved_and_divided_before_the_estimator_sees_them():
@@ -350,139 +281,70 @@ def test_raw_columns_are_moved_and_divided_before_the_estimator_sees_them():
     np.testing.assert_allclose(moved.columns(raw)["score"], small().columns(X)["score"], atol=1e-10)
 
 
-@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csr_array, sparse.csc_matrix])
-def test_sparse_raw_rows_are_divided_without_losing_their_zeros(kind):
-    model = next(case for case in CASES if case.name == "csr").made[0]
-    model = replace(model, spread=np.arange(1.0, 10.0))
+def test_sparse_raw_rows_are_divided_without_losing_their_zeros():
+    model = replace(made("csr")[0], spread=np.arange(1.0, 10.0))
     raw = sparse_rows(20, 9, seed=3)
-    before = raw.copy()
-    dense, got = model.columns(raw.toarray()), model.columns(kind(raw))
-    # Distances of sparse and of dense rows are summed in another order.
-    np.testing.assert_allclose(got["score"], dense["score"], atol=1e-12)
-    assert (raw != before).nnz == 0
-    assert "toarray" in refusal(replace(model, low=np.eye(9)[4]).columns, kind(raw))
+    dense = model.columns(raw.toarray())
+    for kind in (sparse.csr_matrix, sparse.csr_array, sparse.csc_matrix):
+        given = kind(raw.copy())
+        # Distances of sparse and of dense rows are summed in another order.
+        np.testing.assert_allclose(model.columns(given)["score"], dense["score"], atol=1e-12)
+        assert (given != raw).nnz == 0
+        assert "toarray" in refusal(replace(model, low=np.eye(9)[4]).columns, given)
 
 
-@pytest.mark.parametrize(
-    ("X", "said"),
-    [
+def test_rows_that_do_not_suit_are_refused():
+    refused = [
         (rows(4, 2), "(4, 2)"),
         (rows(4)[0], "(3,)"),
         (np.where([0, 0, 1], np.nan, rows(4)), "'column 2' (4) of 4 rows"),
         (np.where(np.eye(3, dtype=bool), np.inf, rows(3)), "'column 0' (1), 'column 1' (1)"),
-    ],
-)
-def test_rows_that_do_not_suit_are_refused(X, said):
-    assert said in refusal(small().columns, X)
+    ]
+    require_refusals(((lambda X=X: small().columns(X), said) for X, said in refused), literal=True)
 
 
-# Parts that do not fit -----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_a_model_of_parts_that_do_not_fit_is_refused():
+    refused = [
         ({"estimator": KernelLearningClassifier()}, "must be fitted"),
         ({"features": ("a", "b")}, "got 2"),
         ({"features": ("a", "b", "a")}, "'a' more than once"),
         ({"features": ["a", "b", "c"]}, "a tuple"),
         ({"features": ("a", "b", 3)}, "texts"),
-        ({"low": np.zeros(2)}, "low must have shape (3,)"),
-        ({"low": np.array([0, np.nan, 0])}, "low must be finite"),
-        ({"spread": np.ones((3, 1))}, "spread must have shape (3,)"),
         ({"spread": np.array([1.0, 0.0, 1.0])}, "spread must be positive"),
-        ({"spread": np.array([1.0, -1.0, 1.0])}, "spread must be positive"),
-        ({"spread": np.array([1.0, np.inf, 1.0])}, "spread must be finite"),
-    ],
-)
-def test_a_model_of_parts_that_do_not_fit_is_refused(changes, said):
-    assert said in refusal(lambda: replace(small(), **changes))
-
-
-@pytest.mark.parametrize("held", [{"x": {1, 2}}, {"x": float("nan")}, {"x": np.float32(1)}, {"x": object()}])
-def test_what_json_cannot_hold_is_refused_before_anything_is_written(held):
-    file = io.BytesIO()
-    assert "'about'" in refusal(save_model, replace(small(), about=held), file)
-    assert file.getvalue() == b""
+    ]
+    require_refusals(((lambda of=of: replace(small(), **of), said) for of, said in refused), literal=True)
 
 
 # What cannot be read -------------------------------------------------------------------------------------------------
 
 
-def test_every_changed_byte_is_refused():
+def test_a_file_changed_cut_or_continued_anywhere_is_refused():
     content = saved(small())
     for position in range(len(content)):
         changed = bytearray(content)
         changed[position] ^= 1 << position % 8
         refusal(loaded, bytes(changed))
-
-
-def test_a_file_cut_or_continued_anywhere_is_refused():
-    content = saved(small())
     for stop in range(0, len(content), 11):
         refusal(loaded, content[:stop])
     refusal(loaded, content + b"\0")
     refusal(loaded, b"\0" + content)
 
 
-def model_or_error(content: bytes) -> Model | ValueError:
-    try:
-        return loaded(content)
-    except ValueError as error:
-        return error
-
-
-def test_a_changed_byte_under_a_new_checksum_gives_one_sentence_or_a_model():
-    content, rng = saved(small()), np.random.default_rng(1)
-    errors = []
-    for position in rng.choice(len(content) - SEAL_LENGTH, 1500, replace=False):
-        changed = bytearray(content)
-        changed[position] ^= 1 << int(rng.integers(8))
-        outcome = model_or_error(resealed(bytes(changed)))
-        errors += [outcome] if isinstance(outcome, ValueError) else []
-    assert {type(error) for error in errors} == {ValueError}
-    assert not [error for error in errors if "\n" in str(error)]
-    assert len(errors) > 500
-
-
-def test_a_name_of_an_array_that_was_changed_is_refused():
+def test_arrays_that_were_changed_are_refused_by_name():
     arrays = unpack(saved(small()))
-    for name in arrays:
-        held = {("x" + key if key == name else key): value for key, value in arrays.items()}
-        if name == "calibration":
-            assert "calibration" not in loaded(pack(held)).column_types
-        else:
-            refusal(loaded, pack(held))
-
-
-@pytest.mark.parametrize("name", [name for name in unpack(saved(small())) if "." not in name])
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda array: array[:-1],
-        lambda array: array[None],
-        lambda array: array.astype("U"),
-        lambda array: array.astype(complex),
-        lambda array: array.astype(np.float32),
-        lambda array: array.astype(">f8"),
-    ],
-    ids=["short", "deep", "text", "complex", "single", "swapped"],
-)
-def test_an_array_of_another_shape_or_type_is_named(name, wrong):
-    arrays = unpack(saved(small()))
-    arrays[name] = wrong(arrays[name])
-    assert name in refusal(loaded, pack(arrays))
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize(
-    "name", ["low", "spread", "dual_coef", "intercept", "calibration", "kernel.X", "kernel.weights"]
-)
-def test_values_that_are_not_finite_are_refused(name, value):
-    arrays = unpack(saved(small()))
-    arrays[name] = arrays[name].copy()
-    arrays[name].flat[0] = value
-    assert f"{name.removeprefix('kernel.')} must be finite" in refusal(loaded, pack(arrays))
+    wrong = [lambda array: array[:-1], lambda array: array[None]]  # another shape
+    wrong += [lambda array, dtype=dtype: array.astype(dtype) for dtype in ("U", complex, np.float32, ">f8")]
+    refused = [({**arrays, n: change(array)}, n) for n, array in arrays.items() if "." not in n for change in wrong]
+    for name in ("low", "spread", "dual_coef", "intercept", "calibration", "kernel.X", "kernel.weights"):
+        for value in (np.nan, np.inf, -np.inf):
+            changed = arrays[name].copy()
+            changed.flat[0] = value
+            refused.append(({**arrays, name: changed}, f"{name.removeprefix('kernel.')} must be finite"))
+    for name in arrays.keys() - {"calibration"}:
+        refused.append(({"x" + key if key == name else key: value for key, value in arrays.items()}, ""))
+    require_refusals((lambda held=held: loaded(pack(held)), said) for held, said in refused)
+    del arrays["calibration"]
+    assert "calibration" not in loaded(pack(arrays)).column_types
 
 
 def with_text(model: Model, **changes) -> bytes:
@@ -490,12 +352,12 @@ def with_text(model: Model, **changes) -> bytes:
     arrays = unpack(saved(model))
     text = json.loads(arrays[TEXT].tobytes())
     text = {key: value for key, value in {**text, **changes}.items() if value is not ...}
-    return pack({**arrays, TEXT: np.frombuffer(json.dumps(text).encode(), dtype=np.uint8)})
+    return pack({**arrays, TEXT: as_text(json.dumps(text).encode())})
 
 
 def test_a_file_from_before_there_were_options_of_predictors_is_read():
     for name in ("binary-krr-probability", "two-outputs"):
-        model, X = next(case for case in CASES if case.name == name).made
+        model, X = made(name)
         held = json.loads(unpack(saved(model))[TEXT].tobytes())["parameters"]
         later = {"sample", "random_state", "n_jobs", "predictor" if model.task == "regression" else "class_weight"}
         then = {key: value for key, value in held.items() if key not in later} | {"learner_params": None}
@@ -519,21 +381,17 @@ def test_a_file_of_the_first_release_keeps_what_its_predictor_was_told_and_none_
 
 def test_a_file_holds_landmarks_in_place_of_training_rows():
     training, X = rows(600), rows(9, seed=6)
-    few = KernelLearningRegressor(GAUSSIANS, predictor=Nystrom(landmarks=30))
     few, all_rows = (
         Model(estimator.fit(training, numbers(training)), ("a", "b", "c"), np.zeros(3), np.ones(3), {})
-        for estimator in (few, KernelLearningRegressor(GAUSSIANS))
+        for estimator in (regressor(predictor=Nystrom(landmarks=30))[0], regressor()[0])
     )
-    content = saved(few)
-    arrays = unpack(content)
+    arrays = unpack(content := saved(few))
     assert arrays["kernel.X"].shape == (30, 3)
     assert max(len(array) for name, array in arrays.items() if array.dtype == np.float64) == 30
     # What does not grow with the rows: the text, and headers.
     assert len(content) < len(saved(all_rows)) - 8 * 570 * 3
     assert few.batch_rows % chunk_rows_for(30) == 0
     assert_same_columns(loaded(content), few, X)
-    # Thirty landmarks tell a smooth function of three features to a few tenths of its spread.
-    assert np.corrcoef(few.columns(X)["prediction"], all_rows.columns(X)["prediction"])[0, 1] > 0.8
 
 
 PARAMETERS = {
@@ -547,124 +405,106 @@ PARAMETERS = {
 }
 
 
+def given(**changes: object) -> dict[str, object]:
+    return {"parameters": {**PARAMETERS, **changes}}
+
+
 def of_learner(data: object) -> dict[str, object]:
-    return {"parameters": {**PARAMETERS, "learner": {"learner": data}}}
+    return given(learner={"learner": data})
 
 
-def of_predictor(data: object) -> dict[str, object]:
-    return {"parameters": {**PARAMETERS, "predictor": {"predictor": data}}}
+def of_classes(kind: str, dtype: str, values: list[object]) -> dict[str, object]:
+    return {"classes": {"kind": kind, "dtype": dtype, "values": values}}
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"format": "learnkernels kernel"}, "format"),
-        ({"format": ...}, "format"),
-        ({"version": 2}, "version of a saved model must be 1, got 2"),
-        ({"version": True}, "version"),
-        ({"version": ...}, "release"),
-        ({"task": "os.system"}, "task"),
-        ({"task": ...}, "task"),
-        ({"task": "regression"}, "parameters"),
-        ({"parameters": ...}, "parameters"),
-        ({"parameters": {**PARAMETERS, "extra": 1}}, "parameters"),
-        ({"parameters": {**PARAMETERS, "family": {"family": {"kind": "os.system"}}}}, "os.system"),
-        ({"parameters": {**PARAMETERS, "family": {"call": "os.system"}}}, "family"),
-        ({"parameters": {**PARAMETERS, "C": {"number": "1"}}}, "number"),
-        ({"parameters": {**PARAMETERS, "C": []}}, "C"),
-        ({"parameters": {**PARAMETERS, "C": {}}}, "C"),
-        ({"parameters": {**PARAMETERS, "learner_params": {"dict": []}}}, "learner_params"),
-        ({"parameters": {**PARAMETERS, "learner_params": 3}}, "learner_params"),
-        ({"parameters": {**PARAMETERS, "learner_params": {"list": []}}}, "learner_params"),
-        ({"parameters": {**PARAMETERS, "learner": "os:x", "learner_params": {"dict": {"q": 1}}}}, "name of learner"),
-        (of_learner({"name": "lq"}), "the parameters of learner must be an object with named fields, got nothing"),
-        (of_learner({"name": "lq", "params": []}), "the parameters of learner"),
-        (of_learner({"name": "lq", "params": {"list": []}}), "the parameters of learner"),
-        (of_learner({"name": "lq", "params": {"pairs": [{"tuple": [1, 2]}]}}), "the parameters of learner"),
-        (of_learner({"name": "lq", "params": {"dict": {"learner": 1}}}), "got 'learner'"),
-        (of_learner({"name": "lq", "params": {"dict": {"kind": 1}}}), "got 'kind'"),
-        (of_learner({"name": "os:x", "params": {"dict": {}}}), "name of learner"),
-        (of_predictor({"name": "krr", "params": {"dict": {"predictor": 1}}}), "got 'predictor'"),
-        ({"parameters": {**PARAMETERS, "C": {"pairs": [3]}}}, "pairs of a key and a value"),
-        ({"parameters": {**PARAMETERS, "C": {"pairs": [{"list": [{"list": []}, 1]}]}}}, "pairs of a key and a value"),
-        ({"parameters": {**PARAMETERS, "sample": None, "more": None}}, "parameters"),
-        ({"predictor": "forest"}, "predictor"),
-        ({"predictor_reason": 3}, "predictor_reason"),
-        ({"predictor": ["krr"]}, "predictor"),
-        ({"names": "abc"}, "names"),
-        ({"names": ["a", "b", "c"]}, "names that the estimator"),
-        ({"features": ["a", "b"]}, "features"),
-        ({"features": ["a", "b", "a"]}, "more than once"),
-        ({"features": [1, 2, 3]}, "features"),
-        ({"features": ...}, "features"),
-        ({"about": ...}, "about"),
-        ({"about": []}, "about"),
-        ({"classes": ...}, "classes"),
-        ({"classes": {"kind": "text", "dtype": "<U3", "values": ["no", "yes", "zzz"]}}, "dual_coef must have shape"),
-        ({"classes": {"kind": "text", "dtype": "<U3", "values": ["no"]}}, "two different labels"),
-        ({"classes": {"kind": "text", "dtype": "<U3", "values": ["no", "no"]}}, "two different labels"),
-        ({"classes": {"kind": "text", "dtype": "<U2", "values": ["no", "yes"]}}, "fit <U2"),
-        ({"classes": {"kind": "text", "dtype": "<i8", "values": ["1", "2"]}}, "dtype"),
-        ({"classes": {"kind": "text", "dtype": "<U999999999", "values": ["no", "yes"]}}, "dtype"),
-        ({"classes": {"kind": "text", "dtype": "builtins.object", "values": ["no", "yes"]}}, "dtype"),
-        ({"classes": {"kind": "text", "dtype": "object", "values": ["no", 1]}}, "a text"),
-        ({"classes": {"kind": "integer", "dtype": "|u1", "values": [1, 300]}}, "fit"),
-        ({"classes": {"kind": "integer", "dtype": "<i8", "values": [1, True]}}, "whole number"),
-        ({"classes": {"kind": "boolean", "dtype": "|b1", "values": [0, 1]}}, "true or false"),
-        ({"classes": {"kind": "number", "dtype": "<f4", "values": [0.1, 0.2]}}, "fit"),
-        ({"classes": {"kind": "complex", "dtype": "<c16", "values": [0, 1]}}, "kind"),
-    ],
-)
-def test_a_text_that_was_changed_is_refused(changes, said):
-    assert said in refusal(loaded, with_text(small(), **changes))
+REFUSED = [
+    ({"format": "learnkernels kernel"}, "format"),
+    ({"version": 2}, "version of a saved model must be 1, got 2; read it with the release that wrote it"),
+    ({"version": True}, "version"),
+    ({"task": "os.system"}, "task"),
+    ({"task": "regression"}, "parameters"),
+    ({"parameters": ...}, "parameters"),
+    (given(extra=1), "parameters"),
+    (given(family={"family": {"kind": "os.system"}}), "os.system"),
+    (given(family={"call": "os.system"}), "family"),
+    (given(C={"number": "1"}), "number"),
+    (given(C=[]), "C"),
+    (given(learner_params={"dict": []}), "learner_params"),
+    (given(learner_params=3), "learner_params"),
+    (given(learner="os:x", learner_params={"dict": {"q": 1}}), "name of learner"),
+    (of_learner({"name": "lq"}), "the parameters of learner must be an object with named fields, got nothing"),
+    (of_learner({"name": "lq", "params": {"pairs": [{"tuple": [1, 2]}]}}), "the parameters of learner"),
+    (of_learner({"name": "lq", "params": {"dict": {"learner": 1}}}), "got 'learner'"),
+    (of_learner({"name": "lq", "params": {"dict": {"kind": 1}}}), "got 'kind'"),
+    (of_learner({"name": "os:x", "params": {"dict": {}}}), "name of learner"),
+    (given(predictor={"predictor": {"name": "krr", "params": {"dict": {"predictor": 1}}}}), "got 'predictor'"),
+    (given(C={"pairs": [3]}), "pairs of a key and a value"),
+    (given(C={"pairs": [{"list": [{"list": []}, 1]}]}), "pairs of a key and a value"),
+    (given(sample=None, more=None), "parameters"),
+    ({"predictor": "forest"}, "predictor"),
+    ({"predictor_reason": 3}, "predictor_reason"),
+    ({"names": "abc"}, "names"),
+    ({"names": ["a", "b", "c"]}, "names that the estimator"),
+    ({"features": [1, 2, 3]}, "features"),
+    ({"about": []}, "about"),
+    ({"classes": ...}, "classes"),
+    (of_classes("text", "<U3", ["no", "yes", "zzz"]), "dual_coef must have shape"),
+    (of_classes("text", "<U3", ["no"]), "two different labels"),
+    (of_classes("text", "<U3", ["no", "no"]), "two different labels"),
+    (of_classes("text", "<U2", ["no", "yes"]), "fit <U2"),
+    (of_classes("text", "<i8", ["1", "2"]), "dtype"),
+    (of_classes("text", "<U999999999", ["no", "yes"]), "dtype"),
+    (of_classes("text", "builtins.object", ["no", "yes"]), "dtype"),
+    (of_classes("text", "object", ["no", 1]), "a text"),
+    (of_classes("integer", "|u1", [1, 300]), "fit"),
+    (of_classes("integer", "<i8", [1, True]), "whole number"),
+    (of_classes("boolean", "|b1", [0, 1]), "true or false"),
+    (of_classes("number", "<f4", [0.1, 0.2]), "fit"),
+    (of_classes("complex", "<c16", [0, 1]), "kind"),
+]
+
+
+def test_a_text_that_was_changed_is_refused():
+    require_refusals(((lambda of=of: loaded(with_text(small(), **of)), said) for of, said in REFUSED), literal=True)
 
 
 def test_the_shape_of_coefficients_follows_from_classes_and_predictor():
-    four = next(case for case in CASES if case.name == "four-svm").made[0]
+    four, two = made("four-svm")[0], made("two-outputs")[0]
     assert "dual_coef must have shape (48, 4)" in refusal(loaded, with_text(four, predictor="krr"))
-    two = next(case for case in CASES if case.name == "two-outputs").made[0]
     assert "dual_coef must have shape (48, 1)" in refusal(loaded, with_text(two, vector=True))
     assert "vector" in refusal(loaded, with_text(two, vector=1))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [b"", b"{", b"\xff\xfe", b"[1]", b"null", b'{"a": NaN}', b"[" * 100_000, b"1" * 5000],
-    ids=lambda text: repr(text[:8]),
-)
-def test_a_text_that_is_none_is_refused(text):
-    refusal(loaded, pack({**unpack(saved(small())), TEXT: np.frombuffer(text, dtype=np.uint8)}))
-
-
-def test_parameters_in_parameters_without_end_give_one_sentence_or_a_model():
+def test_a_text_that_is_none_or_nested_without_end_is_refused():
     arrays = unpack(saved(small()))
     text = json.loads(arrays[TEXT].tobytes())
     text["parameters"]["class_weight"] = "HERE"
-    errors = []
-    for n in range(10, 6000, 97):
-        nested = json.dumps(text).replace('"HERE"', '{"list": [' * n + "1" + "]}" * n)
-        outcome = model_or_error(pack({**arrays, TEXT: np.frombuffer(nested.encode(), dtype=np.uint8)}))
-        errors += [outcome] if isinstance(outcome, ValueError) else []
-    assert {type(error) for error in errors} == {ValueError}
-    assert not [error for error in errors if "\n" in str(error)]
+
+    def nested(n: int) -> bytes:
+        return json.dumps(text).replace('"HERE"', '{"list": [' * n + "1" + "]}" * n).encode()
+
+    texts = (*NO_TEXTS, nested(300), nested(6000))
+    require_refusals((lambda text=text: loaded(pack({**arrays, TEXT: as_text(text)})), "") for text in texts)
+    loaded(pack({**arrays, TEXT: as_text(nested(10))}))
 
 
-@pytest.mark.parametrize("name", ["dual_coef", "extra", TEXT, "kernel.X"])
-def test_pickled_objects_are_never_loaded(name):
+def test_pickled_objects_are_never_loaded():
     class Trap:
         def __reduce__(self):
             return (pytest.fail, ("it was unpickled",))
 
-    arrays = {**unpack(saved(small())), name: np.array([Trap(), None], dtype=object)}
-    file = io.BytesIO()
-    np.savez(file, **arrays)
-    with zipfile.ZipFile(file, "a") as archive:
-        archive.comment = SEAL + bytes(64)
-    said = refusal(loaded, resealed(file.getvalue()))
-    assert name in said
-    assert "never loaded" in said
-    with pytest.raises(ValueError, match="allow_pickle"):
-        pack(arrays)
+    for name in ("dual_coef", "extra", TEXT, "kernel.X"):
+        arrays = {**unpack(saved(small())), name: np.array([Trap(), None], dtype=object)}
+        file = io.BytesIO()
+        np.savez(file, **arrays)
+        of_kernel = refusal(load_kernel, io.BytesIO(file.getvalue()))
+        with zipfile.ZipFile(file, "a") as archive:
+            archive.comment = SEAL + bytes(64)
+        for said in (of_kernel, refusal(loaded, resealed(file.getvalue()))):
+            assert name in said
+            assert "never loaded" in said
+        with pytest.raises(ValueError, match="allow_pickle"):
+            pack(arrays)
 
 
 def test_an_array_that_is_there_twice_is_refused():
@@ -688,18 +528,3 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path):
         load_model(tmp_path / "none.npz")
     with pytest.raises(IsADirectoryError):
         load_model(tmp_path)
-
-
-def test_a_small_file_takes_little_memory():
-    """Compressed, sealed as `pack` seals: refused by its list of members."""
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        with archive.open("low.npy", "w", force_zip64=True) as member:
-            np.lib.format.write_array(member, np.zeros(1 << 26))
-        archive.comment = bytes(SEAL_LENGTH)
-    assert len(file.getvalue()) < 1 << 20
-    (fate,) = fates([resealed(file.getvalue())], loaded, (ValueError,), memory=100 << 20)
-    assert (fate.kind, fate.text) == (
-        "sentence",
-        "file must hold arrays as they are, got compressed ones; write it by save_model.",
-    )

@@ -1,6 +1,5 @@
 """Base kernels as one-stage learners are given them: every form of them against explicitly centered matrices."""
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -8,18 +7,11 @@ import pytest
 from scipy import sparse
 
 from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, PrecomputedFamily, gram_moments
+from learnkernels.kernels.centering import Centering, mirror
 from learnkernels.kernels.engine import combination as combination_module
 from learnkernels.kernels.engine import operators as operators_module
-from learnkernels.kernels.engine.operators import (
-    FeatureGrams,
-    GramOperator,
-    StackedGrams,
-    TiledGrams,
-    gram_operator,
-    mirror,
-)
+from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, StackedGrams, TiledGrams, gram_operator
 from learnkernels.kernels.families.base import Rows, as_rows, move
-from learnkernels.kernels.moments.base import Moments
 from tests import reference
 from tests.unit.kernels.conftest import CASES, Case, dense_rows, features, sparse_rows
 
@@ -34,115 +26,100 @@ FEATURE_CASES = [
 CASES_BY_NAME = {case.name: case for case in CASES + FEATURE_CASES}
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One form of some centered and scaled base kernels, the same as explicit matrices, and what rounding is."""
-
-    grams: GramOperator
-    matrices: np.ndarray
-    units: np.ndarray
-
-    def numbers(self, *shape: int, seed: int = 0) -> np.ndarray:
-        """Return random numbers, not centered, that nothing may write to."""
-        values = np.random.default_rng(seed).normal(size=shape) + 0.3
-        values.flags.writeable = False
-        return values
+def numbers(*shape: int, seed: int = 0) -> np.ndarray:
+    """Return random numbers, not centered, that nothing may write to."""
+    values = np.random.default_rng(seed).normal(size=shape) + 0.3
+    values.flags.writeable = False
+    return values
 
 
 @cache
-def statistics_of(name: str) -> tuple[Rows, Moments, np.ndarray]:
-    """Return rows, statistics and explicitly centered, scaled matrices of two of three fold groups of a case."""
+def statistics_of(name: str, centering: Centering) -> tuple[Rows, np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows, shift, scales and explicit scaled matrices of two of three fold groups of a case."""
     case = CASES_BY_NAME[name]
     X, rng = as_rows(case.X), np.random.default_rng(5)
-    moments = gram_moments(case.family, X, rng.normal(size=X.shape[0]), rng.permutation(X.shape[0]) % 3)
-    moments = moments.restrict([0, 2])
-    held = np.ix_(moments.rows, moments.rows)
-    pairs = zip(case.grams, moments.centered_traces, strict=True)
-    matrices = np.stack([reference.centered(K[held]) / scale for K, scale in pairs])
-    return move(X[moments.rows], moments.origin), moments, matrices
+    y, groups = rng.normal(size=X.shape[0]), rng.permutation(X.shape[0]) % 3
+    moments = gram_moments(case.family, X, y, groups, keep_origin=not centering.subtracts).restrict([0, 2])
+    grams = [K[np.ix_(moments.rows, moments.rows)] for K in case.grams]
+    rows = X[moments.rows]
+    if not centering.subtracts:
+        scales = np.array([float(np.trace(K)) for K in grams])
+        return rows, np.zeros(len(grams)), scales, np.stack(grams) / scales[:, None, None]
+    scales = moments.centered_traces
+    matrices = np.stack([reference.centered(K) for K in grams]) / scales[:, None, None]
+    return move(rows, moments.origin), moments.shift, scales, matrices
 
 
-def problem_of(name: str, form: str, monkeypatch: pytest.MonkeyPatch) -> Problem:
-    """Return a case in a form, ``name`` or ``name-rows of a block``."""
-    case, (X, moments, matrices) = CASES_BY_NAME[name], statistics_of(name)
+def problem_of(
+    name: str, form: str, centering: Centering, monkeypatch: pytest.MonkeyPatch
+) -> tuple[GramOperator, np.ndarray, np.ndarray]:
+    """Return a case in a form, ``name`` or ``name-rows of a block``, as explicit matrices, and what rounding is."""
+    case, (X, shift, scales, matrices) = CASES_BY_NAME[name], statistics_of(name, centering)
     kind, _, block = form.partition("-")
     if block:
         for module in (operators_module, combination_module):
             monkeypatch.setattr(module, "block_rows_for", lambda n_matrices: int(block))
         monkeypatch.setattr(operators_module, "FEATURE_BLOCK", int(block))
-    family = (
-        FamilyUnion([case.family]) if kind != "features" and isinstance(case.family, FeatureFamily) else case.family
-    )
+    by_tiles = kind != "features" and isinstance(case.family, FeatureFamily)
     grams = gram_operator(
-        family,
+        FamilyUnion([case.family]) if by_tiles else case.family,
         X,
-        shift=moments.shift,
-        scales=moments.centered_traces,
+        shift=shift,
+        scales=scales,
         in_memory=0 if kind == "tiled" else operators_module.IN_MEMORY,
+        centering=centering,
     )
     assert type(grams) is {"stacked": StackedGrams, "tiled": TiledGrams, "features": FeatureGrams}[kind]
-    return Problem(grams, matrices, case.sizes[:, 0, 0] / moments.centered_traces)
+    return grams, matrices, case.sizes[:, 0, 0] / scales
 
 
-FORMS = [(name, form) for name in CASES_BY_NAME for form in ("stacked-11", "tiled-7")]
-FORMS += [(name, form) for name in ("gaussian-powers", "union-csr-array") for form in ("stacked", "tiled")]
-FORMS += [("gaussian-one", "tiled-1")]
+# Tiles of every family; the other forms read their matrices or features only.
+FORMS = [(name, "tiled-7") for name in CASES_BY_NAME] + [("gaussian-one", "tiled-1")]
+FORMS += [(name, "stacked-11") for name in ("polynomial", "union-with-features", "precomputed")]
+FORMS += [
+    (name, form) for name in ("gaussian-powers", "union-csr-array") for form in ("stacked", "stacked-11", "tiled")
+]
 FORMS += [(case.name, form) for case in FEATURE_CASES for form in ("features", "features-2")]
+CENTERED = [(*form, Centering.CENTER) for form in FORMS]
+UNCENTERED = [("union-on-columns", form, Centering.NONE) for form in ("stacked-11", "tiled-7")]
+UNCENTERED += [(name, "features", Centering.NONE) for name in ("features-dense", "features-csr")]
 
 
-WEIGHTS = {"all": np.ones_like, "first, third, ...": lambda k: (k + 1) % 2, "none": np.zeros_like}
-"""Which weights are not zero."""
+@pytest.mark.parametrize(("name", "form", "centering"), CENTERED + UNCENTERED)
+def test_every_form_does_what_the_matrices_do(name, form, centering, monkeypatch):
+    grams, matrices, units = problem_of(name, form, centering, monkeypatch)
+    p, m, _ = matrices.shape
+    assert (grams.n_kernels, grams.n_rows) == (p, m)
 
+    alpha = numbers(m, 3, seed=1)
+    atol = ROUNDING * units.max() * np.abs(alpha).sum()
+    for columns in (alpha[:, :1], alpha):
+        expected = matrices @ columns
+        np.testing.assert_allclose(grams.products(columns), expected.astype(float), rtol=0, atol=atol)
+        forms = np.einsum("iq,kiq->k", columns, expected).astype(float)
+        np.testing.assert_allclose(grams.quadratic_forms(columns), forms, rtol=0, atol=atol * np.abs(columns).sum())
 
-@pytest.fixture(params=FORMS, ids="-".join)
-def problem(request, monkeypatch) -> Problem:
-    return problem_of(*request.param, monkeypatch)
-
-
-def test_the_numbers_of_rows_and_kernels_are_those_of_the_matrices(problem):
-    assert (problem.grams.n_kernels, problem.grams.n_rows, problem.grams.n_rows) == problem.matrices.shape
-
-
-@pytest.mark.parametrize("weights", WEIGHTS)
-def test_the_weighted_sum_is_that_of_the_matrices_and_exactly_symmetric(problem, weights):
-    mu = problem.numbers(problem.grams.n_kernels) * WEIGHTS[weights](np.arange(problem.grams.n_kernels))
-    K = problem.grams.combine(mu)
-    expected = np.tensordot(mu, problem.matrices, axes=1)
-    np.testing.assert_allclose(K, expected.astype(float), rtol=0, atol=ROUNDING * (np.abs(mu) @ problem.units))
-    np.testing.assert_array_equal(K, K.T)
-    # A learner may write into it.
-    again = K.copy()
-    K[...] = np.nan
-    np.testing.assert_array_equal(problem.grams.combine(mu), again)
-
-
-@pytest.mark.parametrize("q", [1, 3])
-def test_products_with_vectors_are_those_of_each_matrix(problem, q):
-    alpha = problem.numbers(problem.grams.n_rows, q, seed=1)
-    products = problem.grams.products(alpha)
-    atol = ROUNDING * (problem.units.max() * np.abs(alpha).sum())
-    np.testing.assert_allclose(products, (problem.matrices @ alpha).astype(float), rtol=0, atol=atol)
-    forms = problem.grams.quadratic_forms(alpha)
-    expected = np.einsum("iq,kij,jq->k", alpha, problem.matrices, alpha)
-    np.testing.assert_allclose(forms, expected.astype(float), rtol=0, atol=atol * np.abs(alpha).sum())
-
-
-def test_inner_products_with_a_symmetric_matrix_are_those_of_each_matrix(problem):
-    W = problem.numbers(problem.grams.n_rows, problem.grams.n_rows, seed=2)
+    W = numbers(m, m, seed=2)
     W = W + W.T
     W.flags.writeable = False
-    expected = np.array([reference.frobenius_product(K, W) for K in problem.matrices]).astype(float)
-    atol = ROUNDING * (problem.units.max() * np.abs(W).sum())
-    np.testing.assert_allclose(problem.grams.inner_products(W), expected, rtol=0, atol=atol)
+    expected = np.einsum("kij,ij->k", matrices, W).astype(float)
+    np.testing.assert_allclose(grams.inner_products(W), expected, rtol=0, atol=ROUNDING * units.max() * np.abs(W).sum())
 
+    products = np.tensordot(matrices, matrices, axes=([1, 2], [1, 2])).astype(float)
+    norms = np.sqrt(np.outer(np.diag(products), np.diag(products)))
+    np.testing.assert_allclose(grams.frobenius() / norms, products / norms, rtol=0, atol=1e-11)
 
-@pytest.mark.parametrize("weights", WEIGHTS)
-def test_the_weighted_sum_times_vectors_is_that_of_the_matrices(problem, weights):
-    v = problem.numbers(problem.grams.n_rows, 2, seed=3)
-    mu = problem.numbers(problem.grams.n_kernels, seed=4) * WEIGHTS[weights](np.arange(problem.grams.n_kernels))
-    expected = np.tensordot(mu, problem.matrices, axes=1) @ v
-    atol = ROUNDING * (np.abs(mu) @ problem.units) * np.abs(v).sum()
-    np.testing.assert_allclose(problem.grams.matvec(mu, v), expected.astype(float), rtol=0, atol=atol)
+    for some in (np.ones(p), np.arange(1, p + 1) % 2, np.zeros(p)):  # all kernels, every other one, none
+        mu = numbers(p, seed=4) * some
+        expected, atol = np.tensordot(mu, matrices, axes=1), ROUNDING * (np.abs(mu) @ units)
+        K = grams.combine(mu)
+        np.testing.assert_allclose(K, expected.astype(float), rtol=0, atol=atol)
+        np.testing.assert_array_equal(K, K.T)
+        again = K.copy()
+        K[...] = np.nan  # as a learner may write into it
+        np.testing.assert_array_equal(grams.combine(mu), again)
+        product = (expected @ alpha).astype(float)
+        np.testing.assert_allclose(grams.matvec(mu, alpha), product, rtol=0, atol=atol * np.abs(alpha).sum())
 
 
 # Forms ---------------------------------------------------------------------------------------------------------------
@@ -150,9 +127,9 @@ def test_the_weighted_sum_times_vectors_is_that_of_the_matrices(problem, weights
 GAUSSIANS = GaussianFamily([0.1, 0.5, 2.0])
 
 
-def gaussian_operator(m: int = 40, shift: float = 0.0, **given) -> GramOperator:
+def gaussian_operator(m: int = 40, **given) -> GramOperator:
     X = dense_rows(m, 3, seed=6)
-    return gram_operator(GAUSSIANS, X, shift=np.full(3, shift), scales=np.array([1.0, 2.0, 4.0]), **given)
+    return gram_operator(GAUSSIANS, X, shift=np.zeros(3), scales=np.array([1.0, 2.0, 4.0]), **given)
 
 
 def test_matrices_are_held_up_to_the_memory_given_and_not_beyond():
@@ -166,13 +143,6 @@ def test_held_matrices_are_exactly_symmetric_and_sum_to_zero(monkeypatch):
     grams = gaussian_operator().grams
     np.testing.assert_array_equal(grams, grams.transpose(0, 2, 1))
     np.testing.assert_allclose(grams.sum(axis=1), 0.0, rtol=0, atol=1e-14)
-
-
-@pytest.mark.parametrize("in_memory", [0, 2**20])
-def test_the_shift_changes_nothing(in_memory):
-    mu = np.array([0.2, 0.5, 0.3])
-    shifted, plain = (gaussian_operator(shift=shift, in_memory=in_memory).combine(mu) for shift in (1.0, 0.0))
-    np.testing.assert_allclose(shifted, plain, rtol=0, atol=ROUNDING)
 
 
 def test_matrices_of_zero_weight_are_not_read():
@@ -193,18 +163,18 @@ def test_tiles_of_zero_weight_are_not_computed():
         grams.products(v)
 
 
-@pytest.mark.parametrize(("m", "p"), [(254, 9), (258, 8), (502, 5)])
-def test_the_weighted_sum_is_exactly_symmetric_where_threads_share_it(m, p):
+def test_the_weighted_sum_is_exactly_symmetric_where_threads_share_it():
     # Sizes at which an entry and its mirror image fell to different threads of BLAS, with different roundings.
-    grams = np.stack([mirror(K) for K in np.random.default_rng(7).normal(size=(p, m, m))])
-    K = StackedGrams(grams).combine(np.random.default_rng(8).random(p))
-    np.testing.assert_array_equal(K, K.T)
+    for m, p in ((254, 9), (258, 8), (502, 5)):
+        grams = np.stack([mirror(K) for K in np.random.default_rng(7).normal(size=(p, m, m))])
+        K = StackedGrams(grams).combine(np.random.default_rng(8).random(p))
+        np.testing.assert_array_equal(K, K.T)
 
 
-@pytest.mark.parametrize("m", [1, 2, 63, 64, 65, 130])
-def test_mirroring_copies_the_upper_triangle_in_place(m):
-    given = np.random.default_rng(9).normal(size=(m, m))
-    K = given.copy()
-    assert mirror(K) is K
-    np.testing.assert_array_equal(np.triu(K), np.triu(given))
-    np.testing.assert_array_equal(K, K.T)
+def test_mirroring_copies_the_upper_triangle_in_place():
+    for m in (1, 2, 63, 64, 65, 130):
+        given = np.random.default_rng(9).normal(size=(m, m))
+        K = given.copy()
+        assert mirror(K) is K
+        np.testing.assert_array_equal(np.triu(K), np.triu(given))
+        np.testing.assert_array_equal(K, K.T)

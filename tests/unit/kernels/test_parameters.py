@@ -11,6 +11,7 @@ from sklearn.base import clone
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.parameters import Parameterised
 from learnkernels.kernels.predictors import PREDICTORS
+from tests.refusals import require_refusals
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,52 +59,41 @@ def test_parameters_of_parameters_have_names_of_their_own():
     several.set_params(learners__1__norm=3, learners__0=Learner(4), shift=2.0)
     assert several == Several([Learner(4), Learner(3)], 2.0)
     assert before == (Learner(1), Learner(2))  # others may hold them
+    several.set_params(learners__0__norm=5, learners=[Learner(7, np.ones(2))])  # first the new, then of it
+    assert several == Several([Learner(5, np.ones(2))], 2.0)
 
 
-def test_parameters_of_a_new_parameter_are_set_after_it():
-    several = Several([Learner(1)])
-    several.set_params(learners__0__norm=5, learners=[Learner(7, np.ones(2))])
-    assert several == Several([Learner(5, np.ones(2))])
+def test_what_cannot_be_set_is_refused_and_changes_nothing():
+    learner, several = Learner(), Several([Learner()])
+    require_refusals(
+        (lambda given=given, params=params: given.set_params(**params), said)
+        for given, params, said in (
+            (learner, {"norms": 1}, "parameters of Learner must be among its own, norm, start, options, got 'norms'"),
+            (learner, {"norm__p": 1}, "parameters of norm of Learner must be among its own, none, got 'p'"),
+            (several, {"learners__1__norm": 1}, "parameters of learners of Several must be among its own, 0,"),
+            (several, {"learners__0__p": 1}, "parameters of Learner must be among"),
+            (learner, {"norm": 0}, "norm must be at least 1"),
+        )
+    )
+    assert (repr(learner), repr(several)) == ("Learner()", "Several([Learner()])")
 
 
-@pytest.mark.parametrize(
-    ("object_", "params", "said"),
-    [
-        (Learner(), {"norms": 1}, "parameters of Learner must be among its own, norm, start, options, got 'norms'"),
-        (Learner(), {"norm__p": 1}, "parameters of norm of Learner must be among its own, none, got 'p'"),
-        (Several([Learner()]), {"learners__1__norm": 1}, "parameters of learners of Several must be among its own, 0,"),
-        (Several([Learner()]), {"learners__0__p": 1}, "parameters of Learner must be among"),
-        (Learner(), {"norm": 0}, "norm must be at least 1"),
-    ],
-)
-def test_what_cannot_be_set_is_refused_and_changes_nothing(object_, params, said):
-    before = repr(object_)
-    with pytest.raises(ValueError, match=said):
-        object_.set_params(**params)
-    assert repr(object_) == before
+def test_a_clone_is_equal_and_its_own():
+    for learner in (Learner(1, np.arange(3.0), {"a": 1.0}), Several([Learner(3)], np.eye(2))):
+        again = clone(learner)
+        assert again == learner
+        assert hash(again) == hash(learner)
+        assert again is not learner
 
 
-@pytest.mark.parametrize("learner", [Learner(1, np.arange(3.0), {"a": 1.0}), Several([Learner(3)], np.eye(2))])
-def test_a_clone_is_equal_and_its_own(learner):
-    again = clone(learner)
-    assert again == learner
-    assert hash(again) == hash(learner)
-    assert again is not learner
-
-
-@pytest.mark.parametrize(
-    "other",
-    [Learner(2, np.arange(3)), Learner(2, np.arange(3.0)[None]), Learner(2, np.zeros(3)), Learner(2), Several([]), 2],
-)
-def test_another_type_shape_or_entry_is_another_object(other):
-    assert Learner(2, np.arange(3.0)) != other
-
-
-def test_arrays_sparse_rows_and_numbers_that_are_none_are_compared():
+def test_arrays_sparse_rows_and_missing_numbers_are_compared():
     assert Learner(2, np.array([np.nan, 1.0])) == Learner(2, np.array([np.nan, 1.0]))
     assert Learner(2, sparse.csr_matrix(np.eye(2))) == Learner(2, sparse.csr_matrix(np.eye(2)))
     assert Learner(2, sparse.csr_matrix(np.eye(2))) != Learner(2, sparse.csr_matrix(2 * np.eye(2)))
     assert Learner(options={"a": 1, "b": [2]}) == Learner(options={"b": [2], "a": 1})
+    for other in (np.arange(3), np.arange(3.0)[None], np.zeros(3), None):  # another type, shape, entry, or none
+        assert Learner(2, np.arange(3.0)) != Learner(2, other)
+    assert Learner(2, np.arange(3.0)) not in (Several([]), 2)
 
 
 def test_repr_is_one_line_without_what_is_as_by_default():
@@ -113,24 +103,21 @@ def test_repr_is_one_line_without_what_is_as_by_default():
     assert repr(Several([Learner()] * 99)) == "Several(<99 values>)"
 
 
-@pytest.mark.parametrize("made", [*LEARNERS.values(), *PREDICTORS.values()], ids=lambda made: made.name)
-def test_learners_and_predictors_are_their_parameters(made):
-    one = made()
-    assert repr(one) == f"{made.__name__}()"
-    assert one == made() == clone(one)
-    assert clone(one) is not one
-    assert hash(one) == hash(made())
-    assert one.get_params() == {field.name: field.default for field in fields(made) if field.init}
-    for name in one.get_params():
-        other = clone(one).set_params(**{name: 0.625})
-        assert other.get_params() == one.get_params() | {name: 0.625}
-        assert other == made(**{name: 0.625}) == clone(other) != one
-        assert repr(other) == f"{made.__name__}({name}=0.625)"
-    assert one == made()
-    with pytest.raises(ValueError, match=f"parameters of {made.__name__} must be among its own"):
-        one.set_params(unheard_of=1)
-
-
-def test_one_class_with_other_parameters_and_other_classes_are_not_equal():
-    made = [one() for one in (*LEARNERS.values(), *PREDICTORS.values())]
-    assert len(set(made)) == len(made)
+def test_learners_and_predictors_are_their_parameters():
+    classes = [*LEARNERS.values(), *PREDICTORS.values()]
+    assert len({made() for made in classes}) == len(classes)
+    for made in classes:
+        one = made()
+        assert repr(one) == f"{made.__name__}()"
+        assert one == made() == clone(one)
+        assert clone(one) is not one
+        assert hash(one) == hash(made())
+        assert one.get_params() == {field.name: field.default for field in fields(made) if field.init}
+        for name in one.get_params():
+            other = clone(one).set_params(**{name: 0.625})
+            assert other.get_params() == one.get_params() | {name: 0.625}
+            assert other == made(**{name: 0.625}) == clone(other) != one
+            assert repr(other) == f"{made.__name__}({name}=0.625)"
+        assert one == made()
+        with pytest.raises(ValueError, match=f"parameters of {made.__name__} must be among its own"):
+            one.set_params(unheard_of=1)

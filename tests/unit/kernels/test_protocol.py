@@ -1,6 +1,6 @@
 """The protocol: folds, trials, and the choice of the regularisation without a look at the test fold."""
 
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +10,6 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, NKRR, SingleStage
 from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.predictors import as_predictor
-from learnkernels.kernels.predictors.base import ExactPredictor
 from learnkernels.kernels.protocol.evaluation import evaluate, outcome, select_by_cross_validation
 from learnkernels.kernels.protocol.folds import (
     Trial,
@@ -32,6 +31,7 @@ from tests.reference import (
     ridge_predictions,
     support_vector_predictions,
 )
+from tests.refusals import require_refusals
 
 GAMMAS = [0.05, 0.1, 0.6]
 GRID = [0.03, 0.3, 3.0, 30.0]
@@ -59,73 +59,6 @@ def learned(X, target: Target, folds: np.ndarray, trial: Trial, learner: str = "
 TASKS = ["regression", "two classes", "three classes"]
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("n_folds", [3, 5, 7])
-def test_folds_are_balanced_and_hold_every_row_once(task, n_folds):
-    _, target = small_data(task)
-    folds = assign_folds(target, n_folds, seed=1)
-    sizes = np.bincount(folds, minlength=n_folds)
-    assert folds.shape == (60,)
-    assert len(sizes) == n_folds
-    assert sizes.max() - sizes.min() <= 1
-
-
-@pytest.mark.parametrize("task", TASKS[1:])
-def test_each_class_is_spread_evenly_over_the_folds(task):
-    _, target = small_data(task)
-    folds = assign_folds(target, 5, seed=2)
-    for k in range(len(target.classes)):
-        counts = np.bincount(folds[target.values == k], minlength=5)
-        assert counts.max() - counts.min() <= 1
-
-
-@pytest.mark.parametrize("n_folds", [4, 9])
-def test_a_class_of_three_rows_is_in_every_training_set(n_folds):
-    target = Target.of(np.array(["a"] * 30 + ["b"] * 17 + ["rare"] * 3))
-    folds = assign_folds(target, n_folds, seed=1)
-    for trial in trials(n_folds):
-        assert set(target.values[np.isin(folds, trial.training)]) == {0, 1, 2}
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_seed_repeats_its_folds_and_another_draws_others(task):
-    _, target = small_data(task)
-    np.testing.assert_array_equal(assign_folds(target, 5, seed=3), assign_folds(target, 5, seed=3))
-    assert (assign_folds(target, 5, seed=3) != assign_folds(target, 5, seed=4)).any()
-
-
-@pytest.mark.parametrize(
-    ("y", "n_folds", "sentence"),
-    [
-        (np.arange(20.0), 2, "folds must be at least 3 .*, got 2"),
-        (np.arange(4.0), 5, "there must be at least one row a fold, got 4 rows for 5 folds"),
-        (np.array(["a", "b"] * 3), 4, "a class must have as many rows as there are folds, got 3 for 4; use fewer"),
-        (
-            np.array(["a"] * 10 + ["rare"] * 2),
-            3,
-            "each class must have a row in at least 3 folds, .* got 2 for class 'rare'; leave",
-        ),
-    ],
-)
-def test_folds_that_cannot_be_filled_are_refused(y, n_folds, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        assign_folds(Target.of(y), n_folds, seed=0)
-
-
-@pytest.mark.parametrize("n_folds", [3, 4, 10])
-def test_every_fold_tests_once_and_validates_once_and_never_trains_then(n_folds):
-    plan = trials(n_folds)
-    everyone = list(range(n_folds))
-    assert [trial.index for trial in plan] == everyone
-    assert sorted(trial.test for trial in plan) == everyone
-    assert sorted(trial.validation for trial in plan) == everyone
-    for trial in plan:
-        assert sorted([*trial.training, trial.validation, trial.test]) == everyone
-
-
-# A split -------------------------------------------------------------------------------------------------------------
-
-
 def unbalanced(*counts: int) -> Target:
     """Return a classification with so many rows of each class, in a mixed order."""
     names = np.repeat([f"c{k}" for k in range(len(counts))], counts)
@@ -133,62 +66,160 @@ def unbalanced(*counts: int) -> Target:
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("sizes", [(20, 10, 15), (20, 20, 20), (2, 30, 28)])
-def test_a_split_draws_as_many_rows_as_it_is_asked_for_and_leaves_the_others(task, sizes):
+def test_folds_are_balanced_in_rows_and_classes_and_drawn_by_the_seed(task):
     _, target = small_data(task)
-    if sizes[0] == 2 and task == "three classes":
-        sizes = (3, 30, 27)
-    folds = assign_split(target, *sizes, seed=1)
-    assert folds.shape == (60,)
-    assert tuple(np.bincount(folds + 1, minlength=4)) == (60 - sum(sizes), *sizes)
-    np.testing.assert_array_equal(assign_split(target, *sizes, seed=1), folds)
-    assert (assign_split(target, *sizes, seed=2) != folds).any()
+    for n_folds in (3, 5, 7):
+        folds = assign_folds(target, n_folds, seed=1)
+        parts = [np.ones(60, dtype=bool), *(target.values == k for k in range(len(target.classes)))]
+        counts = np.array([np.bincount(folds[part], minlength=n_folds) for part in parts])
+        assert (folds.shape, counts.shape[1]) == ((60,), n_folds)
+        assert (np.ptp(counts, axis=1) <= 1).all()
+    np.testing.assert_array_equal(assign_folds(target, 5, seed=3), assign_folds(target, 5, seed=3))
+    assert (assign_folds(target, 5, seed=3) != assign_folds(target, 5, seed=4)).any()
+
+
+def test_a_class_of_three_rows_is_in_every_training_set():
+    target = Target.of(np.array(["a"] * 30 + ["b"] * 17 + ["rare"] * 3))
+    for n_folds in (4, 9):
+        folds = assign_folds(target, n_folds, seed=1)
+        for trial in trials(n_folds):
+            assert set(target.values[np.isin(folds, trial.training)]) == {0, 1, 2}
+
+
+def test_every_fold_tests_once_and_validates_once_and_never_trains_then():
+    for n_folds in (3, 10):
+        plan, everyone = trials(n_folds), list(range(n_folds))
+        assert [trial.index for trial in plan] == everyone
+        assert sorted(trial.test for trial in plan) == everyone
+        assert sorted(trial.validation for trial in plan) == everyone
+        for trial in plan:
+            assert sorted([*trial.training, trial.validation, trial.test]) == everyone
+
+
+def test_folds_and_splits_that_cannot_be_drawn_are_refused():
+    twenty, fifty = (Target.of(np.arange(m), "regression") for m in (20.0, 50.0))
+    held_out = np.arange(50) < 8
+    _, two = small_data("two classes")
+    rare = Target.of(np.array(["a"] * 10 + ["rare"] * 2))
+
+    def folds(target, n_folds):
+        return partial(assign_folds, target, n_folds, seed=0)
+
+    def split(target, *sizes, held_out=None):
+        return partial(assign_split, target, *sizes, seed=0, held_out=held_out)
+
+    def nested(*sizes):
+        return partial(assign_nested_split, two, *sizes, seed=0)
+
+    require_refusals(
+        [
+            (folds(twenty, 2), "folds must be at least 3 .*, got 2"),
+            (folds(Target.of(np.arange(4.0)), 5), "there must be at least one row a fold, got 4 rows for 5 folds"),
+            (
+                folds(Target.of(np.array(["a", "b"] * 3)), 4),
+                "a class must have as many rows as there are folds, got 3 for 4; use fewer",
+            ),
+            (folds(rare, 3), "each class must have a row in at least 3 folds, .* got 2 for class 'rare'; leave"),
+            (split(twenty, 10, 1, 5), "validation must be at least 2 rows, got 1"),
+            (split(twenty, 10, 6, 5), r"at most the 20 rows there are, got 10 \+ 6 \+ 5 = 21; draw fewer"),
+            (
+                split(unbalanced(96, 4), 10, 40, 40),
+                "at least one training row, got none of class 'c1', 4 of 100 rows, among 10",
+            ),
+            (nested(40, 30, 5), r"must together be at most the 60 rows there are, got 40 \+ 30"),
+            (nested(1, 30, 5), "train must be at least 2 rows, got 1"),
+            (nested(8, 30, 10), "of the 8 training rows, there must be at least one row a fold"),
+            (
+                split(fifty, 20, 10, 9, held_out=held_out),
+                "test must be 2 to 8, the rows that the data set holds out, got 9",
+            ),
+            (
+                split(fifty, 40, 10, None, held_out=held_out),
+                "train and validation must together be at most the 42 rows there are",
+            ),
+            (split(fifty, 20, 10, None), "test must be a number of rows"),
+        ]
+    )
+
+
+# Splits --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_split_draws_as_many_rows_as_it_is_asked_for_and_leaves_the_others(task):
+    _, target = small_data(task)
+    fewest = (3, 30, 27) if task == "three classes" else (2, 30, 28)
+    for sizes in ((20, 10, 15), (20, 20, 20), fewest):
+        folds = assign_split(target, *sizes, seed=1)
+        assert folds.shape == (60,)
+        assert tuple(np.bincount(folds + 1, minlength=4)) == (60 - sum(sizes), *sizes)
+        np.testing.assert_array_equal(assign_split(target, *sizes, seed=1), folds)
+        assert (assign_split(target, *sizes, seed=2) != folds).any()
     assert split_trial() == Trial(0, (0,), 1, 2)
 
 
 @pytest.mark.parametrize("counts", [(30, 30), (83, 17), (50, 30, 20), (97, 2, 1), (10, 10, 10, 70)])
-@pytest.mark.parametrize("sizes", [(50, 20, 30), (51, 11, 20), (40, 10, 10)])
-def test_a_split_gives_each_part_the_shares_of_the_classes(counts, sizes):
+def test_a_split_gives_each_part_the_shares_of_the_classes(counts):
     target = unbalanced(*counts)
-    sizes = tuple(size * len(target) // 100 for size in sizes)
-    if any(round(sizes[0] * count / len(target)) < 1 for count in counts):
-        sizes = (len(target) - 4, 2, 2)
-    drawn = [assign_split(target, *sizes, seed) for seed in range(3)]
-    for part, size in enumerate(sizes):
-        of_seeds = [np.bincount(target.values[folds == part], minlength=len(counts)) for folds in drawn]
-        # A part is cut out of a line along which each class is within half a row, at either end, of its share.
-        shares = size * np.array(counts) / len(target)
-        assert (np.abs(of_seeds[0] - shares) < 0.5 * len(counts) + 0.5).all()
-        for other in of_seeds[1:]:
-            np.testing.assert_array_equal(other, of_seeds[0])
-    assert np.unique(target.values[drawn[0] == 0]).tolist() == list(range(len(counts)))
+    for sizes in ((50, 20, 30), (51, 11, 20), (40, 10, 10)):
+        sizes = tuple(size * len(target) // 100 for size in sizes)
+        if any(round(sizes[0] * count / len(target)) < 1 for count in counts):
+            sizes = (len(target) - 4, 2, 2)
+        drawn = [assign_split(target, *sizes, seed) for seed in range(3)]
+        for part, size in enumerate(sizes):
+            of_seeds = [np.bincount(target.values[folds == part], minlength=len(counts)) for folds in drawn]
+            # A part is cut out of a line along which each class is within half a row, at either end, of its share.
+            shares = size * np.array(counts) / len(target)
+            assert (np.abs(of_seeds[0] - shares) < 0.5 * len(counts) + 0.5).all()
+            for other in of_seeds[1:]:
+                np.testing.assert_array_equal(other, of_seeds[0])
+        assert np.unique(target.values[drawn[0] == 0]).tolist() == list(range(len(counts)))
 
 
 @pytest.mark.parametrize("counts", [None, (15, 5)])
 def test_every_row_of_a_class_is_as_likely_to_be_drawn(counts):
     target = Target.of(np.arange(20.0), "regression") if counts is None else unbalanced(*counts)
-    drawn = np.array([assign_split(target, 8, 4, 4, seed) for seed in range(2000)])
+    drawn = np.array([assign_split(target, 8, 4, 4, seed) for seed in range(1000)])
     for part, size in enumerate((8, 4, 4)):
         share = size / 20
-        # Four deviations of 2000 draws.
-        assert (np.abs((drawn == part).mean(axis=0) - share) < 4.5 * np.sqrt(share * (1 - share) / 2000)).all()
+        # Four deviations of 1000 draws.
+        assert (np.abs((drawn == part).mean(axis=0) - share) < 4.5 * np.sqrt(share * (1 - share) / 1000)).all()
 
 
-@pytest.mark.parametrize(
-    ("target", "sizes", "sentence"),
-    [
-        (Target.of(np.arange(20.0), "regression"), (10, 1, 5), "validation must be at least 2 rows, got 1"),
-        (
-            Target.of(np.arange(20.0), "regression"),
-            (10, 6, 5),
-            r"at most the 20 rows there are, got 10 \+ 6 \+ 5 = 21; draw fewer",
-        ),
-        (unbalanced(96, 4), (10, 40, 40), "at least one training row, got none of class 'c1', 4 of 100 rows, among 10"),
-    ],
-)
-def test_a_split_that_cannot_be_drawn_is_refused(target, sizes, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        assign_split(target, *sizes, seed=0)
+@pytest.mark.parametrize("test", [None, 20])
+def test_rows_that_are_held_out_test_and_do_nothing_else(test):
+    target = Target.of(np.repeat(["a", "b", "c"], 50))
+    held_out = np.zeros(150, dtype=bool)
+    held_out[::4] = True
+    folds = assign_split(target, 60, 30, test, seed=3, held_out=held_out)
+    assert [(folds == part).sum() for part in (0, 1, 2)] == [60, 30, test or held_out.sum()]
+    assert held_out[folds == 2].all()
+    assert not held_out[(folds == 0) | (folds == 1)].any()
+    assert np.bincount(target.values[folds == 0]).tolist() == [20, 20, 20]
+    nested = assign_nested_split(target, 60, test, 4, seed=3, held_out=held_out)
+    np.testing.assert_array_equal(nested == 4, folds == 2)
+    assert not held_out[(nested >= 0) & (nested < 4)].any()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_nested_split_divides_its_training_rows_into_folds(task: str):
+    _, target = small_data(task, m=90)
+    folds = assign_nested_split(target, 45, 30, 5, seed=2)
+    assert (np.sum(folds == 5), np.sum(folds == -1)) == (30, 15)
+    np.testing.assert_array_equal(np.bincount(folds[(folds >= 0) & (folds < 5)]), [9] * 5)
+    np.testing.assert_array_equal(assign_nested_split(target, 45, 30, 5, seed=2), folds)
+    assert (assign_nested_split(target, 45, 30, 5, seed=3) != folds).any()
+    if task != "regression":  # each class is spread evenly over the folds, up to one row
+        counts = [np.bincount(target.values[folds == fold], minlength=len(target.classes)) for fold in range(5)]
+        assert (np.ptp(counts, axis=0) <= 1).all()
+
+
+def test_the_training_folds_of_a_nested_trial_validate_each_other():
+    trial = nested_split_trial(4)
+    assert trial == Trial(0, (0, 1, 2, 3), None, 4)
+    inner = inner_trials(trial)
+    assert [of.validation for of in inner] == [0, 1, 2, 3]
+    assert all({*of.training, of.validation} == {0, 1, 2, 3} and of.validation not in of.training for of in inner)
 
 
 def test_a_trial_of_a_split_sees_no_row_that_was_not_drawn():
@@ -257,7 +288,7 @@ def run_trial(kernel, X, target, folds, trial, predictor, grid):
     ],
 )
 def test_a_trial_gives_what_a_slow_loop_gives(task, predictor):
-    X, target = small_data(task)
+    X, target = small_data(task, m=40)
     folds = assign_folds(target, 5, seed=5)
     trial = trials(5)[3]
     kernel = learned(X, target, folds, trial)
@@ -268,7 +299,7 @@ def test_a_trial_gives_what_a_slow_loop_gives(task, predictor):
     assert result.regularisation == GRID[best]
     assert result.error == pytest.approx(test[best], rel=1e-9)
     assert result.trivial_error == pytest.approx(trivial, rel=1e-12)
-    assert (result.n_train, result.n_test) == (36, 12)
+    assert (result.n_train, result.n_test) == (24, 8)
 
 
 def test_the_scale_of_the_kernel_does_not_matter():
@@ -317,71 +348,6 @@ def test_test_rows_influence_neither_weights_nor_validation():
     assert after.regularisation == before.regularisation
 
 
-@dataclass(frozen=True)
-class Scripted(ExactPredictor):
-    """A predictor, and its own path, whose validation errors are given: on a target of zeros it predicts them."""
-
-    errors: tuple[float, ...]
-
-    def fit(self, K, target, grid, sample_weight=None, fine=False, centering=None):
-        return ScriptedPath(self.errors, len(K))
-
-
-@dataclass(frozen=True)
-class ScriptedPath:
-    """Constant predictions, one a regularisation."""
-
-    errors: tuple[float, ...]
-    n_rows: int
-
-    def __len__(self):
-        return len(self.errors)
-
-    def coefficients(self, position=0):
-        return np.zeros((self.n_rows, 1)), np.array([self.errors[position]], dtype=float)
-
-    def decode(self, scores):
-        return scores[..., 0]
-
-
-def scripted(errors):
-    """Evaluate one trial with given validation errors along the grid."""
-    X, target = small_data("regression")
-    folds, trial = assign_folds(target, 5, seed=9), trials(5)[0]
-    kernel = learned(X, target, folds, trial)
-    zeros = Target.of(np.zeros(len(target)), "regression")
-    return run_trial(kernel, X, zeros, folds, trial, Scripted(tuple(errors)), np.arange(1.0, len(errors) + 1))
-
-
-@pytest.mark.parametrize(
-    ("errors", "chosen"),
-    [([3, 1, 1, 2], 2.0), ([1, 1, 1, 1], 1.0), ([4, 3, 2, 2], 3.0), ([2, 3, 2, 4], 1.0), ([5], 1.0)],
-)
-def test_a_tie_goes_to_the_strongest_regularisation(errors, chosen):
-    result = scripted(errors)
-    assert result.regularisation == chosen
-    np.testing.assert_allclose(result.validation_errors, errors)
-    assert result.error == pytest.approx(min(errors))
-
-
-@pytest.mark.parametrize(
-    ("errors", "edge"),
-    [
-        ([4, 3, 2, 1], True),
-        ([1, 2, 3, 4], True),
-        ([3, 1, 2, 4], False),
-        ([2, 2, 2, 2], False),
-        ([3, 2, 1.0001, 1], False),
-        ([1, 1.0001, 2, 3], False),
-        ([4, 2, 1, 1], False),
-        ([1], False),
-        ([2, 1], True),
-    ],
-)
-def test_the_edge_is_flagged_only_where_the_error_still_falls(errors, edge):
-    assert scripted(errors).edge is edge
-
-
 # Candidates, paths and indefinite kernels ----------------------------------------------------------------------------
 
 
@@ -395,24 +361,38 @@ class GivenPredictions:
         return np.tile(np.array(self.numbers)[:, None], X_new.shape[0])
 
 
-@pytest.mark.parametrize(
-    ("errors", "candidate", "position"),
-    [
-        ([(3, 2, 4), (5, 1, 2)], 1, 1),
-        ([(3, 1, 4), (5, 1, 2)], 0, 1),  # a tie between candidates goes to the first
-        ([(3, 2, 1), (1, 5, 6)], 1, 0),  # and one between regularisations to the stronger
-    ],
-)
-def test_the_validation_fold_chooses_candidate_and_regularisation(errors, candidate, position):
+def first_trial() -> tuple[Target, np.ndarray, Trial]:
+    """Return a target of zeros, folds of its rows, and the first trial on them."""
     target = Target.of(np.zeros(30), "regression")
-    folds, trial = assign_folds(target, 5, seed=10), trials(5)[0]
-    training = np.flatnonzero(np.isin(folds, trial.training))
-    candidates = [GivenPredictions(*numbers) for numbers in errors]
-    result = evaluate(candidates, np.zeros((30, 1)), target, training, folds, trial)
-    assert (result.candidate, result.position) == (candidate, position)
-    assert result.regularisation == candidates[candidate].grid[position]
-    assert result.error == errors[candidate][position]
-    np.testing.assert_array_equal(result.validation_errors, errors[candidate])
+    return target, assign_folds(target, 5, seed=10), trials(5)[0]
+
+
+def test_the_validation_fold_chooses_and_ties_go_to_the_strongest_regularisation():
+    target, folds, trial = first_trial()
+    for errors, candidate, position, edge in (
+        ([(3, 1, 1, 2)], 0, 1, False),
+        ([(1, 1, 1, 1)], 0, 0, False),
+        ([(4, 3, 2, 2)], 0, 2, False),
+        ([(2, 3, 2, 4)], 0, 0, True),
+        ([(5,)], 0, 0, False),
+        # The edge is flagged only where the error still falls.
+        ([(4, 3, 2, 1)], 0, 3, True),
+        ([(1, 2, 3, 4)], 0, 0, True),
+        ([(3, 1, 2, 4)], 0, 1, False),
+        ([(3, 2, 1.0001, 1)], 0, 3, False),
+        ([(1, 1.0001, 2, 3)], 0, 0, False),
+        ([(2, 1)], 0, 1, True),
+        # Of candidates
+        ([(3, 2, 4), (5, 1, 2)], 1, 1, False),
+        ([(3, 1, 4), (5, 1, 2)], 0, 1, False),  # a tie goes to the first
+        ([(3, 2, 1), (1, 5, 6)], 1, 0, True),  # and one between regularisations to the stronger
+    ):
+        candidates = [GivenPredictions(*numbers) for numbers in errors]
+        result = evaluate(candidates, np.zeros((30, 1)), target, np.arange(18), folds, trial)
+        assert (result.candidate, result.position, result.edge) == (candidate, position, edge), errors
+        assert result.regularisation == candidates[candidate].grid[position]
+        assert result.error == errors[candidate][position]
+        np.testing.assert_array_equal(result.validation_errors, errors[candidate])
 
 
 class GivenAlignment(GivenPredictions):
@@ -427,38 +407,41 @@ class GivenAlignment(GivenPredictions):
         return self.alignment
 
 
-@pytest.mark.parametrize(
-    ("alignments", "candidate"),
-    [((0.2, 0.6, 0.4), 1), ((0.5, 0.1, 0.5), 0), ((-0.5, -0.1, -0.2), 1), ((np.nan, -0.3, np.nan), 1)],
-)
-def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_error_the_regularisation(
-    alignments, candidate
-):
-    X, target = np.arange(30.0)[:, None], Target.of(np.zeros(30), "regression")
-    folds, trial = assign_folds(target, 5, seed=10), trials(5)[0]
-    training = np.flatnonzero(np.isin(folds, trial.training))
-    errors = [(6, 3, 4), (9, 5, 5), (2, 1, 2)]  # by the error the last would be chosen
-    candidates = [GivenAlignment(a, *numbers) for a, numbers in zip(alignments, errors, strict=True)]
-    result = evaluate(candidates, X, target, training, folds, trial, by="alignment")
-    assert (result.candidate, result.position) == (candidate, 1)
-    assert (result.error, result.regularisation) == (errors[candidate][1], 2.0)
-    np.testing.assert_array_equal(result.validation_errors, errors[candidate])
+def test_the_alignment_on_the_validation_fold_chooses_the_candidate_and_the_error_the_regularisation():
+    X, (target, folds, trial) = np.arange(30.0)[:, None], first_trial()
+    given = X, target, np.arange(18), folds, trial
     validation = np.flatnonzero(folds == trial.validation)
-    for of in candidates:
-        np.testing.assert_array_equal(of.seen[0][:, 0], validation)
-        np.testing.assert_array_equal(of.seen[1].values, target.values[validation])
-    by_error = evaluate(candidates, X, target, training, folds, trial)
-    assert (by_error.candidate, by_error.position) == (2, 1)
+    errors = [(6, 3, 4), (9, 5, 5), (2, 1, 2)]  # by the error the last would be chosen
+    for alignments, candidate in (
+        ((0.2, 0.6, 0.4), 1),
+        ((0.5, 0.1, 0.5), 0),
+        ((-0.5, -0.1, -0.2), 1),
+        ((np.nan, -0.3, np.nan), 1),
+    ):
+        candidates = [GivenAlignment(a, *numbers) for a, numbers in zip(alignments, errors, strict=True)]
+        result = evaluate(candidates, *given, by="alignment")
+        assert (result.candidate, result.position) == (candidate, 1)
+        assert (result.error, result.regularisation) == (errors[candidate][1], 2.0)
+        np.testing.assert_array_equal(result.validation_errors, errors[candidate])
+        for of in candidates:
+            np.testing.assert_array_equal(of.seen[0][:, 0], validation)
+            np.testing.assert_array_equal(of.seen[1].values, target.values[validation])
+        by_error = evaluate(candidates, *given)
+        assert (by_error.candidate, by_error.position) == (2, 1)
 
 
-def test_a_choice_by_alignment_needs_candidates_that_have_one():
-    target = Target.of(np.zeros(30), "regression")
-    folds, trial = assign_folds(target, 5, seed=10), trials(5)[0]
-    given = [GivenAlignment(0.5, 1, 2), GivenPredictions(1, 2)], np.zeros((30, 1)), target, np.arange(18), folds, trial
-    with pytest.raises(ValueError, match="needs candidates with a kernel, got GivenPredictions at 1; choose by error"):
-        evaluate(*given, by="alignment")
-    with pytest.raises(ValueError, match="by must be error or alignment, got 'margin'"):
-        evaluate(*given, by="margin")
+def test_choices_that_candidates_or_trials_do_not_allow_are_refused():
+    target, folds, trial = first_trial()
+    candidates = [GivenAlignment(0.5, 1, 2), GivenPredictions(1, 2)]
+    choose = partial(evaluate, candidates, np.zeros((30, 1)), target, np.arange(18), folds)
+    without = "needs candidates with a kernel, got GivenPredictions at 1; choose by error"
+    require_refusals(
+        [
+            (partial(choose, trial, by="alignment"), without),
+            (partial(choose, trial, by="margin"), "by must be error or alignment, got 'margin'"),
+            (partial(choose, nested_split_trial(4)), "a trial without a validation fold"),
+        ]
+    )
 
 
 def test_the_alignment_of_several_kernels_is_their_mean_on_the_rows_that_are_given():
@@ -531,18 +514,16 @@ def test_a_path_learned_at_once_is_the_one_learned_value_by_value():
             np.testing.assert_allclose(kernel.weights, alone.weights, rtol=0, atol=1e-3)
 
 
-def test_a_one_stage_learner_needs_the_target():
+def test_learners_that_need_more_than_moments_are_refused():
     X, target = small_data("two classes")
-    moments = gram_moments(GaussianFamily(GAMMAS), X, target.Y)
-    with pytest.raises(ValueError, match="l2-krr learns weights and predictor together and needs the target"):
-        learn_from_moments("l2-krr", GaussianFamily(GAMMAS), X, moments)
-
-
-def test_the_ensemble_is_no_kernel():
-    X, target = small_data("two classes")
-    moments = gram_moments(GaussianFamily(GAMMAS), X, target.Y)
-    with pytest.raises(ValueError, match="ensemble learns hypotheses and not a kernel"):
-        learn_from_moments("ensemble", GaussianFamily(GAMMAS), X, moments, target=target)
+    family = GaussianFamily(GAMMAS)
+    learn = partial(learn_from_moments, family=family, X=X, moments=gram_moments(family, X, target.Y))
+    require_refusals(
+        [
+            (partial(learn, "l2-krr"), "l2-krr learns weights and predictor together and needs the target"),
+            (partial(learn, "ensemble", target=target), "ensemble learns hypotheses and not a kernel"),
+        ]
+    )
 
 
 @pytest.mark.parametrize("predictor", ["krr", "svm"])
@@ -561,40 +542,6 @@ def test_a_kernel_with_negative_weights_is_projected_alike_for_training_and_new_
     expected = as_predictor(predictor).fit(projected / unit, training, GRID).predict(projected / unit)
     got = KernelPredictors([indefinite], target, predictor, GRID).predict(indefinite.X + indefinite.origin)
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-9)
-
-
-# A choice by cross-validation within the training rows ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_a_nested_split_divides_its_training_rows_into_folds(task: str):
-    _, target = small_data(task, m=90)
-    folds = assign_nested_split(target, 45, 30, 5, seed=2)
-    assert (np.sum(folds == 5), np.sum(folds == -1)) == (30, 15)
-    np.testing.assert_array_equal(np.bincount(folds[(folds >= 0) & (folds < 5)]), [9] * 5)
-    np.testing.assert_array_equal(assign_nested_split(target, 45, 30, 5, seed=2), folds)
-    assert (assign_nested_split(target, 45, 30, 5, seed=3) != folds).any()
-    if task != "regression":  # each class is spread evenly over the folds, up to one row
-        counts = [np.bincount(target.values[folds == fold], minlength=len(target.classes)) for fold in range(5)]
-        assert (np.ptp(counts, axis=0) <= 1).all()
-
-
-def test_a_nested_split_says_what_cannot_be_drawn():
-    _, target = small_data("two classes")
-    with pytest.raises(ValueError, match=r"must together be at most the 60 rows there are, got 40 \+ 30"):
-        assign_nested_split(target, 40, 30, 5, seed=0)
-    with pytest.raises(ValueError, match="train must be at least 2 rows, got 1"):
-        assign_nested_split(target, 1, 30, 5, seed=0)
-    with pytest.raises(ValueError, match="of the 8 training rows, there must be at least one row a fold"):
-        assign_nested_split(target, 8, 30, 10, seed=0)
-
-
-def test_the_training_folds_of_a_nested_trial_validate_each_other():
-    trial = nested_split_trial(4)
-    assert trial == Trial(0, (0, 1, 2, 3), None, 4)
-    inner = inner_trials(trial)
-    assert [of.validation for of in inner] == [0, 1, 2, 3]
-    assert all({*of.training, of.validation} == {0, 1, 2, 3} and of.validation not in of.training for of in inner)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -639,36 +586,3 @@ def test_the_predictor_of_one_lambda_is_that_of_the_path():
     for position, prediction in enumerate(predictors.predict(X)):
         np.testing.assert_array_equal(predictors.only(position).predict(X), [prediction])
         assert predictors.only(position).grid == [GRID[position]]
-
-
-def test_a_trial_without_a_validation_fold_cannot_be_evaluated_by_one():
-    X, target = small_data("regression")
-    trial, folds = nested_split_trial(4), assign_nested_split(target, 40, 20, 4, seed=1)
-    kernel = learned(X, target, folds, trial)
-    with pytest.raises(ValueError, match="a trial without a validation fold"):
-        evaluate([KernelPredictors([kernel], target, "krr", GRID)], X, target, kernel.rows, folds, trial)
-
-
-@pytest.mark.parametrize("test", [None, 20])
-def test_rows_that_are_held_out_test_and_do_nothing_else(test):
-    target = Target.of(np.repeat(["a", "b", "c"], 50))
-    held_out = np.zeros(150, dtype=bool)
-    held_out[::4] = True
-    folds = assign_split(target, 60, 30, test, seed=3, held_out=held_out)
-    assert [(folds == part).sum() for part in (0, 1, 2)] == [60, 30, test or held_out.sum()]
-    assert held_out[folds == 2].all()
-    assert not held_out[(folds == 0) | (folds == 1)].any()
-    assert np.bincount(target.values[folds == 0]).tolist() == [20, 20, 20]
-    nested = assign_nested_split(target, 60, test, 4, seed=3, held_out=held_out)
-    np.testing.assert_array_equal(nested == 4, folds == 2)
-    assert not held_out[(nested >= 0) & (nested < 4)].any()
-
-
-def test_more_test_rows_than_are_held_out_are_refused():
-    target, held_out = Target.of(np.arange(50.0), "regression"), np.arange(50) < 8
-    with pytest.raises(ValueError, match="test must be 2 to 8, the rows that the data set holds out, got 9"):
-        assign_split(target, 20, 10, 9, seed=0, held_out=held_out)
-    with pytest.raises(ValueError, match="train and validation must together be at most the 42 rows there are"):
-        assign_split(target, 40, 10, None, seed=0, held_out=held_out)
-    with pytest.raises(ValueError, match="test must be a number of rows"):
-        assign_split(target, 20, 10, None, seed=0)

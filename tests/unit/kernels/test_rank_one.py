@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 from scipy import sparse
@@ -14,7 +12,6 @@ from sklearn.linear_model import Lasso
 from learnkernels import FeatureFamily, learn_kernel
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.learners import L1KRR, L1SVM, LpKRR, LpSVM
-from learnkernels.kernels.solvers.minimax import Ball, minimise
 from learnkernels.kernels.solvers.rank_one import lasso
 from learnkernels.kernels.solvers.rank_one.lasso import SquaredLasso, machine_weights, ridge_weights
 from learnkernels.kernels.solvers.rank_one.path import Features
@@ -22,8 +19,16 @@ from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
 
-REGULARISATIONS = [1 / 64, 1.0, 100.0]
-SHAPES = {"tall": (70, 12), "wide": (40, 90)}
+TALL, WIDE = (70, 12), (40, 90)
+CROSSED = [
+    (TALL, "sparse", 1 / 64, True),
+    (TALL, "dense", 1.0, False),
+    (TALL, "sparse", 100.0, False),
+    (WIDE, "dense", 1 / 64, False),
+    (WIDE, "sparse", 1.0, True),
+    (WIDE, "dense", 100.0, True),
+]
+"""Rows and features, kind of matrix, regularisation, and whether the radius is one, or the classes of equal size."""
 
 
 def features(seed: int, m: int, p: int, *, kind: str = "sparse") -> FeatureGrams:
@@ -74,7 +79,7 @@ def values_at(grams: FeatureGrams, target: Target, mu: np.ndarray, regularisatio
     return J, SupportVectorProblem(stacked, target, regularisation).at(mu).objective
 
 
-@pytest.fixture(params=SHAPES.values(), ids=SHAPES)
+@pytest.fixture(params=[TALL, WIDE], ids=["tall", "wide"])
 def shape(request) -> tuple[int, int]:
     return request.param
 
@@ -82,13 +87,11 @@ def shape(request) -> tuple[int, int]:
 # Ridge regression ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("radius", [1.0, 0.3])
-@pytest.mark.parametrize("regularisation", REGULARISATIONS)
-@pytest.mark.parametrize("kind", ["sparse", "dense"])
-def test_ridge_meets_the_conditions_of_the_minimax_problem(shape, kind, regularisation, radius):
+@pytest.mark.parametrize(("shape", "kind", "regularisation", "unit"), CROSSED)
+def test_ridge_meets_the_conditions_of_the_minimax_problem(shape, kind, regularisation, unit):
     """The forms of the dual are largest, and alike, where weights are not zero: with that the weights are optimal."""
     grams = features(1, *shape, kind=kind)
-    target = numbers(grams, 2)
+    target, radius = numbers(grams, 2), 1.0 if unit else 0.3
     mu, certificate = ridge(grams, target, regularisation, radius)
     Z, y = centered(grams), target.Y[:, 0] - target.Y[:, 0].mean()
     alpha = np.linalg.solve((Z * mu) @ Z.T + np.eye(len(y)) / regularisation, y)
@@ -100,22 +103,7 @@ def test_ridge_meets_the_conditions_of_the_minimax_problem(shape, kind, regulari
     assert (np.diff(certificate.objectives) <= 0).all()
 
 
-@pytest.mark.parametrize("regularisation", REGULARISATIONS)
-def test_ridge_agrees_with_the_general_solver(shape, regularisation):
-    grams = features(3, *shape)
-    target = numbers(grams, 4)
-    _, certificate = ridge(grams, target, regularisation)
-    problem = RidgeProblem(matrices(grams), target, regularisation)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        general = minimise(problem, Ball(np.zeros(shape[1])), np.full(shape[1], 1 / shape[1]), 1e-8, 200)[1]
-    # The general solver proves how far it is from the minimum.
-    value = certificate.objectives[-1]
-    assert value <= general.objectives[-1] * (1 + 1e-12)
-    assert general.objectives[-1] * (1 - general.residual) <= value * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("regularisation", REGULARISATIONS)
+@pytest.mark.parametrize(("shape", "regularisation"), [(TALL, 1 / 64), (WIDE, 1.0), (TALL, 100.0)])
 def test_ridge_is_the_lasso_of_its_own_threshold(shape, regularisation):
     """scikit-learn's lasso, its penalty found by bisection so that it is lambda |w|_1, the slope of the square."""
     grams = features(5, *shape)
@@ -206,12 +194,10 @@ def widest(Z: np.ndarray, y: np.ndarray, C: float) -> float:
     return float(minimize_scalar(at, bounds=(0, most), method="bounded", options={"xatol": 1e-10 * most}).fun)
 
 
-@pytest.mark.parametrize("share", [0.5, 0.85])
-@pytest.mark.parametrize("C", REGULARISATIONS)
-@pytest.mark.parametrize("kind", ["sparse", "dense"])
-def test_machines_agree_with_linear_programs(shape, kind, C, share):
+@pytest.mark.parametrize(("shape", "kind", "C", "equal"), CROSSED)
+def test_machines_agree_with_linear_programs(shape, kind, C, equal):
     grams = features(15, *shape, kind=kind)
-    target = labels(grams, 16, share=share)
+    target = labels(grams, 16, share=0.5 if equal else 0.85)
     mu, certificate = machine(grams, target, C)
     expected = widest(centered(grams), target.Y[:, 0], C)
     assert certificate.residual <= 1e-8
@@ -221,14 +207,6 @@ def test_machines_agree_with_linear_programs(shape, kind, C, share):
     assert values_at(grams, target, mu, C)[1] == pytest.approx(expected, rel=1e-6)
     assert mu.sum() == pytest.approx(1.0, rel=1e-12)
     assert (mu >= 0).all()
-
-
-@pytest.mark.parametrize("C", REGULARISATIONS)
-def test_machines_agree_with_the_general_solver(shape, C):
-    grams = features(17, *shape)
-    target = labels(grams, 18)
-    general = L1SVM().solve(matrices(grams), target, regularisation=C).certificate
-    assert machine(grams, target, C)[1].objectives[-1] == pytest.approx(general.objectives[-1], rel=2e-6)
 
 
 def test_a_radius_scales_the_machine(shape):
@@ -241,13 +219,13 @@ def test_a_radius_scales_the_machine(shape):
     np.testing.assert_allclose(mu, 0.25 * scaled, rtol=0, atol=1e-5)  # the root of the gap
 
 
-@pytest.mark.parametrize("C", [100.0, 2.0**14])
-def test_classes_that_features_separate_have_a_machine_for_any_C(C):
+def test_classes_that_features_separate_have_a_machine_for_any_C():
     grams = features(21, 60, 300)
     target = labels(grams, 22)
-    mu, certificate = machine(grams, target, C)
-    assert certificate.residual <= 1e-6
-    assert np.count_nonzero(mu) <= 60  # a vertex: no more than rows
+    for C in (100.0, 2.0**14):
+        mu, certificate = machine(grams, target, C)
+        assert certificate.residual <= 1e-6
+        assert np.count_nonzero(mu) <= 60  # a vertex: no more than rows
 
 
 # Symmetries and special features -------------------------------------------------------------------------------------
@@ -264,9 +242,16 @@ def test_the_sign_and_the_order_of_features_do_not_matter(solve):
     np.testing.assert_allclose(other, mu[order], rtol=0, atol=1e-5)  # the root of the machine's gap
 
 
-@pytest.mark.parametrize("kind", ["sparse", "dense"])
-@pytest.mark.parametrize("regularisation", REGULARISATIONS)
-@pytest.mark.parametrize("solve", [ridge, machine])
+@pytest.mark.parametrize(
+    ("solve", "regularisation", "kind"),
+    [
+        (ridge, 1 / 64, "dense"),
+        (ridge, 100.0, "sparse"),
+        (machine, 1 / 64, "sparse"),
+        (machine, 1.0, "dense"),
+        (machine, 100.0, "sparse"),
+    ],
+)
 def test_copies_and_constants_among_features_change_nothing_but_the_split(solve, regularisation, kind):
     grams = features(25, 50, 20, kind=kind)
     target = labels(grams, 26)
@@ -300,16 +285,17 @@ def test_a_machine_without_any_use_of_its_features_is_certified_too():
 # Learners ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("regularisation", [0.125, 8.0])
-def test_learners_on_thousands_of_features_are_certified(regularisation):
-    grams = features(27, 150, 1500)
-    for solution in (
-        L1KRR().solve(grams, numbers(grams, 28), regularisation=regularisation),
-        L1SVM().solve(grams, labels(grams, 28), regularisation=regularisation),
+def test_learners_on_thousands_of_features_are_certified():
+    grams = features(27, 120, 1200)
+    for learner, target, regularisation in (
+        (L1KRR(), numbers(grams, 28), 0.125),
+        (L1KRR(), numbers(grams, 28), 8.0),
+        (L1SVM(), labels(grams, 28), 8.0),
     ):
+        solution = learner.solve(grams, target, regularisation=regularisation)
         assert solution.certificate.measure == "duality gap"
         assert solution.certificate.residual <= 1e-6
-        assert np.count_nonzero(solution.weights) <= 150
+        assert np.count_nonzero(solution.weights) <= 120
 
 
 def test_norm_one_of_the_general_learners_is_the_same_problem():
@@ -338,12 +324,12 @@ def test_stopping_short_warns_with_the_gap_reached():
             assert not learner(max_iterations=2).solve(grams, target).certificate.converged
 
 
-@pytest.mark.parametrize("learner", ["l1-krr", "l1-svm"])
-def test_a_learned_kernel_of_features_leaves_constant_ones_out(learner):
+def test_a_learned_kernel_of_features_leaves_constant_ones_out():
     rng = np.random.default_rng(35)
     X = sparse.csr_matrix(rng.poisson(0.3, size=(60, 300)) * 1.0)
     X = sparse.hstack([X, sparse.csr_matrix(np.full((60, 1), 2.0))]).tocsr()
     y = np.where(np.asarray(X[:, :4].sum(axis=1)).ravel() > 1, "yes", "no")
-    kernel = learn_kernel(learner, FeatureFamily(301), X, y, regularisation=1.0)
-    assert kernel.weights[300] == 0
-    assert kernel.certificate.residual <= 1e-6
+    for learner in ("l1-krr", "l1-svm"):
+        kernel = learn_kernel(learner, FeatureFamily(301), X, y, regularisation=1.0)
+        assert kernel.weights[300] == 0
+        assert kernel.certificate.residual <= 1e-6

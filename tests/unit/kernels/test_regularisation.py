@@ -22,7 +22,7 @@ def waves(m: int = 120, noise: float = 0.2) -> tuple[np.ndarray, np.ndarray]:
     return X, np.sin(2 * X[:, 0]) + X[:, 1] + noise * rng.normal(size=m)
 
 
-def left_out_error(X: np.ndarray, y: np.ndarray, alpha: float) -> float:
+def held_out_error(X: np.ndarray, y: np.ndarray, alpha: float) -> float:
     """The squared residuals of predictors that are fitted anew without each row, on one kernel."""
     kernel = learn_kernel("alignf", FAMILY, X, y)
     K, m = kernel.gram(), len(X)
@@ -38,13 +38,13 @@ def left_out_error(X: np.ndarray, y: np.ndarray, alpha: float) -> float:
     return float(np.square(residuals).sum())
 
 
-def test_alpha_is_that_of_the_least_left_out_residuals():
+def test_alpha_has_the_least_leave_one_out_residuals():
     X, y = waves(60)
     model = KernelLearningRegressor(FAMILY, alpha="auto").fit(X, y)
     alpha = 1 / model.regularisation_
     position = RIDGES.index(alpha)
     assert 0 < position < len(RIDGES) - 1
-    errors = [left_out_error(X, y, RIDGES[position + step]) for step in (-1, 0, 1)]
+    errors = [held_out_error(X, y, RIDGES[position + step]) for step in (-1, 0, 1)]
     assert errors[1] == min(errors)
     same = KernelLearningRegressor(FAMILY, alpha=alpha).fit(X, y)
     np.testing.assert_array_equal(model.predict(X), same.predict(X))
@@ -56,39 +56,38 @@ def test_more_noise_wants_a_larger_ridge():
     assert ridges[1] > 10 * ridges[0]
 
 
-@pytest.mark.parametrize("predictor", ["svm", "krr", "krr-cg", "nystrom"])
+@pytest.mark.parametrize("predictor", ["svm", "krr"])
 def test_an_automatic_c_errs_no_more_than_most_of_the_grid(predictor: str):
     X, y = make_moons(300, noise=0.3, random_state=0)
-    fitted = KernelLearningClassifier(FAMILY, C="auto", predictor=predictor).fit(X[:150], y[:150])
-    assert fitted.regularisation_ in (GRID if predictor == "svm" else {1 / ridge for ridge in RIDGES})
-    scores = [
-        KernelLearningClassifier(FAMILY, C=C, predictor=predictor).fit(X[:150], y[:150]).score(X[150:], y[150:])
-        for C in GRID
-    ]
-    assert fitted.score(X[150:], y[150:]) >= np.median(scores)
+    models = [KernelLearningClassifier(FAMILY, C=C, predictor=predictor) for C in ("auto", *GRID)]
+    auto, *scores = [model.fit(X[:150], y[:150]).score(X[150:], y[150:]) for model in models]
+    assert models[0].regularisation_ in (GRID if predictor == "svm" else {1 / ridge for ridge in RIDGES})
+    assert auto >= np.median(scores)
 
 
-@pytest.mark.parametrize(
-    ("errors", "position"),
-    [
+def test_the_least_error_is_looked_for_among_neighbours():
+    table = [
         ([9, 5, 2, 4, 9], 2),
         ([9, 5, 1, 9, 9, 3, 3, 3, 9], 6),  # neighbours speak against one that was lucky
         ([9, 5, 1, 1, 1, 1, 1, 1, 1], 6),  # of equal ones, which stand beside others no more, that in the middle
         ([0, 0, 0, 0], 2),
         ([0.1 * 3, 0.3, 0.3, 9], 1),  # equal but for rounding
-    ],
-)
-def test_the_least_error_is_looked_for_among_neighbours(errors: list[float], position: int):
-    assert best_on_grid(np.array([errors], dtype=float), smooth=True) == (0, position)
+    ]
+    found = [best_on_grid(np.array([errors], dtype=float), smooth=True) for errors, _ in table]
+    assert found == [(0, position) for _, position in table]
 
 
 def test_all_predictors_of_one_loss_choose_alike():
     X, y = waves()
-    found = {
-        KernelLearningRegressor(FAMILY, alpha="auto", predictor=predictor).fit(X, y).regularisation_
+    moons, classes = make_moons(150, noise=0.3, random_state=0)
+    found = [
+        (
+            KernelLearningRegressor(FAMILY, alpha="auto", predictor=predictor).fit(X, y).regularisation_,
+            KernelLearningClassifier(FAMILY, C="auto", predictor=predictor).fit(moons, classes).regularisation_,
+        )
         for predictor in ("krr", "krr-cg", "nystrom")
-    }
-    assert len(found) == 1
+    ]
+    assert found == [found[0]] * 3
 
 
 def test_a_weight_of_two_is_two_copies_and_weights_are_taken_by_ridge_regressions():
@@ -125,19 +124,6 @@ def test_probabilities_are_those_of_the_c_that_was_chosen():
     auto = KernelLearningClassifier(FAMILY, C="auto", probability=True).fit(X, y)
     same = KernelLearningClassifier(FAMILY, C=auto.regularisation_, probability=True).fit(X, y)
     np.testing.assert_array_equal(auto.predict_proba(X), same.predict_proba(X))
-
-
-@pytest.mark.parametrize(
-    ("model", "reason"),
-    [
-        (KernelLearningRegressor(alpha="best"), "alpha must be a positive, finite number or 'auto', got 'best'"),
-        (KernelLearningRegressor(alpha=0.0), "alpha must be a positive, finite number, got 0.0"),
-    ],
-)
-def test_what_cannot_be_chosen_is_refused(model, reason: str):
-    X, y = waves(30)
-    with pytest.raises(ValueError, match=reason):
-        model.fit(X, y if isinstance(model, KernelLearningRegressor) else y > 0)
 
 
 def test_ridges_of_classes_that_are_told_roughly_stay_above_a_least_one():

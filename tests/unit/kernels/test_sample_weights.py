@@ -6,37 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 from scipy import sparse
 
-from learnkernels import (
-    FamilyUnion,
-    FeatureFamily,
-    GaussianFamily,
-    LaplacianFamily,
-    LinearFamily,
-    PolynomialFamily,
-    center_gram,
-    centered_alignment,
-    gram_moments,
-    learn_kernel,
-    load_kernel,
-    save_kernel,
-)
-from learnkernels.kernels.centering import center_cross_gram
+from learnkernels import centered_alignment, gram_moments, learn_kernel, load_kernel, save_kernel
+from learnkernels.kernels.centering import center_cross_gram, center_gram
+from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LaplacianFamily, LinearFamily
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import LEARNERS, Solution
 from learnkernels.kernels.learners.base import TrainingRows
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.moments.features import FeatureMoments
-from learnkernels.kernels.moments.gram import GramMoments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, require_informative
 from learnkernels.kernels.persistence.kernel import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
 from learnkernels.kernels.targets import Target
 from tests.reference import Wide, frobenius_product
-from tests.unit.kernels.test_learners import TWO_STAGE
+from tests.unit.kernels.conftest import CASES
 
 # The same sums in another order, of kernels around another shift and origin; centering cancels a digit or two.
 REPEATED = 1e-11
@@ -44,8 +29,8 @@ REPEATED = 1e-11
 # Weights of a learner: its conditioning, of a few hundred here, times the rounding of M and a.
 LEARNED = 1e-8
 
-STATISTICS = ["frobenius", "frobenius_diagonal", "target", "centered_traces", "alignments"]
-RAW = ["uncentered_frobenius", "uncentered_frobenius_diagonal", "uncentered_target", "uncentered_alignments"]
+STATISTICS = ["frobenius", "frobenius_diagonal", "target", "centered_traces", "alignments", "target_norm"]
+RAW = [f"uncentered_{name.removeprefix('centered_')}" for name in STATISTICS]
 
 
 def draw_weights(m: int, seed: int = 0) -> np.ndarray:
@@ -58,9 +43,10 @@ def copies(w: np.ndarray) -> np.ndarray:
     return np.repeat(np.arange(len(w)), w)
 
 
-def targets(m: int, q: int, seed: int = 0) -> np.ndarray:
-    Y = np.random.default_rng(seed).normal(size=(m, q)) + 0.8
-    return Y[:, 0] if q == 1 else Y
+def drawn(m: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows, two targets and weights that are no integers."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(m, 3)), rng.normal(size=(m, 2)) + 0.8, rng.random(m) + 0.1
 
 
 def assert_close(got, expected, rtol: float = REPEATED) -> None:
@@ -68,7 +54,7 @@ def assert_close(got, expected, rtol: float = REPEATED) -> None:
     np.testing.assert_allclose(got, expected, rtol=rtol, atol=rtol * np.abs(expected).max(initial=0.0))
 
 
-def assert_same_statistics(got, expected, names=(*STATISTICS, "target_norm")) -> None:
+def assert_same_statistics(got, expected, names=STATISTICS) -> None:
     for name in names:
         assert_close(getattr(got, name), getattr(expected, name))
 
@@ -92,83 +78,54 @@ FEATURES = {
 }
 
 
-@pytest.fixture(params=FEATURES.values(), ids=FEATURES)
-def features(request):
-    return request.param
-
-
 # Statistics ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("q", "block_rows"), [(1, None), (3, 7)])
-def test_integer_weights_are_repeated_rows(case, q, block_rows):
-    m = case.X.shape[0]
-    w, Y = draw_weights(m), targets(m, q)
-    index = copies(w)
-    weighted = gram_moments(case.family, case.X, Y, sample_weight=w, block_rows=block_rows)
-    repeated = gram_moments(case.family, case.X[index], Y[index], block_rows=block_rows)
-    assert_same_statistics(weighted, repeated)
-    assert (weighted.n_rows, weighted.total_weight, repeated.total_weight) == (m, w.sum(), w.sum())
-    mu = np.random.default_rng(1).random(case.family.n_kernels)
-    assert weighted.alignment(mu) == pytest.approx(repeated.alignment(mu), rel=REPEATED)
+TILES = {
+    "gaussian-powers",
+    "polynomial",
+    "linear",
+    "union-with-features",
+    "union-csr-array",
+    "cosine-csr",
+    "precomputed",
+}
+KERNELS = {case.name: (case.family, case.X) for case in CASES if case.name in TILES}
+KERNELS |= {f"features-{name}": (FeatureFamily(X.shape[1]), X) for name, X in FEATURES.items()}
 
 
-def test_integer_weights_are_repeated_rows_without_centering(case):
-    m = case.X.shape[0]
-    w, Y = draw_weights(m, seed=1), targets(m, 2)
-    index = copies(w)
-    weighted = gram_moments(case.family, case.X, Y, sample_weight=w, keep_origin=True)
-    repeated = gram_moments(case.family, case.X[index], Y[index], keep_origin=True)
-    assert_same_statistics(weighted, repeated, [*RAW, "uncentered_target_norm"])
-    shifts = weighted.shift[:, None], repeated.shift[:, None]
-    assert_close((weighted.row_means + shifts[0])[:, index], repeated.row_means + shifts[1])
-
-
-def test_integer_weights_of_features_are_repeated_rows(features):
-    m, p = features.shape
-    w, Y = draw_weights(m), targets(m, 2)
-    index = copies(w)
-    weighted = gram_moments(FeatureFamily(p), features, Y, sample_weight=w)
-    repeated = gram_moments(FeatureFamily(p), features[index], Y[index])
-    assert isinstance(weighted, FeatureMoments)
-    assert_same_statistics(weighted, repeated, [*STATISTICS, "target_norm", *RAW, "uncentered_target_norm"])
+@pytest.mark.parametrize("name", KERNELS)
+def test_integer_weights_are_repeated_rows(name):
+    family, X = KERNELS[name]
+    m, p = X.shape[0], family.n_kernels
+    for q, options in ((1, {}), (3, {"block_rows": 7}), (2, {"keep_origin": True})):
+        w, Y = draw_weights(m, seed=q), np.random.default_rng(q).normal(size=(m, q)) + 0.8
+        index, groups = copies(w), np.arange(m) % 3
+        weighted = gram_moments(family, X, Y, groups, sample_weight=w, **options)
+        repeated = gram_moments(family, X[index], Y[index], groups[index], **options)
+        for kept in ([0, 1, 2], [0, 2], [1]):
+            part, whole = weighted.restrict(kept), repeated.restrict(kept)
+            assert_same_statistics(part, whole)
+            np.testing.assert_array_equal(part.constant, whole.constant)
+            assert part.total_weight == whole.total_weight == whole.n_rows
+        np.testing.assert_array_equal(weighted.frobenius, weighted.frobenius.T)
+        assert (weighted.n_rows, weighted.total_weight) == (m, w.sum())
+        for active in (p, 3):
+            mu = np.random.default_rng(2).random(p) * (np.arange(p) < active)
+            assert weighted.alignment(mu) == pytest.approx(repeated.alignment(mu), rel=REPEATED)
+    assert_same_statistics(weighted, repeated, RAW)
+    assert isinstance(weighted, FeatureMoments) == isinstance(family, FeatureFamily)
+    means, expected = (of.row_means + of.shift[:, None] for of in (weighted, repeated))
+    means, expected = means[:, np.argsort(weighted.rows)][:, index], expected[:, np.argsort(repeated.rows)]
     # Of dense features less their mean these are rounding; a value of the kernel as given is what that is relative to.
-    size = np.abs(features).max() ** 2
-    np.testing.assert_allclose(weighted.row_means[:, index], repeated.row_means, rtol=0, atol=1e-14 * size)
-    np.testing.assert_array_equal(weighted.frobenius, weighted.frobenius.T)
-    for active in (p, 3):
-        mu = np.random.default_rng(2).random(p) * (np.arange(p) < active)
-        assert weighted.alignment(mu) == pytest.approx(repeated.alignment(mu), rel=REPEATED)
-
-
-@settings(max_examples=40)
-@given(data=st.data(), weights=st.lists(st.integers(1, 9), min_size=4, max_size=14), kind=st.sampled_from("tfs"))
-def test_repeated_rows_of_any_small_problem(data, weights, kind):
-    """Tiles (t), features (f) and sparse features (s), in fold groups, restricted to any of them."""
-    w, m = np.array(weights), len(weights)
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**16)))
-    groups = np.array(data.draw(st.lists(st.integers(0, 2), min_size=m, max_size=m)))
-    held = data.draw(st.sets(st.sampled_from(sorted(set(groups))), min_size=1))
-    assume(np.isin(groups, list(held)).sum() >= 3)
-    X, Y, index = rng.normal(size=(m, 3)), rng.normal(size=(m, 2)), copies(w)
-    if kind == "t":
-        family = FamilyUnion([GaussianFamily([0.25, 0.5]), LinearFamily(), PolynomialFamily([2]), FeatureFamily(2)])
-    else:
-        family = FeatureFamily(3)
-    X = sparse.csr_matrix(X * (rng.random(X.shape) < 0.6)) if kind == "s" else X
-    weighted = gram_moments(family, X, Y, groups, sample_weight=w)
-    repeated = gram_moments(family, X[index], Y[index], groups[index])
-    for part, whole in ((weighted, repeated), (weighted.restrict(sorted(held)), repeated.restrict(sorted(held)))):
-        assert_same_statistics(part, whole, ["frobenius", "target", "centered_traces", "target_norm"])
-        np.testing.assert_array_equal(part.constant, whole.constant)
-        assert part.total_weight == whole.total_weight == whole.n_rows
+    atol = REPEATED * np.abs(expected).max() + 1e-14 * np.abs(X).max() ** 2
+    np.testing.assert_allclose(means, expected, rtol=REPEATED, atol=atol)
 
 
 @pytest.mark.parametrize("family", [GaussianFamily([0.3, 0.6]), LinearFamily(), FeatureFamily(3)], ids=str)
 def test_weights_that_are_no_integers_are_those_of_the_definition(family):
     """``M = tr(D K_c D L_c)`` and so on, of matrices in long double."""
-    rng = np.random.default_rng(7)
-    X, Y, w = rng.normal(size=(20, 3)), rng.normal(size=(20, 2)), rng.gamma(0.7, size=20) + 0.01
+    (X, Y, _), w = drawn(20, seed=7), np.random.default_rng(7).gamma(0.7, size=20) + 0.01
     moments = gram_moments(family, X, Y, sample_weight=w)
     D = np.diag(w.astype(Wide))
     H = np.eye(20, dtype=Wide) - np.outer(np.ones(20, dtype=Wide), w.astype(Wide)) / w.astype(Wide).sum()
@@ -181,94 +138,38 @@ def test_weights_that_are_no_integers_are_those_of_the_definition(family):
 
 
 @pytest.mark.parametrize("family", [GaussianFamily([0.3, 0.6]), FeatureFamily(3)], ids=str)
-@pytest.mark.parametrize("factor", [1e-6, 2.5, 1e6])
-def test_multiplying_all_weights_scales_sums_over_pairs_by_the_square(family, factor):
-    rng = np.random.default_rng(8)
-    X, Y, w = rng.normal(size=(25, 3)), rng.normal(size=25), rng.random(25) + 0.1
-    one = gram_moments(family, X, Y, sample_weight=w)
-    other = gram_moments(family, X, Y, sample_weight=factor * w)
-    assert_close(other.frobenius, factor**2 * one.frobenius)
-    assert_close(other.target, factor**2 * one.target)
-    assert_close(other.centered_traces, factor * one.centered_traces)
-    assert_close(other.alignments, one.alignments)
-    np.testing.assert_allclose(other.row_means, one.row_means, rtol=0, atol=1e-13)  # of kernels up to about ten
-    require_informative(other)
+def test_weights_follow_their_rows(family):
+    X, Y, w = drawn(300, seed=9)
+    order, groups = np.random.default_rng(10).permutation(300), np.arange(300) % 3
+    one = gram_moments(family, X, Y, groups, sample_weight=w)
+    other = gram_moments(family, X[order], Y[order], groups[order], sample_weight=w[order])
+    np.testing.assert_allclose(one.origin, np.average(X, axis=0, weights=w), atol=1e-14)
+    np.testing.assert_allclose(one.target_mean, np.average(Y, axis=0, weights=w), atol=1e-14)
+    np.testing.assert_array_equal(one.targets, (Y - one.target_mean)[one.rows])
+    for kept in ([0, 1, 2], [2, 0], [1]):
+        part = one.restrict(kept)
+        np.testing.assert_array_equal(part.sample_weight, w[part.rows])
+        assert_same_statistics(part, other.restrict(kept))
+    assert gram_moments(family, X, Y).sample_weight is None
 
 
-@pytest.mark.parametrize("family", [GaussianFamily([0.3, 0.6]), FeatureFamily(3)], ids=str)
-@pytest.mark.parametrize("m", [30, 300])
-def test_weights_of_one_are_no_weights(family, m):
-    rng = np.random.default_rng(9)
-    X, Y = rng.normal(size=(m, 3)), rng.normal(size=m)
-    ones, none = gram_moments(family, X, Y, sample_weight=np.ones(m)), gram_moments(family, X, Y)
-    assert_same_statistics(ones, none)
-    assert none.sample_weight is None
-    assert none.total_weight == m
-
-
-def test_weights_follow_their_rows():
-    rng = np.random.default_rng(10)
-    X, Y, w, groups = rng.normal(size=(40, 3)), rng.normal(size=40), rng.random(40) + 0.1, rng.integers(0, 3, size=40)
-    order = rng.permutation(40)
-    for family in (GaussianFamily([0.3, 0.6]), FeatureFamily(3)):
-        one = gram_moments(family, X, Y, groups, sample_weight=w)
-        other = gram_moments(family, X[order], Y[order], groups[order], sample_weight=w[order])
-        np.testing.assert_array_equal(one.sample_weight, w[one.rows])
-        for part in (one.restrict([2, 0]), one.restrict([1])):
-            np.testing.assert_array_equal(part.sample_weight, w[part.rows])
-        assert_same_statistics(one.restrict([0, 2]), other.restrict([0, 2]))
-
-
-@pytest.mark.parametrize("block_rows", [1, 5, 64])
-def test_tiles_and_threads_do_not_matter(block_rows):
-    rng = np.random.default_rng(11)
-    X, Y, w = rng.normal(size=(41, 3)), rng.normal(size=41), rng.random(41) + 0.1
-    family = GaussianFamily([0.2, 0.4, 3.0])
-    cut = gram_moments(family, X, Y, sample_weight=w, block_rows=block_rows, n_threads=2)
-    assert_same_statistics(cut, gram_moments(family, X, Y, sample_weight=w))
-
-
-def test_single_precision_keeps_what_it_promises():
-    rng = np.random.default_rng(13)
-    X, Y, w = rng.normal(size=(60, 3)), rng.normal(size=60), draw_weights(60)
-    family = GaussianFamily([0.25, 0.5])
-    single = gram_moments(family, X, Y, sample_weight=w, dtype=np.float32)
-    double = gram_moments(family, X, Y, sample_weight=w)
-    # Documented: alignments of single precision are good to 1e-6.
-    np.testing.assert_allclose(single.alignments, double.alignments, rtol=1e-5)
-
-
-def test_a_constant_kernel_or_target_is_refused_under_weights_too():
+def test_what_is_constant_is_found_under_weights_too():
     rng = np.random.default_rng(14)
-    X, w, groups = rng.normal(size=(30, 3)), 1e4 * rng.random(30) + 0.1, np.arange(30) % 2
-    Y = np.where(groups == 0, 0.3, rng.normal(size=30))
-    family = FamilyUnion([GaussianFamily([0.3]), FeatureFamily(1)], [None, [0]])
+    X, w, groups = rng.normal(size=(30, 2)), rng.random(30) + 1e-5, np.arange(30) % 2
+    Y = np.where(groups == 0, 0.3, X[:, 0])
     X[groups == 1, 0] = 0.7
-    moments = gram_moments(family, X, Y, groups, sample_weight=w)
+    X[:, 1] = np.where(groups, 0.7, np.nextafter(0.7, 1.0))  # the shift of its kernel up to rounding
+    first, second = (FamilyUnion([GaussianFamily([0.3]), FeatureFamily(1)], [[0], [column]]) for column in (0, 1))
+    for size in (1e-6, 1.0, 1e6):
+        moments = gram_moments(second, X, Y, sample_weight=size * w)
+        np.testing.assert_array_equal(moments.constant, [False, True])
+    moments = gram_moments(first, X, Y, groups, sample_weight=1e4 * w)
     with pytest.raises(ValueError, match="the target is constant on the training rows"):
         require_informative(moments.restrict([0]))
-    with pytest.raises(ValueError, match="base kernel feature 0 on columns 0 is constant on the 15 training rows"):
+    with pytest.raises(ValueError, match="feature 0 on columns 0 is constant on the 15 training rows"):
         require_informative(moments.restrict([1]))
-
-
-@pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
-def test_a_kernel_that_is_its_shift_up_to_rounding_is_constant_under_weights_of_any_size(size):
-    rng = np.random.default_rng(15)
-    X, w = rng.normal(size=(30, 2)), size * (rng.random(30) + 0.1)
-    X[:, 1] = np.where(np.arange(30) % 2, 0.7, np.nextafter(0.7, 1.0))
-    family = FamilyUnion([GaussianFamily([0.3]), FeatureFamily(1)], [None, [1]])
-    moments = gram_moments(family, X, X[:, 0], sample_weight=w)
-    np.testing.assert_array_equal(moments.constant, [False, True])
-
-
-@pytest.mark.parametrize("family", [GaussianFamily([0.3, 0.6]), FeatureFamily(3)], ids=str)
-def test_rows_and_targets_are_moved_by_their_weighted_means(family):
-    rng = np.random.default_rng(16)
-    X, Y, w = rng.normal(size=(30, 3)) + 5.0, rng.normal(size=(30, 2)), 10.0 * rng.random(30) + 0.1
-    moments = gram_moments(family, X, Y, sample_weight=w)
-    np.testing.assert_allclose(moments.origin, np.average(X, axis=0, weights=w), rtol=1e-14)
-    np.testing.assert_allclose(moments.target_mean, np.average(Y, axis=0, weights=w), atol=1e-14)
-    np.testing.assert_allclose(moments.targets, (Y - moments.target_mean)[moments.rows], rtol=0, atol=0)
+    with pytest.raises(ValueError, match="K is constant after centering"):
+        centered_alignment(np.full((30, 30), 0.3), np.eye(30), 1e6 * w)
 
 
 # Learned kernels -----------------------------------------------------------------------------------------------------
@@ -286,64 +187,44 @@ FAMILIES = {
     "features": (FeatureFamily(4), lambda X: X),
     "sparse-features": (FeatureFamily(4), lambda X: sparse.csr_matrix(np.where(X > 0.4, X, 0.0))),
 }
+TWO_STAGE = [name for name, learner in LEARNERS.items() if learner.two_stage]
+CROSSED = [
+    (learner, name, list(NORMALISATIONS)[(i + j) % len(NORMALISATIONS)])
+    for i, learner in enumerate(TWO_STAGE)
+    for j, name in enumerate(FAMILIES)
+]
+"""Every learner with every family and with every normalisation."""
 
 
-@pytest.mark.parametrize("normalise", NORMALISATIONS)
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("learner", TWO_STAGE)
+@pytest.mark.parametrize(("learner", "name", "normalise"), CROSSED)
 def test_a_kernel_of_weighted_rows_is_that_of_the_repeated_rows(learner, name, normalise):
-    (X, y), (family, form) = problem(), FAMILIES[name]
-    w = draw_weights(len(X))
+    (X, y), (family, form) = problem(80), FAMILIES[name]
+    w, groups, folds = draw_weights(len(X)), np.arange(len(X)) % 4, [0, 3]
     index, X, X_new = copies(w), form(X), form(problem(seed=21)[0][:9])
-    weighted = learn_kernel(learner, family, X, y, sample_weight=w, normalise=normalise)
-    repeated = learn_kernel(learner, family, X[index], y[index], normalise=normalise)
-    np.testing.assert_allclose(weighted.weights, repeated.weights, atol=LEARNED)
-    assert weighted.alignment == pytest.approx(repeated.alignment, rel=LEARNED)
-    assert_close(weighted.alignments, repeated.alignments)
-    assert_close(weighted.scales, repeated.scales)
-    K = weighted.gram()
-    assert_close(K[np.ix_(index, index)], repeated.gram(), rtol=LEARNED)
-    assert_close(weighted.cross_gram(X_new)[:, index], repeated.cross_gram(X_new), rtol=LEARNED)
-    # Sums over copies are sums over weighted rows: the kernel is centered by the weighted mean.
-    np.testing.assert_allclose(K @ w, 0, atol=1e-10 * np.abs(K).max() * w.sum())
-    assert (weighted.sample_weight == w).all()
-
-
-@pytest.mark.parametrize("learner", TWO_STAGE)
-@pytest.mark.parametrize("name", FAMILIES)
-def test_learned_weights_do_not_depend_on_the_scale_of_the_sample_weights(learner, name):
-    (X, y), (family, form) = problem(), FAMILIES[name]
-    w = np.random.default_rng(22).random(len(X)) + 0.05
-    one = learn_kernel(learner, family, form(X), y, sample_weight=w)
-    other = learn_kernel(learner, family, form(X), y, sample_weight=1e3 * w)
+    raw = learner.endswith("uncentered")
+    weighted = gram_moments(family, X, y, groups, sample_weight=w, keep_origin=raw).restrict(folds)
+    repeated = gram_moments(family, X[index], y[index], groups[index], keep_origin=raw).restrict(folds)
+    one = learn_from_moments(learner, family, X, weighted, normalise=normalise)
+    other = learn_from_moments(learner, family, X[index], repeated, normalise=normalise)
+    np.testing.assert_array_equal(one.sample_weight, w[one.rows])
+    # The repeated rows are sorted by group too, so that copies lie side by side.
+    own = copies(one.sample_weight.astype(int))
+    np.testing.assert_array_equal(one.rows[own], index[other.rows])
     np.testing.assert_allclose(one.weights, other.weights, atol=LEARNED)
     assert one.alignment == pytest.approx(other.alignment, rel=LEARNED)
     assert_close(one.alignments, other.alignments)
+    assert_close(one.scales, other.scales)
+    K = one.gram()
+    assert_close(K[np.ix_(own, own)], other.gram(), rtol=LEARNED)
+    assert_close(one.cross_gram(X_new)[:, own], other.cross_gram(X_new), rtol=LEARNED)
+    # Sums over copies are sums over weighted rows: the kernel is centered by the weighted mean.
+    np.testing.assert_allclose(K @ one.sample_weight, 0, atol=1e-10 * np.abs(K).max() * w.sum())
+    one, heavier = (learn_kernel(learner, family, X, y, sample_weight=size * w) for size in (1.0, 1e3))
+    np.testing.assert_allclose(one.weights, heavier.weights, atol=LEARNED)
+    assert one.alignment == pytest.approx(heavier.alignment, rel=LEARNED)
+    assert_close(one.alignments, heavier.alignments)
     # Scales are traces, and grow with the weights: the kernel shrinks by what its unit of trace grew.
-    assert_close(1e-3 * one.gram(), other.gram(), rtol=LEARNED)
-
-
-def test_sample_weights_change_what_is_learned():
-    X, y = problem()
-    heavy = np.where(X[:, 0] > 1.0, 20.0, 1.0)
-    weighted, plain = (learn_kernel("alignf", UNION, X, y, sample_weight=w) for w in (heavy, None))
-    assert np.abs(weighted.weights - plain.weights).max() > 0.05
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_kernels_of_weighted_folds_are_those_of_the_repeated_rows(name):
-    (X, y), (family, form) = problem(), FAMILIES[name]
-    w, groups, X = draw_weights(len(X)), np.arange(len(X)) % 4, form(X)
-    index = copies(w)
-    weighted = gram_moments(family, X, y, groups, sample_weight=w).restrict([0, 3])
-    repeated = gram_moments(family, X[index], y[index], groups[index]).restrict([0, 3])
-    one = learn_from_moments("alignf", family, X, weighted)
-    other = learn_from_moments("alignf", family, X[index], repeated)
-    np.testing.assert_allclose(one.weights, other.weights, atol=LEARNED)
-    np.testing.assert_array_equal(one.sample_weight, w[one.rows])
-    # The repeated rows are sorted by group too, so that copies lie side by side.
-    np.testing.assert_array_equal(one.rows[copies(w[one.rows])], index[other.rows])
-    assert_close(one.gram()[np.ix_(*2 * [copies(w[one.rows])])], other.gram(), rtol=LEARNED)
+    assert_close(1e-3 * one.gram(), heavier.gram(), rtol=LEARNED)
 
 
 def power_of(family, X, y, w, degree: int) -> LearnedKernel:
@@ -353,30 +234,20 @@ def power_of(family, X, y, w, degree: int) -> LearnedKernel:
     return rows.kernel(Solution(np.arange(1.0, family.n_kernels + 1), degree=degree, offset=0.5))
 
 
-@pytest.mark.parametrize("degree", [1, 2, 3])
-def test_a_power_of_a_kernel_of_weighted_rows_is_that_of_the_repeated_rows(degree):
-    X, y = problem()
-    w = draw_weights(len(X))
-    index = copies(w)
-    weighted, repeated = power_of(UNION, X, y, w, degree), power_of(UNION, X[index], y[index], None, degree)
-    assert weighted.alignment == pytest.approx(repeated.alignment, rel=LEARNED)
-    assert_close(weighted.gram()[np.ix_(index, index)], repeated.gram(), rtol=LEARNED)
-    # On its own training rows, with their weights, the alignment is the one stated.
-    assert weighted.alignment_with(X, Target.of(y), w) == pytest.approx(weighted.alignment, rel=LEARNED)
-
-
-def test_alignment_with_weighted_new_rows_is_that_with_the_repeated_ones():
-    X, y = problem()
-    X_new, y_new = problem(15, seed=23)
+def test_alignments_under_weights_are_those_of_the_repeated_rows():
+    (X, y), (X_new, y_new) = problem(), problem(15, seed=23)
     w, w_new = draw_weights(len(X)), draw_weights(15, seed=1)
-    index = copies(w_new)
-    kernel = learn_kernel("alignf", UNION, X, y, sample_weight=w)
-    weighted = kernel.alignment_with(X_new, Target.of(y_new), w_new)
-    assert weighted == pytest.approx(kernel.alignment_with(X_new[index], Target.of(y_new[index])), rel=LEARNED)
-    assert weighted != pytest.approx(kernel.alignment_with(X_new, Target.of(y_new)), rel=1e-3)
-
-
-# Centering -----------------------------------------------------------------------------------------------------------
+    index = copies(w)
+    for degree in (1, 2, 3):
+        weighted, repeated = power_of(UNION, X, y, w, degree), power_of(UNION, X[index], y[index], None, degree)
+        assert weighted.alignment == pytest.approx(repeated.alignment, rel=LEARNED)
+        assert_close(weighted.gram()[np.ix_(index, index)], repeated.gram(), rtol=LEARNED)
+        # On its own training rows, with their weights, the alignment is the one stated.
+        assert weighted.alignment_with(X, Target.of(y), w) == pytest.approx(weighted.alignment, rel=LEARNED)
+    index, kernel = copies(w_new), learn_kernel("alignf", UNION, X, y, sample_weight=w)
+    aligned = kernel.alignment_with(X_new, Target.of(y_new), w_new)
+    assert aligned == pytest.approx(kernel.alignment_with(X_new[index], Target.of(y_new[index])), rel=LEARNED)
+    assert aligned != pytest.approx(kernel.alignment_with(X_new, Target.of(y_new)), rel=1e-3)
 
 
 def test_matrices_of_weighted_samples_are_those_of_the_repeated_ones():
@@ -394,143 +265,100 @@ def test_matrices_of_weighted_samples_are_those_of_the_repeated_ones():
     assert alignment == pytest.approx(centered_alignment(K, L, 1e5 * w), rel=REPEATED)
 
 
-def test_a_matrix_that_is_constant_is_refused_under_weights_too():
-    w = np.random.default_rng(25).random(9) * 1e6 + 0.1
-    with pytest.raises(ValueError, match="K is constant after centering"):
-        centered_alignment(np.full((9, 9), 0.3), np.eye(9), w)
-
-
 # Files ---------------------------------------------------------------------------------------------------------------
 
 
-def weighted_kernel() -> LearnedKernel:
-    X, y = problem()
-    return learn_kernel("alignf", UNION, X, y, sample_weight=np.linspace(0.5, 4.0, len(X)))
-
-
-@pytest.mark.parametrize("family", [GaussianFamily([0.3, 0.6]), FeatureFamily(4)], ids=str)
-@pytest.mark.parametrize("form", [np.asarray, sparse.csr_matrix])
-def test_moments_of_weighted_rows_survive_a_file(family, form):
-    X, y = problem()
-    for w in (np.linspace(0.5, 4.0, len(X)), None):
-        moments = gram_moments(family, form(X), y, np.arange(len(X)) % 3, sample_weight=w)
-        file = io.BytesIO()
-        np.savez(file, **moments.to_arrays())
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as stored:
-            assert ("sample_weight" in stored) == (w is not None)
-            read = FeatureMoments.from_arrays if FeatureMoments.wrote(stored) else GramMoments.from_arrays
-            back = read(dict(stored))
-        for part, old in ((back, moments), (back.restrict([0, 2]), moments.restrict([0, 2]))):
-            np.testing.assert_array_equal(part.frobenius, old.frobenius)
-            np.testing.assert_array_equal(part.target, old.target)
-            assert part.total_weight == old.total_weight
-
-
-def test_a_kernel_of_weighted_rows_survives_a_file_bit_by_bit():
-    kernel, X_new = weighted_kernel(), problem(seed=26)[0]
-    file = io.BytesIO()
+def test_a_kernel_of_weighted_rows_survives_a_file_bit_by_bit_and_another_has_no_weights():
+    (X, y), X_new, w = problem(), problem(seed=26)[0], np.linspace(0.5, 4.0, 40)
+    kernel, file = learn_kernel("alignf", UNION, X, y, sample_weight=w), io.BytesIO()
+    gram = kernel.gram()
+    np.testing.assert_array_equal(w, np.linspace(0.5, 4.0, 40))
+    w[:] = 1.0  # which the kernel does not hold
     save_kernel(kernel, file)
     back = load_kernel(file)
     np.testing.assert_array_equal(back.sample_weight, kernel.sample_weight)
-    np.testing.assert_array_equal(back.gram(), kernel.gram())
+    np.testing.assert_array_equal([back.gram(), kernel.gram()], [gram, gram])
     np.testing.assert_array_equal(back.cross_gram(X_new), kernel.cross_gram(X_new))
-
-
-def test_a_kernel_of_rows_without_weights_is_written_without():
-    arrays = kernel_to_arrays(learn_kernel("alignf", UNION, *problem()))
+    arrays = kernel_to_arrays(learn_kernel("alignf", UNION, X, y))
     assert "sample_weight" not in arrays
     assert "weighted" not in json.loads(arrays[DESCRIPTION].tobytes())
     assert kernel_from_arrays(arrays).sample_weight is None
 
 
-def refusal(*changes, **arrays) -> str:
-    """Return the sentence about the arrays of a kernel with others in their place, and without those of `changes`."""
-    given = {**kernel_to_arrays(weighted_kernel()), **arrays}
-    with pytest.raises(ValueError, match=r"^[^\n]*; [^\n]*\.$") as caught:
-        kernel_from_arrays({name: array for name, array in given.items() if name not in changes})
-    return str(caught.value)
+WRONG = (0.0, -2.0, np.nan, np.inf)
 
 
-def described(**changes) -> np.ndarray:
-    description = json.loads(kernel_to_arrays(weighted_kernel())[DESCRIPTION].tobytes())
-    description = {name: value for name, value in {**description, **changes}.items() if value is not None}
-    return np.frombuffer(json.dumps(description).encode(), dtype=np.uint8)
+def with_one(w: np.ndarray, value: float) -> np.ndarray:
+    return np.where(np.arange(len(w)) == 3, value, w)
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
-def test_saved_weights_that_are_none_are_refused(value):
-    sample_weight = weighted_kernel().sample_weight
-    sample_weight[3] = value
-    assert f"sample_weight must be finite and positive, got {value:g} for row 3" in refusal(sample_weight=sample_weight)
-    with pytest.raises(ValueError, match="sample_weight must be finite and positive"):
-        save_kernel(replace(weighted_kernel(), sample_weight=sample_weight), io.BytesIO())
+def test_saved_weights_of_another_kind_or_number_are_refused(subtests):
+    kernel = learn_kernel("alignf", UNION, *problem(), sample_weight=np.linspace(0.5, 4.0, 40))
+    arrays, w = kernel_to_arrays(kernel), kernel.sample_weight
+    described = json.loads(arrays[DESCRIPTION].tobytes())
 
+    def description(**changes) -> dict[str, np.ndarray]:
+        text = json.dumps({key: value for key, value in (described | changes).items() if value is not None})
+        return {DESCRIPTION: np.frombuffer(text.encode(), dtype=np.uint8)}
 
-def test_saved_weights_of_other_rows_or_another_type_are_refused():
-    assert "sample_weight must have one entry a row" in refusal(sample_weight=np.ones(39))
-    assert "sample_weight must have one entry a row" in refusal(sample_weight=np.ones((40, 1)))
-    assert "sample_weight must hold numbers" in refusal(sample_weight=np.full(40, "1"))
-
-
-def test_saved_weights_neither_vanish_nor_appear():
-    assert "must hold 'sample_weight'" in refusal("sample_weight")
-    assert "sample_weight must be there only where" in refusal(**{DESCRIPTION: described(weighted=None)})
-    assert "weighted of description must be true or false" in refusal(**{DESCRIPTION: described(weighted="yes")})
+    refused = [
+        *(
+            ({"sample_weight": with_one(w, value)}, f"sample_weight must be finite and positive, got {value:g} for ro")
+            for value in WRONG
+        ),
+        ({"sample_weight": np.ones(39)}, "sample_weight must have one entry a row"),
+        ({"sample_weight": np.ones((40, 1))}, "sample_weight must have one entry a row"),
+        ({"sample_weight": np.full(40, "1")}, "sample_weight must hold numbers"),
+        ({"sample_weight": None}, "must hold 'sample_weight'"),
+        (description(weighted=None), "sample_weight must be there only where"),
+        (description(weighted="yes"), "weighted of description must be true or false"),
+    ]
+    for changes, sentence in refused:
+        given = {name: array for name, array in (arrays | changes).items() if array is not None}
+        with subtests.test(sentence), pytest.raises(ValueError, match=rf"^[^\n]*{sentence}[^\n]*; [^\n]*\.$"):
+            kernel_from_arrays(given)
+    for value in WRONG:
+        with subtests.test(value), pytest.raises(ValueError, match="sample_weight must be finite and positive"):
+            save_kernel(replace(kernel, sample_weight=with_one(w, value)), io.BytesIO())
 
 
 # Refusals ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [0, -2.0, np.nan, np.inf])
-@pytest.mark.parametrize("family", [GaussianFamily([0.3]), FeatureFamily(4)], ids=str)
-def test_weights_must_be_finite_and_positive(family, value):
+def test_weights_must_be_finite_and_positive_and_one_a_row(subtests):
     X, y = problem()
-    w = np.ones(len(X))
-    w[5] = value
-    said = rf"^sample_weight must be finite and positive, got {float(value):g} for row \d+; drop rows of weight zero\.$"
-    with pytest.raises(ValueError, match=said):
-        gram_moments(family, X, y, sample_weight=w)
-    with pytest.raises(ValueError, match=said):
-        learn_kernel("align", family, X, y, sample_weight=w)
-    with pytest.raises(ValueError, match=said):
-        center_gram(X @ X.T, w)
-
-
-@pytest.mark.parametrize("shape", [(39,), (41,), (40, 1), ()])
-def test_weights_must_be_one_a_row(shape):
-    X, y = problem()
-    with pytest.raises(ValueError, match=r"^sample_weight must have one entry a row, got shape .* for 40 rows; .*\.$"):
-        gram_moments(UNION, X, y, sample_weight=np.ones(shape))
     kernel = learn_kernel("align", UNION, X, y)
-    with pytest.raises(ValueError, match=r"^sample_weight must have one entry a row"):
-        kernel.alignment_with(X, Target.of(y), np.ones(shape))
+    uses = [
+        *(lambda w, of=of: gram_moments(of, X, y, sample_weight=w) for of in (UNION, FeatureFamily(4))),
+        *(lambda w, of=of: learn_kernel("align", of, X, y, sample_weight=w) for of in (UNION, FeatureFamily(4))),
+        lambda w: center_gram(X @ X.T, w),
+        lambda w: kernel.alignment_with(X, Target.of(y), w),
+    ]
+    wrong = [
+        *(
+            (with_one(np.ones(40), value), rf"be finite and positive, got {value:g} for row \d+; drop")
+            for value in WRONG
+        ),
+        *(
+            (np.ones(shape), "have one entry a row, got shape .* for 40 rows; ")
+            for shape in ((39,), (41,), (40, 1), ())
+        ),
+    ]
+    for use in uses:
+        for w, sentence in wrong:
+            with subtests.test(sentence), pytest.raises(ValueError, match=rf"^sample_weight must {sentence}.*\.$"):
+                use(w)
 
 
-def test_weights_are_not_modified_and_not_held():
-    X, y = problem()
-    w = draw_weights(len(X)).astype(float)
-    before = w.copy()
-    kernel = learn_kernel("alignf", UNION, X, y, sample_weight=w)
-    gram = kernel.gram()
-    np.testing.assert_array_equal(w, before)
-    w[:] = 1.0
-    np.testing.assert_array_equal(kernel.gram(), gram)
-
-
-@pytest.mark.parametrize("learner", sorted(name for name, learner in LEARNERS.items() if not learner.takes_weights))
-def test_learners_of_the_rows_themselves_refuse_weights(learner):
+def test_learners_of_the_rows_themselves_refuse_weights(subtests):
     X, y = problem()
     w, target = draw_weights(len(X)), Target.of(np.where(y > 0, "a", "b"))
-    said = rf"^{learner} learns from rows that count once each, got sample_weight or class_weight; .*\.$"
-    with pytest.raises(ValueError, match=said):
-        learn_kernel(learner, UNION, X, target.values, task="classification", sample_weight=w)
-    with pytest.raises(ValueError, match=said):
-        learn_path(learner, UNION, X, gram_moments(UNION, X, target.Y, sample_weight=w), target, [1.0])
-
-
-def test_the_ensemble_refuses_weights():
-    X, y = problem()
-    moments = gram_moments(UNION, X, y, sample_weight=draw_weights(len(X)))
+    moments = gram_moments(UNION, X, target.Y, sample_weight=w)
+    for learner in [name for name, learner in LEARNERS.items() if not learner.takes_weights]:
+        said = rf"^{learner} learns from rows that count once each, got sample_weight or class_weight; .*\.$"
+        with subtests.test(learner), pytest.raises(ValueError, match=said):
+            learn_kernel(learner, UNION, X, target.values, task="classification", sample_weight=w)
+        with subtests.test(learner), pytest.raises(ValueError, match=said):
+            learn_path(learner, UNION, X, moments, target, [1.0])
     with pytest.raises(ValueError, match="ensemble learns from rows that count once each"):
         KernelEnsemble.fit(UNION, X, moments, Target.of(y), [1.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,73 +13,52 @@ from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.svm import SVC
 
-from learnkernels import (
-    FamilyUnion,
-    FeatureFamily,
-    GaussianFamily,
-    KernelLearningClassifier,
-    KernelLearningRegressor,
-    LaplacianFamily,
-    LearnedKernelTransformer,
-    LinearFamily,
-    PolynomialFamily,
-    gram_moments,
-    learn_kernel,
-)
+from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LaplacianFamily, LinearFamily
 from learnkernels.kernels.centering import center_gram
 from learnkernels.kernels.engine import expansion
 from learnkernels.kernels.engine.combination import BySeeds, Combination, LaidOut
-from learnkernels.kernels.families.categorical import CategoricalFamily
-from learnkernels.kernels.families.cosine import CosineFamily
-from learnkernels.kernels.families.metric import MetricFamily
-from learnkernels.kernels.families.normal_scores import NormalScoresFamily
-from learnkernels.kernels.families.scaled import ScaledFamily
+from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer
+from learnkernels.kernels.families import CategoricalFamily, MetricFamily, NormalScoresFamily
+from learnkernels.kernels.families.base import as_rows, move
 from learnkernels.kernels.learners import NKRR
+from learnkernels.kernels.learning import learn_kernel
+from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors.krr import FACTORS, KernelRidgePath
 from learnkernels.kernels.predictors.scoring import LinearScores
-from learnkernels.kernels.predictors.svm import ExactMachine, SupportVectorPath
+from learnkernels.kernels.predictors.svm import SupportVectorPath
 from learnkernels.kernels.targets import Target
+from tests.unit.kernels.conftest import CASES
 
 GRID = GaussianFamily([2.0**g for g in range(-5, 2)])
-
-FAMILIES = {
-    "grid": GRID,
-    "gaps in the grid": GaussianFamily([0.25, 2.0, 0.3, 0.5, 0.6, 1.2, 2.4]),
-    "a bandwidth twice": GaussianFamily([0.5, 1.0, 1.0, 2.0]),
-    "laplacian": LaplacianFamily([0.1, 0.2, 0.4]),
-    "euclidean laplacian": LaplacianFamily([0.1, 0.2, 0.7], norm=2),
-    "metric": MetricFamily(GRID, np.arange(12.0).reshape(4, 3) / 6 - 1),
-    "normal scores": NormalScoresFamily(
-        MetricFamily(GRID, np.arange(15.0).reshape(5, 3) / 9 - 0.7),
-        [[[-1.0, -0.5], [0.2, 0.1], [1.5, 2.0]], *[None] * 3],
-    ),
-    "weighed metric": MetricFamily(LaplacianFamily([0.3], norm=2), [1.0, 0.0, 2.0, 0.5]),
-    "union": FamilyUnion([GRID, LinearFamily(), LaplacianFamily([0.5], norm=2)], [[0, 1], None, [2, 3]]),
-    "scaled": ScaledFamily(GaussianFamily([0.5]), [[1.0, 2.0, 0.5, 1.0], [0.1, 1.0, 1.0, 1.0]]),
-    "features": FeatureFamily(4),
-    "linear": LinearFamily(),
-    "polynomial": PolynomialFamily([1, 2, 3], gamma=0.3),
-    "cosine": CosineFamily(),
-    "categories": CategoricalFamily([0.5, 1.0]),
-}
 
 
 def rows(n=60, seed=0):
     return np.random.default_rng(seed).normal(size=(n, 4))
 
 
+OTHERS = {
+    "gaps in the grid": GaussianFamily([0.25, 2.0, 0.3, 0.5, 0.6, 1.2, 2.4]),
+    "a bandwidth twice": GaussianFamily([0.5, 1.0, 1.0, 2.0]),
+    "metric": MetricFamily(GRID, np.arange(12.0).reshape(4, 3) / 6 - 1),
+    "normal scores": NormalScoresFamily(
+        MetricFamily(GRID, np.arange(15.0).reshape(5, 3) / 9 - 0.7),
+        [[[-1.0, -0.5], [0.2, 0.1], [1.5, 2.0]], *[None] * 3],
+    ),
+    "features": FeatureFamily(4),
+}
+SCORED = {case.name: (case.family, case.X) for case in CASES}
+SCORED |= {name: (family, rows() + 2) for name, family in OTHERS.items()}
+SCORED["categories"] = (CategoricalFamily([0.5, 1.0]), np.round(rows() + 2))
+
+
 def numbers(X):
     return np.sin(X[:, 0]) + X[:, 1] * X[:, 2]
 
 
-def labels(X):
-    return np.where(numbers(X) + 0.3 * X[:, 3] > 0.2, "yes", "no")
-
-
-def coefficients(n, q=2, seed=5, total=0.0):
+def coefficients(n, q=2, total=0.0):
     """Coefficients of which half of the rows have none, and whose columns have a sum."""
-    dual = np.random.default_rng(seed).normal(size=(n, q))
+    dual = np.random.default_rng(5).normal(size=(n, q))
     dual[::2] = 0
     dual[1] += total - dual.sum(axis=0)
     return dual
@@ -88,25 +68,24 @@ def assert_scores(linear: LinearScores, X_new, rtol=1e-12, **options):
     K = linear.kernel.cross_gram(X_new)
     expected = K @ linear.dual + linear.intercept
     # What is added up is of the size of the terms, not of their sum.
-    size = np.abs(linear.kernel._combine(X_new - linear.kernel.origin, linear.kernel.X)).max() + np.abs(K).max()
+    size = np.abs(linear.kernel._combine(move(X_new, linear.kernel.origin), linear.kernel.X)).max() + np.abs(K).max()
     size = 1 + size * np.abs(linear.dual).sum(axis=0).max()
     np.testing.assert_allclose(linear.of(X_new, **options), expected, rtol=0, atol=rtol * size)
 
 
-@pytest.mark.parametrize("total", [0.0, 3.0])
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("name", FAMILIES)
-def test_scores_are_those_of_the_centered_kernel(name, weighted, total):
-    X, X_new = rows() + 2, rows(23, seed=1) + 2
-    if name == "categories":
-        X, X_new = np.round(X), np.round(X_new)
-    w = np.random.default_rng(2).integers(1, 4, size=len(X)).astype(float) if weighted else None
-    kernel = learn_kernel("align", FAMILIES[name], X, numbers(X), sample_weight=w)
-    dual = coefficients(len(X), total=total)
-    linear = LinearScores(kernel, dual, np.array([0.5, -1.0]))
-    assert_scores(linear, X_new)
-    assert len(linear.support) == (len(X) if total else np.count_nonzero(dual.any(axis=1)))
-    assert linear.of(X_new[:0]).shape == (0, 2)
+@pytest.mark.parametrize("name", SCORED)
+def test_scores_are_those_of_the_centered_kernel(name):
+    family, X = SCORED[name]
+    X = as_rows(X)
+    X, X_new, rng = X[7:], X[:23], np.random.default_rng(2)
+    for w in (None, rng.integers(1, 4, size=X.shape[0]).astype(float)):
+        kernel = learn_kernel("align", family, X, rng.normal(size=X.shape[0]), sample_weight=w)
+        for total in (0.0, 3.0):
+            dual = coefficients(X.shape[0], total=total)
+            linear = LinearScores(kernel, dual, np.array([0.5, -1.0]))
+            assert_scores(linear, X_new)
+            assert len(linear.support) == (X.shape[0] if total else np.count_nonzero(dual.any(axis=1)))
+            assert linear.of(X_new[:0]).shape == (0, 2)
 
 
 def test_scores_of_a_power_of_a_kernel_are_those_of_the_centered_kernel():
@@ -118,18 +97,22 @@ def test_scores_of_a_power_of_a_kernel_are_those_of_the_centered_kernel():
     assert linear.of(X[:0]).shape == (0, 2)
 
 
-@pytest.mark.parametrize(("trained", "new"), [(True, True), (True, False), (False, True)])
-def test_sparse_and_dense_rows_have_the_same_scores(trained, new):
+def test_sparse_and_dense_rows_have_the_same_scores():
     X, X_new = rows() * (rows(seed=7) > 0), rows(20, seed=1) * (rows(20, seed=8) > 0)
-    kernel = learn_kernel("align", GRID, sparse.csr_array(X) if trained else X, numbers(X))
-    linear = LinearScores(kernel, coefficients(len(X)), np.zeros(2))
-    dense = LinearScores(learn_kernel("align", GRID, X, numbers(X)), linear.dual, linear.intercept)
-    np.testing.assert_allclose(linear.of(sparse.csr_array(X_new) if new else X_new), dense.of(X_new), atol=1e-11)
+    dual, intercept = coefficients(len(X)), np.zeros(2)
+    on_dense, on_sparse = (
+        LinearScores(learn_kernel("align", GRID, form, numbers(X)), dual, intercept)
+        for form in (X, sparse.csr_array(X))
+    )
+    expected, new = on_dense.of(X_new), sparse.csr_array(X_new)
+    for scores in (on_dense.of(new), on_sparse.of(X_new), on_sparse.of(new)):
+        np.testing.assert_allclose(scores, expected, atol=1e-11)
 
 
 def test_tiles_of_any_size_give_the_same_scores(monkeypatch):
     X, X_new = rows(300), rows(70, seed=1)
-    kernel = learn_kernel("align", FAMILIES["union"], X, numbers(X))
+    union = FamilyUnion([GRID, LinearFamily(), LaplacianFamily([0.5], norm=2)], [[0, 1], None, [2, 3]])
+    kernel = learn_kernel("align", union, X, numbers(X))
     linear = LinearScores(kernel, coefficients(300), np.zeros(2))
     whole = linear.of(X_new)
     monkeypatch.setattr(expansion, "TILE_BYTES", 1)
@@ -140,12 +123,12 @@ def test_tiles_of_any_size_give_the_same_scores(monkeypatch):
     np.testing.assert_array_equal(np.concatenate(parts), linear.of(X_new, strip=9))
 
 
-@pytest.mark.parametrize("gammas", [[1.0], [0.1] * 3, [2.0**g for g in (1, 0, -1, 3, 2, -2, 5, 4, -3)], [1, 2, 2, 4]])
-def test_a_tile_is_the_weighted_sum_of_its_kernels(gammas):
-    family, (a, b) = GaussianFamily(gammas), (5, 130)
-    A, B, c = rows(a), rows(b, seed=1), np.linspace(-1, 2, len(gammas))
-    shift = np.linspace(0, 1, len(gammas))
-    for dtype, atol in ((np.float64, 1e-14), (np.float32, 1e-5)):
+def test_a_tile_is_the_weighted_sum_of_its_kernels():
+    (a, b), digits = (5, 130), {np.float64: 1e-14, np.float32: 1e-5}
+    grids = [[1.0], [0.1] * 3, [2.0**g for g in (1, 0, -1, 3, 2, -2, 5, 4, -3)], [1, 2, 2, 4]]
+    for gammas, (dtype, atol) in product(grids, digits.items()):
+        family, A, B = GaussianFamily(gammas), rows(a), rows(b, seed=1)
+        c, shift = np.linspace(-1, 2, len(gammas)), np.linspace(0, 1, len(gammas))
         combination, expected = Combination(family, c, shift), np.tensordot(c, family.tile(A, B, shift), 1)
         laid_out, by_seeds = combination.side(B, dtype), BySeeds(combination, family.side(B, None, dtype), dtype)
         assert isinstance(laid_out, LaidOut)
@@ -160,39 +143,8 @@ def test_a_tile_is_the_weighted_sum_of_its_kernels(gammas):
             assert not part.any()
 
 
-class Bent(GaussianFamily):
-    """Gaussians whose seeds are made by a class of one's own, from distances that are other ones."""
-
-    def distances(self, A, B):
-        return super().distances(A, B) / 2
-
-    def fill_seeds(self, A, B, shift, out):
-        self._fill_from(self.distances(A, B), out)
-
-
-class BentLaplacian(LaplacianFamily):
-    """The same of Laplacians, whose distances are those of differences whatever the number of features."""
-
-    def distances(self, A, B):
-        return super().distances(A, B) / 2
-
-    def fill_seeds(self, A, B, shift, out):
-        self._fill_from(self.distances(A, B), out)
-
-
-@pytest.mark.parametrize(("own", "above"), [(Bent, GaussianFamily), (BentLaplacian, LaplacianFamily)])
-def test_seeds_of_a_class_of_ones_own_are_asked_for(own, above):
-    X = rows()
-    assert own([1.0]).differences(X) is None
-    kernel = learn_kernel("align", own([0.5, 1.0, 3.0]), X, numbers(X))
-    same = replace(kernel, family=above([0.25, 0.5, 1.5]))
-    dual = coefficients(len(X))
-    expected = LinearScores(same, dual, np.zeros(2)).of(rows(9, seed=1))
-    np.testing.assert_allclose(LinearScores(kernel, dual, np.zeros(2)).of(rows(9, seed=1)), expected, atol=1e-12)
-
-
 class Bends:
-    """What a class gets from beside the family that it inherits from."""
+    """Seeds from other distances, for a class that inherits this beside a family."""
 
     def fill_seeds(self, A, B, shift, out):
         self._fill_from(self.distances(A, B) / 2, out)
@@ -202,12 +154,31 @@ class Mixed(Bends, GaussianFamily):
     """Gaussians with seeds from elsewhere."""
 
 
-def test_seeds_from_beside_a_family_are_asked_for():
-    A, B, family = rows(9), rows(20, seed=1), Mixed([1.0, 2.0])
-    assert family.differences(A) is None
-    ones = np.ones(2)
-    half = Combination(GaussianFamily([0.5, 1.0]), ones, 0 * ones).matrix(A, B)
-    np.testing.assert_allclose(Combination(family, ones, 0 * ones).matrix(A, B), half, rtol=0, atol=1e-14)
+class Bent(GaussianFamily):
+    """Gaussians with seeds of their own."""
+
+    fill_seeds = Bends.fill_seeds
+
+
+class BentLaplacian(LaplacianFamily):
+    """The same of Laplacians, whose distances are those of differences whatever the number of features."""
+
+    fill_seeds = Bends.fill_seeds
+
+
+@pytest.mark.parametrize(
+    ("own", "above"), [(Mixed, GaussianFamily), (Bent, GaussianFamily), (BentLaplacian, LaplacianFamily)]
+)
+def test_what_a_class_of_ones_own_fills_is_asked_for(own, above):
+    X, new = rows(), rows(9, seed=1)
+    assert own([1.0]).differences(X) is None
+    kernel = learn_kernel("align", own([0.5, 1.0, 3.0]), X, numbers(X))
+    same = replace(kernel, family=above([0.25, 0.5, 1.5]))
+    scores, expected = (LinearScores(of, coefficients(len(X)), np.zeros(2)).of(new) for of in (kernel, same))
+    np.testing.assert_allclose(scores, expected, atol=1e-12)
+    ones = np.ones(3)
+    tile, expected = (Combination(of.family, ones, 0 * ones).matrix(new, X) for of in (kernel, same))
+    np.testing.assert_allclose(tile, expected, rtol=0, atol=1e-14)
 
 
 def test_a_view_of_nothing_and_a_matrix_by_columns_are_taken():
@@ -237,12 +208,10 @@ def test_a_file_of_support_vectors_alone_predicts_the_same():
     X, y = load_breast_cancer(return_X_y=True)
     X, y = ((X - X.mean(axis=0)) / X.std(axis=0))[:250, :10], y[:250]
     model = KernelLearningClassifier(probability=True, predictor="svm", C=4.0).fit(X, y)
-    few = model.on_support()
-    used = np.flatnonzero(model.dual_coef_[:, 0])
+    few, used = model.on_support(), np.flatnonzero(model.dual_coef_[:, 0])
     assert 0 < len(used) < 125
-    assert len(few.dual_coef_) == len(used)
     np.testing.assert_array_equal(few.kernel_.rows, model.kernel_.rows[used])
-    assert model.dual_coef_.shape == (len(X), 1)
+    assert (len(few.dual_coef_), len(model.dual_coef_)) == (len(used), len(X))
     for name in ("decision_function", "predict_proba"):
         np.testing.assert_allclose(getattr(few, name)(X), getattr(model, name)(X), rtol=0, atol=1e-9)
     linear = few.kernel_.cross_gram(X) @ few.dual_coef_ + few.intercept_
@@ -251,19 +220,17 @@ def test_a_file_of_support_vectors_alone_predicts_the_same():
     assert few.on_support() is few
     K = few.kernel_.gram()
     np.testing.assert_allclose(K, center_gram(K), rtol=0, atol=1e-12 * np.abs(K).max())
-    sizes = []
+    sizes, names = [], tuple(f"x{j}" for j in range(10))
     for one in (model, few):
         file = io.BytesIO()
-        names = tuple(f"x{j}" for j in range(X.shape[1]))
-        save_model(Model(one, names, np.zeros(len(names)), np.ones(len(names)), {}), file)
+        save_model(Model(one, names, np.zeros(10), np.ones(10), {}), file)
         sizes.append(len(file.getvalue()))
         file.seek(0)
         back = load_model(file).estimator
         np.testing.assert_array_equal(back.decision_function(X), one.decision_function(X))
         assert back.relevance_ == model.relevance_
     # What does not depend on the rows is the text and the metrics.
-    of_rows = 8 * (len(X) - len(used)) * (X.shape[1] + 3)
-    assert sizes[0] - sizes[1] == pytest.approx(of_rows, rel=0.02)
+    assert sizes[0] - sizes[1] == pytest.approx(8 * (len(X) - len(used)) * (10 + 3), rel=0.02)
 
 
 def test_several_classes_keep_the_rows_of_any_pair():
@@ -323,12 +290,9 @@ def test_ridges_by_factors_are_those_by_eigenvectors():
     few = KernelRidgePath(K, target, values).dual
     many = KernelRidgePath(K, target, values + [2.0**g for g in range(20, 20 + FACTORS)]).dual[:4]
     np.testing.assert_allclose(few, many, rtol=0, atol=1e-9 * np.abs(many).max())
-
-
-def test_ridges_too_small_for_a_factor_are_solved_by_eigenvectors():
     K = np.ones((6, 6)) - np.eye(6) / 3  # one eigenvalue above zero, others below, as rounding makes them
-    target = Target.of(np.arange(6.0))
-    assert np.isfinite(KernelRidgePath(K, target, [1.0, 2.0**40]).dual).all()
+    # Ridges too small for a factor.
+    assert np.isfinite(KernelRidgePath(K, Target.of(np.arange(6.0)), [1.0, 2.0**40]).dual).all()
 
 
 @pytest.mark.parametrize("case", ["two classes", "three classes", "weights"])
@@ -349,14 +313,3 @@ def test_machines_along_a_grid_are_those_of_each_value_alone(case):
         for ours, theirs in zip(path.coefficients(position), own.coefficients(), strict=True):
             np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-3 * np.abs(theirs).max())
         np.testing.assert_array_equal(path.predict(K)[position], alone.predict(K))
-
-
-def test_a_machine_that_starts_from_that_of_another_C_is_exact_too():
-    X, y = load_iris(return_X_y=True)
-    X, y = X[50:], y[50:] - 1
-    K = center_gram(X @ X.T)
-    start = ExactMachine(K, y, 1.0)
-    for C in (0.5, 4.0, 64.0):
-        warm, cold = ExactMachine(K, y, C, start), ExactMachine(K, y, C)
-        # Of a kernel of rank four many coefficients share one hypothesis.
-        np.testing.assert_allclose(K @ warm.dual + warm.intercepts, K @ cold.dual + cold.intercepts, atol=1e-6)

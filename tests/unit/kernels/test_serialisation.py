@@ -3,8 +3,10 @@
 import io
 import json
 import zipfile
+from collections.abc import Callable
 from copy import copy
 from dataclasses import fields, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,13 +15,11 @@ from scipy import sparse
 from learnkernels import (
     CategoricalFamily,
     ConstantFamily,
-    CosineFamily,
     FamilyUnion,
     FeatureFamily,
     GaussianFamily,
     LaplacianFamily,
     LinearFamily,
-    PolynomialFamily,
     PrecomputedFamily,
     learn_kernel,
     load_kernel,
@@ -33,29 +33,20 @@ from learnkernels.kernels.families import (
     family_from_dict,
 )
 from learnkernels.kernels.families.base import KINDS
-from learnkernels.kernels.fields import Fields, to_text
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import CA, NKRR, AlignfLinear, Certificate
-from learnkernels.kernels.persistence.kernel import (
-    DESCRIPTION,
-    kernel_from_arrays,
-    kernel_to_arrays,
-)
+from learnkernels.kernels.learners import AlignfLinear, Certificate
+from learnkernels.kernels.persistence.kernel import DESCRIPTION, kernel_from_arrays, kernel_to_arrays
+from tests.refusals import require_refusals
 from tests.unit.kernels.conftest import CASES
-from tools.mutations import fates
 
-COMPUTED = [case for case in CASES if not isinstance(case.family, PrecomputedFamily)]
+SAVED = ("gaussian-powers", "union-of-unions", "union-csr-array", "laplacian-euclidean-csr", "dirichlet-features",
+         "union-with-features", "scaled-polynomial", "metric-matrix-csr")  # fmt: skip
 
 
 def problem(m: int = 40, d: int = 3) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(5)
     X = rng.normal(size=(m, d)) + 1.0
     return X, np.sin(2 * X[:, 0]) + X[:, 0] * X[:, 1] + 0.3 * X[:, 2]
-
-
-def classes() -> tuple[np.ndarray, np.ndarray]:
-    X, y = problem()
-    return X, np.where(y > np.median(y), "high", "low")
 
 
 def gaussian_kernel() -> LearnedKernel:
@@ -95,13 +86,8 @@ def assert_same_kernel(got: LearnedKernel, expected: LearnedKernel) -> None:
             assert new == old, item.name
 
 
-def assert_applies_alike(got: LearnedKernel, expected: LearnedKernel, X_new) -> None:
-    assert_same_bits(got.gram(), expected.gram())
-    assert_same_bits(got.cross_gram(X_new), expected.cross_gram(X_new))
-
-
 def refusal(read, *args) -> str:
-    """Return the one sentence that something is refused with."""
+    """Return the sentence that says what to do, and hides no other error."""
     with pytest.raises(ValueError, match=r"^[^\n]*; [^\n]*\.$") as caught:
         read(*args)
     assert caught.value.__cause__ is None
@@ -109,113 +95,75 @@ def refusal(read, *args) -> str:
     return str(caught.value)
 
 
-def kernel_or_reason(content: bytes) -> LearnedKernel | str:
-    try:
-        return loaded(content)
-    except ValueError as error:
-        return str(error)
+NO_TEXTS = (b"", b"{", b"\xff\xfe", b"[1]", b"null", b'{"a": NaN}', b"[" * 100_000, b"1" * 5000)
 
 
-def described(content: dict) -> np.ndarray:
-    return np.frombuffer(json.dumps(content).encode(), dtype=np.uint8)
+def as_text(content: bytes) -> np.ndarray:
+    return np.frombuffer(content, dtype=np.uint8)
 
 
 def description(arrays: dict[str, np.ndarray]) -> dict:
     return json.loads(arrays[DESCRIPTION].tobytes())
 
 
-def with_description(kernel: LearnedKernel, **changes) -> dict[str, np.ndarray]:
-    """Return the arrays of a kernel with other entries in the description; an ellipsis takes one out."""
+def of_arrays(arrays: dict[str, np.ndarray]) -> Callable[[], LearnedKernel]:
+    return partial(kernel_from_arrays, arrays)
+
+
+def changed(kernel: LearnedKernel, **changes) -> Callable[[], LearnedKernel]:
+    """Return the reading of a kernel with other entries in its description; an ellipsis takes one out."""
     arrays = kernel_to_arrays(kernel)
     content = {name: value for name, value in {**description(arrays), **changes}.items() if value is not ...}
-    return {**arrays, DESCRIPTION: described(content)}
+    return of_arrays({**arrays, DESCRIPTION: as_text(json.dumps(content).encode())})
 
 
 # Round trips ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", COMPUTED, ids=lambda case: case.name)
-def test_a_kernel_of_every_family_comes_back_bit_by_bit(case):
+def of_case(name: str) -> tuple[LearnedKernel, object]:
+    case = next(case for case in CASES if case.name == name)
     X, X_new = case.X[6:], case.X[:6]
     dense = X.toarray() if sparse.issparse(X) else X
     y = np.sin(2 * dense[:, 0]) + dense[:, 0] * dense[:, -1] + 0.5 * dense[:, -1]
-    try:
-        kernel = learn_kernel("alignf", case.family, X, y)
-    except ValueError:
-        kernel = learn_kernel(AlignfLinear(dependent="subset"), case.family, X, y)
-    back = loaded(saved(kernel))
-    assert_same_kernel(back, kernel)
-    assert_applies_alike(back, kernel, X_new)
+    return learn_kernel(AlignfLinear(dependent="subset"), case.family, X, y), X_new
 
 
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, sparse.csr_array])
-def test_a_kernel_of_features_comes_back_bit_by_bit(kind):
-    rng = np.random.default_rng(3)
-    V = rng.poisson(0.6, size=(30, 40)).astype(float)
-    X = kind(V)
+def of_features(kind) -> tuple[LearnedKernel, object]:
+    V = np.random.default_rng(3).poisson(0.6, size=(30, 40)).astype(float)
     family = FeatureFamily([f"n-gram {k} \N{GREEK SMALL LETTER MU} '\"\\" for k in range(39)], np.arange(39)[::-1])
-    kernel = learn_kernel("align", family, X, V[:, 0] - V[:, 3])
-    back = loaded(saved(kernel))
-    assert sparse.issparse(back.X) == sparse.issparse(X)
-    assert_same_kernel(back, kernel)
-    assert_applies_alike(back, kernel, X[:4])
+    return learn_kernel("align", family, kind(V), V[:, 0] - V[:, 3]), kind(V)[:4]
 
 
-@pytest.mark.parametrize(
-    ("learner", "data", "options"),
-    [
-        (NKRR(starts=1), problem, {}),
-        ("l1-svm", classes, {"regularisation": 0.3}),
-        ("l2-krr", problem, {"regularisation": 2.5, "normalise": "frobenius"}),
-        ("alignf-linear", problem, {"normalise": "none"}),
-        ("align-uncentered", problem, {}),
-    ],
-)
-def test_a_kernel_of_other_learners_comes_back_with_all_that_they_found(learner, data, options):
-    X, y = data()
-    family = FamilyUnion([LaplacianFamily([0.2, 0.9]), LinearFamily()], [[0, 1], None], ["two", None])
-    kernel = learn_kernel(learner, family, X[5:], y[5:], **options)
-    if kernel.learner == "nkrr":
-        assert kernel.degree > 1
-    if learner == "l1-svm":
-        assert kernel.regularisation is not None
-        assert kernel.certificate is not None
+MADE = {name: partial(of_case, name) for name in SAVED} | {
+    kind.__name__: partial(of_features, kind) for kind in (np.asarray, sparse.csr_matrix, sparse.csr_array)
+}
+"""Makers of a learned kernel and new rows, by name."""
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_kernel_comes_back_bit_by_bit(name):
+    kernel, X_new = MADE[name]()
     back = loaded(saved(kernel))
     assert_same_kernel(back, kernel)
-    assert_applies_alike(back, kernel, X[:5])
+    assert_same_bits(back.gram(), kernel.gram())
+    assert_same_bits(back.cross_gram(X_new), kernel.cross_gram(X_new))
 
 
-@pytest.mark.parametrize("per_feature", [False, True])
-def test_a_kernel_of_searched_base_kernels_comes_back_with_their_parameters(per_feature):
-    X, y = problem()
-    kernel = learn_kernel(CA(per_feature=per_feature, max_kernels=3), None, X[5:], y[5:])
-    assert kernel.parameters is not None
-    back = loaded(saved(kernel))
-    assert_same_kernel(back, kernel)
-    assert_applies_alike(back, kernel, X[:5])
-
-
-def test_numbers_outside_json_and_awkward_floats_come_back():
+def test_numbers_outside_json_and_rows_in_another_memory_order_come_back():
     certificate = Certificate("duality gap", np.inf, 5e-324, 7, (np.inf, 0.1 + 0.2, -np.inf, 1 / 3))
     kernel = replace(gaussian_kernel(), certificate=certificate, regularisation=np.nextafter(1.0, 2.0))
+    kernel = replace(kernel, X=np.asfortranarray(kernel.X))
     back = loaded(saved(kernel))
     assert_same_kernel(back, kernel)
-    nan = loaded(saved(replace(kernel, alignment=float("nan")))).alignment
-    assert np.isnan(nan)
+    assert back.X.flags.f_contiguous
+    assert_same_bits(back.gram(), kernel.gram())
+    assert_same_bits(back.cross_gram(kernel.X[:5]), kernel.cross_gram(kernel.X[:5]))
+    assert np.isnan(loaded(saved(replace(kernel, alignment=float("nan")))).alignment)
     # Other readers of JSON know no infinity.
     json.loads(kernel_to_arrays(kernel)[DESCRIPTION].tobytes(), parse_constant=pytest.fail)
 
 
-def test_rows_in_another_memory_order_come_back_bit_by_bit():
-    X, y = problem()
-    kernel = learn_kernel("alignf", GaussianFamily([0.1, 0.7]), np.asfortranarray(X), y)
-    kernel = replace(kernel, X=np.asfortranarray(kernel.X))
-    back = loaded(saved(kernel))
-    assert back.X.flags.f_contiguous
-    assert_applies_alike(back, kernel, X[:5])
-
-
-def test_a_kernel_goes_through_a_path_and_an_open_file(tmp_path):
+def test_a_kernel_goes_through_a_path_and_an_open_file_as_plain_arrays(tmp_path):
     kernel = gaussian_kernel()
     path = tmp_path / "kernel.npz"
     save_kernel(kernel, path)
@@ -226,81 +174,59 @@ def test_a_kernel_goes_through_a_path_and_an_open_file(tmp_path):
     with path.open("rb") as file:
         assert_same_kernel(load_kernel(file), kernel)
         assert not file.closed
-
-
-def test_the_same_kernel_gives_the_same_bytes_and_no_object():
-    kernel = gaussian_kernel()
-    content = saved(kernel)
-    assert content == saved(loaded(content))
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+    assert path.read_bytes() == saved(kernel) == saved(load_kernel(path))
+    with np.load(path, allow_pickle=False) as arrays:
         assert {array.dtype.kind for array in arrays.values()} <= {"f", "i", "u"}
-
-
-def test_arrays_beside_those_of_the_kernel_are_left_alone():
-    kernel = gaussian_kernel()
-    arrays = {**kernel_to_arrays(kernel), "folds": np.zeros(3, dtype=int)}
-    assert_same_kernel(kernel_from_arrays(arrays), kernel)
+        more = {**arrays, "folds": np.zeros(3, dtype=int)}
+    assert_same_kernel(kernel_from_arrays(more), kernel)  # what is beside the kernel is left alone
 
 
 # Families ------------------------------------------------------------------------------------------------------------
 
-FAMILIES = [
+FAMILIES = [case.family for case in CASES if case.name != "precomputed"] + [
     CategoricalFamily([0.1 + 0.2, 64.0]),
     CategoricalFamily([1.0], [1 / 3, 2.0]),
     ConstantFamily(),
-    CosineFamily(),
     DirichletFamily([0.1, 1e-300], 3),
     FeatureFamily(["a", "b"], [4, 0]),
     FeatureFamily.with_constant(2),
     GaussianFamily([0.1 + 0.2, 1e308, 5e-324]),
-    LaplacianFamily([2.0**-3, 1 / 3]),
-    LaplacianFamily([1 / 3], norm=2),
-    LinearFamily(),
     MetricFamily(LaplacianFamily([0.3], norm=2), [0.1, 0.0, 1 / 3], "one"),
     MetricFamily(LinearFamily(), [[0.1, 1e300], [1 / 3, -0.2]]),
     NormalScoresFamily(GaussianFamily([0.1, 3.0]), [[[-0.1, -1 / 3], [1e9, 0.7]], None]),
-    PolynomialFamily([3, 1], 0.1, 0.0),
     ScaledFamily(DirichletFamily([1.0], 2), [[0.1, 3.0], [1 / 3, 2.0]], ["same", "same"]),
-    FamilyUnion(
-        [FamilyUnion([LinearFamily(), CosineFamily()], [[1], None]), LinearFamily()], [None, [2, 0]], ["a", None]
-    ),
+    FamilyUnion([LinearFamily(), FamilyUnion([LinearFamily()], [[1]])], [None, [2, 0]], ["a", None]),
 ]
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: type(family).__name__)
-def test_a_family_comes_back_from_its_json_text(family):
-    back = family_from_dict(json.loads(json.dumps(family.to_dict(), allow_nan=False)))
-    assert type(back) is type(family)
-    assert back.names == family.names
-    assert repr(back) == repr(family)
-    assert back.to_dict() == family.to_dict()
-
-
-def test_every_family_that_can_be_written_is_tried():
+def test_a_family_comes_back_from_its_json_text():
     ours = {kind for kind in KINDS.values() if kind.__module__.startswith("learnkernels.")}  # tests add their own
     assert {type(family) for family in FAMILIES} == ours
+    for family in FAMILIES:
+        back = family_from_dict(json.loads(json.dumps(family.to_dict(), allow_nan=False)))
+        assert type(back) is type(family)
+        assert back.names == family.names
+        assert repr(back) == repr(family)
+        assert back.to_dict() == family.to_dict()
 
 
-@pytest.mark.parametrize("inside", [lambda family: family, lambda family: FamilyUnion([LinearFamily(), family])])
-def test_matrices_are_not_saved(inside):
-    family = inside(PrecomputedFamily(np.eye(4)[None]))
-    assert "matrices" in refusal(family.to_dict)
-
-
-def test_a_kernel_on_matrices_is_refused_before_anything_is_written():
-    X, y = problem()
-    K = GaussianFamily([0.1, 1.0]).tile(X, X)
-    kernel = learn_kernel("alignf", PrecomputedFamily(K), np.arange(40.0)[:, None], y)
-    file = io.BytesIO()
-    assert "matrices" in refusal(save_kernel, kernel, file)
-    assert file.getvalue() == b""
-
-
-def test_a_family_of_another_class_is_not_saved():
+def test_what_is_no_family_of_this_package_is_not_saved():
     class Own(LinearFamily):
         pass
 
-    assert "Own" in refusal(Own().to_dict)
+    class Gaussian(LinearFamily):
+        kind = "gaussian"
+
+    assert KINDS["gaussian"] is GaussianFamily
+    for own in (Own, Gaussian):
+        assert own.__name__ in refusal(own().to_dict)
+    matrices = PrecomputedFamily(np.eye(4)[None])
+    for family in (matrices, FamilyUnion([LinearFamily(), matrices])):
+        assert "matrices" in refusal(family.to_dict)
+    kernel, file = replace(gaussian_kernel(), family=PrecomputedFamily(np.stack([np.eye(40)] * 2))), io.BytesIO()
+    kernel = replace(kernel, X=np.arange(40.0)[:, None], origin=np.zeros(1))
+    assert "matrices" in refusal(save_kernel, kernel, file)
+    assert file.getvalue() == b""
 
 
 def test_a_family_of_another_class_with_its_own_kind_comes_back():
@@ -321,181 +247,119 @@ def test_a_family_of_another_class_with_its_own_kind_comes_back():
         del KINDS["own"]
 
 
-def test_a_kind_of_this_package_cannot_be_taken():
-    class Own(LinearFamily):
-        kind = "gaussian"
+NO_FAMILIES = [
+    (None, "an object"),
+    ({}, "kind"),
+    ({"kind": "os.system"}, "os.system"),
+    ({"kind": ["gaussian"]}, "one of"),
+    ({"kind": "precomputed"}, "one of"),
+    ({"kind": "gaussian", "gammas": 1.0}, "a list"),
+    ({"kind": "gaussian", "gammas": [True]}, "a finite number"),
+    ({"kind": "gaussian", "gammas": ["1"]}, "a finite number"),
+    ({"kind": "gaussian", "gammas": [-1.0]}, "positive"),
+    ({"kind": "laplacian", "gammas": [10**400]}, "a finite number"),
+    ({"kind": "polynomial", "degrees": [2.0], "gamma": 1.0, "coef0": 1.0}, "a whole number"),
+    ({"kind": "polynomial", "degrees": [2], "gamma": None, "coef0": 1.0}, "gamma"),
+    ({"kind": "dirichlet", "frequencies": [1.0], "degree": True}, "degree"),
+    ({"kind": "feature", "features": 3, "columns": [0, 1, 2]}, "features"),
+    ({"kind": "feature", "features": [1], "columns": [0]}, "a text"),
+    ({"kind": "feature", "features": ["a"], "columns": [10**30]}, "columns"),
+    ({"kind": "scaled", "base": {"kind": "linear"}, "scales": [[1.0], [1.0, 2.0]], "names": ["a", "b"]}, "length"),
+    ({"kind": "scaled", "scales": [[1.0]], "names": ["a"]}, "an object"),
+    ({"kind": "union", "families": [{"kind": "x"}], "columns": [None], "views": [None]}, "one of"),
+    ({"kind": "union", "families": [{"kind": "linear"}], "columns": [[0.5]], "views": [None]}, "whole number"),
+]
 
-    assert KINDS["gaussian"] is GaussianFamily
-    assert "Own" in refusal(Own().to_dict)
 
-
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        (None, "an object"),
-        ([], "an object"),
-        ({}, "kind"),
-        ({"kind": "os.system"}, "os.system"),
-        ({"kind": ["gaussian"]}, "one of"),
-        ({"kind": "precomputed"}, "one of"),
-        ({"kind": "gaussian"}, "gammas"),
-        ({"kind": "gaussian", "gammas": 1.0}, "a list"),
-        ({"kind": "gaussian", "gammas": [True]}, "a finite number"),
-        ({"kind": "gaussian", "gammas": ["1"]}, "a finite number"),
-        ({"kind": "gaussian", "gammas": [-1.0]}, "positive"),
-        ({"kind": "laplacian", "gammas": [10**400]}, "a finite number"),
-        ({"kind": "polynomial", "degrees": [2.0], "gamma": 1.0, "coef0": 1.0}, "a whole number"),
-        ({"kind": "polynomial", "degrees": [2], "gamma": None, "coef0": 1.0}, "gamma"),
-        ({"kind": "dirichlet", "frequencies": [1.0], "degree": True}, "degree"),
-        ({"kind": "feature", "features": 3, "columns": [0, 1, 2]}, "features"),
-        ({"kind": "feature", "features": [1], "columns": [0]}, "a text"),
-        ({"kind": "feature", "features": ["a"], "columns": [10**30]}, "columns"),
-        ({"kind": "scaled", "base": {"kind": "linear"}, "scales": [[1.0], [1.0, 2.0]], "names": ["a", "b"]}, "length"),
-        ({"kind": "scaled", "scales": [[1.0]], "names": ["a"]}, "an object"),
-        ({"kind": "union", "families": [{"kind": "x"}], "columns": [None], "views": [None]}, "one of"),
-        ({"kind": "union", "families": [{"kind": "linear"}], "columns": [[0.5]], "views": [None]}, "whole number"),
-    ],
-)
-def test_data_of_no_family_are_refused(data, said):
-    with pytest.raises(ValueError, match=r"^[^\n]*\.$") as caught:
-        family_from_dict(data)
-    assert said in str(caught.value)
-    assert said in refusal(kernel_from_arrays, with_description(gaussian_kernel(), family=data))
+def test_data_of_no_family_are_refused():
+    kernel = gaussian_kernel()
+    require_refusals(((lambda data=data: family_from_dict(data), said) for data, said in NO_FAMILIES), literal=True)
+    require_refusals(((changed(kernel, family=data), said) for data, said in NO_FAMILIES), literal=True, by=refusal)
 
 
 # What cannot be read -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"format": "another"}, "format"),
-        ({"format": ...}, "format"),
-        ({"version": 0}, "version of a saved kernel must be 1 or 2, got 0"),
-        ({"version": 3}, "release"),
-        ({"version": True}, "version"),
-        ({"version": ...}, "got nothing"),
-        ({"learner": ...}, "learner"),
-        ({"learner": 3}, "learner"),
-        ({"normalise": "length"}, "trace, frobenius, none"),
-        ({"alignment": "high"}, "alignment"),
-        ({"degree": 0}, "degree"),
-        ({"degree": 1.5}, "degree"),
-        ({"offset": "inf"}, "offset must be finite"),
-        ({"regularisation": []}, "regularisation"),
-        ({"storage": "csr_matrix"}, "X_data"),
-        ({"storage": "numpy.matrix"}, "storage"),
-        ({"certificate": "good"}, "certificate"),
-        ({"certificate": {}}, "measure"),
-        (
-            {"certificate": {"measure": "x", "residual": 0, "tolerance": 0, "iterations": 0, "objectives": [{}]}},
-            "objec",
-        ),
-        ({"family": ...}, "family"),
-        ({"family": {"kind": "gaussian", "gammas": [1.0]}}, "weights must have shape (1,)"),
-        (
-            {
-                "family": {
-                    "kind": "union",
-                    "families": [{"kind": "linear"}] * 2,
-                    "columns": [[0], [99]],
-                    "views": [None, None],
-                }
-            },
-            "must fit",
-        ),
-    ],
-)
-def test_a_description_that_was_changed_is_refused(changes, said):
-    assert said in refusal(kernel_from_arrays, with_description(gaussian_kernel(), **changes))
+UNION_OUTSIDE = {"kind": "union", "families": [{"kind": "linear"}] * 2, "columns": [[0], [99]], "views": [None, None]}
+
+CHANGED = [
+    ({"format": "another"}, "format"),
+    ({"version": 3}, "version of a saved kernel must be 1 or 2, got 3; read it with the release"),
+    ({"version": True}, "version"),
+    ({"version": ...}, "got nothing"),
+    ({"learner": 3}, "learner"),
+    ({"normalise": "length"}, "trace, frobenius, none"),
+    ({"alignment": "high"}, "alignment"),
+    ({"degree": 0}, "degree"),
+    ({"degree": 1.5}, "degree"),
+    ({"offset": "inf"}, "offset must be finite"),
+    ({"regularisation": []}, "regularisation"),
+    ({"storage": "csr_matrix"}, "X_data"),
+    ({"storage": "numpy.matrix"}, "storage"),
+    ({"certificate": "good"}, "certificate"),
+    ({"certificate": {}}, "measure"),
+    ({"certificate": {"measure": "x", "residual": 0, "tolerance": 0, "iterations": 0, "objectives": [{}]}}, "objec"),
+    ({"family": ...}, "family"),
+    ({"family": {"kind": "gaussian", "gammas": [1.0]}}, "weights must have shape (1,)"),
+    ({"family": UNION_OUTSIDE}, "must fit"),
+]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [b"", b"{", b"\xff\xfe", b"[1]", b"null", b'{"a": NaN}', b"[" * 100_000, b"1" * 5000],
-    ids=lambda text: repr(text[:8]),
-)
-def test_a_description_that_is_none_is_refused(text):
-    arrays = {**kernel_to_arrays(gaussian_kernel()), DESCRIPTION: np.frombuffer(text, dtype=np.uint8)}
-    assert DESCRIPTION in refusal(kernel_from_arrays, arrays)
+def test_a_description_that_was_changed_is_refused():
+    kernel = gaussian_kernel()
+    arrays = kernel_to_arrays(kernel)
+    refused = [(changed(kernel, **changes), said) for changes, said in CHANGED]
+    refused += [(of_arrays({**arrays, DESCRIPTION: as_text(content)}), DESCRIPTION) for content in NO_TEXTS]
+    # Unions in unions without end.
+    union = '{"kind": "union", "columns": [null], "views": [null], "families": ['
+    text = json.dumps(description(arrays) | {"family": "HERE"})
+    text = text.replace('"HERE"', union * 400 + '{"kind": "linear"}' + "]}" * 400)
+    refused.append((of_arrays({**arrays, DESCRIPTION: as_text(text.encode())}), "family"))
+    require_refusals(refused, literal=True, by=refusal)
 
 
-def test_unions_in_unions_without_end_are_refused():
-    text, n = json.dumps(description(kernel_to_arrays(gaussian_kernel()))), 400
-    start = text.index('"family"')
-    nested = '{"kind": "union", "columns": [null], "views": [null], "families": [' * n + '{"kind": "linear"}' + "]}" * n
-    raw = np.frombuffer(f'{text[:start]}"family": {nested}}}'.encode(), dtype=np.uint8)
-    assert refusal(kernel_from_arrays, {**kernel_to_arrays(gaussian_kernel()), DESCRIPTION: raw})
-
-
-@pytest.mark.parametrize("name", sorted(kernel_to_arrays(gaussian_kernel())))
-def test_a_missing_array_is_named(name):
+def test_arrays_that_are_missing_or_changed_are_named():
     arrays = kernel_to_arrays(gaussian_kernel())
-    del arrays[name]
-    assert f"must hold {name!r}" in refusal(kernel_from_arrays, arrays)
+    wrong = [lambda array: array[:-1], lambda array: array[None]]  # another shape
+    wrong += [lambda array, dtype=dtype: array.astype(dtype) for dtype in ("U", object, complex)]
+    refused = []
+    for name, array in arrays.items():
+        missing = {key: one for key, one in arrays.items() if key != name}
+        refused.append((of_arrays(missing), f"must hold {name!r}"))
+        refused += [(of_arrays({**arrays, name: change(array)}), "" if name == "X" else name) for change in wrong]
+    for name in ("weights", "scales", "shift", "origin", "row_means", "X"):
+        for value in (np.nan, np.inf, -np.inf):
+            array = arrays[name].copy()
+            array.flat[0] = value
+            refused.append((of_arrays({**arrays, name: array}), f"{name} must be finite"))
+    require_refusals(refused, literal=True, by=refusal)
 
 
-@pytest.mark.parametrize("name", sorted(kernel_to_arrays(gaussian_kernel())))
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda array: array[:-1],
-        lambda array: array[None],
-        lambda array: array.astype("U"),
-        lambda array: array.astype(object),
-        lambda array: array.astype(complex),
-    ],
-    ids=["short", "deep", "text", "object", "complex"],
-)
-def test_an_array_of_another_shape_or_type_is_named(name, wrong):
-    arrays = kernel_to_arrays(gaussian_kernel())
-    arrays[name] = wrong(arrays[name])
-    said = refusal(kernel_from_arrays, arrays)
-    assert name in said or name == "X"
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", ["weights", "scales", "shift", "origin", "row_means", "X"])
-def test_values_that_are_not_finite_are_refused(name, value):
-    arrays = kernel_to_arrays(gaussian_kernel())
-    arrays[name] = arrays[name].copy()
-    arrays[name].flat[0] = value
-    assert f"{name} must be finite" in refusal(kernel_from_arrays, arrays)
-
-
-def test_a_weight_without_a_scale_is_refused():
+def test_a_kernel_without_a_scale_or_with_parameters_of_another_shape_is_not_saved():
     kernel = gaussian_kernel()
     assert "scales" in refusal(save_kernel, replace(kernel, scales=np.zeros(2)), io.BytesIO())
-
-
-def test_parameters_of_another_shape_are_refused():
-    kernel = gaussian_kernel()
     for wrong in (np.ones(2), np.ones((3, 1)), np.ones((2, 1, 1))):
         assert "(2, r)" in refusal(save_kernel, replace(kernel, parameters=wrong), io.BytesIO())
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong"),
-    [
-        ("X_indices", lambda array: array + 1_000_000),
-        ("X_indices", lambda array: -1 - array),
-        ("X_indices", lambda array: array[:-1]),
-        ("X_indices", lambda array: array.astype(float)),
-        ("X_indptr", lambda array: array[::-1].copy()),
-        ("X_indptr", lambda array: array + 1),
-        ("X_indptr", lambda array: array[:-1]),
-        ("X_shape", lambda array: array[:1]),
-        ("X_shape", lambda array: -array),
-        ("X_shape", lambda array: array * 2**40),
-        ("X_data", lambda array: array[:-1]),
-        ("X_data", lambda array: array.reshape(1, -1)),
-    ],
-)
-def test_sparse_rows_that_point_outside_are_refused(name, wrong):
+def test_sparse_rows_that_point_outside_are_refused():
     V = np.random.default_rng(0).poisson(0.5, size=(20, 6)).astype(float)
     arrays = kernel_to_arrays(learn_kernel("align", GaussianFamily([0.1]), sparse.csr_matrix(V), V[:, 0]))
-    arrays[name] = wrong(arrays[name])
-    refusal(kernel_from_arrays, arrays)
+    wrong = [
+        ("X_indices", arrays["X_indices"] + 1_000_000),
+        ("X_indices", -1 - arrays["X_indices"]),
+        ("X_indices", arrays["X_indices"][:-1]),
+        ("X_indices", arrays["X_indices"].astype(float)),
+        ("X_indptr", arrays["X_indptr"][::-1].copy()),
+        ("X_indptr", arrays["X_indptr"] + 1),
+        ("X_indptr", arrays["X_indptr"][:-1]),
+        ("X_shape", arrays["X_shape"][:1]),
+        ("X_shape", -arrays["X_shape"]),
+        ("X_shape", arrays["X_shape"] * 2**40),
+        ("X_data", arrays["X_data"][:-1]),
+        ("X_data", arrays["X_data"].reshape(1, -1)),
+    ]
+    require_refusals(((of_arrays({**arrays, name: array}), "") for name, array in wrong), by=refusal)
 
 
 def test_a_file_cut_anywhere_is_refused(tmp_path):
@@ -510,31 +374,18 @@ def test_a_file_cut_anywhere_is_refused(tmp_path):
 def test_a_file_with_a_changed_byte_gives_one_sentence_or_the_same_kernel():
     kernel = gaussian_kernel()
     content, rng = saved(kernel), np.random.default_rng(1)
-    outcomes = []
+    said = []
     for position in rng.choice(len(content), 300, replace=False):
-        changed = bytearray(content)
-        changed[position] ^= 1 << int(rng.integers(8))
-        outcomes.append(kernel_or_reason(bytes(changed)))
-    for back in outcomes:
-        if isinstance(back, str):
-            assert "\n" not in back
+        damaged = bytearray(content)
+        damaged[position] ^= 1 << int(rng.integers(8))
+        try:
+            back = loaded(bytes(damaged))
+        except ValueError as error:
+            said.append(str(error))
         else:
             assert_same_kernel(back, kernel)
-    assert sum(isinstance(back, str) for back in outcomes) > 200
-
-
-@pytest.mark.parametrize("name", ["weights", "extra"])
-def test_pickled_objects_are_never_loaded(name):
-    class Trap:
-        def __reduce__(self):
-            return (pytest.fail, ("it was unpickled",))
-
-    arrays = {**kernel_to_arrays(gaussian_kernel()), name: np.array([Trap(), None], dtype=object)}
-    file = io.BytesIO()
-    np.savez(file, **arrays)
-    said = refusal(loaded, file.getvalue())
-    assert name in said
-    assert "never loaded" in said
+    assert len(said) > 200
+    assert not [one for one in said if "\n" in one]
 
 
 def test_files_of_other_kinds_are_refused(tmp_path):
@@ -553,21 +404,6 @@ def test_files_of_other_kinds_are_refused(tmp_path):
         load_kernel(tmp_path / "none.npz")
 
 
-def test_compressed_arrays_are_refused_before_they_take_memory():
-    file = io.BytesIO()
-    np.savez_compressed(file, **{**kernel_to_arrays(gaussian_kernel()), "X": np.zeros((1 << 27, 1))})
-    assert len(file.getvalue()) < 2 << 20
-
-    def load(case: int) -> None:
-        loaded(file.getvalue())
-
-    (fate,) = fates([0], load, (ValueError,), memory=100 << 20)
-    assert (fate.kind, fate.text) == (
-        "sentence",
-        "file must hold arrays as they are, got compressed ones; write it by save_kernel.",
-    )
-
-
 def test_members_that_share_their_bytes_are_refused():
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
@@ -580,25 +416,8 @@ def test_members_that_share_their_bytes_are_refused():
     assert "overlap" in refusal(loaded, file.getvalue())
 
 
-def test_an_array_that_states_more_than_is_there_is_refused():
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
-        header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**9, 8)})
-        archive.writestr("X.npy", header.getvalue() + bytes(800))
-
-    def load(case: int) -> None:
-        loaded(file.getvalue())
-
-    (fate,) = fates([0], load, (ValueError,), memory=100 << 20)
-    assert fate.kind == "sentence"
-    assert "'X.npy' of the file must be a plain array" in fate.text
-
-
 def test_a_family_beyond_the_numbers_of_a_computer_is_refused():
-    arrays = kernel_to_arrays(gaussian_kernel())
-    said = Fields.of_text(arrays[DESCRIPTION], "it").data
-    family = {"kind": "dirichlet", "frequencies": [1.0] * len(arrays["weights"]), "degree": 10**18}
-    X = np.zeros((len(arrays["rows"]), 50))
-    changed = {**arrays, DESCRIPTION: to_text({**said, "family": family}, "it"), "X": X, "origin": np.zeros(50)}
-    assert "the family must fit training rows of 50 features" in refusal(kernel_from_arrays, changed)
+    kernel = gaussian_kernel()
+    family = {"kind": "dirichlet", "frequencies": [1.0] * len(kernel.weights), "degree": 10**18}
+    wide = replace(kernel, X=np.zeros((len(kernel.rows), 50)), origin=np.zeros(50))
+    assert "the family must fit training rows of 50 features" in refusal(changed(wide, family=family))

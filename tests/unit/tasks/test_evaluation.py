@@ -16,13 +16,7 @@ from learnkernels.tasks.store import digest
 
 
 def config(learner: str = "alignf", predictor: Any = "auto", **keys: Any) -> CompareConfig:
-    data = {
-        "name": "small",
-        "datasets": [{"source": "sklearn", "name": "wine"}],
-        "kernels": [{"family": "linear"}],
-        "learners": [learner],
-        "predictor": predictor,
-    }
+    data = {"name": "small", "datasets": ["wine"], "kernels": ["linear"], "learners": [learner], "predictor": predictor}
     return CompareConfig.model_validate(data | keys)
 
 
@@ -35,19 +29,17 @@ def chosen(learner: str, predictor: Any, task: str = "classification") -> str:
     return predictor_for(of, of.learners[0], rows(task)).predictor.name
 
 
-@pytest.mark.parametrize(
-    ("learner", "predictor", "expected"),
-    [
+def test_a_learner_is_followed_by_its_predictor_or_the_one_named(subtests: pytest.Subtests):
+    for learner, predictor, expected in [
         ("alignf", "auto", "svm"),
         ("alignf", "krr", "krr"),
         ("l2-krr", "auto", "krr"),
         ("l2-krr", "svm", "svm"),
         ("ensemble", "auto", "krr"),
         ("ensemble", "svm", "krr"),  # it combines ridge regressions, whatever the others are followed by
-    ],
-)
-def test_a_learner_is_followed_by_its_predictor_or_the_one_named(learner: str, predictor: str, expected: str):
-    assert chosen(learner, predictor) == expected
+    ]:
+        with subtests.test(learner=learner, predictor=predictor):
+            assert chosen(learner, predictor) == expected
 
 
 def test_what_does_not_serve_the_task_is_refused():

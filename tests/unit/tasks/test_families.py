@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -42,28 +41,25 @@ def test_each_family_is_the_one_described():
     assert (dirichlet.frequencies, dirichlet.degree) == ((1.5, 2.0), 3)
 
 
-@pytest.mark.parametrize(
-    ("family", "of_distance"),
-    [
-        ("gaussian", lambda d, sigma: np.exp(-(d**2).sum(axis=-1) / sigma**2)),
-        ("laplacian", lambda d, sigma: np.exp(-np.abs(d).sum(axis=-1) / sigma)),
-    ],
-)
-def test_sigmas_are_bandwidths_in_units_of_the_features(family: str, of_distance: Callable[..., np.ndarray]):
-    sigmas = [0.3, 2.0, 7.0]
+def test_sigmas_are_bandwidths_in_units_of_the_features():
+    sigmas = np.array([0.3, 2.0, 7.0])[:, None, None]
     X = np.random.default_rng(4).normal(size=(5, 3))
-    tiles = build_family([parsed(family=family, sigmas=sigmas)], FEATURES).tile(X, X)
-    expected = [of_distance(X[:, None] - X[None], sigma) for sigma in sigmas]
-    np.testing.assert_allclose(tiles, expected, rtol=0, atol=1e-15)  # values are rounded beside one
+    distances = X[:, None] - X[None]
+    expected = {
+        "gaussian": np.exp(-np.square(distances).sum(axis=-1) / sigmas**2),
+        "laplacian": np.exp(-np.abs(distances).sum(axis=-1) / sigmas),
+    }
+    for family, kernels in expected.items():
+        tiles = build_family([parsed(family=family, sigmas=[0.3, 2.0, 7.0])], FEATURES).tile(X, X)
+        np.testing.assert_allclose(tiles, kernels, rtol=0, atol=1e-15, err_msg=family)  # rounded beside one
 
 
 def test_features_alone_become_kernels_without_tiles_named_by_their_columns():
     everything = build_family([parsed(family="feature")], FEATURES)
     some = build_family([parsed(family="feature", columns=["weight", "age"])], FEATURES)
     assert isinstance(everything, FeatureFamily)
-    assert everything.names == FEATURES
     assert isinstance(some, FeatureFamily)
-    assert some.names == ("weight", "age")
+    assert (everything.names, some.names) == (FEATURES, ("weight", "age"))
     X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20.0)
     moments = gram_moments(some, X, y)
     assert isinstance(moments, FeatureMoments)
@@ -84,27 +80,25 @@ def test_thousands_of_features_beside_other_families_are_refused():
         build_family([parsed(family="feature"), parsed(family="linear")], features)
 
 
-@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
-def test_a_row_of_zeros_is_named_before_a_cosine_kernel_is_computed(kind: type):
+def test_a_row_of_zeros_is_named_before_a_cosine_kernel_is_computed():
     X = np.random.default_rng(2).normal(size=(30, 3))
     X[17, :2] = 0.0
-    require_varying([parsed(family="cosine")], kind(X), FEATURES, "data set d")
-    with pytest.raises(InputError, match=r"data set d: each row must have a direction.* row 17 of the 30"):
-        require_varying([parsed(family="cosine", columns=["age", "height"])], kind(X), FEATURES, "data set d")
+    some = [parsed(family="cosine", columns=["age", "height"])]
+    for rows in (X, sparse.csr_matrix(X)):
+        require_varying([parsed(family="cosine")], rows, FEATURES, "data set d")
+        with pytest.raises(InputError, match=r"data set d: each row must have a direction.* row 17 of the 30"):
+            require_varying(some, rows, FEATURES, "data set d")
 
 
-@pytest.mark.parametrize(
-    ("keys", "sentence"),
-    [
+def test_a_family_out_of_its_range_is_refused(subtests: pytest.Subtests):
+    for keys, sentence in [
         ({"family": "dirichlet", "frequencies": [0]}, "greater than 0"),
         ({"family": "dirichlet", "frequencies": [1], "degree": 0}, "greater than or equal to 1"),
         ({"family": "laplacian", "gammas": []}, "a list"),
         ({"family": "cosine", "gamma": 1}, "unknown key 'gamma'"),
-    ],
-)
-def test_a_family_out_of_its_range_is_refused(keys: dict[str, object], sentence: str):
-    with pytest.raises(ValidationError, match=sentence):
-        parsed(**keys)
+    ]:
+        with subtests.test(sentence), pytest.raises(ValidationError, match=sentence):
+            parsed(**keys)
 
 
 @pytest.mark.parametrize("family", ["feature", "linear"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,76 +16,58 @@ from sklearn.datasets import dump_svmlight_file
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.files import chosen, files_of, folder_of, matching, told_by_folders
-from learnkernels.conf.loading import existing_files
+from learnkernels.conf.loading import config_of_text, existing_files
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.estimators import KernelLearningRegressor
 from learnkernels.kernels.persistence.model import Model
-from learnkernels.tasks.data.dataset import dataset_digest
+from learnkernels.tasks.data.dataset import Dataset, dataset_digest
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.data.opening import OpenTable
 from learnkernels.tasks.data.readers import columns_beside
 from learnkernels.tasks.data.starting import start
 from learnkernels.tasks.models.scoring import score_with
+from tests.sources import config, load, require_equal, require_refusals, write
 
-PARTS = [slice(0, 50), slice(50, 80), slice(80, 120)]
+by_ending = pytest.mark.parametrize("ending", [".csv", ".parquet", ".feather"])
 
 
 def rows() -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    return pd.DataFrame(
-        {
-            "a": rng.normal(size=120),
-            "n": rng.integers(0, 9, 120),
-            "c": rng.choice(["x", "y"], 120),
-            "y": rng.random(120),
-        }
-    )
-
-
-def write(frame: pd.DataFrame, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".csv":
-        frame.to_csv(path, index=False)
-    else:
-        (frame.to_parquet if path.suffix == ".parquet" else frame.to_feather)(path)
+    a, n, c = rng.normal(size=120), rng.integers(0, 9, 120), rng.choice(["x", "y"], 120)
+    return pd.DataFrame({"a": a, "n": n, "c": c, "y": rng.random(120)})
 
 
 def divided(folder: Path, ending: str, frame: pd.DataFrame) -> None:
     """Write a table as three files, the middle one with its columns in another order."""
-    for name, part in zip(("a", "b", "c"), PARTS, strict=True):
+    for name, part in {"a": slice(0, 50), "b": slice(50, 80), "c": slice(80, 120)}.items():
         some = frame.iloc[part].reset_index(drop=True)
         write(some[some.columns[::-1]] if name == "b" else some, folder / f"{name}{ending}")
 
 
-def config(path: Any, **keys: Any) -> DatasetConfig:
-    return DatasetConfig.model_validate({"source": "file", "path": path, "target": "y", **keys})
+def quiet(folder: Path, path: Any, **keys: Any) -> Dataset:
+    return load(folder, path, tell=str, target="y", **keys)
 
 
-def quiet(of: DatasetConfig, folder: Path) -> Any:
-    return load_source(of, str(folder), tell=lambda sentence: None)
-
-
-@pytest.mark.parametrize("ending", [".csv", ".parquet", ".feather"])
+@by_ending
 def test_files_in_pieces_are_the_file_as_a_whole(tmp_path: Path, ending: str):
     write(rows(), tmp_path / f"whole{ending}")
     divided(tmp_path / "parts", ending, rows())
     write(rows(), tmp_path / "parts" / ".hidden" / f"z{ending}")
     (tmp_path / "parts" / "README.txt").write_text("three parts")
     keys = {"weights": "n", "groups": "c", "columns": {"a": "number"}}
-    whole = quiet(config(f"whole{ending}", **keys), tmp_path)
+    whole = quiet(tmp_path, f"whole{ending}", **keys)
     names = [f"parts/{name}{ending}" for name in ("a", "b", "c")]
     for path in ("parts", f"parts/*{ending}", f"**/[abc]{ending}", names):
-        dataset = quiet(config(path, **keys), tmp_path)
+        dataset = quiet(tmp_path, path, **keys)
         assert dataset_digest(dataset) == dataset_digest(whole), path
-    turned = quiet(config(names[::-1], **keys), tmp_path)
+    turned = quiet(tmp_path, names[::-1], **keys)
     assert dataset_digest(turned) != dataset_digest(whole)
 
 
-@pytest.mark.parametrize("path", ["", "*.parquet", "part-*.parquet", ["a.parquet", "b.parquet"], "a.parquet"])
-def test_files_are_called_by_what_their_names_share(path: Any):
-    expected = {"": "data", "*.parquet": "data", "part-*.parquet": "part", "a.parquet": "a"}
-    full = [f"data/{one}" for one in path] if isinstance(path, list) else f"data/{path}"
-    assert config(full).label == ("a" if isinstance(path, list) else expected[path])
+def test_files_are_called_by_what_their_names_share():
+    labels = {"": "data", "*.parquet": "data", "part-*.parquet": "part", "a.parquet": "a"}
+    assert {path: config(f"data/{path}").label for path in labels} == labels
+    assert config(["data/a.parquet", "data/b.parquet"]).label == "a"
     assert DatasetConfig.model_validate("data/").path == "data/"
 
 
@@ -100,102 +83,82 @@ def test_types_of_a_column_that_go_together_are_joined(tmp_path: Path):
     other["a"] = other["a"].astype(object).where(other["a"].notna(), "?")
     other["when"] = "2024-01-01 12:00:00"
     other.to_csv(tmp_path / "c.csv", index=False)
-    dataset = quiet(config("*.csv"), tmp_path)
+    dataset = quiet(tmp_path, "*.csv")
     assert {"a", "a missing", "n", "c=x", "c=missing", "when"} <= set(dataset.features)
     assert dataset.X[80:, dataset.features.index("n")].tolist() == (frame["n"][80:] + 0.5).tolist()
     for name, kind in {"d": pa.int64(), "e": pa.float64(), "f": pa.null()}.items():
         column = pa.array([None] * 20 if name == "f" else range(20), kind)
         pa.parquet.write_table(pa.table({"a": column, "y": np.arange(20.0)}), tmp_path / f"{name}.parquet")
-    joined = quiet(config("*.parquet"), tmp_path)
+    joined = quiet(tmp_path, "*.parquet")
     assert joined.X[:40, 0].tolist() == [*range(20), *range(20)]
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (lambda t: t.drop(columns="n"), "data set parts: b.parquet has no column 'n', which a.parquet has; give files"),
-        (lambda t: t.assign(m=1), "data set parts: b.parquet has the column 'm', which a.parquet does not have; give"),
-        (
-            lambda t: t.assign(n="many"),
-            "column 'n' is .*string in b.parquet and int64 in a.parquet; write it as",
-        ),
-    ],
-)
-def test_a_file_that_differs_is_named(tmp_path: Path, change: Any, sentence: str):
-    divided(tmp_path / "parts", ".parquet", rows())
-    write(change(rows()), tmp_path / "parts" / "b.parquet")
-    with pytest.raises(InputError, match=sentence):
-        quiet(config("parts"), tmp_path)
+def test_a_file_that_differs_or_is_damaged_is_named(tmp_path: Path):
+    refused = [
+        (rows().drop(columns="n"), "data set parts: b.parquet has no column 'n', which a.parquet has; give files"),
+        (rows().assign(m=1), "data set parts: b.parquet has the column 'm', which a.parquet does not have; give"),
+        (rows().assign(n="many"), "column 'n' is .*string in b.parquet and int64 in a.parquet; write it as"),
+        (b"PAR1 nothing of a table", r"data set parts: b\.parquet cannot be read as parquet"),
+    ]
+    for i, (content, _) in enumerate(refused):
+        divided(tmp_path / str(i) / "parts", ".parquet", rows())
+        other = tmp_path / str(i) / "parts" / "b.parquet"
+        other.write_bytes(content) if isinstance(content, bytes) else write(content, other)
+    require_refusals((partial(quiet, tmp_path / str(i), "parts"), said) for i, (_, said) in enumerate(refused))
 
 
-def test_a_damaged_file_is_named(tmp_path: Path):
-    divided(tmp_path / "parts", ".parquet", rows())
-    (tmp_path / "parts" / "b.parquet").write_bytes(b"PAR1 nothing of a table")
-    with pytest.raises(InputError, match=r"data set parts: b\.parquet cannot be read as parquet"):
-        quiet(config("parts"), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("path", "sentence"),
-    [
+def test_what_stands_for_no_files_of_one_format_is_refused(tmp_path: Path):
+    for name in ("both/a.csv", "both/a.parquet"):
+        write(rows(), tmp_path / name)
+    refused: list[tuple[Any, str]] = [
         ("none/*.csv", "data set none: .*none/.*csv: holds no table, whose endings are"),
         ("both", r"both: holds files of several formats \(\.csv, \.parquet\), which may be copies"),
         (["both/a.csv", "both/a.csv"], "'.*a.csv' is in 'path' more than once; name each file once"),
         (["both/a.csv", "both/a.parquet"], "'path' names files of several formats"),
         (["both/a.csv", "gone.csv"], "there is no file .*gone.csv"),
-    ],
-)
-def test_what_stands_for_no_files_of_one_format_is_refused(tmp_path: Path, path: Any, sentence: str):
-    for name in ("both/a.csv", "both/a.parquet"):
-        write(rows(), tmp_path / name)
-    with pytest.raises(InputError, match=sentence):
-        existing_files(config(path), str(tmp_path))
+    ]
+    require_refusals((partial(existing_files, config(path), str(tmp_path)), said) for path, said in refused)
 
 
 def parted(folder: Path, ending: str) -> pd.DataFrame:
     """Write a table into folders whose names tell three columns; return it with these."""
-    told = [
-        ("site=north%20east/year=2023/share=0.5", "north east", 2023, 0.5),
-        ("site=north%20east/year=2024/share=1", "north east", 2024, 1.0),
-        ("site=__HIVE_DEFAULT_PARTITION__/year=2024/share=2", None, 2024, 2.0),
-    ]
+    told = {
+        "site=north%20east/year=2023/share=0.5": ("north east", 2023, 0.5, slice(40, 80)),
+        "site=north%20east/year=2024/share=1": ("north east", 2024, 1.0, slice(80, 120)),
+        "site=__HIVE_DEFAULT_PARTITION__/year=2024/share=2": (None, 2024, 2.0, slice(0, 40)),
+    }
     pieces = []
-    for (place, site, year, share), part in zip(told, [slice(40, 80), slice(80, 120), slice(0, 40)], strict=True):
+    for place, (site, year, share, part) in told.items():
         piece = rows().iloc[part].reset_index(drop=True)
         write(piece, folder / place / f"rows{ending}")
         pieces.append(piece.assign(site=site, year=year, share=share))
     return pd.concat([pieces[2], *pieces[:2]], ignore_index=True)  # by name, _ comes before n
 
 
-@pytest.mark.parametrize("ending", [".csv", ".parquet", ".feather"])
-@pytest.mark.parametrize(
-    "keys", [{}, {"groups": "site", "where": {"year": 2024}, "missing": "drop"}, {"time": "share"}]
-)
-def test_names_of_folders_tell_columns(tmp_path: Path, ending: str, keys: dict[str, Any]):
+@by_ending
+def test_names_of_folders_tell_columns(tmp_path: Path, ending: str):
     whole = parted(tmp_path / "day=3" / "parted", ending)  # what stands above the folder tells nothing
     write(whole, tmp_path / f"whole{ending}")
-    expected = quiet(config(f"whole{ending}", **keys), tmp_path)
-    for path in ("day=3/parted", f"day=3/parted/site=*/**/*{ending}"):
-        dataset = quiet(config(path, **keys), tmp_path)
-        assert dataset.features == expected.features
-        np.testing.assert_array_equal(dataset.X, expected.X)
-        assert {name: of.tolist() for name, of in dataset.beside.items()} == {
-            name: of.tolist() for name, of in expected.beside.items()
-        }
+    for keys in ({}, {"groups": "site", "where": {"year": 2024}, "missing": "drop"}, {"time": "share"}):
+        expected = quiet(tmp_path, f"whole{ending}", **keys)
+        for path in ("day=3/parted", f"day=3/parted/site=*/**/*{ending}"):
+            dataset = quiet(tmp_path, path, **keys)
+            np.testing.assert_array_equal(dataset.X, expected.X)
+            require_equal(dataset, expected)
 
 
 def test_columns_of_files_go_before_those_of_their_folders(tmp_path: Path):
     write(rows(), tmp_path / "n=1" / "k=a" / "rows.csv")
     write(rows(), tmp_path / "n=2" / "k=3" / "rows.csv")
-    dataset = quiet(config("."), tmp_path)
+    dataset = quiet(tmp_path, ".")
     assert dataset.X[:120, dataset.features.index("n")].tolist() == rows()["n"].tolist()
     assert {"k=a", "k=3"} <= set(dataset.features)
     write(rows(), tmp_path / "beside.csv")
     with pytest.raises(InputError, match=r"rows\.csv has the column 'k', which beside\.csv does not have"):
-        quiet(config("."), tmp_path)
+        quiet(tmp_path, ".")
 
 
-@pytest.mark.parametrize("ending", [".csv", ".parquet", ".feather"])
+@by_ending
 def test_a_model_finds_what_folders_tell_above_what_it_scores(tmp_path: Path, ending: str):
     whole = parted(tmp_path / "new", ending)
     write(whole, tmp_path / f"whole{ending}")
@@ -235,46 +198,42 @@ def test_libsvm_texts_of_different_widths_are_one(tmp_path: Path):
     X = sparse.random(40, 6, 0.5, "csr", random_state=0)
     for name, part in {"a": X[:20, :4], "b": X[20:]}.items():
         dump_svmlight_file(part, np.arange(part.shape[0]) % 2, str(tmp_path / f"{name}.svm"), zero_based=False)
-    dataset = load_source(config(["a.svm", "b.svm"]), str(tmp_path))
+    dataset = quiet(tmp_path, ["a.svm", "b.svm"])
     expected = X.toarray()
     expected[:20, 4:] = 0
     np.testing.assert_allclose(dataset.X.toarray(), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("ending", [".csv", ".parquet", ".feather"])
+@by_ending
 def test_several_files_are_scored_as_one(tmp_path: Path, ending: str):
     frame = rows()
-    model = Model.of_table(
-        KernelLearningRegressor(learner="alignf", alpha=1.0).fit(frame.drop(columns="y"), frame["y"]), {"target": "y"}
-    )
+    fitted = KernelLearningRegressor(learner="alignf", alpha=1.0).fit(frame.drop(columns="y"), frame["y"])
+    shares: list[float] = []
+
+    def score(source: str, output: str) -> int:
+        given = Model.of_table(fitted, {"target": "y"}), {}, str(tmp_path / source), str(tmp_path / output)
+        return score_with(*given, ids=["c"], tell=lambda share, n: shares.append(share)).rows
+
     write(frame, tmp_path / f"whole{ending}")
     divided(tmp_path / "new", ending, frame)
-    score_with(model, {}, str(tmp_path / f"whole{ending}"), str(tmp_path / "one.parquet"), ids=["c"])
-    shares: list[float] = []
-    scored = score_with(
-        model, {}, str(tmp_path / "new"), str(tmp_path / "many.parquet"), ids=["c"], tell=lambda s, n: shares.append(s)
-    )
-    assert (scored.rows, shares[-1]) == (120, 1.0)
+    assert [score(f"whole{ending}", "one.parquet"), score("new", "many.parquet"), shares[-1]] == [120, 120, 1.0]
     one, many = (pa.parquet.read_table(tmp_path / f"{name}.parquet") for name in ("one", "many"))
     assert one.equals(many)
     with pytest.raises(InputError, match="the output would replace the input"):
-        score_with(model, {}, str(tmp_path / "new"), str(tmp_path / "new" / f"b{ending}"))
+        score("new", f"new/b{ending}")
     write(frame.drop(columns="n"), tmp_path / "new" / f"b{ending}")
     with pytest.raises(InputError, match=rf"b{ending} has no column 'n', which .*a{ending} has"):
-        score_with(model, {}, str(tmp_path / "new"), str(tmp_path / "other.parquet"))
+        score("new", "other.parquet")
 
 
 def test_a_folder_and_several_targets_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from learnkernels.conf.loading import config_of_text
-
     monkeypatch.chdir(tmp_path)
     divided(tmp_path / "parts", ".csv", rows())
     found = start("parts", ["y", "c"], metric=None)
     of = config_of_text(found.text, Path("parts.yaml"))
-    assert [(data.label, data.target, data.drop) for data in of.datasets] == [
-        ("parts y", "y", ("c",)), ("parts c", "c", ("y",)),
-    ]  # fmt: skip
-    assert [quiet(data, tmp_path).target.task for data in of.datasets] == ["regression", "classification"]
+    labels = [(data.label, data.target, data.drop) for data in of.datasets]
+    assert labels == [("parts y", "y", ("c",)), ("parts c", "c", ("y",))]
+    assert [load_source(data, tell=str).target.task for data in of.datasets] == ["regression", "classification"]
     assert [line for line in found.lines if " of " in line][:2] == [
         line for line in found.lines if line.startswith(("regression of y", "classification of c"))
     ]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
-from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig, SyntheticName
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset
 from learnkernels.tasks.data.ingest import ingest, load_source
 from learnkernels.tasks.data.synthetic import DISTANCE, SYNTHETIC, read_synthetic, relevances
+from tests.sources import require_refusals
 
 
 def loaded(name: str, seed: int = 0, protocol_seed: int = 0, **keys: Any) -> Dataset:
@@ -23,10 +24,6 @@ def loaded(name: str, seed: int = 0, protocol_seed: int = 0, **keys: Any) -> Dat
 
 def labels(dataset: Dataset) -> np.ndarray:
     return dataset.target.Y[:, 0]
-
-
-def test_names_in_the_schema_are_those_of_the_table():
-    assert set(SyntheticName.__args__) == set(SYNTHETIC)
 
 
 @pytest.mark.parametrize(("name", "shape"), [("three_sines", (2000, 1)), ("relevance", (2050, 50))])
@@ -62,7 +59,7 @@ def test_five_features_of_friedman_tell_all_but_the_noise():
     assert np.abs(np.corrcoef(noise, dataset.X.T)[0, 1:]).max() < 0.08
 
 
-@pytest.mark.parametrize("gamma", [0, 1, 40])
+@pytest.mark.parametrize("gamma", [0, 40])
 def test_the_best_rule_of_relevance_errs_as_often_as_theory_says(gamma: float):
     dataset = loaded("relevance", params={"gamma": gamma, "rows": 20000, "features": 12})
     assert dataset.X.shape == (20000, 12)
@@ -106,46 +103,36 @@ def test_the_keys_of_other_data_sets_work_here_too():
     assert set(numbers.values) == {-1.0, 1.0}
 
 
-def test_a_reference_says_where_the_rows_come_from(working_folder: Any):
+def test_a_reference_says_where_the_rows_come_from():
     config = DatasetConfig.model_validate({"source": "synthetic", "name": "relevance", "params": {"gamma": 5}})
     ref = ingest.fn(config, ".", 0)
     assert (ref.name, ref.source, ref.n_rows) == ("relevance gamma=5", "synthetic:relevance gamma=5", 2050)
     np.testing.assert_array_equal(load_dataset(ref).X, loaded("relevance", params={"gamma": 5}).X)
 
 
-@pytest.mark.parametrize(
-    ("name", "keys", "sentence"),
-    [
-        (
-            "relevance",
-            {"params": {"gama": 1}},
-            "data set relevance gama=1: relevance has no parameter 'gama'; it takes ro",
-        ),
-        ("three_sines", {"params": {"gamma": 1}}, "three_sines has no parameter 'gamma'; it takes rows"),
-        (
-            "three_sines",
-            {"params": {"rows": 9}},
-            "'params.rows' of three_sines must be a whole number of at least 10, got 9",
-        ),
-        ("three_sines", {"params": {"rows": 50.5}}, "must be a whole number of at least 10, got 50.5"),
-        ("three_sines", {"params": {"rows": True}}, "must be a whole number of at least 10, got True"),
-        ("relevance", {"params": {"features": 0}}, "'params.features' of relevance must be .* at least 1, got 0"),
-        ("relevance", {"params": {"gamma": -1}}, "'params.gamma' of relevance must be a number of at least 0, got -1"),
-        ("relevance", {"params": {"gamma": "much"}}, "must be a number of at least 0, got 'much'"),
-        ("relevance", {"params": {"gamma": float("inf")}}, "must be a number of at least 0, got inf"),
+WHOLE = "must be a whole number of at least 10, got"
+FAULTY: list[tuple[str, dict[str, Any], str]] = [
+    ("relevance", {"gama": 1}, "data set relevance gama=1: relevance has no parameter 'gama'; it takes ro"),
+    ("three_sines", {"gamma": 1}, "three_sines has no parameter 'gamma'; it takes rows"),
+    ("three_sines", {"rows": 9}, f"'params.rows' of three_sines {WHOLE} 9"),
+    ("three_sines", {"rows": 50.5}, f"{WHOLE} 50.5"),
+    ("three_sines", {"rows": True}, f"{WHOLE} True"),
+    ("relevance", {"features": 0}, "'params.features' of relevance must be .* at least 1, got 0"),
+    ("relevance", {"gamma": -1}, "'params.gamma' of relevance must be a number of at least 0, got -1"),
+    ("relevance", {"gamma": "much"}, "must be a number of at least 0, got 'much'"),
+    ("relevance", {"gamma": float("inf")}, "must be a number of at least 0, got inf"),
+]
+
+
+def test_a_faulty_description_gets_one_sentence():
+    assert set(SyntheticName.__args__) == set(SYNTHETIC)
+    keys = [
         ("three_sines", {"drop": ["x1"]}, "'drop' must leave out some of the features x1 to x1, got x1"),
         ("relevance", {"drop": ["x51"]}, "'drop' must leave out some of the features x1 to x50, got x51"),
         ("relevance", {"positive": "2"}, "'positive' must be one of several values of the target, got '2'.*'-1', '1'"),
-    ],
-)
-def test_a_faulty_description_gets_one_sentence(name: str, keys: dict[str, Any], sentence: str):
-    with pytest.raises(InputError, match=sentence) as caught:
-        loaded(name, **keys)
-    assert "\n" not in str(caught.value)
-
-
-def test_an_unknown_set_is_named_with_the_ones_there_are():
-    with pytest.raises(
-        InputError, match=r"data set d: .* no synthetic data set 'sines'; choose one of three_sines, rel"
-    ):
-        read_synthetic("sines", {}, 0, (), "data set d")
+    ]
+    refused = [(partial(loaded, name, params=params), said) for name, params, said in FAULTY]
+    refused += [(partial(loaded, name, **of), said) for name, of, said in keys]
+    unknown = partial(read_synthetic, "sines", {}, 0, (), "data set d")
+    said = r"data set d: .* no synthetic data set 'sines'; choose one of three_sines, rel"
+    require_refusals([*refused, (unknown, said)])

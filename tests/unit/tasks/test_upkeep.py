@@ -1,25 +1,24 @@
-"""What goes of a folder that runs by the clock, and what stays."""
+"""What goes of a folder that runs by the clock, what stays, and whether the process that wrote a file is gone."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 import time
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
+import psutil
 import pytest
-from mlflow import MlflowClient
+from prefect.settings import Settings
+from typer.testing import CliRunner
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.evidence.tracking import DEPLOYMENT, RESULTS, forget_runs, forgettable_runs
+from learnkernels.flows.cli import app
 from learnkernels.tasks.operate import upkeep
 from learnkernels.tasks.operate.upkeep import clean, cut_logs, old_files, remove, retention, tend
 from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.store import DAMAGED, TEMPORARY
-from tests.user import ROOT, learnkernels
 from tools.waiting import within
 
 DAY = 86_400
@@ -38,8 +37,10 @@ def put(path: Path, days: float = 0.0, content: str = "x") -> Path:
 
 
 @pytest.fixture
-def state(working_folder: Path) -> Path:
-    return working_folder / "state"
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "state"
 
 
 def test_what_is_old_left_or_damaged_goes_and_nothing_else(state: Path):
@@ -92,70 +93,33 @@ def test_what_is_read_again_while_it_is_looked_for_and_links_stay_whole(state: P
     remove(found)  # another was faster
 
 
-def test_the_command_shows_before_it_removes(home: Path):
-    entry = put(home / "work/.learnkernels/store/datasets/0123", 40, 5000 * "x")
-    shown = learnkernels(home, "clean")
-    assert shown.returncode == 0, shown.stderr
-    assert "not used for 30 days" in shown.stdout
-    assert "remove it with --yes" in shown.stdout
+def test_the_command_shows_before_it_removes(state: Path):
+    entry = put(state / "store/datasets/0123", 40, 5000 * "x")
+
+    def said(*options: str) -> str:
+        run = CliRunner().invoke(app, ["clean", *options])
+        assert run.exit_code == 0, run.output
+        return run.output
+
+    shown = said()
+    assert "not used for 30 days" in shown
+    assert "remove it with --yes" in shown
+    assert "nothing is old" in said("--keep-days", "50", "--yes")
     assert entry.exists()
-    assert "nothing is old" in learnkernels(home, "clean", "--keep-days", "50", "--yes").stdout
-    assert entry.exists()
-    removed = learnkernels(home, "clean", "--yes")
-    assert (removed.returncode, "removed: " in removed.stdout) == (0, True), removed.stderr
+    assert "removed: " in said("--yes")
     assert not entry.exists()
-
-
-def test_runs_of_deployments_go_where_that_is_wanted_but_for_what_a_version_refers_to(working_folder: Path):
-    client = MlflowClient()
-    experiment = client.create_experiment("nightly", artifact_location=(working_folder / "mlartifacts").as_uri())
-    ago = int((time.time() - 100 * DAY) * 1000)
-
-    def run(name: str, ended: int = ago, **tags: str) -> str:
-        folder = put(working_folder / "results" / "demo" / name)
-        tags = {RESULTS: str(folder.relative_to(working_folder)), **tags}
-        made = client.create_run(experiment, ended, tags, name).info.run_id
-        client.log_text(made, "evidence", "report.md")
-        client.set_terminated(made, end_time=ended)
-        return str(made)
-
-    by_clock = {"learnkernels.deployment": "demo"}
-    assert set(by_clock) == {DEPLOYMENT}
-    old, trained, decided, outside = (run(name, **by_clock) for name in ("old", "trained", "decided", "outside"))
-    client.set_tag(outside, RESULTS, "../precious")
-    precious = put(working_folder.parent / "precious")
-    by_hand, young = run("by hand"), run("young", int(time.time() * 1000), **by_clock)
-    client.create_registered_model("demo")
-    version = client.create_model_version("demo", "source", trained)
-    client.set_model_version_tag("demo", version.version, "decision_run", decided)
-
-    assert clean(0, 0, yes=True) == []
-    assert set(forgettable_runs(30)) == {old, outside}
-    assert {found.path.name for found in clean(0, 30, yes=False)} == {"old", old, outside}
-    client.delete_run(old)  # as a cleaning that was killed then
-    clean(0, 30, yes=True)
-    left = {found.info.run_id for found in client.search_runs([experiment], run_view_type=3)}
-    assert left == {trained, decided, by_hand, young}
-    assert not (working_folder / "results/demo/old").exists()
-    assert not (working_folder / "mlartifacts" / old).exists()
-    assert (working_folder / "mlartifacts" / trained).exists()
-    assert (working_folder / "results/demo/outside").exists()
-    assert precious.exists()
-    forget_runs([])
 
 
 def test_prefect_reads_how_long_it_keeps_what(monkeypatch: pytest.MonkeyPatch):
     assert retention(0) == {}
-    code = (
-        "from prefect.settings import get_current_settings; s = get_current_settings().server\n"
-        "from datetime import timedelta; v = s.services.db_vacuum\n"
-        "kept = v.retention_period, s.events.retention_period\n"
-        "print(sorted(v.enabled_vacuum_types), *map(int, map(timedelta.total_seconds, kept)))"
-    )
     for days, runs, events in ((12, 12 * DAY, DAY), (0.01, 3601, 864)):
-        env = os.environ | retention(days)
-        run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=120)
-        assert run.stdout.splitlines()[-1:] == [f"['events', 'flow_runs', 'orphans'] {runs} {events}"], run.stderr
+        for name, value in retention(days).items():
+            monkeypatch.setenv(name, value)
+        server = Settings().server
+        vacuum = server.services.db_vacuum
+        assert vacuum.enabled_vacuum_types == {"events", "flow_runs", "orphans"}
+        kept = (vacuum.retention_period, server.events.retention_period)
+        assert kept == (timedelta(seconds=runs), timedelta(seconds=events))
 
 
 def test_a_long_log_is_begun_anew_while_it_is_written(state: Path, monkeypatch: pytest.MonkeyPatch):
@@ -190,14 +154,24 @@ def test_what_fails_once_is_said_once_and_tried_again(state: Path, monkeypatch: 
     assert said == ["upkeep: no Prefect server answers"]
 
 
-def test_make_clean_keeps_what_cannot_be_made_again(tmp_path: Path):
-    if shutil.which("make") is None:
-        pytest.skip("make is not installed")
-    made_again = [
-        put(tmp_path / name) for name in (".learnkernels/store/datasets/0123", ".learnkernels/tmp/x", "build")
-    ]
-    kept = [put(tmp_path / name) for name in (".learnkernels/prefect/prefect.db", "results/demo/run", "mlflow.db")]
-    for _ in range(2):  # also where nothing is left
-        subprocess.run(["make", "-f", ROOT / "Makefile", "clean"], cwd=tmp_path, check=True, capture_output=True)
-    assert not any(path.exists() for path in made_again)
-    assert all(path.exists() for path in kept)
+def test_this_process_is_here_and_not_gone(monkeypatch: pytest.MonkeyPatch):
+    owner, start = Owner.this(), psutil.boot_time()
+    assert (owner.pid, owner.here, owner.gone) == (os.getpid(), True, False)
+    assert replace(owner, started=owner.started - 3600).gone  # another process has been given its number
+    assert not ELSEWHERE.gone  # which is never known
+    with monkeypatch.context() as patch:
+        patch.setattr(psutil._psplatform, "boot_time", lambda: start - 3600)  # the clock was set
+        assert not owner.gone
+
+    def hidden(pid: int) -> psutil.Process:
+        raise psutil.NoSuchProcess(pid)
+
+    monkeypatch.setattr(psutil, "Process", hidden)  # a system that hides the processes of others
+    assert not owner.gone
+
+
+def test_an_owner_is_read_back_from_a_name():
+    for text in ("{}", "run~{}~x8_3", ".name~{}.tmp"):
+        assert Owner.read(text.format(Owner.this())) == Owner.this()
+    for text in ("", "run-123-abc", "host~x~y", "host~1~2x"):
+        assert Owner.read(text) is None

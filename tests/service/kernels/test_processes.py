@@ -1,0 +1,123 @@
+"""Processes of one's own: what they compile is kept where that can be, and they share the cores."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import joblib
+import pytest
+
+import learnkernels
+from learnkernels.kernels.compiled import compiler
+from learnkernels.kernels.engine.threads import available_threads
+
+PACKAGE = Path(learnkernels.__file__).parent
+
+FIT = """
+import learnkernels
+X = np.random.default_rng(0).normal(size=(40, 3))
+learnkernels.KernelLearningRegressor(learnkernels.GaussianFamily([0.5, 1.0]), "align").fit(X, X[:, 0])
+from learnkernels.kernels.engine.tiles import add_tile as one
+"""
+
+CALL = """
+from learnkernels.kernels.engine import sparse_passes
+sparse_passes.add_outer_products(np.array([0, 1]), np.array([0]), np.ones(1), np.ones(1), np.zeros((2, 2)))
+one = sparse_passes.add_outer_products
+"""
+
+HITS = """
+from learnkernels.kernels.compiled import distances
+distances.distances(np.ones((1, 1)), np.ones((1, 1)), "squared")
+one = distances.fill_between
+sys.stderr.write(str(sum(one.stats.cache_hits.values())))
+"""
+
+SHOW = """
+assert one.__module__.startswith("learnkernels.")
+assert sys.modules[one.__module__].__file__.startswith(sys.argv[1])
+print(one.stats.cache_path)
+"""
+
+
+def printed_by(code: str) -> str:
+    """Return what some code prints in a fresh process."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+# Compiled code -------------------------------------------------------------------------------------------------------
+
+
+def test_no_module_loads_the_compiler_when_it_is_imported():
+    paths = [path.relative_to(PACKAGE.parent).with_suffix("") for path in (PACKAGE / "kernels").rglob("*.py")]
+    names = [".".join(path.parts).removesuffix(".__init__") for path in paths]
+    assert "learnkernels.kernels.engine.tiles" in names
+    assert printed_by(f"import sys; [__import__(name) for name in {names}]; print('numba' in sys.modules)") == "False"
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """Return the folder of a copy of the package whose folders take no file, not even one of root."""
+    copy = tmp_path / "learnkernels"
+    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "tasks", "flows"))
+    for folder in {path.parent for path in copy.rglob("*.py")}:
+        (folder / "__pycache__").write_bytes(b"")  # in the place of the folder that would be made
+    return tmp_path
+
+
+def run(installed: Path, home: object, temporary: object, code: str) -> tuple[str, str]:
+    """Return the folder of what was compiled and what was said, by a process with this home and temporary folder."""
+    dropped = {"NUMBA_CACHE_DIR", "XDG_CACHE_HOME"}
+    env = {key: value for key, value in os.environ.items() if key not in dropped}
+    env |= {"PYTHONPATH": str(installed), "HOME": str(home), "TMPDIR": str(temporary)}
+    command = [sys.executable, "-W", "error", "-c", f"import sys, numpy as np{code}{SHOW}", str(installed)]
+    done = subprocess.run(command, env=env, cwd=installed, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip(), done.stderr
+
+
+def test_an_installation_that_is_read_only_keeps_it_in_the_folder_of_the_user(installed: Path, tmp_path: Path):
+    folder, said = run(installed, tmp_path, tmp_path, CALL)
+    assert folder.startswith(str(tmp_path / ".cache"))
+    assert said == compiler.NOTICE
+    assert run(installed, tmp_path, tmp_path, CALL) == (folder, "")
+
+
+def test_without_a_home_it_is_kept_in_a_temporary_folder_that_is_the_users_alone(installed: Path, tmp_path: Path):
+    folder, _ = run(installed, "/dev/null", tmp_path, CALL)
+    private = tmp_path / f"learnkernels-{os.getuid()}"
+    assert folder.startswith(str(private))
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert list(private.rglob("*.nbi"))
+
+
+def test_with_no_folder_to_write_to_a_fit_works_and_nothing_is_kept(installed: Path):
+    nowhere = "\nimport tempfile; tempfile.gettempdir = lambda: '/dev/null/none'"
+    assert run(installed, "/dev/null", "/dev/null", nowhere + FIT) == ("None", compiler.NOTICE)
+
+
+def test_what_is_kept_is_made_anew_when_code_that_another_file_emits_changes(installed: Path, tmp_path: Path):
+    assert [run(installed, tmp_path, tmp_path, HITS)[1][-1] for _ in range(2)] == ["0", "1"]
+    with (installed / "learnkernels" / "kernels" / "compiled" / "vectors.py").open("a") as emitting:
+        emitting.write("# changed")
+    assert run(installed, tmp_path, tmp_path, HITS)[1][-1] == "0"
+
+
+# Threads -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system binds no process to a core")
+def test_no_more_threads_than_the_cores_that_the_process_may_use():
+    bound = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])"
+    threads = "from learnkernels.kernels.engine.threads import available_threads; print(available_threads())"
+    assert printed_by(f"{bound}\n{threads}") == "1"
+
+
+def test_processes_of_joblib_start_no_more_threads_than_there_are_cores():
+    jobs, each = joblib.cpu_count(), joblib.delayed(available_threads)
+    assert jobs * max(joblib.Parallel(n_jobs=-1)(each() for _ in range(2 * jobs))) <= jobs
+    with joblib.parallel_config("loky", inner_max_num_threads=1):
+        assert joblib.Parallel(n_jobs=2)(each() for _ in range(4)) == [1] * 4

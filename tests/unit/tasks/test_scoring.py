@@ -1,0 +1,334 @@
+"""Scoring: the bits of all rows at once, from any format to any format, and one sentence for what cannot be scored."""
+
+from __future__ import annotations
+
+import datetime
+from contextlib import closing
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from learnkernels import GaussianFamily
+from learnkernels.conf.errors import InputError
+from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
+from learnkernels.kernels.persistence.model import Model
+from learnkernels.tasks.data import streams
+from learnkernels.tasks.data.locations import locate
+from learnkernels.tasks.data.streams import INPUTS
+from learnkernels.tasks.models.scores import Distribution, Scores
+from learnkernels.tasks.models.scoring import score_with
+from tests.sources import ENDINGS, require_refusals, write
+
+ABOUT = {"model": "models:/flowers/3", "version": "3", "digest": "ab" * 32}
+FEATURES = ("b", "a", "c d")
+
+
+def features_of(n: int, seed: int) -> np.ndarray:
+    """Rows whose first feature is whole."""
+    rng = np.random.default_rng(seed)
+    return np.column_stack([rng.integers(-3, 4, n), rng.normal(size=(n, 2))])
+
+
+def model_of(kind: str) -> Model:
+    X = features_of(90, 0)
+    low, spread = np.array([0.5, 0.0, -1.0]), np.array([2.0, 1.0, 3.0])
+    value = X[:, 0] + X[:, 1] * X[:, 2]
+    labels = {"text": np.where(value > 0, "yes", "no"), "whole": np.digitize(value, [-1, 1]), "truth": value > 0}
+    of = KernelLearningRegressor if kind == "regression" else partial(KernelLearningClassifier, predictor="krr")
+    fitted = of(GaussianFamily([0.1, 1.0]), "align").fit((X - low) / spread, labels.get(kind, value))
+    return Model(fitted, FEATURES, low, spread, {"target": "y", "drop": ["comment", "key"]})
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return model_of("text")
+
+
+def table_of(n: int) -> pa.Table:
+    """Columns in another order than the model's, with the target and a dropped column."""
+    X, keys = features_of(n, 1), [f"0{i:04d}" for i in range(n)]
+    columns = {"a": X[:, 1], "key": keys, "y": ["?"] * n, "c d": X[:, 2], "comment": ["text, with a comma"] * n}
+    return pa.table(columns | {"b": X[:, 0].astype(np.int64)})
+
+
+def replaced(table: pa.Table, **columns: Any) -> pa.Table:
+    """Return a table with other values in some columns, which stay where they were."""
+    for name, values in columns.items():
+        table = table.set_column(table.column_names.index(name), name, pa.array(values))
+    return table
+
+
+def read(path: Path) -> pa.Table:
+    if path.suffix == ".csv":
+        return pa.csv.read_csv(path, convert_options=pa.csv.ConvertOptions(column_types={"key": pa.string()}))
+    return pa.parquet.read_table(path) if path.suffix == ".parquet" else pa.feather.read_table(path, memory_map=False)
+
+
+def expected(model: Model, table: pa.Table) -> dict[str, np.ndarray]:
+    return model.columns(np.column_stack([table[name].to_numpy() for name in FEATURES]).astype(np.float64))
+
+
+def score(model: Model, source: str | Path, output: str | Path, **keys: Any) -> Scores:
+    return score_with(model, ABOUT, str(source), str(output), **keys)
+
+
+@pytest.mark.parametrize(("source", "output"), [*pairwise(ENDINGS), (ENDINGS[-1], ENDINGS[0])])
+def test_every_format_gives_the_bits_of_all_rows_at_once(model: Model, tmp_path: Path, source: str, output: str):
+    n = 2 * model.batch_rows + 77  # batches of the model straddle pieces of the file
+    table = table_of(n)
+    scores = score(model, write(table, tmp_path / f"in{source}"), tmp_path / f"out{output}", ids=["key"])
+    result, whole = read(tmp_path / f"out{output}"), expected(model, table)
+    assert result.column_names == ["key", *whole] == list(scores.columns)
+    assert (scores.rows, scores.missing) == (n, 0)
+    assert result["key"].to_pylist() == table["key"].to_pylist()
+    for name, values in whole.items():
+        np.testing.assert_array_equal(result[name].to_numpy(), values, err_msg=name)
+    labels, counts = np.unique(whole["prediction"], return_counts=True)
+    assert scores.distribution == {"prediction": dict(zip(labels, counts, strict=True))}
+    if output in (".parquet", ".arrow"):
+        said = {f"learnkernels.{key}".encode(): value.encode() for key, value in ABOUT.items()}
+        assert result.schema.metadata == said
+
+
+@pytest.mark.parametrize("kind", ["text", "whole", "truth", "regression"])
+def test_predictions_keep_their_type(tmp_path: Path, kind: str):
+    model, table = model_of(kind), table_of(50)
+    scores = score(model, write(table, tmp_path / "in.parquet"), tmp_path / "out.parquet")
+    result, whole = read(tmp_path / "out.parquet"), expected(model, table)
+    types = {"text": pa.string(), "whole": pa.int64(), "truth": pa.bool_(), "regression": pa.float64()}
+    assert [result.schema.field(name).type for name in ("prediction", "row")] == [types[kind], pa.int64()]
+    assert result["row"].to_pylist() == list(range(50))
+    for name, values in whole.items():
+        assert result[name].to_pylist() == values.tolist()
+    if kind == "regression":
+        values = whole["prediction"]
+        summary = {"mean": values.mean(), "sd": values.std(ddof=1), "min": values.min(), "max": values.max()}
+        assert scores.distribution["prediction"] == pytest.approx(summary, rel=1e-12)
+
+
+@pytest.mark.parametrize("ending", ENDINGS[:2] + ENDINGS[3:])
+def test_no_rows_give_an_output_without_rows(model: Model, tmp_path: Path, ending: str):
+    for name, table in (("full", table_of(5)), ("empty", table_of(5).slice(0, 0))):
+        source = write(table, tmp_path / f"{name}-in{ending}")
+        scores = score(model, source, tmp_path / f"{name}.parquet", ids=["key"], tell=lambda *now: None)
+    assert (scores.rows, scores.distribution) == (0, {"prediction": {}})
+    full, empty = read(tmp_path / "full.parquet"), read(tmp_path / "empty.parquet")
+    assert (empty.schema, empty.num_rows) == (full.schema, 0)
+    score(model, source, tmp_path / "empty.csv", ids=["key"])
+    assert (tmp_path / "empty.csv").read_text() == '"key","prediction","score"\n'
+
+
+# Columns -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+def test_numbers_of_every_type_are_features(model: Model, tmp_path: Path, ending: str):
+    b = np.arange(40) % 2
+    whole = expected(model, replaced(table_of(40), b=b.astype(float)))
+    for kind in (pa.bool_(), pa.uint8(), pa.int16(), pa.float16(), pa.float32()):
+        table = replaced(table_of(40), b=pa.array(b.astype(kind.to_pandas_dtype()), kind))
+        score(model, write(table, tmp_path / f"in{ending}"), tmp_path / "out.parquet")
+        found = read(tmp_path / "out.parquet")["score"].to_numpy()
+        np.testing.assert_array_equal(found, whole["score"], err_msg=str(kind))
+
+
+def test_a_csv_may_begin_with_whole_numbers_truth_or_nothing(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Types of a CSV come from its first block; here the later rows are of another one."""
+    monkeypatch.setattr(streams, "READ_BYTES", 2**12)
+    n, path = 2_000, tmp_path / "in.csv"
+    lines = [f"{i % 2 == 0},0,".lower() for i in range(n - 1)] + ["true,0.25,0.001"]
+    path.write_text("b,a,c d\n" + "\n".join(lines) + "\n")
+    scores = score(model, path, tmp_path / "out.parquet", missing="null")
+    assert (scores.rows, scores.missing) == (n, n - 1)
+    last = model.columns(np.array([[1.0, 0.25, 0.001]]))["score"][0]
+    # Another place in a batch may round otherwise.
+    assert read(tmp_path / "out.parquet")["score"][n - 1].as_py() == pytest.approx(last, rel=1e-12)
+
+
+@pytest.mark.parametrize("output", [".parquet", ".arrow"])
+def test_ids_of_every_type_are_copied(model: Model, tmp_path: Path, output: str):
+    n, table = 300, table_of(300)
+    start = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+    keys = {
+        "y": table["y"],  # the target
+        "b": table["b"],  # a feature
+        "when": pa.array([start + datetime.timedelta(hours=i) for i in range(n)], pa.timestamp("ns", "UTC")),
+        "day": pa.array([start.date()] * n),
+        "whole": pa.array([None if i % 7 == 0 else i for i in range(n)], pa.uint32()),
+        "truth": pa.array([i % 2 == 0 for i in range(n)]),
+        "real": pa.array(np.arange(n) / 3, pa.float32()),
+        "raw": pa.array([bytes([i % 256]) for i in range(n)]),
+        "two": pa.array([[i, i + 1] for i in range(n)]),
+        "word": pa.array([None if i % 9 == 0 else f"w{i // 40}" for i in range(n)]).dictionary_encode(),
+    }
+    for name in list(keys)[2:]:
+        table = table.append_column(name, keys[name])
+    score(model, write(table, tmp_path / "in.parquet", 64), tmp_path / f"out{output}", ids=list(keys))
+    result = read(tmp_path / f"out{output}")
+    assert result.column_names == [*keys, "prediction", "score"]
+    for name, values in keys.items():
+        assert result.schema.field(name).type == values.type
+        assert result[name].to_pylist() == values.to_pylist()
+
+
+def test_dictionaries_of_an_arrow_file_may_grow(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(streams, "GROUP_ROWS", 1)  # every batch is written on its own
+    n = 3 * model.batch_rows
+    words = [None if i % 11 == 0 else f"w{i // 1000}" for i in range(n)]
+    table = table_of(n).append_column("word", pa.array(words).dictionary_encode())
+    score(model, write(table, tmp_path / "in.parquet", 1500), tmp_path / "out.arrow", ids=["word"])
+    result = read(tmp_path / "out.arrow")
+    assert result["word"].num_chunks == 3
+    assert pa.types.is_dictionary(result.schema.field("word").type)
+    assert result["word"].to_pylist() == words
+
+
+def renamed(**names: str) -> pa.Table:
+    table = table_of(20)
+    return table.rename_columns([names.get(name, name) for name in table.column_names])
+
+
+NOT_FITTING: list[tuple[pa.Table, list[str], str]] = [
+    (renamed(a="x", b="z"), [], "missing 'b', 'a'; unknown 'x', 'z'; rename or remove"),
+    (renamed(key="who"), [], "not those of the model: unknown 'who'; .*name those to copy as ids"),
+    (renamed(), ["key", "gone"], "not those of the model: missing 'gone'"),
+    (renamed(), ["key", "key"], "id 'key' is given more than once"),
+    (renamed(key="b"), [], "column 'b' appears more than once"),
+    (renamed(key="score"), ["score"], "id 'score' has the name of a column of the output"),
+    (
+        renamed(key="b", b="key").set_column(1, "b", pa.array(["red"] * 20)),
+        ["key"],
+        r"not numeric: column 'b' \((large_)?string\); encode as in training",
+    ),
+]
+
+
+@pytest.mark.parametrize("ending", ENDINGS[:2] + ENDINGS[3:])
+def test_columns_that_do_not_fit_are_refused(model: Model, tmp_path: Path, ending: str):
+    refused = []
+    for i, (table, ids, said) in enumerate(NOT_FITTING):
+        source = tmp_path / f"{i}{ending}"
+        if ending == ".arrow":
+            with pa.ipc.new_file(str(source), table.schema) as writer:
+                writer.write_table(table)
+        else:
+            write(table, source)
+        refused.append((partial(score, model, source, tmp_path / "new" / "out.parquet", ids=ids), said))
+    require_refusals(refused)
+    assert not (tmp_path / "new").exists()
+
+
+# Values --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS[:2] + ENDINGS[3:])
+def test_missing_values_stop_or_get_no_prediction(model: Model, tmp_path: Path, ending: str):
+    n = model.batch_rows + 500
+    table = table_of(n)
+    a, b = table["a"].to_pylist(), table["b"].to_pylist()
+    a[n - 3], a[n - 2], b[n - 7] = None, float("inf"), None
+    source = write(replaced(table, a=a, b=b), tmp_path / f"in{ending}")
+    with pytest.raises(InputError, match=rf"column 'b' is missing or not finite in row {n - 7:,} \(the first is row 0"):
+        score(model, source, tmp_path / "out.parquet", ids=["key"])
+    assert [path.name for path in tmp_path.iterdir()] == [f"in{ending}"]
+    scores = score(model, source, tmp_path / "out.parquet", ids=["key"], missing="null")
+    result, whole = read(tmp_path / "out.parquet"), expected(model, table)
+    assert (scores.rows, scores.missing) == (n, 3)
+    assert sum(scores.distribution["prediction"].values()) == n - 3
+    assert result["key"].to_pylist() == table["key"].to_pylist()
+    gone = [n - 7, n - 3, n - 2]
+    for name, values in whole.items():
+        got = result[name].to_pylist()
+        assert [got[i] for i in gone] == [None] * 3
+        assert np.delete(np.array(got, dtype=object), gone).tolist() == np.delete(values, gone).tolist()
+
+
+def test_a_table_without_a_complete_row_has_no_predictions(model: Model, tmp_path: Path):
+    source = write(replaced(table_of(30), a=pa.nulls(30)), tmp_path / "in.parquet")
+    scores = score(model, source, tmp_path / "out.parquet", ids=["key"], missing="null")
+    assert (scores.rows, scores.missing, scores.distribution) == (30, 30, {"prediction": {}})
+    result = read(tmp_path / "out.parquet")
+    assert result["prediction"].null_count == result["score"].null_count == 30
+    assert result.schema.field("prediction").type == pa.string()
+
+
+# Places --------------------------------------------------------------------------------------------------------------
+
+
+def test_faulty_files_and_places_get_one_sentence(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(streams, "READ_BYTES", 2**12)
+    source = Path(write(table_of(9), tmp_path / "in.parquet"))
+    write(replaced(table_of(10), a=[np.inf] * 10), tmp_path / "infinite.parquet")
+    (tmp_path / "folder.parquet").mkdir()
+    (tmp_path / "link.parquet").symlink_to(source)
+    contents = {"text.parquet": "hello", "text.arrow": "hello", "empty.csv": "", "file": ""}
+    contents |= {"ragged.csv": "a,b,c d\n1,2,3\n1,2\n", "late.csv": "a,b,c d\n" + "1,2,3\n" * 4000 + "1,red,3\n"}
+    for name, text in contents.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "cut.parquet").write_bytes(source.read_bytes()[: source.stat().st_size // 2])
+    before = sorted(tmp_path.iterdir())
+    outputs = {
+        "out.txt": r"out\.txt: the ending says the format",
+        "in.parquet": r"in\.parquet: the output would replace the input",
+        "link.parquet": "the output would replace the input",
+        "folder.parquet": r"folder\.parquet: is a folder",
+        "file/out.parquet": r"file/out\.parquet: File exists; give another name",
+    }
+    inputs = {
+        "gone.parquet": r"gone\.parquet: there is no such file",
+        "in.xlsx": r"in\.xlsx: the ending says the format, and must be one of \.parquet, \.csv",
+        "infinite.parquet": r"infinite\.parquet: column 'a' is missing or not finite in row 0",
+        "folder.parquet": r"folder\.parquet: holds no table, whose endings are \.parquet",
+        "text.parquet": r"text\.parquet: cannot be read as parquet",
+        "cut.parquet": r"cut\.parquet: cannot be read as parquet",
+        "text.arrow": r"text\.arrow: cannot be read as arrow",
+        "empty.csv": r"empty\.csv: cannot be read as csv \(Empty CSV file\)",
+        "ragged.csv": r"ragged\.csv: cannot be read as csv \(CSV parse error: Expected 3 columns",
+        "late.csv": r"late\.csv: cannot be read as csv \(.*invalid value 'red'",
+    }
+    require_refusals((partial(score, model, source, tmp_path / name, ids=["key"]), of) for name, of in outputs.items())
+    for name, of in inputs.items():
+        ids = ["key"] if name.startswith("in") else []
+        require_refusals([(partial(score, model, tmp_path / name, tmp_path / "out.parquet", ids=ids), of)])
+    assert sorted(tmp_path.iterdir()) == before
+
+
+# Length --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_pieces_have_the_rows_that_were_asked_for_and_nothing_is_read_whole(
+    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+):
+    # pyarrow asks for some 32 blocks of a CSV ahead.
+    monkeypatch.setattr(streams, "READ_BYTES", 2**12)
+    with closing(INPUTS[ending](locate(write(table_of(50_000), tmp_path / f"in{ending}")))) as source:
+        pieces = [(piece.num_rows, source.share_read) for piece in source.tables(FEATURES, ["key"], 7_000)]
+    sizes, shares = zip(*pieces, strict=True)
+    assert sizes == (*[7_000] * 7, 1_000)
+    assert list(shares) == sorted(shares)
+    assert 0 < shares[0] < 0.4
+    assert shares[-1] == 1.0
+
+
+def test_numbers_are_summarised_as_if_at_once():
+    values = np.random.default_rng(0).normal(size=1000) + 1e6
+    one, parts = Distribution(), Distribution()
+    one.add_numbers(values)
+    for part in np.split(values, [1, 1, 400, 999]):
+        parts.add_numbers(part)
+    summary = {"mean": values.mean(), "sd": values.std(ddof=1), "min": values.min(), "max": values.max()}
+    for of in (one, parts):
+        # A deviation of one beside a mean of 1e6 loses six digits.
+        assert of.summary() == pytest.approx(summary, rel=1e-9)
+    assert Distribution().summary() == {}

@@ -1,0 +1,462 @@
+"""What one trial learns from: the rows of a split, scaling by its training rows, class weights, baselines."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from prefect.logging import disable_run_logger
+from scipy import sparse
+from scipy.special import expit
+from sklearn.datasets import load_diabetes, load_wine
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.svm import SVC
+
+from learnkernels import GaussianFamily, KernelLearningClassifier, gram_moments, learn_kernel
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import BaselineConfig, CompareConfig, ProtocolConfig
+from learnkernels.kernels.predictors.calibration import fit_sigmoid
+from learnkernels.kernels.predictors.choice import best_on_grid
+from learnkernels.kernels.protocol.folds import Trial, assign_folds, assign_nested_split, nested_split_trial, trials
+from learnkernels.kernels.protocol.hypotheses import KernelPredictors
+from learnkernels.kernels.tables import TableEncoding
+from learnkernels.kernels.targets import Target
+from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, load_dataset, store_dataset
+from learnkernels.tasks.data.ingest import ingest
+from learnkernels.tasks.measure import moments as measuring
+from learnkernels.tasks.measure.baseline import BOOSTING, GRID_SEARCH, SearchJob, search
+from learnkernels.tasks.measure.evaluation import predictor_for
+from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.moments import draw_folds, fold_seed, planned_trials
+from learnkernels.tasks.measure.positions import plan_matrices
+from learnkernels.tasks.measure.stored_moments import MomentsRef, load_moments, save_moments
+from learnkernels.tasks.measure.trials import TrialJob, run_trial
+from learnkernels.tasks.models.promotion import recipe
+from learnkernels.tasks.store import store_path
+from learnkernels.tasks.workers.cluster import DaskPool
+
+GAMMAS, GRID = [0.05, 0.5], [0.5, 2.0, 8.0]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder with its own store."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # not counted by a process
+    return tmp_path
+
+
+def config(data: dict[str, Any], **keys: Any) -> CompareConfig:
+    dataset = {"source": "file", "path": "data.parquet", "target": "y"} | data
+    given = {"name": "trials", "datasets": dataset, "learners": "alignf", "dask": {"workers": 0}}
+    given |= {"kernels": {"family": "gaussian", "gammas": GAMMAS}, "protocol": {"folds": 3, "grid": GRID}}
+    return CompareConfig.model_validate(given | keys)
+
+
+def ingested(of: CompareConfig) -> DatasetRef:
+    with disable_run_logger():
+        return ingest.fn(of.datasets[0], ".", 0)
+
+
+def moments_of(
+    ref: DatasetRef, of: CompareConfig, repeat: int = 0, pool: DaskPool | None = None, trial: Trial | None = None
+) -> MomentsRef:
+    with disable_run_logger(), DaskPool(of.dask) as here:
+        return measuring.compute_moments.fn(ref, of, repeat, pool or here, lambda share: None, trial)
+
+
+def measured(of: CompareConfig, trial: Trial, predictor: str) -> tuple[DatasetRef, MomentsRef, dict[str, Any]]:
+    """The data set of a trial, its moments, and its row of the fold table."""
+    ref = ingested(of)
+    if of.datasets[0].scale_on == "training":
+        with disable_run_logger():
+            ref = measuring.rows_of_trial.fn(ref, of.protocol, 0, trial)
+    moments, grid = moments_of(ref, of, trial=trial), tuple(of.protocol.grid)
+    job = TrialJob(ref, moments, trial, of.kernels, of.learners[0], "trace", "center", predictor, grid)
+    return ref, moments, run_trial(job)
+
+
+# Splits --------------------------------------------------------------------------------------------------------------
+
+FAMILIES: dict[str, dict[str, Any]] = {"gaussian": {"gammas": [0.1, 1.0]}, "feature": {}, "linear": {}}
+
+
+def split_config(family: str, repeats: int = 1, **split: int) -> CompareConfig:
+    protocol = {"split": {"train": 60, "validation": 40, "test": 50, **split}, "repeats": repeats}
+    return config({}, kernels=[{"family": family, **FAMILIES[family]}], protocol=protocol)
+
+
+def stored(classes: int = 2) -> tuple[Dataset, DatasetRef]:
+    X = np.random.default_rng(5).normal(size=(301, 3)) + 4.0
+    dataset = Dataset(X, Target.of((np.arange(301) % classes).astype(str)), ("a", "b", "c"))
+    return dataset, store_dataset(dataset, "data", "here")
+
+
+def require_moments_of_training_rows(family: str, pool: DaskPool | None = None) -> None:
+    """Fail unless the moments of a split are those of its training rows, in their places in the whole data set."""
+    dataset, ref = stored()
+    config = split_config(family)
+    moments, folds = load_moments(moments_of(ref, config, 1, pool))
+    np.testing.assert_array_equal(folds, draw_folds(dataset, config.protocol, fold_seed(0, 1)))
+    training = np.flatnonzero(folds == 0)
+    assert len(training) == moments.n_rows == 60
+    (trial,) = planned_trials(config.protocol)
+    restricted = moments.restrict(trial.training)
+    np.testing.assert_array_equal(np.sort(restricted.rows), training)
+    centered = dataset.target.Y[restricted.rows] - dataset.target.Y[training].mean()
+    np.testing.assert_allclose(restricted.targets - restricted.targets.mean(axis=0), centered, atol=1e-12)
+    of_all = gram_moments(build_family(config.kernels, dataset.features), dataset.X, dataset.target.Y, folds)
+    expected = of_all.restrict([0])
+    np.testing.assert_array_equal(restricted.rows, expected.rows)
+    for name in ("frobenius", "target", "centered_traces"):
+        np.testing.assert_allclose(getattr(restricted, name), getattr(expected, name), rtol=1e-10, err_msg=name)
+
+
+@pytest.mark.parametrize("family", list(FAMILIES))
+def test_moments_of_a_split_are_those_of_its_training_rows_in_their_places(family: str):
+    require_moments_of_training_rows(family)
+
+
+def test_a_split_and_each_of_its_repeats_have_moments_of_their_own():
+    _, ref = stored()
+    one, other = split_config("linear", repeats=2), split_config("linear", repeats=2, test=49)
+    keys = [moments_of(ref, config, repeat).key for config in (one, other) for repeat in (0, 1)]
+    assert len(set(keys)) == 4
+    assert moments_of(ref, one).key == keys[0]
+    assert len({fold_seed(seed, repeat) for seed in range(3) for repeat in range(3)}) == 9
+    assert len(planned_trials(one.protocol)) == 1
+    assert len(planned_trials(ProtocolConfig(folds=7))) == 7
+
+
+def test_a_training_set_on_which_the_target_is_constant_gets_one_sentence():
+    y = np.zeros(301)
+    y[-1] = 1.0
+    dataset = Dataset(np.random.default_rng(6).normal(size=(301, 2)), Target.of(y, "regression"), ("a", "b"))
+    ref = store_dataset(dataset, "rare", "here")
+    of = split_config("linear")
+    repeat = next(r for r in range(9) if draw_folds(dataset, of.protocol, fold_seed(0, r))[-1] != 0)
+    with pytest.raises(InputError, match="data set rare: Y must vary, got a co"):
+        moments_of(ref, of, repeat)
+
+
+def test_a_split_that_a_data_set_does_not_allow_is_refused_before_any_work():
+    _, ref = stored(classes=3)
+    rows = r"data set data: train, validation and test must .* 301 rows there are, got 212 \+ 40 \+ 50 = 302[^\n]*"
+    classes = r"data set data: each class must have at least one training row, got none of class '2'[^\n]*"
+    for train, sentence in ((212, rows), (2, classes)):
+        of = split_config("linear", train=train)
+        with pytest.raises(InputError, match=rf"^{sentence}$"):
+            measuring.require_feasible(ref, of.kernels, of.protocol)
+
+
+# Scaling and missing values by the training rows ----------------------------------------------------------------------
+
+COLUMNS = {"when": "date", "size": ["small", "large"]}
+
+
+def mixed(path: str = "data.parquet", changed: Any = None) -> pd.DataFrame:
+    """Write a table of numbers, dates and categories with missing values; `changed` alters some of its rows."""
+    rng, m = np.random.default_rng(0), 90
+    rows = pd.DataFrame({"a": rng.lognormal(size=m), "b": rng.normal(size=m)})
+    rows["color"] = rng.choice(["red", "green", "blue"], m)
+    rows["when"] = pd.date_range("2024-01-01", periods=m).strftime("%Y-%m-%d")
+    rows["size"] = rng.choice(["small", "large"], m)
+    rows["y"] = rows["b"] + (rows["color"] == "red") + 0.1 * rng.normal(size=m)
+    rows.loc[::7, "b"] = np.nan
+    if changed is not None:
+        rows.loc[changed, ["a", "b"]] = 1e6
+        rows.loc[changed, "color"] = "mauve"
+    rows.to_parquet(path)
+    return rows
+
+
+def own(protocol: Any = None, **data: Any) -> CompareConfig:
+    """A configuration of which each trial scales by its training rows."""
+    keys = {"protocol": protocol | {"grid": GRID}} if protocol else {}
+    return config({"scale": "standard", "scale_on": "training", "columns": COLUMNS} | data, **keys)
+
+
+SPLIT = {"split": {"train": 40, "validation": 20, "test": 30}, "refit": True}
+
+
+@pytest.mark.parametrize("protocol", [{"folds": 3}, {"folds": 3, "refit": True}, SPLIT], ids=str)
+def test_a_trial_scales_and_learns_from_the_rows_of_its_last_fit_alone(protocol: dict[str, Any]):
+    frame, of = mixed(), own(protocol)
+    ref = ingested(of)
+    dataset = load_dataset(ref)
+    assert (dataset.by_training, dataset.raw.column_names) == ("standard", ["a", "b", "color", "when", "size"])
+    assert store_dataset(dataset, ref.name, ref.source) == ref
+    assert Path(ref.path, "raw.arrow").exists()
+    (trial, *_) = planned_trials(of.protocol)
+    scaled, moments, row = measured(of, trial, "krr")
+    folds, X, target = load_moments(moments)[1], load_dataset(scaled).X, Target.of(frame["y"].to_numpy())
+    np.testing.assert_array_equal(folds, draw_folds(dataset, of.protocol, fold_seed(0, 0)))
+    learning, choosing, testing = (np.isin(folds, rows) for rows in (trial.training, trial.validation, trial.test))
+    final = learning | choosing if trial.refit else learning
+
+    b, a = frame["b"].to_numpy(), frame["a"].to_numpy()
+    b = np.where(np.isnan(b), np.nanmedian(b[final]), b)
+    for name, values in {"a": a, "b": b}.items():
+        expected = (values - values[final].mean()) / values[final].std()
+        np.testing.assert_allclose(X[:, dataset.features.index(name)], expected, rtol=1e-12, atol=1e-12)
+    columns = frame.drop(columns="y")
+    encoding = TableEncoding.of(columns[final], COLUMNS)
+    at = [dataset.features.index(name) for name in encoding.features]
+    np.testing.assert_allclose(X[:, at], encoding.encode(columns), atol=1e-12)
+    assert load_dataset(scaled).features == dataset.features
+
+    def errors(training: np.ndarray, rows: np.ndarray, grid: list[float]) -> np.ndarray:
+        train = np.flatnonzero(training)
+        kernel = learn_kernel("alignf", GaussianFamily(GAMMAS), X[train], target.values[train])
+        told = KernelPredictors([kernel], target.take(train), "krr", grid).predict(X[rows])
+        return np.sqrt(np.square(told - target.values[rows]).mean(axis=1))
+
+    _, position = best_on_grid(errors(learning, choosing, GRID)[None], smooth=trial.refit)
+    assert row["regularisation"] == GRID[position]
+    assert row["error"] == pytest.approx(errors(final, testing, [GRID[position]])[0], rel=1e-9)
+    assert row["n_train"] == final.sum() >= learning.sum()
+
+
+@pytest.mark.parametrize("scale", ["unit", "standard", "quantile"])
+def test_rows_that_do_not_train_change_nothing(scale: str):
+    mixed()
+    trial = trials(3)[0]
+    ref, moments, _ = measured(own(scale=scale), trial, "krr")
+    folds = load_moments(moments)[1]
+    mixed("other.parquet", np.flatnonzero(folds == trial.test))
+    changed, others, _ = measured(own(scale=scale, path="other.parquet"), trial, "krr")
+    np.testing.assert_array_equal(folds, load_moments(others)[1])
+    training = np.flatnonzero(np.isin(folds, trial.training))
+    ours, theirs = load_dataset(ref), load_dataset(changed)
+    for j, name in enumerate(ours.features):
+        np.testing.assert_array_equal(ours.X[training, j], theirs.X[training, theirs.features.index(name)])
+    # A level that no training row has is different from all, and as far from each as these are from none.
+    assert not theirs.X[:, theirs.features.index("color=mauve")].any()
+
+
+def test_numbers_without_missing_values_are_scaled_anew_and_raw_features_stay():
+    rng = np.random.default_rng(0)
+    X, target, some = rng.normal(3.0, 2.0, (40, 3)), Target.of(rng.normal(size=40)), np.arange(10)
+    low, spread = X.mean(axis=0), X.std(axis=0)
+    dataset = Dataset((X - low) / spread, target, ("a", "b", "c"), low, spread, by_training="standard")
+    scaled = dataset.learned_on(some)
+    np.testing.assert_allclose(scaled.X, (X - X[some].mean(axis=0)) / X[some].std(axis=0), rtol=1e-11)
+    np.testing.assert_allclose(scaled.X * scaled.scaling[1] + scaled.scaling[0], X, rtol=1e-12)
+    assert dataset_digest(dataset) != dataset_digest(scaled)
+    counts = sparse.random(40, 5, 0.5, "csr", random_state=0)
+    unit = Dataset(counts, target, tuple("abcde"), np.zeros(5), np.ones(5), by_training="unit").learned_on(some)
+    np.testing.assert_allclose(unit.X.toarray()[some].max(axis=0), 1.0)
+    pd.DataFrame({"a": X[:, 0], "y": target.values}).to_parquet("raw.parquet")
+    assert not load_dataset(ingested(own(path="raw.parquet", scale="none", columns=None))).by_training
+
+
+def test_columns_without_values_among_the_training_rows_are_flat_there():
+    columns, some, empty = mixed().drop(columns="y"), np.arange(30), ["a", "when", "size"]
+    columns.loc[some, empty] = None
+    encoding = TableEncoding.of(columns, COLUMNS).learned_on(columns.iloc[some], "standard")
+    X = encoding.encode(columns)
+    assert np.isfinite(X).all()
+    for name in empty:
+        assert not X[some, encoding.features.index(name)].any()
+        assert X[some, encoding.features.index(f"{name} missing")].all()
+
+
+def test_cross_validation_within_the_training_rows_takes_their_units():
+    mixed()
+    of = own({"split": {"train": 60, "test": 20}, "choose": {"folds": 3}})
+    (trial,) = planned_trials(of.protocol)
+    ref, moments, row = measured(of, trial, "krr")
+    training = np.flatnonzero(np.isin(load_moments(moments)[1], trial.training))
+    np.testing.assert_allclose(load_dataset(ref).X[training, 0].mean(), 0.0, atol=1e-12)
+    assert row["n_train"] == 60
+
+
+def test_a_recipe_names_the_scaling_rows_and_stored_matrices_need_all():
+    mixed()
+    of = own()
+    assert recipe(of)["data"] | {"scale_on": "all"} != recipe(of)["data"]
+    assert "scale_on" not in recipe(own(scale_on="all"))["data"]
+    assert recipe(of) != recipe(own(columns=COLUMNS | {"a": "drop"}))
+    with pytest.raises(InputError, match="data set data: with 'scale_on: training' each trial has features of its own"):
+        plan_matrices(ingested(of), of.kernels, "matrices", "float64")
+    stored = of.model_dump(by_alias=True) | {"kernels": {"family": "precomputed", "path": "m"}}
+    with pytest.raises(ValueError, match="'scale_on: all', or name the families themselves"):
+        CompareConfig.model_validate(stored)
+
+
+# Class weights -------------------------------------------------------------------------------------------------------
+
+TRIAL = trials(3)[0]
+SEARCH = BaselineConfig.model_validate({"gammas": [0.3], "grid": [2.0], "absolute": True})
+
+
+@pytest.fixture
+def patients(folder: Path) -> pd.DataFrame:
+    """A table of two classes, of which one counts four times by its weights."""
+    rng = np.random.default_rng(1)
+    table = pd.DataFrame(rng.normal(size=(120, 2)), columns=["a", "b"])
+    table["y"] = np.where(table["a"] * table["b"] + 0.5 * rng.normal(size=120) > 0.7, "ill", "well")
+    table["w"] = np.where(table["y"] == "ill", 4.0, 1.0)
+    table.to_parquet("data.parquet")
+    return table
+
+
+def classes(learner: str = "alignf", baseline: Any = None, **data: Any) -> CompareConfig:
+    protocol = {"folds": 3, "grid": [1.0]}
+    return config({"features": ["a", "b"]} | data, learners=learner, baseline=baseline, protocol=protocol)
+
+
+@pytest.mark.parametrize("predictor", ["svm", "krr"])
+def test_classes_are_weighed_in_learning_and_not_in_errors(patients: pd.DataFrame, predictor: str):
+    ref, moments, row = measured(classes(class_weight={"ill": 4}), TRIAL, predictor)
+    by_rows = measured(classes(weights="w"), TRIAL, predictor)[2]
+    plain = measured(classes(), TRIAL, predictor)[2]
+    assert row["weights"] == pytest.approx(by_rows["weights"], rel=1e-12)
+    assert row["alignment"] == pytest.approx(by_rows["alignment"], rel=1e-12)
+    assert row["alignment"] != pytest.approx(plain["alignment"], rel=1e-3)
+    X, y, folds = load_dataset(ref).X, patients["y"].to_numpy(), load_moments(moments)[1]
+    training, test = np.flatnonzero(np.isin(folds, TRIAL.training)), np.flatnonzero(folds == TRIAL.test)
+    model = KernelLearningClassifier(
+        GaussianFamily(GAMMAS), "alignf", 1.0, predictor=predictor, class_weight={"ill": 4.0, "well": 1.0}
+    ).fit(X[training], y[training])
+    assert row["error"] == pytest.approx(np.mean(model.predict(X[test]) != y[test]))
+    assert row["error"] != pytest.approx(by_rows["error"], rel=1e-6)
+
+
+def test_balanced_is_one_over_the_share_of_a_class(patients: pd.DataFrame):
+    dataset = load_dataset(ingested(classes(class_weight="balanced")))
+    weighted = load_dataset(ingested(classes(class_weight="balanced", weights="w")))
+    counts = patients["y"].value_counts()
+    assert dataset.class_weight == pytest.approx([60 / counts["ill"], 60 / counts["well"]])
+    assert dataset.weights is None
+    of_class = [weighted.learning_weights[patients["y"] == name].sum() for name in ("ill", "well")]
+    assert of_class == pytest.approx([weighted.weights.sum() / 2] * 2)
+
+
+def test_a_baseline_weighs_classes_as_scikit_learn_does(patients: pd.DataFrame):
+    given = measured(classes(class_weight={"ill": 4}), TRIAL, "svm")[:2]
+    plain = measured(classes(), TRIAL, "svm")[:2]
+    folds, X, y = load_moments(given[1])[1], patients[["a", "b"]].to_numpy(), patients["y"].to_numpy()
+    training, test = np.isin(folds, TRIAL.training), folds == TRIAL.test
+    machine = SVC(gamma=0.3, C=2.0, class_weight={"ill": 4}).fit(X[training], y[training])
+    row = search(SearchJob(*given, TRIAL, SEARCH, GRID_SEARCH))
+    assert row["error"] == pytest.approx(np.mean(machine.predict(X[test]) != y[test]))
+    assert search(SearchJob(*given, TRIAL, SEARCH, BOOSTING))["metric"] == "misclassification"
+    ours, theirs = (search(SearchJob(*of, TRIAL, SEARCH, BOOSTING, "neg_log_loss")) for of in (given, plain))
+    assert ours["error"] != theirs["error"]
+
+
+@pytest.mark.parametrize("metric", ["neg_log_loss", "roc_auc_ovr"])
+def test_a_baseline_has_probabilities(patients: pd.DataFrame, metric: str):
+    ref, moments, _ = measured(classes(), TRIAL, "svm")
+    found = search(SearchJob(ref, moments, TRIAL, SEARCH, GRID_SEARCH, metric))
+    folds, y, X = load_moments(moments)[1], load_dataset(ref).target.values, patients[["a", "b"]].to_numpy()
+    training, choosing, test = (np.isin(folds, of) for of in (TRIAL.training, TRIAL.validation, TRIAL.test))
+    machine = SVC(gamma=0.3, C=2.0).fit(X[training], y[training])
+    slope, offset = fit_sigmoid(machine.decision_function(X[choosing]), y[choosing] == 1, None)
+    p = expit(slope * machine.decision_function(X[test]) + offset)
+    expected = {"neg_log_loss": log_loss(y[test], p), "roc_auc_ovr": 1 - roc_auc_score(y[test], p)}[metric]
+    assert found["error"] == pytest.approx(expected)
+    trees = search(SearchJob(ref, moments, TRIAL, SEARCH, BOOSTING, metric))
+    assert (trees["metric"], 0 < trees["error"] < 2) == (found["metric"], True)
+
+
+def test_what_takes_no_weights_and_no_such_class_is_refused(patients: pd.DataFrame):
+    ref = ingested(classes(class_weight="balanced"))
+    with pytest.raises(InputError, match="'class_weight' has 'sick', and the classes are 'ill', 'well'"):
+        ingested(classes(class_weight={"sick": 2}))
+    with pytest.raises(InputError, match="'class_weight' goes with a classification, and this is a regression"):
+        ingested(classes(target="a", features="b", class_weight="balanced"))
+    with pytest.raises(InputError, match="'class_weight' gives rows weights, and learner l2-krr learns from rows that"):
+        predictor_for(classes("l2-krr"), classes("l2-krr").learners[0], ref)
+    of = classes(baseline={})
+    assert predictor_for(of, of.learners[0], ref).predictor.name == "svm"
+    assert recipe(classes(class_weight="balanced")) != recipe(classes())
+
+
+def test_probabilities_of_weighed_classes_are_shares_of_rows(patients: pd.DataFrame):
+    X, y = patients[["a", "b"]].to_numpy(), patients["y"].to_numpy()
+    share = np.mean(y == "ill")
+    for weight in (None, "balanced", {"ill": 9.0}):
+        model = KernelLearningClassifier(GaussianFamily([0.3]), C=1.0, class_weight=weight, probability=True).fit(X, y)
+        assert model.predict_proba(X)[:, 0].mean() == pytest.approx(share, abs=0.07), weight
+
+
+# A baseline, against scikit-learn called by hand ---------------------------------------------------------------------
+
+NUMBERS = itertools.count()
+WIDTHS, COSTS = [0.01, 0.1, 1.0], [0.5, 5.0]
+
+
+def searched(X: Any, target: Target, folds: np.ndarray, trial: Trial, **baseline: Any) -> dict[str, Any]:
+    ref = store_dataset(Dataset(X, target, tuple(f"f{c}" for c in range(X.shape[1]))), "set", "test")
+    moments = MomentsRef("key", str(store_path("moments", f"key-{next(NUMBERS)}")), 4)
+    dense = X.toarray() if sparse.issparse(X) else X
+    save_moments(moments, gram_moments(GaussianFamily([0.1]), dense, target.Y), folds, 1.0)
+    return search(SearchJob(ref, moments, trial, BaselineConfig.model_validate(baseline), GRID_SEARCH))
+
+
+def wine() -> tuple[np.ndarray, Target]:
+    X, y = load_wine(return_X_y=True)
+    return (X - X.mean(axis=0)) / X.std(axis=0), Target.of(np.array([f"class_{label}" for label in y]))
+
+
+def diabetes() -> tuple[np.ndarray, Target]:
+    X, y = load_diabetes(return_X_y=True)
+    return (X / X.std(axis=0))[:150], Target.of(y[:150])
+
+
+def error_by_hand(X: np.ndarray, target: Target, training: Any, rows: Any, gamma: float, C: float) -> float:
+    """Of a machine or a ridge regression on training rows, where they are told apart."""
+    y = target.values
+    if target.task == "classification":
+        return float(np.mean(SVC(gamma=gamma, C=C).fit(X[training], y[training]).predict(X[rows]) != y[rows]))
+    mean = y[training].mean()
+    ridge = KernelRidge(kernel="rbf", gamma=gamma, alpha=1 / C).fit(X[training], y[training] - mean)
+    return float(np.sqrt(np.mean((ridge.predict(X[rows]) + mean - y[rows]) ** 2)))
+
+
+@pytest.mark.parametrize(
+    ("data", "chosen_by"), [(wine, "one fold"), (wine, "all"), (diabetes, "one fold, refit"), (diabetes, "all")]
+)
+def test_every_setting_is_tried_on_the_rows_of_the_trial(data: Any, chosen_by: str):
+    X, target = data()
+    nested, refit = chosen_by == "all", chosen_by == "one fold, refit"
+    if nested:
+        folds, trial = assign_nested_split(target, 90, 40, 4, seed=3), nested_split_trial(4)
+    else:
+        folds, trial = assign_folds(target, 5, seed=3), replace(trials(5)[2], refit=refit)
+    row = searched(X, target, folds, trial, gammas=WIDTHS, grid=COSTS, absolute=True)
+    expected = np.zeros((3, 2))
+    validating = trial.training if nested else [trial.validation]
+    for (g, gamma), (c, C), fold in itertools.product(enumerate(WIDTHS), enumerate(COSTS), validating):
+        learning, rows = np.isin(folds, trial.training) & (folds != fold), folds == fold
+        expected[g, c] += error_by_hand(X, target, learning, rows, gamma, C) / len(validating)
+    np.testing.assert_allclose(row["candidate_errors"], expected, rtol=1e-9, atol=1e-12)
+    g, c = best_on_grid(np.array(row["candidate_errors"]), smooth=refit)
+    test = folds == trial.test
+    training = ~test & (folds >= 0) if nested or refit else np.isin(folds, trial.training)
+    assert row["error"] == pytest.approx(error_by_hand(X, target, training, test, WIDTHS[g], COSTS[c]))
+    assert (row["repeat"], row["n_train"], row["n_test"]) == (4, training.sum(), test.sum())
+    assert (row["learner"], row["algorithm"], row["alignment"]) == ("GridSearchCV", "grid-search", None)
+    assert row["regularisation"] == COSTS[c]
+
+
+def test_relative_bandwidths_are_multiples_of_the_scale_of_scikit_learn_sparse_or_dense():
+    X, target = diabetes()
+    folds, trial = assign_folds(target, 3, seed=0), trials(3)[0]
+    training = X[np.isin(folds, trial.training)]
+    gamma = 0.5 / (training.shape[1] * training.var())
+    by_hand = searched(X, target, folds, trial, gammas=[gamma], grid=[1.0], absolute=True)["error"]
+    dense, in_csr = (
+        searched(of, target, folds, trial, gammas=[0.5], grid=[1.0])["error"] for of in (X, sparse.csr_matrix(X))
+    )
+    assert dense == pytest.approx(by_hand, rel=1e-12)
+    assert in_csr == pytest.approx(by_hand, rel=1e-9)  # distances of sparse rows are summed in another order

@@ -1,0 +1,108 @@
+"""The board's arithmetic, the history of benchmarks, and journals that go on after a line that was cut off."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks import history
+from benchmarks.board.__main__ import Measurement, measured
+from benchmarks.board.contestants import OURS, TUNED
+from benchmarks.board.tables import Split, Table, numbers
+from benchmarks.board.verdict import Board
+from tools.chaos.__main__ import KINDS
+from tools.chaos.journal import Attempt, Failure, Journal, attempts_in, report
+
+
+def board(errors: dict[str, list[list[float]]], task: str = "regression") -> Board:
+    """A board of some contestants: errors by table and drawing."""
+    return Board.of(
+        [
+            Measurement(f"t{table}", task, True, drawing, name, error, 1.0, 500, 100, 7)
+            for name, tables in errors.items()
+            for table, drawings in enumerate(tables)
+            for drawing, error in enumerate(drawings)
+        ]
+    )
+
+
+def test_the_board_has_ranks_means_and_wins():
+    tuned = [[1.0, 1.1, 1.05], [2.0, 2.1, 2.05], [0.5, 0.5, 0.5]]
+    ours = [[0.5, 0.56, 0.52], [1.0, 1.04, 1.03], [0.6, 0.61, 0.62]]
+    found = board({OURS: ours, TUNED: tuned, "LightGBM": [[1.5] * 3, [3.0] * 3, [0.4] * 3]})
+    summary = found.summary("regression", True)
+    assert summary["mean rank"].to_dict() == pytest.approx({OURS: 5 / 3, TUNED: 2.0, "LightGBM": 7 / 3})
+    ratios = [np.mean(a) / np.mean(b) for a, b in zip(ours, tuned, strict=True)]
+    assert summary.loc[OURS, "errors / tuned RBF"] == pytest.approx(np.prod(ratios) ** (1 / 3))
+    assert summary.loc[TUNED, ["we win", "we lose", "surely"]].tolist() == [2, 1, "2 : 1"]
+    # Demsar 2006, table 5: q of three classifiers at 5 % is 2.343.
+    assert found.critical_difference("regression", True) == pytest.approx(2.343 * np.sqrt(3 * 4 / (6 * 3)), rel=1e-3)
+    assert found.losses("regression", True).index.tolist() == ["t2"]
+    page = found.page()
+    assert page.index("Where we lose most") < page.index("Mean ranks differ") < page.index("Errors:")
+    # No wrong row counts as one.
+    found = board({OURS: [[0.0, 0.0]], TUNED: [[0.02, 0.02]]}, "classification")
+    ratio = found.summary("classification", True).loc[OURS, "errors / tuned RBF"]
+    assert ratio == pytest.approx((1 / 200) / 0.02)
+
+
+def test_tables_become_numbers_and_drawings_their_own_units():
+    given = pd.DataFrame({"a": ["1", "2", "?", "4"], "b": ["x", "y", "x", "y"], "c": ["q"] * 4, "d": list("klmk")})
+    np.testing.assert_array_equal(numbers(given), [[1, 1, 1, 0, 0], [2, 0, 0, 1, 0], [2, 1, 0, 0, 1], [4, 0, 1, 0, 0]])
+    rng = np.random.default_rng(0)
+    X, y = np.column_stack([rng.normal(5, 3, 100), np.ones(100)]), rng.normal(size=100)
+    drawing = Table("t", "regression", True, lambda: (X, y)).drawn(1)
+    assert (drawing.X.shape, drawing.X_test.shape) == ((70, 1), (30, 1))
+    assert (drawing.X.mean(), drawing.X.std()) == (pytest.approx(0, abs=1e-12), pytest.approx(1))
+    assert drawing.test_share == pytest.approx(3 / 7)
+    as_it_is = Table("t", "regression", True, lambda: (X, y), split=Split(scaled=False)).drawn(1)
+    np.testing.assert_allclose((as_it_is.X - as_it_is.X.mean()) / as_it_is.X.std(), drawing.X, rtol=0, atol=1e-12)
+    assert set(as_it_is.X.ravel()) < set(X.ravel())
+
+
+def test_the_history_keeps_every_run_and_tells_what_became_slower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(history, "_commit", lambda: "0123abc")  # which asks git
+    output = tmp_path / "results" / "moments.parquet"
+    row = {"table": "speed", "case": "engine", "m": 9, "p": 2, "d": None, "seconds": 1.0, "note": "a"}
+    slow = {**row, "seconds": 1.5, "note": "b"}
+    assert history.keep([row, {**row, "case": "skipped", "seconds": None}], output) == []
+    assert history.keep([{**row, "seconds": 1.1}], output) == []
+    assert history.keep([{**slow, "m": 10}], output) == []  # another problem
+    (sentence,) = history.keep([slow], output)
+    assert sentence == "slower: table speed, case engine, m 9, p 2: 1.5 s, 1.43 times the 1.05 s before"
+    monkeypatch.setattr(history, "_processor", lambda: "another")
+    assert history.keep([{**slow, "seconds": 9.0}], output) == []
+    kept = pq.read_table(output.with_name("history.parquet")).to_pylist()
+    assert [one["seconds"] for one in kept] == [1.0, 1.1, 1.5, 1.5, 9.0]
+    assert pq.read_table(output).to_pylist()[0]["note"] == "b"
+
+
+def test_a_journal_of_the_board_goes_on_after_a_line_that_was_cut_off(tmp_path: Path):
+    path = tmp_path / "journal.jsonl"
+    assert list(measured(path)) == []
+    line = '{"table": "t", "task": "regression", "apart": true, "drawing": 0, "contestant": "x", "error": 1.0, '
+    path.write_text(line + '"seconds": 1.0, "n_train": 1, "n_test": 1, "n_features": 1}\n' + line)
+    assert [one.contestant for one in measured(path)] == ["x"]
+
+
+def test_a_journal_of_injected_faults_goes_on_after_a_line_that_was_cut_off(tmp_path: Path):
+    journal = Journal(tmp_path / "lane" / "journal.jsonl")
+    first = Attempt("kills", 0, 7, case="compare", outcomes={"as if never killed": 1})
+    second = Attempt("data files", 3, 7, tries=250, failures=[Failure("traceback", "x.csv", "ValueError: no")])
+    journal.add(first)
+    journal.add(second)
+    with journal.path.open("a") as file:
+        file.write('{"kind": "kills", "num')
+    assert attempts_in(tmp_path) == [first, second]
+    text = report([first, second], tmp_path)
+    assert "| kills | 1 | 0 | as if never killed: 1 |" in text
+    assert "| data files | 250 | 1 | **traceback: 1** |" in text
+    assert f"`python -m tools.chaos --resume {tmp_path} --seed 7 --again data files:3`: ValueError: no" in text
+
+
+def test_each_kind_of_fault_has_its_function():
+    assert all(callable(kind.function()) for kind in KINDS)

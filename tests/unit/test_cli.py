@@ -1,0 +1,143 @@
+"""The command line within this process: what it reads, refuses and prints."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from learnkernels.conf.loading import load_config, located
+from learnkernels.flows.cli import TABLES, _is_table, _show, app
+from learnkernels.kernels.learners import COLUMNS, LEARNERS
+from learnkernels.tasks.data.streams import INPUTS
+from learnkernels.tasks.evidence.tables import display_table, summarise
+from tests.unit.tasks.test_report import folds
+from tests.user import ROOT
+
+CONF = str(ROOT / "conf/quickstart.yaml")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder, for runs that would go to a server that is not there."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setenv("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")  # which commands set
+    return tmp_path / "work"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_a_command_begins_with_every_table_that_can_be_read(here: Path):
+    assert set(TABLES) == set(INPUTS)
+    Path("mine[1].yaml").touch()
+    Path("rows").mkdir()
+    for one in ("rows.CSV", "rows", "rows/*", "rows/part-?", "rows/part-[12]"):
+        assert _is_table(["conf.yaml", one])
+    assert not _is_table(["conf.yaml", "quickstart", "mine[1].yaml"])
+
+
+def test_bad_input_is_one_sentence_at_once_and_writes_nothing(here: Path):
+    failures = []
+    learners = "learners: lq"
+    for arguments, sentence in (
+        (["nothing.yaml"], r"nothing.yaml: cannot be read .*, quickstart"),
+        ([CONF, "--set", "learners=[alingf]"], "did you mean 'alignf'"),
+        ([str(ROOT / "conf/ionosphere.yaml"), "--set", "data_dir=gone"], "there is no file gone/ionosphere.parquet"),
+        ([CONF, "--set", "learners=[{name: lq, params: {p: 2}}]"], f"{learners} has no parameter 'p'; it takes q"),
+        (
+            [CONF, "--set", "learners=[{name: lq, params: {q: 0.5}}]"],
+            f"{learners}: q must be a number from 1 to infinity, got 0.5",
+        ),
+        ([CONF, "--set", "learners='nowhere:Mine'"], "learners: .*nowhere"),
+        ([CONF, "--set", "kernels={family: 'nowhere:Mine'}"], "kernels: .*nowhere"),
+        (
+            [CONF, "--set", "datasets={source: synthetic, name: friedman, params: {rows: 5}}"],
+            "'params.rows' of friedman must be a whole",
+        ),
+    ):
+        done = run("compare", *arguments)
+        one = re.fullmatch(rf"error: [^\n]*{sentence}[^\n]*\n", done.stderr)
+        if done.exit_code != 2 or one is None or list(here.iterdir()):
+            failures.append((arguments, done.output))
+    assert not failures
+
+
+def test_credentials_in_an_address_are_refused_before_anything_is_told_of_them(here: Path):
+    for command in (
+        ["predict", "--model", "m", "--input", "s3://me:hidden@b/k.csv", "--output", "o.csv"],
+        ["predict", "--model", "m", "--input", "i.csv", "--output", "s3://me:hid/den@b/k.csv"],
+        ["deploy", CONF, "--register", "m", "--input", "s3://me:hidden@b/k.csv"],
+        ["compare", str(ROOT / "conf/letters.yaml"), "--set", "data_dir=s3://me:hidden@b/k"],
+    ):
+        done = run(*command)
+        assert (done.exit_code, done.stdout) == (2, ""), command
+        assert re.fullmatch(r"error: s3://\.\.\.: [^\n]*AWS_ACCESS_KEY_ID[^\n]*\.\n", done.stderr), command
+        assert list(here.iterdir()) == []
+
+
+def test_a_configuration_that_comes_along_is_found_by_its_name_and_a_file_here_comes_first(here: Path):
+    assert located(Path("quickstart")) == ROOT / "learnkernels" / "conf" / "quickstart.yaml"
+    assert load_config(Path("quickstart")) == load_config(Path(CONF))
+    Path("quickstart").write_text("name: mine")
+    assert located(Path("quickstart")) == Path("quickstart")
+
+
+def test_examples_are_copied_whole_and_replace_nothing(here: Path):
+    done = run("examples", "tried")
+    assert done.exit_code == 0, done.output
+    ours = [*(ROOT / "conf").glob("*.yaml"), *(ROOT / "examples").glob("*.py")]
+    copied = {path.name: path.read_bytes() for path in Path("tried").iterdir()}
+    assert copied == {path.name: path.read_bytes() for path in ours}
+    assert load_config(Path("tried/quickstart.yaml")) == load_config(Path("quickstart"))
+    assert Path(done.output.split()[-1]).is_file()  # the script that it says to run
+    Path("tried/ionosphere.yaml").write_text("mine")
+    again = run("examples", "tried")
+    assert again.exit_code == 2
+    assert "is there already" in again.output
+    assert Path("tried/ionosphere.yaml").read_text() == "mine"
+
+
+def test_the_version_is_that_of_the_package():
+    assert run("--version").output == f"learnkernels {version('learnkernels')}\n"
+
+
+def test_learners_lists_every_learner_with_its_parameters(here: Path):
+    done = run("learners")
+    assert (done.exit_code, done.stderr) == (0, "")
+    listed = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
+    assert listed == list(LEARNERS)
+    entries = dict(zip(listed, re.split(r"\n(?=\S)", done.stdout), strict=True))
+    for name, learner in LEARNERS.items():
+        takes = [f"{parameter}={default}" for parameter, default in learner().get_params().items()]
+        assert all(part in entries[name] for part in [learner.summary, learner.source, *takes]), name
+
+    header, _, *rows = run("learners", "--markdown").stdout.strip().splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (header, *rows)]
+    assert {len(row) for row in cells} == {len(COLUMNS)}
+    assert cells[0] == COLUMNS
+    assert [row[0].strip("`") for row in cells[1:]] == list(LEARNERS)
+    assert list(here.iterdir()) == []
+
+
+def test_a_piped_table_is_wide_enough_for_long_names_and_shows_brackets_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    errors = {"unif": [0.3, 0.2, 0.4], "lp-svm with a norm of two and a half": [0.2, 0.15, 0.28]}
+    summary = summarise(folds(errors, "iris [/raw]"))
+    summary.to_parquet(tmp_path / "summary.parquet")
+    _show(load_config(Path(CONF)), tmp_path, "chart")
+    said = capsys.readouterr().out
+    rows = display_table(summary)
+    assert max(len("  ".join(row.values())) for row in rows) > 80  # as wide as a terminal is taken to be
+    lines = [line.split() for line in said.splitlines()]
+    assert all(" ".join(row.values()).split() in lines for row in rows)
+    assert "iris [/raw]" in said
