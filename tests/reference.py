@@ -21,25 +21,12 @@ Kernel = Callable[[np.ndarray, np.ndarray], np.longdouble]
 # Kernel values -------------------------------------------------------------------------------------------------------
 
 
-def squared_distance() -> Kernel:
-    def value(x, z):
-        return ((x - z) ** 2).sum()
-
-    return value
-
-
 def gaussian(gamma: float) -> Kernel:
-    def value(x, z):
-        return np.exp(-Wide(gamma) * ((x - z) ** 2).sum())
-
-    return value
+    return lambda x, z: np.exp(-Wide(gamma) * ((x - z) ** 2).sum())
 
 
 def gaussian_less_one(gamma: float) -> Kernel:
-    def value(x, z):
-        return np.expm1(-Wide(gamma) * ((x - z) ** 2).sum())
-
-    return value
+    return lambda x, z: np.expm1(-Wide(gamma) * ((x - z) ** 2).sum())
 
 
 def polynomial(degree: int, gamma: float = 1.0, coef0: float = 1.0) -> Kernel:
@@ -54,45 +41,23 @@ def polynomial(degree: int, gamma: float = 1.0, coef0: float = 1.0) -> Kernel:
 
 
 def linear() -> Kernel:
-    def value(x, z):
-        return (x * z).sum()
-
-    return value
-
-
-def absolute_distance() -> Kernel:
-    def value(x, z):
-        return abs(x - z).sum()
-
-    return value
+    return lambda x, z: (x * z).sum()
 
 
 def laplacian(gamma: float) -> Kernel:
-    def value(x, z):
-        return np.exp(-Wide(gamma) * abs(x - z).sum())
-
-    return value
+    return lambda x, z: np.exp(-Wide(gamma) * abs(x - z).sum())
 
 
 def euclidean_laplacian(gamma: float) -> Kernel:
-    def value(x, z):
-        return np.exp(-Wide(gamma) * np.sqrt(((x - z) ** 2).sum()))
-
-    return value
+    return lambda x, z: np.exp(-Wide(gamma) * np.sqrt(((x - z) ** 2).sum()))
 
 
 def laplacian_less_one(gamma: float) -> Kernel:
-    def value(x, z):
-        return np.expm1(-Wide(gamma) * abs(x - z).sum())
-
-    return value
+    return lambda x, z: np.expm1(-Wide(gamma) * abs(x - z).sum())
 
 
 def cosine() -> Kernel:
-    def value(x, z):
-        return (x * z).sum() / (np.sqrt((x * x).sum()) * np.sqrt((z * z).sum()))
-
-    return value
+    return lambda x, z: (x * z).sum() / (np.sqrt((x * x).sum()) * np.sqrt((z * z).sum()))
 
 
 def dirichlet(frequency: float, degree: int = 1) -> Kernel:
@@ -106,35 +71,23 @@ def dirichlet(frequency: float, degree: int = 1) -> Kernel:
 
 
 def feature(column: int) -> Kernel:
-    def value(x, z):
-        return x[column] * z[column]
-
-    return value
+    return lambda x, z: x[column] * z[column]
 
 
 def on_columns(kernel: Kernel, columns: Sequence[int]) -> Kernel:
-    def value(x, z):
-        return kernel(x[list(columns)], z[list(columns)])
-
-    return value
+    return lambda x, z: kernel(x[list(columns)], z[list(columns)])
 
 
 def on_scaled(kernel: Kernel, scales: Sequence[float]) -> Kernel:
     wide = np.asarray(scales, dtype=Wide)
 
-    def value(x, z):
-        return kernel(wide * x, wide * z)
-
-    return value
+    return lambda x, z: kernel(wide * x, wide * z)
 
 
 def on_mapped(kernel: Kernel, matrix: np.ndarray) -> Kernel:
     wide = np.asarray(matrix, dtype=Wide)
 
-    def value(x, z):
-        return kernel(x @ wide, z @ wide)
-
-    return value
+    return lambda x, z: kernel(x @ wide, z @ wide)
 
 
 def wide_rows(X) -> np.ndarray:
@@ -160,14 +113,10 @@ def grams(kernels: Sequence[Kernel], A, B=None) -> list[np.ndarray]:
 # Centering and alignment ---------------------------------------------------------------------------------------------
 
 
-def centering_matrix(m: int) -> np.ndarray:
-    """Return H = I - 11'/m."""
-    return np.eye(m, dtype=Wide) - np.ones((m, m), dtype=Wide) / m
-
-
 def centered(K: np.ndarray) -> np.ndarray:
-    """Return H K H with an explicit H."""
-    H = centering_matrix(len(K))
+    """Return H K H with an explicit H = I - 11'/m."""
+    m = len(K)
+    H = np.eye(m, dtype=Wide) - np.ones((m, m), dtype=Wide) / m
     return H @ K.astype(Wide) @ H
 
 
@@ -212,18 +161,6 @@ def target_kernel(Y: np.ndarray) -> np.ndarray:
     return np.array([[(y * z).sum() for z in Y] for y in Y])
 
 
-def moment_matrix(Ks: Sequence[np.ndarray]) -> np.ndarray:
-    """Return M: the products of every two explicitly centered matrices."""
-    Kcs = [centered(K) for K in Ks]
-    return np.array([[frobenius_product(Kc, Lc) for Lc in Kcs] for Kc in Kcs])
-
-
-def moment_target(Ks: Sequence[np.ndarray], Y: np.ndarray) -> np.ndarray:
-    """Return a: the products of the explicitly centered matrices with the explicitly centered target kernel."""
-    Lc = centered(target_kernel(Y))
-    return np.array([frobenius_product(centered(K), Lc) for K in Ks])
-
-
 def summed_by_numpy(moments, family, X: np.ndarray):
     """Return first-stage statistics with their sums formed anew, in double, from whole matrices of a family's tiles."""
     R = X[moments.rows] - moments.origin
@@ -255,18 +192,14 @@ def normalisers(Ks: Sequence[np.ndarray], normalise: str) -> list[np.longdouble]
 
 def combined(Ks: Sequence[np.ndarray], weights: np.ndarray, normalise: str) -> np.ndarray:
     """Return the weighted sum of centered, normalised matrices."""
-    total = np.zeros_like(Ks[0], dtype=Wide)
-    for K, weight, scale in zip(Ks, weights, normalisers(Ks, normalise), strict=True):
-        total = total + weight * centered(K) / scale
-    return total
+    scaled = zip(Ks, weights, normalisers(Ks, normalise), strict=True)
+    return sum(weight * centered(K) / scale for K, weight, scale in scaled)
 
 
 def combined_cross(K_crosses, Ks, weights: np.ndarray, normalise: str) -> np.ndarray:
     """Return the same combination between new rows and the training rows."""
-    total = np.zeros_like(K_crosses[0], dtype=Wide)
-    for K_cross, K, weight, scale in zip(K_crosses, Ks, weights, normalisers(Ks, normalise), strict=True):
-        total = total + weight * centered_cross(K_cross, K) / scale
-    return total
+    scaled = zip(K_crosses, Ks, weights, normalisers(Ks, normalise), strict=True)
+    return sum(weight * centered_cross(K_cross, K) / scale for K_cross, K, weight, scale in scaled)
 
 
 # Weights -------------------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
-"""Tables in files of every format, data sets read from them, and tables of what is refused."""
+"""Tables in files of every format, and data sets read from them."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
+from sklearn.datasets import dump_svmlight_file
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.tasks.data.dataset import Dataset
 from learnkernels.tasks.data.ingest import load_source
+from tests.refusals import require_refusals
 
 ENDINGS = (".parquet", ".csv", ".feather", ".arrow")
 
@@ -31,19 +33,42 @@ def load(folder: Path, path: Any, seed: int = 0, tell: Callable[[str], object] |
     return load_source(config(path, **keys), str(folder), seed, **({} if tell is None else {"tell": tell}))
 
 
-def write(table: pd.DataFrame | pa.Table, path: Path, rows: int = 1000) -> str:
-    """Write a table in pieces of so many rows, in the format that the ending names, and return the path."""
+def write(table: pd.DataFrame | pa.Table | str, path: Path, rows: int = 1000, packed: str | None = None) -> str:
+    """Write a table in pieces of so many rows, in the format that the ending names, or a text; return the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".csv":
-        table.to_csv(path, index=False) if isinstance(table, pd.DataFrame) else pa.csv.write_csv(table, path)
-        return str(path)
-    content = pa.Table.from_pandas(table) if isinstance(table, pd.DataFrame) else table
-    if path.suffix == ".parquet":
-        pa.parquet.write_table(content, path, row_group_size=rows)
+    framed = isinstance(table, pd.DataFrame)
+    if isinstance(table, str):
+        path.write_text(table)
+    elif path.suffix == ".libsvm":
+        dump_svmlight_file(table.drop(columns="target"), table["target"], str(path), zero_based=False)
+    elif path.suffix == ".csv":
+        table.to_csv(path, index=False) if framed else pa.csv.write_csv(table, path)
+    elif path.suffix == ".parquet":
+        content = pa.Table.from_pandas(table) if framed else table
+        pa.parquet.write_table(content, path, rows, compression=packed or "snappy")
     else:
-        compression = "lz4" if path.suffix == ".feather" else "uncompressed"
-        pa.feather.write_feather(content, str(path), compression, chunksize=rows)
+        compression = packed or ("lz4" if path.suffix == ".feather" else "uncompressed")
+        pa.feather.write_feather(table, str(path), compression, chunksize=rows)
     return str(path)
+
+
+def read(folder: Path, table: pd.DataFrame | pa.Table | str, name: str = "data.parquet", **keys: Any) -> Dataset:
+    """Write a table, and return the data set that is read from it."""
+    write(table, folder / name)
+    return load(folder, name, **keys)
+
+
+def require_refused(folder: Path, files: Iterable[tuple[str, Any, dict[str, Any], str]]) -> list[str]:
+    """Fail with every file that is not refused under its keys by one line that matches its pattern; return the lines.
+
+    A row holds the name of the file, its content or None, the keys and the pattern.
+    """
+    table = []
+    for i, (name, content, keys, pattern) in enumerate(files):
+        if content is not None:
+            write(content, folder / str(i) / name)
+        table.append((partial(load, folder / str(i), name, **keys), pattern))
+    return require_refusals(table, error=InputError)
 
 
 def require_equal(one: Dataset, other: Dataset) -> None:
@@ -55,23 +80,3 @@ def require_equal(one: Dataset, other: Dataset) -> None:
     assert one.beside.keys() == other.beside.keys()
     for name, values in other.beside.items():
         np.testing.assert_array_equal(one.beside[name], values, err_msg=name)
-
-
-def require_refusals(table: Iterable[tuple[Callable[[], object], str]]) -> list[str]:
-    """Fail with every row of a table whose call is not refused by one line that matches its pattern; return the lines.
-
-    Only an `InputError` itself refuses, and none of its kinds.
-    """
-    told, failures = [], []
-    for act, pattern in table:
-        try:
-            act()
-        except InputError as error:
-            told.append(str(error))
-            if type(error) is not InputError or "\n" in told[-1] or not re.search(pattern, told[-1]):
-                failures.append(f"{pattern!r}: {error!r}")
-        else:
-            failures.append(f"{pattern!r}: nothing was refused")
-    assert told or failures, "the table has no rows"
-    assert not failures, "\n".join(failures)
-    return told

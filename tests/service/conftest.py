@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import re
+import socket
 import urllib.request
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ class S3:
 
     port: int
     server: Any = None
+    refuse: Callable[[str], str | None] | None = None
+    """Is given every request, and returns the status and code of an error or None, or loses the connection."""
+    asked: list[str] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -41,6 +45,21 @@ class S3:
         self.server = ThreadedMotoServer(ip_address="127.0.0.1", port=self.port, verbose=False)
         self.server.start()
         self.port = int(self.server.get_host_and_port()[1])
+        serving = self.server._server
+        answer, serving.app = serving.app, lambda environ, start: self._answer(answer, environ, start)
+
+    def _answer(self, answer: Any, environ: dict[str, Any], start: Any) -> Any:
+        self.asked.append(f"{environ['REQUEST_METHOD']} {environ['RAW_URI']}")
+        try:
+            refused = self.refuse and self.refuse(self.asked[-1])
+        except ConnectionError:
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise
+        if refused is None:
+            return answer(environ, start)
+        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        start(refused, [])
+        return [f"<Error><Code>{refused.split()[1]}</Code><Message>No.</Message></Error>".encode()]
 
     def put(self, key: str, path: Path) -> str:
         location = locate(f"s3://rows/{key}")
@@ -92,6 +111,8 @@ def s3(s3_server: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S3:
     }
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
+    s3_server.refuse = None
+    s3_server.asked.clear()
     for path, method in (("moto-api/reset", "POST"), ("rows", "PUT")):
         _asked(urllib.request.Request(f"{s3_server.url}/{path}", b"", method=method))
     return s3_server

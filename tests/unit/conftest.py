@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import matplotlib.font_manager  # noqa: F401  (starts a process where it makes its list of fonts)
 import pytest
 
 REFUSED = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "socket.bind", "socket.connect"}

@@ -11,24 +11,17 @@ import pandas as pd
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from sklearn.datasets import load_wine
 
-from learnkernels import FamilyUnion, GaussianFamily, LinearFamily, gram_moments
 from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import Comparison, compare
 from learnkernels.kernels.learners import LEARNERS, OneStageLearner
-from learnkernels.kernels.learning import learn_path
-from learnkernels.kernels.protocol.evaluation import evaluate
-from learnkernels.kernels.protocol.folds import assign_folds, trials
-from learnkernels.kernels.protocol.hypotheses import KernelPredictors
-from learnkernels.kernels.targets import Target
 from learnkernels.tasks.evidence.tables import SHOWN_FEATURES
 from learnkernels.tasks.evidence.tracking import LEVEL, metric_name
-from learnkernels.tasks.measure.moments import fold_seed
 
 GAMMAS = [2.0**-6, 2.0**-4, 2.0**-2]
 GRID = [0.25, 1.0, 4.0]
+FOLDS = 3
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "lq": [{"name": "lq", "tune": {"q": [1.25, 2, float("inf")]}}],
     "lp-svm": [
@@ -43,10 +36,10 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 CONFIG = CompareConfig.model_validate(
     {
         "name": "all",
-        "datasets": [{"source": "sklearn", "name": "wine", "scale": "standard"}],
+        "datasets": [{"source": "sklearn", "name": "wine", "scale": "standard", "subsample": 120}],
         "kernels": [{"family": "gaussian", "gammas": GAMMAS}, {"family": "linear"}],
         "learners": [entry for name in LEARNERS for entry in SETTINGS.get(name, [name])],
-        "protocol": {"grid": GRID},
+        "protocol": {"folds": FOLDS, "grid": GRID},
         "dask": {"workers": 0},
     }
 )
@@ -87,17 +80,14 @@ def runs(finished: Comparison) -> dict[str, Run]:
 
 
 @pytest.mark.slow(15)
-def test_every_learner_has_a_row_a_fold_with_its_own_name_and_algorithm(folds: pd.DataFrame):
+def test_every_learner_has_a_row_a_fold_with_its_own_name_algorithm_and_predictor(folds: pd.DataFrame):
     assert {learner.name for learner in CONFIG.learners} == set(LEARNERS)
     assert list(folds["learner"].unique()) == TITLES
-    assert folds.groupby("learner")["fold"].apply(list).map(sorted).map(tuple).unique().tolist() == [(0, 1, 2, 3, 4)]
+    assert folds.groupby("learner")["fold"].apply(list).map(sorted).map(tuple).unique().tolist() == [(0, 1, 2)]
     algorithms = folds.groupby("learner")["algorithm"].first().to_dict()
     assert algorithms == {learner.title: learner.name for learner in CONFIG.learners}
     assert (folds["error"] < 0.5 * folds["trivial_error"]).all()  # three well separated classes: all of them learn
     assert set(folds["regularisation"]) <= set(GRID)
-
-
-def test_the_predictor_is_the_learners_own(folds: pd.DataFrame):
     predictors = folds.groupby("learner")["predictor"].first()
     for learner in CONFIG.learners:
         assert predictors[learner.title] == (LEARNERS[learner.name].predictor or "svm")
@@ -130,9 +120,9 @@ def test_what_is_solved_has_a_certificate_below_its_tolerance(folds: pd.DataFram
 
 def test_the_parameters_of_a_row_are_those_that_were_chosen(folds: pd.DataFrame):
     chosen = {title: [json.loads(text) for text in group] for title, group in folds.groupby("learner")["params"]}
-    assert chosen["lp-svm-1"] == [{"norm": 1}] * 5
-    assert chosen["lp-svm-2"] == [{"norm": 2}] * 5
-    assert chosen["unif"] == [{}] * 5
+    assert chosen["lp-svm-1"] == [{"norm": 1}] * FOLDS
+    assert chosen["lp-svm-2"] == [{"norm": 2}] * FOLDS
+    assert chosen["unif"] == [{}] * FOLDS
     assert {setting["q"] for setting in chosen["lq"]} <= {1.25, 2, float("inf")}
     # The chosen q is the one whose weights the row holds: those of q = infinity are equal.
     for setting, weights in zip(chosen["lq"], folds[folds["learner"] == "lq"]["weights"], strict=True):
@@ -152,32 +142,7 @@ def test_uncentered_alignment_gives_other_weights_than_centered(folds: pd.DataFr
     assert (folds[folds["learner"] == "alignf-linear"]["alignment"].to_numpy() >= best - 1e-8).all()
 
 
-def test_the_flow_gives_what_the_mathematics_gives_for_a_one_stage_learner(folds: pd.DataFrame):
-    X, y = load_wine(return_X_y=True)
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
-    target = Target.of(np.array([f"class_{label}" for label in y]))
-    family = FamilyUnion([GaussianFamily(GAMMAS), LinearFamily()], [None, None])
-    groups = assign_folds(target, 5, fold_seed(0, 0))
-    for trial in trials(5):
-        training = np.flatnonzero(np.isin(groups, trial.training))
-        # Alone on the training rows: no statistic of the other folds can reach the weights.
-        moments = gram_moments(family, X[training], target.take(training).Y)
-        kernels = learn_path("l2-krr", family, X[training], moments, target.take(training), GRID)
-        for kernel in kernels:
-            object.__setattr__(kernel, "rows", training[kernel.rows])
-        expected = evaluate([KernelPredictors(kernels, target, "krr", GRID)], X, target, training, groups, trial)
-        row = folds.query("learner == 'l2-krr' and fold == @trial.index").iloc[0]
-        assert row.error == pytest.approx(expected.error)
-        assert row.validation_error == pytest.approx(expected.validation_errors.min())
-        assert row.regularisation == expected.regularisation
-        # Both stop at a relative gap of 1e-6; weights move by about its square root.
-        np.testing.assert_allclose(row.weights, kernels[expected.position].weights, atol=1e-3)
-        assert row.alignment == pytest.approx(kernels[expected.position].alignment, abs=1e-4)
-
-
 def test_the_report_holds_every_learner_and_its_evidence(folder: Path, report: str):
-    names = {path.name for path in folder.iterdir()}
-    assert {"alignment_vs_error.png", "convergence.png", "report.md"} <= names
     for name in ("alignment_vs_error.png", "convergence.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
     evidence = report.split("## Evidence of optimality")[1].split("\n## ")[0]
@@ -186,6 +151,7 @@ def test_the_report_holds_every_learner_and_its_evidence(folder: Path, report: s
     table = report.split("| dataset | learner |")[1].split("\n\n")[0]
     assert all(f"| wine | {title} " in table for title in TITLES)
     assert "nan" not in report.lower()
+    assert load_config(folder / "config.yaml") == CONFIG
 
 
 def test_a_learner_without_a_kernel_has_no_alignment_and_everything_still_shows_it(
@@ -209,6 +175,7 @@ def test_mlflow_holds_one_run_a_learner_with_its_settings_and_its_evidence(
     summary = pd.read_parquet(folder / "summary.parquet").set_index("learner")
     assert {path.path for path in client.list_artifacts(finished["mlflow_run"])} == {p.name for p in folder.iterdir()}
     assert set(runs) == set(TITLES)
+    assert len({run.data.tags["mlflow.runColor"] for run in runs.values()}) == len(TITLES)
     for learner in CONFIG.learners:
         run, row = runs[learner.title], summary.loc[learner.title]
         assert run.info.run_name == f"wine {learner.title}"
@@ -221,7 +188,7 @@ def test_mlflow_holds_one_run_a_learner_with_its_settings_and_its_evidence(
             assert run.data.metrics["certificate"] == pytest.approx(row.certificate)
             assert run.data.metrics["iterations"] == row.iterations
             history = client.get_metric_history(run.info.run_id, "fold/certificate")
-            assert [point.step for point in history] == list(range(5))
+            assert [point.step for point in history] == list(range(FOLDS))
     assert runs["lp-svm-1"].data.params["param.norm"] == "1"
     assert runs["lq"].data.params["param.q"] == "one of [1.25, 2, inf]"
 
@@ -244,11 +211,3 @@ def test_mlflow_draws_a_falling_objective(folds: pd.DataFrame, runs: dict[str, R
             # At the optimum a step is only as good as the inner solution's relative tolerance.
             assert (np.diff(values) <= 1e-6 * np.abs(values[:-1])).all(), title
     assert any(values[-1] < values[0] * (1 - 1e-3) for values in drawn.values() if values[0] > 0)
-
-
-def test_every_learner_has_its_own_colour(runs: dict[str, Run]):
-    assert len({run.data.tags["mlflow.runColor"] for run in runs.values()}) == len(TITLES)
-
-
-def test_the_configuration_that_is_left_behind_is_the_one_that_ran(folder: Path):
-    assert load_config(folder / "config.yaml") == CONFIG

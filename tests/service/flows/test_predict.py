@@ -1,4 +1,4 @@
-"""Scoring as users start it: a registered model, a file, one command; real Prefect, real MLflow."""
+"""Scoring: a registered model, a file, one command; real Prefect, real MLflow."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId, ArtifactFilterKey
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.settings import PREFECT_API_URL
+from typer.testing import CliRunner, Result
 
 from learnkernels import GaussianFamily
 from learnkernels.conf.errors import InputError
+from learnkernels.flows.cli import app
 from learnkernels.flows.predict import predict
 from learnkernels.kernels.estimators import KernelLearningClassifier
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
@@ -27,10 +29,7 @@ from learnkernels.tasks.models.registry import ModelVersion, fetch, find_version
 from learnkernels.tasks.models.scoring import score_table
 from tests.service.conftest import S3
 from tests.service.flows.test_notifications import told_of
-from tests.user import learnkernels
 from tools.waiting import within
-
-in_process = pytest.mark.usefixtures("prefect_server", "working_folder")
 
 
 def rows_of(n: int, seed: int) -> pd.DataFrame:
@@ -38,8 +37,10 @@ def rows_of(n: int, seed: int) -> pd.DataFrame:
     return frame.assign(key=[f"k{i}" for i in range(n)])
 
 
-def registered(name: str = "flowers") -> ModelVersion:
-    """Learn and register a small model in the MLflow store of the working folder."""
+@pytest.fixture(scope="module")
+def registered(prefect_server: None, module_folder: Path) -> ModelVersion:
+    """A small model, learned and registered once; tests that use it share its working folder and MLflow store."""
+    name = "flowers"
     train = rows_of(60, 0)
     y = np.where(train["a"] * train["b"] > 0, "yes", "no")
     estimator = KernelLearningClassifier(GaussianFamily([0.1, 1.0]), "align").fit(train[["a", "b"]].to_numpy(), y)
@@ -50,9 +51,8 @@ def registered(name: str = "flowers") -> ModelVersion:
     return register(uri, name, run.info.run_id, tags={}, description="small")
 
 
-@in_process
-def test_a_flow_scores_with_the_version_that_is_named_and_reports_it():
-    version, rows = registered(), rows_of(5000, 1)
+def test_a_flow_scores_with_the_version_that_is_named_and_reports_it(registered: ModelVersion):
+    version, rows = registered, rows_of(5000, 1)
     rows.loc[[2, 40], "a"] = np.nan
     rows.assign(y="?").to_parquet("in.parquet")
     result = predict("flowers/1", "in.parquet", "new/out.parquet", ["key"], "null")
@@ -90,38 +90,31 @@ def test_a_flow_scores_with_the_version_that_is_named_and_reports_it():
         assert f"| {label} | {count:,} | {count / 4998:.1%} |" in report
 
 
-@in_process
-def test_a_table_without_rows_is_scored_and_told():
-    registered()
+def test_a_table_without_rows_is_scored_and_told(registered: ModelVersion):
     rows_of(0, 1).to_parquet("in.parquet")
     with told_of("flowers") as received:
-        assert predict("flowers/1", "in.parquet", "out.parquet", ["key"])["rows"] == 0
+        assert predict("flowers", "in.parquet", "out.parquet", ["key"])["rows"] == 0
         assert within(lambda: len(received) >= 1, 60)
     (message,) = received
     assert message["subject"] == "flowers: input empty"
     assert message["text"] == "in.parquet has no rows, and so out.parquet has none."
 
 
-@in_process
-def test_what_cannot_be_scored_is_refused_and_leaves_nothing():
-    registered()
-    rows_of(50, 1).to_parquet("in.parquet")
-    for model, keys, sentence in (
-        ("roses", ["key"], "model 'roses': there is no registered model of that name"),
-        ("flowers/7", ["key"], "model 'flowers/7': there is none"),
-        ("flowers", [], "in.parquet: its columns are not those of the model: unknown 'key'"),
-        ("flowers", ["key", "gone"], "in.parquet: its columns are not those of the model: missing 'gone'"),
+def test_what_cannot_be_scored_is_refused(registered: ModelVersion):
+    for model, sentence in (
+        ("roses", "model 'roses': there is no registered model of that name"),
+        ("flowers/7", "model 'flowers/7': there is none"),
     ):
         with pytest.raises(InputError, match=re.escape(sentence)):
-            predict(model, "in.parquet", "out.parquet", keys)
+            find_version(model)
     with pytest.raises(InputError, match=r"^scheduler: must be tcp://HOST:PORT or tls://HOST:PORT, .* credentials\.$"):
-        predict("flowers", "in.parquet", "out/", scheduler="tls://me:hidden@a:1")
-    assert not list(Path().glob("out*"))
+        predict.fn("flowers", "in.parquet", "out/", scheduler="tls://me:hidden@a:1")
+    with pytest.raises(InputError, match=r"^scheduler: its workers score into a folder, and the output out is a file;"):
+        predict.fn("flowers", "in.parquet", "out", scheduler="tcp://a:1")
 
 
-@in_process
-def test_reading_and_writing_are_tried_again_and_faults_are_not():
-    version, calls = registered(), []
+def test_reading_and_writing_are_tried_again_and_faults_are_not(registered: ModelVersion):
+    calls = []
     rows_of(50, 1).to_parquet("in.parquet")
 
     def tell(share: float, rows: int) -> None:
@@ -131,26 +124,41 @@ def test_reading_and_writing_are_tried_again_and_faults_are_not():
 
     @flow(name="twice")
     def twice(*ids: str) -> int:
-        return score_table(find_version(version.uri), "in.parquet", "out.parquet", ids, "refuse", tell).rows
+        at_once = score_table.with_options(retry_delay_seconds=0)
+        return at_once(find_version(registered.uri), "in.parquet", "twice.parquet", ids, "refuse", tell).rows
 
     assert twice("key") == 50
     assert calls == [1.0, 1.0]
-    assert sorted(path.name for path in Path().glob("*out.parquet*")) == ["out.parquet"]
+    assert [path.name for path in Path().glob("*twice.parquet*")] == ["twice.parquet"]
     with pytest.raises(InputError, match="unknown 'key'"):
         twice()
     assert len(calls) == 2
 
 
-@in_process
-def test_from_server_to_server_is_from_disk_to_disk(s3: S3):
-    registered()
+def command(*arguments: str) -> Result:
+    server = {"PREFECT_API_URL": PREFECT_API_URL.value()}
+    return CliRunner().invoke(app, ["predict", "--model", "flowers", *arguments], env=server)
+
+
+def test_the_command_scores_and_from_server_to_server_is_from_disk_to_disk(registered: ModelVersion, s3: S3):
     rows_of(3000, 1).to_parquet("in.parquet")
-    predict("flowers", "in.parquet", "out.parquet", ["key"])
+    done = command("--input", "in.parquet", "--output", "disk.parquet", "--id", "key")
+    assert done.exit_code == 0, done.output
+    assert "3,000 rows scored with models:/flowers/1" in done.stdout
     source = s3.put("in.parquet", Path("in.parquet"))
     result = predict("flowers", source, "s3://rows/scores/out.parquet", ["key"])
     assert result["output"] == "s3://rows/scores/out.parquet"
     with locate(result["output"]).open_input() as file:
-        assert file.read() == Path("out.parquet").read_bytes()
+        assert file.read() == Path("disk.parquet").read_bytes()
+
+
+def test_the_command_refuses_in_one_sentence_and_leaves_nothing(registered: ModelVersion):
+    rows_of(100, 1).to_csv("in.csv", index=False)
+    wrong = command("--input", "in.csv", "--output", "none.csv")
+    assert wrong.exit_code == 2
+    (said,) = [line for line in wrong.output.splitlines() if "error:" in line]
+    assert "in.csv: its columns are not those of the model: unknown 'key'" in said
+    assert not list(Path().glob("*none.csv*"))
 
 
 def test_every_parameter_is_described_in_the_form():
@@ -159,26 +167,3 @@ def test_every_parameter_is_described_in_the_form():
     assert all(len(one["description"]) > 20 for one in properties.values())
     assert properties["missing"]["enum"] == ["refuse", "null"]
     assert predict.parameters.required == ["model", "input", "output"]
-
-
-@pytest.mark.slow(25)
-@in_process
-def test_the_command_scores_and_refuses_in_one_sentence(working_folder: Path):
-    registered()
-    rows_of(100, 1).to_csv("in.csv", index=False)
-    (working_folder / "work").mkdir()
-    options = ["--model", "flowers", "--input", "../in.csv", "--output", "out.csv"]
-    settings = {
-        "PREFECT_API_URL": str(PREFECT_API_URL.value()),
-        "MLFLOW_TRACKING_URI": f"sqlite:///{working_folder}/mlflow.db",
-    }
-    run = learnkernels(working_folder, "predict", *options, "--id", "key", **settings)
-    assert run.returncode == 0, run.stderr
-    assert "100 rows scored with models:/flowers/1" in run.stdout
-    scored = pd.read_csv(working_folder / "work" / "out.csv")
-    assert list(scored.columns) == ["key", "prediction", "score"]
-    assert list(scored["key"]) == [f"k{i}" for i in range(100)]
-    wrong = learnkernels(working_folder, "predict", *options, **settings)
-    assert wrong.returncode == 2
-    assert "Traceback" not in wrong.stderr
-    assert "unknown 'key'" in wrong.stderr.strip().splitlines()[-1]

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,13 @@ from sklearn.datasets import load_diabetes, load_wine
 from learnkernels import GaussianFamily, learn_kernel
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
+from learnkernels.flows.predict import predict
 from learnkernels.flows.promote import promote
 from learnkernels.flows.train import train
 from learnkernels.kernels.estimators import KernelLearningRegressor
 from learnkernels.kernels.learners import L2KRR
 from learnkernels.kernels.persistence.model import load_model
+from learnkernels.tasks.models.lifecycle import rivals
 from learnkernels.tasks.models.registry import fetch, find_version
 from learnkernels.tasks.models.training import recipe_of
 from tests.service.flows.test_notifications import told_of
@@ -159,19 +161,13 @@ def test_regression_with_a_tuned_one_stage_learner_and_a_split():
     np.testing.assert_allclose(model.columns(X)["prediction"], fitted.predict(Z), rtol=1e-6)
 
 
-@alone
-@pytest.mark.parametrize(
-    ("name", "config", "sentence"),
-    [
+def test_what_cannot_be_trained_is_refused_before_a_run_begins():
+    for name, config, sentence in [
         ("a/b", small(), "a registered model's name has up to 64 letters"),
         ("wine", small(learners=["ensemble"]), "learns no kernel"),
-        ("wine", small(datasets=[{"source": "file", "path": "gone.csv"}]), "there is no file gone.csv"),
-    ],
-)
-def test_what_cannot_be_trained_is_refused_in_a_sentence(name: str, config: CompareConfig, sentence: str):
-    with pytest.raises(InputError, match=sentence):
-        train(config, name)
-    assert MlflowClient().search_registered_models() == []
+    ]:
+        with pytest.raises(InputError, match=sentence):
+            train.fn(config, name)
 
 
 # Promotion -----------------------------------------------------------------------------------------------------------
@@ -198,22 +194,21 @@ def recipe(path: Path, gammas: list[float], **data: Any) -> CompareConfig:
     )
 
 
-@pytest.fixture
-def told() -> Iterator[list[dict[str, Any]]]:
-    with told_of("sine") as received:
-        yield received
-
-
 @pytest.mark.slow(20)
-def test_the_alias_moves_only_on_a_significant_win(working_folder: Path, told: list[dict[str, Any]]):
+def test_the_alias_moves_only_on_a_significant_win(working_folder: Path):
     path = noise_and_signal(working_folder / "rows.parquet")
     train(recipe(path, [0.001]), "sine")
-    first = promote("sine")
-    assert (first["moved"], first["champion"], champion("sine")) == (True, 1, 1)
-
-    train(recipe(path, [1.0, 2.0]), "sine")
-    better = promote("sine")
-    assert (better["moved"], better["champion"], champion("sine")) == (True, 2, 2)
+    with told_of("sine") as told:
+        first = promote("sine")
+        train(recipe(path, [1.0, 2.0]), "sine")
+        better = promote("sine")
+        assert "significantly better" in MlflowClient().get_model_version("sine", "2").tags["decision"]
+        train(recipe(path, [0.002]), "sine")
+        worse = promote("sine")
+        again = promote("sine", challenger=2)
+        assert within(lambda: len(told) >= 3, 60), told
+    assert (first["moved"], first["champion"]) == (True, 1)
+    assert (better["moved"], better["champion"]) == (True, 2)
     assert better["p"] < 1e-3
     decision = json.loads((Path(better["results"]) / "decision.json").read_text())
     ours = pd.read_parquet(Path(better["results"]) / "folds_challenger.parquet")
@@ -224,53 +219,88 @@ def test_the_alias_moves_only_on_a_significant_win(working_folder: Path, told: l
     assert (ours["trivial_error"] == theirs["trivial_error"]).all()  # of the same test rows
     artifacts = {file.path for file in MlflowClient().list_artifacts(better["mlflow_run"])}
     assert {"decision.json", "report.md"} <= artifacts
-    assert "significantly better" in MlflowClient().get_model_version("sine", "2").tags["decision"]
-
-    train(recipe(path, [0.002]), "sine")
-    worse = promote("sine")
     assert (worse["moved"], worse["champion"], worse["challenger"], champion("sine")) == (False, 2, 3, 2)
     assert worse["p"] > 0.9
-
-    again = promote("sine", challenger=2)
     assert (again["moved"], champion("sine")) == (False, 2)
     assert "already" in again["reason"]
-    assert within(lambda: len(told) >= 3, 60), told
     subjects = sorted(one["subject"].removeprefix("sine: challenger ") for one in told)
     assert subjects == ["promoted", "promoted", "rejected"]  # a champion that challenges itself is no news
     assert {one["text"] for one in told} == {f"sine: {each['reason']}." for each in (first, better, worse)}
 
 
-def test_newer_rows_take_over_only_when_asked_for(working_folder: Path):
-    path = noise_and_signal(working_folder / "rows.parquet")
-    train(recipe(path, [1.0]), "sine")
-    promote("sine")
-    table = pq.read_table(path)
-    pq.write_table(table.slice(0, 250), path)
-    assert train(recipe(path, [1.0]), "sine")["version"] == 2
-    assert (promote("sine")["moved"], champion("sine")) == (False, 1)
-    assert (promote("sine", refresh=True)["moved"], champion("sine")) == (True, 2)
-
-
-def test_recipes_of_other_columns_and_scaling_share_the_folds(working_folder: Path):
+@pytest.mark.slow(15)
+def test_recipes_meet_on_the_same_rows_and_newer_rows_take_over_only_when_asked_for(working_folder: Path):
     path = noise_and_signal(working_folder / "rows.parquet")
     train(recipe(path, [1.0], scale="standard"), "sine")
+    for name, challenger, sentence in [("sine", 9, "sine.*9"), ("cosine", None, "cosine")]:
+        with pytest.raises(InputError, match=sentence):
+            rivals(name, challenger)
     promote("sine")
-    train(recipe(path, [1.0], drop=["b"]), "sine")
-    done = promote("sine")
-    assert (done["moved"], champion("sine")) == (True, 2)  # the dropped column is noise
-
-
-@pytest.mark.slow(15)
-@alone
-def test_a_challenge_that_cannot_be_held_is_refused_in_a_sentence(tmp_path: Path):
-    path = noise_and_signal(tmp_path / "rows.parquet")
-    train(recipe(path, [1.0]), "sine")
-    with pytest.raises(InputError, match=r"sine.*9"):
-        promote("sine", challenger=9)
-    with pytest.raises(InputError, match="cosine"):
-        promote("cosine")
-    promote("sine")
+    # Folds are shared by recipes of other columns and scaling, and not by those of another target.
     train(recipe(path, [1.0], target="a"), "sine")
     with pytest.raises(InputError, match="share no folds"):
         promote("sine")
     assert champion("sine") == 1
+    train(recipe(path, [1.0], drop=["b"]), "sine")
+    assert (promote("sine")["moved"], champion("sine")) == (True, 3)  # the dropped column is noise
+    pq.write_table(pq.read_table(path).slice(0, 250), path)
+    assert train(recipe(path, [1.0], drop=["b"]), "sine")["version"] == 4
+    assert (promote("sine")["moved"], champion("sine")) == (False, 3)
+    assert (promote("sine", refresh=True)["moved"], champion("sine")) == (True, 4)
+
+
+@pytest.mark.slow(15)
+@alone
+def test_a_model_is_chosen_and_challenged_by_the_metric_on_rows_of_the_same_weights():
+    rng = np.random.default_rng(0)
+    patient = np.repeat(np.arange(60), 5)
+    frame = pd.DataFrame(rng.normal(size=(60, 4))[patient] + 0.01 * rng.normal(size=(300, 4)), columns=list("abcd"))
+    frame["target"] = np.where(frame["a"] + frame["b"] > 0.5, "ill", "well")
+    frame.assign(patient=patient, w=1.0 + np.arange(300) % 3).to_csv("patients.csv", index=False)
+    gammas = [{"family": "gaussian", "gammas": [0.1, 1]}]
+    protocol = {"metric": "average_precision", "folds": 3, "grid": [1, 16]}
+    patients = partial(small, learners=["unif"], predictor="krr", protocol=protocol, kernels=gammas)
+    weighed = {"source": "file", "path": "patients.csv", "groups": "patient", "weights": "w"}
+    first = train(patients(datasets=[weighed]), "patients")
+    model = load_model(Path(first["results"]) / "model.npz")
+    assert model.about["metric"] == "1 - average_precision of well"
+    assert model.about["drop"] == ["patient", "w"]
+    assert model.about["test_error"] < 0.1
+    assert sorted(set(model.estimator.kernel_.sample_weight)) == [1.0, 2.0, 3.0]
+    promote("patients")
+    train(patients(datasets=[weighed], kernels=[{"family": "linear"}]), "patients")
+    decided = promote("patients")
+    report = (Path(decided["results"]) / "report.md").read_text(encoding="utf-8")
+    assert "Test error (1 - average_precision of well) on patients" in report
+    unweighed = weighed | {"weights": None, "drop": ["w"]}
+    train(patients(datasets=[unweighed]), "patients")
+    with pytest.raises(InputError, match="model patients: the recipes of champion and challenger weigh the rows of"):
+        promote("patients")
+
+
+@pytest.mark.slow(15)
+@alone
+def test_a_model_on_landmarks_from_a_sample_is_trained_used_and_challenged(tmp_path: Path):
+    split = {"split": {"train": 320, "validation": 60, "test": 60}, "repeats": 2, "grid": [1, 8]}
+    keys = {"datasets": DIABETES, "learners": ["alignf"], "protocol": split}
+    config = small(**keys, predictor={"name": "nystrom", "landmarks": 50}, moments={"sample": 300})
+    done = train(config, "scaled")
+    model = load_model(Path(done["results"]) / "model.npz")
+    assert model.estimator.dual_coef_.shape[0] == 50
+    assert (model.about["predictor"], model.about["predictor_options"]["landmarks"]) == ("nystrom", 50)
+    assert (model.about["sampling"]["n_rows"], model.about["sampling"]["of_rows"]) == (300, 442)
+    folds = pd.read_parquet(Path(done["results"]) / "folds.parquet")
+    assert folds[["n_sampled", "n_train"]].to_numpy().tolist() == [[300, 320]] * 2
+    report = (Path(done["results"]) / "report.md").read_text()
+    assert "with `nystrom`" in report
+    assert "from 300 of 442 rows" in report
+    X, y = load_diabetes(return_X_y=True, as_frame=True)
+    X.to_parquet(tmp_path / "new.parquet")
+    predict("scaled", str(tmp_path / "new.parquet"), str(tmp_path / "scored.parquet"))
+    scored = pq.read_table(tmp_path / "scored.parquet")["prediction"].to_numpy()
+    np.testing.assert_array_equal(scored, model.columns(X.to_numpy())["prediction"])
+    assert np.sqrt(np.mean((scored - y) ** 2)) < 0.75 * y.std()
+    assert promote("scaled")["champion"] == 1
+    train(small(**keys, predictor="krr"), "scaled")
+    decision = promote("scaled")
+    assert (decision["challenger"], decision["p"] is None) == (2, False)  # two recipes, learned anew

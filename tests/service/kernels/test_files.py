@@ -16,11 +16,12 @@ from tests.unit.kernels.test_model import loaded, resealed, small
 from tests.unit.kernels.test_serialisation import loaded as kernel_loaded
 from tools.mutations import Fate, fates
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).resolve().parents[3]
 COMPRESSED = "file must hold arrays as they are, got compressed ones; write it by save_{}."
 
 
 def output_of(code: str, *arguments: object) -> str:
+    """Return what some code prints in a fresh process."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -29,13 +30,6 @@ def fate_of(content: bytes, read) -> Fate:
     """Return what becomes of a process of little memory that reads a file."""
     (fate,) = fates([content], read, (ValueError,), memory=100 << 20)
     return fate
-
-
-def compressed(**arrays: np.ndarray) -> io.BytesIO:
-    file = io.BytesIO()
-    np.savez_compressed(file, **arrays)
-    assert len(file.getvalue()) < 1 << 20
-    return file
 
 
 def test_bytes_of_a_model_do_not_depend_on_the_process(tmp_path: Path):
@@ -53,7 +47,9 @@ def test_importing_models_loads_no_scikit_learn():
 
 
 def test_compressed_arrays_are_refused_before_they_take_memory():
-    file = compressed(X=np.zeros((1 << 26, 1)))
+    file = io.BytesIO()
+    np.savez_compressed(file, X=np.zeros((1 << 26, 1)))
+    assert len(file.getvalue()) < 1 << 20
     fate = fate_of(file.getvalue(), kernel_loaded)
     assert (fate.kind, fate.text) == ("sentence", COMPRESSED.format("kernel"))
     with zipfile.ZipFile(file, "a") as archive:

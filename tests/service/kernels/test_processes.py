@@ -13,6 +13,7 @@ import pytest
 import learnkernels
 from learnkernels.kernels.compiled import compiler
 from learnkernels.kernels.engine.threads import available_threads
+from tests.service.kernels.test_files import output_of
 
 PACKAGE = Path(learnkernels.__file__).parent
 
@@ -43,11 +44,6 @@ print(one.stats.cache_path)
 """
 
 
-def printed_by(code: str) -> str:
-    """Return what some code prints in a fresh process."""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
-
-
 # Compiled code -------------------------------------------------------------------------------------------------------
 
 
@@ -55,7 +51,7 @@ def test_no_module_loads_the_compiler_when_it_is_imported():
     paths = [path.relative_to(PACKAGE.parent).with_suffix("") for path in (PACKAGE / "kernels").rglob("*.py")]
     names = [".".join(path.parts).removesuffix(".__init__") for path in paths]
     assert "learnkernels.kernels.engine.tiles" in names
-    assert printed_by(f"import sys; [__import__(name) for name in {names}]; print('numba' in sys.modules)") == "False"
+    assert output_of(f"import sys; [__import__(name) for name in {names}]; print('numba' in sys.modules)") == "False"
 
 
 @pytest.fixture
@@ -113,7 +109,7 @@ def test_what_is_kept_is_made_anew_when_code_that_another_file_emits_changes(ins
 def test_no_more_threads_than_the_cores_that_the_process_may_use():
     bound = "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])"
     threads = "from learnkernels.kernels.engine.threads import available_threads; print(available_threads())"
-    assert printed_by(f"{bound}\n{threads}") == "1"
+    assert output_of(f"{bound}\n{threads}") == "1"
 
 
 def test_processes_of_joblib_start_no_more_threads_than_there_are_cores():

@@ -1,24 +1,17 @@
 """What a fresh process imports with a name of the package, and what works there without the pipeline."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import learnkernels
+from tests.service.kernels.test_files import ROOT, output_of
 
-ROOT = Path(__file__).resolve().parents[3]
 LIBRARIES = {"numpy", "scipy", "sklearn", "threadpoolctl", "numba", "joblib", "pandas", "pyarrow"}
-
-
-def printed_by(code: str) -> str:
-    """Return what some code prints in a fresh process."""
-    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 def loaded_by(code: str) -> set[str]:
     """Return which rooms of this project and which libraries a fresh process has loaded after some code."""
-    names = json.loads(printed_by(f"{code}\nimport sys, json; print(json.dumps(sorted(sys.modules)))"))
+    names = json.loads(output_of(f"{code}\nimport sys, json; print(json.dumps(sorted(sys.modules)))"))
     rooms = {".".join(name.split(".")[:2]) for name in names if name.partition(".")[0] == "learnkernels"}
     return rooms | ({name.partition(".")[0] for name in names} & LIBRARIES)
 
@@ -59,4 +52,4 @@ for estimator in (KernelLearningRegressor(), KernelLearningClassifier(), Learned
     estimator.fit(X, X[:, 0] > 0)
 print("learned")
 """
-    assert printed_by(code) == "learned\n"
+    assert output_of(code) == "learned"

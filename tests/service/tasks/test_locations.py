@@ -9,25 +9,21 @@ import socket
 import subprocess
 import sys
 import threading
-import urllib.error
-import urllib.request
-from collections.abc import Callable
-from contextlib import closing
+from contextlib import nullcontext
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.datasets import dump_svmlight_file
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.data.dataset import dataset_digest
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.data.locations import PART_BYTES, TransferError, locate, transferring, upload, written
-from tests.sources import ENDINGS, config, load, require_refusals, write
+from tests.refusals import require_refusals
+from tests.sources import ENDINGS, config, load, write
 
 if TYPE_CHECKING:
     from tests.service.conftest import S3
@@ -54,16 +50,14 @@ def test_a_file_and_an_object_answer_the_same(s3: S3, tmp_path: Path, monkeypatc
 
 
 def test_an_address_that_is_none_gets_one_sentence():
-    refused = dict.fromkeys(
-        ("s3://rows/", "s3:///key", "s3://rows/folder/", "s3://rows/../key"), "expected s3://bucket/key"
-    )
-    refused |= {
+    none = ("s3://rows/", "s3:///key", "s3://rows/folder/", "s3://rows/../key")
+    refused = dict.fromkeys(none, "expected s3://bucket/key") | {
         "": "a path is empty",
         "gs://rows/key": r"gs://\.\.\.: files are those of local paths and of s3://bucket/key; download",
         "s3://rows": r"s3://rows: expected s3://bucket/key",
         "s3://me:hidden@rows/key": "an address holds a bucket and a key alone",
     }
-    said = require_refusals((partial(locate, text), sentence) for text, sentence in refused.items())
+    said = require_refusals(((partial(locate, text), sentence) for text, sentence in refused.items()), error=InputError)
     assert "hidden" not in str(said)
 
 
@@ -74,8 +68,16 @@ def test_what_is_not_there_is_named(s3: S3, tmp_path: Path):
         "s3://rows/gone.csv": r"s3://rows/gone\.csv: there is no such object in the bucket 'rows'",
         "s3://nowhere/gone.csv": r"there is no bucket 'nowhere' at http://127\.0\.0\.1:\d+; correct or create it",
     }
-    for text, sentence in cases.items():
-        require_refusals((ask, sentence) for ask in (locate(text).size, locate(text).open_input))
+    asked = [(ask, said) for text, said in cases.items() for ask in (locate(text).size, locate(text).open_input)]
+    s3.put("data.parquet", Path(write("a,target\n1,2\n", tmp_path / "data.csv")))
+    sets = {
+        "gone.csv": "there is no such object",
+        "../x.csv": "expected s3://bucket/key",
+        "data.parquet": r"data\.parquet cannot be read as parquet",
+    }
+    for path, said in sets.items():
+        asked.append((partial(load, tmp_path, f"s3://rows/{path}"), f"data set {Path(path).stem}: .*{said}"))
+    require_refusals(asked, error=InputError)
     with pytest.raises(InputError, match="there is no bucket 'nowhere'"), written(locate("s3://nowhere/a.csv")):
         pytest.fail("the bucket is looked for before anything is written")
 
@@ -116,107 +118,42 @@ def test_one_file_under_two_names_is_the_same(tmp_path: Path, s3: S3):
 def test_an_output_appears_whole_or_not_at_all(s3: S3, tmp_path: Path, remote: bool):
     text = "s3://rows/new/folder/out.bin" if remote else str(tmp_path / "new" / "folder" / "out.bin")
 
-    def write(content: bytes, fail: bool) -> None:
+    for content, fail, left in ((b"half", True, None), (b"whole", False, b"whole"), (b"half", True, b"whole")):
         before = locate(text).exists()
-        with written(locate(text)) as path:
+        with pytest.raises(ZeroDivisionError) if fail else nullcontext(), written(locate(text)) as path:
             path.write_bytes(content)
             assert locate(text).exists() == before
             if fail:
                 raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        write(b"half", True)
-    assert not locate(text).exists()
-    write(b"whole", False)
-    with pytest.raises(ZeroDivisionError):
-        write(b"half", True)
-    with locate(text).open_input() as file:
-        assert file.read() == b"whole"
+        assert locate(text).exists() == (left is not None)
+        if left:
+            assert locate(text).open_input().read() == left
 
 
-LOST = (0, "")
-"""The answer after which a server between answers nothing any more."""
+def test_an_upload_that_loses_its_server_leaves_nothing(s3: S3, tmp_path: Path):
+    lost: list[str] = []
 
+    def lose(asked: str) -> None:
+        if lost or "partNumber=2" in asked:
+            lost.append(asked)
+            raise ConnectionError
 
-class Refusing:
-    """A server between, which answers some requests by an error of S3."""
-
-    def __init__(self, s3: S3, refuse: Callable[[str, str], tuple[int, str] | None]) -> None:
-        outer = self
-        outer.requests, outer.lost = [], False
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def handle_one(self) -> None:
-                if self.headers.get("Expect") == "100-continue":
-                    self.send_response_only(100)
-                    self.end_headers()
-                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                outer.requests.append(f"{self.command} {self.path}")
-                answer = LOST if outer.lost else refuse(self.command, self.path)
-                if answer == LOST:
-                    outer.lost = self.close_connection = True
-                    return
-                if answer is None:
-                    headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
-                    request = urllib.request.Request(s3.url + self.path, body or None, headers, method=self.command)
-                    try:
-                        with urllib.request.urlopen(request, timeout=30) as got:
-                            status, said, held = got.status, got.read(), got.headers
-                    except urllib.error.HTTPError as error:
-                        status, said, held = error.code, error.read(), error.headers
-                else:
-                    status, code = answer
-                    said, held = f"<Error><Code>{code}</Code><Message>No.</Message></Error>".encode(), {}
-                self.send_response(status)
-                for name in ("ETag", "Content-Type", "Last-Modified"):
-                    if held.get(name):
-                        self.send_header(name, held[name])
-                length = held.get("Content-Length") if self.command == "HEAD" else len(said)
-                self.send_header("Content-Length", str(length or 0))
-                self.end_headers()
-                self.wfile.write(b"" if self.command == "HEAD" else said)
-
-            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_one  # noqa: N815
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-
-
-def test_an_upload_that_loses_its_server_leaves_nothing(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    between = Refusing(s3, lambda command, path: LOST if "partNumber=2" in path else None)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", between.url)
+    s3.refuse = lose
     (tmp_path / "rows.bin").write_bytes(bytes(2 * PART_BYTES + 17))
     location = locate("s3://rows/out.bin")
-    with closing(between), pytest.raises(TransferError, match="cannot be reached"), transferring(location, "written"):
+    with pytest.raises(TransferError, match="cannot be reached"), transferring(location, "written"):
         upload(tmp_path / "rows.bin", location)
-    assert between.lost
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.url)
+    assert lost
+    s3.refuse = None
     assert s3.keys() == []
 
 
-def started(program: str, between: Refusing, folder: Path, *names: str) -> subprocess.Popen[str]:
-    """Start a program that sends two parts and some bytes to a server between."""
-    (folder / "rows.bin").write_bytes(bytes(2 * PART_BYTES + 17))
-    command = [sys.executable, "-c", program, str(folder / "rows.bin"), *names]
-    env = os.environ | {"AWS_ENDPOINT_URL": between.url}
-    return subprocess.Popen(command, cwd=ROOT, env=env, text=True, stderr=subprocess.PIPE)
-
-
 SENDING = """
-import sys
+import signal, sys
 from pathlib import Path
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.data.locations import locate, written
+signal.signal(signal.SIGINT, signal.default_int_handler)
 for name in sys.argv[2:]:
     try:
         with written(locate(f"s3://rows/{name}")) as path:
@@ -224,6 +161,13 @@ for name in sys.argv[2:]:
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
 """
+
+
+def started(folder: Path, *names: str) -> subprocess.Popen[str]:
+    """Start a process that sends two parts and some bytes to objects."""
+    (folder / "rows.bin").write_bytes(bytes(2 * PART_BYTES + 17))
+    command = [sys.executable, "-c", SENDING, str(folder / "rows.bin"), *names]
+    return subprocess.Popen(command, cwd=ROOT, text=True, stderr=subprocess.PIPE)
 
 
 def test_an_upload_that_is_refused_is_taken_back_and_ends(s3: S3, tmp_path: Path):
@@ -235,31 +179,19 @@ def test_an_upload_that_is_refused_is_taken_back_and_ends(s3: S3, tmp_path: Path
         "InsufficientCapacity": (507, "InsufficientCapacity"),
     }
 
-    def refuse(command: str, path: str) -> tuple[int, str] | None:
-        code = path.split("?")[0].removeprefix("/rows/")
-        return (refused[code][0], code) if "partNumber=2" in path else None
+    def refuse(asked: str) -> str | None:
+        code = asked.split("?")[0].rpartition("/")[2]
+        return f"{refused[code][0]} {code}" if "partNumber=2" in asked else None
 
-    between = Refusing(s3, refuse)
-    try:
-        process = started(SENDING, between, tmp_path, *refused)
-        _, said = process.communicate(timeout=240)
-    finally:
-        between.close()
+    s3.refuse = refuse
+    process = started(tmp_path, *refused)
+    _, said = process.communicate(timeout=240)
     assert process.returncode == 0, said
     for line, (code, (_, sentence)) in zip(said.splitlines(), refused.items(), strict=True):
         assert re.fullmatch(rf"error: s3://rows/{code}: .*{sentence}.*\.", line), line
-        assert any(one.startswith(f"DELETE /rows/{code}?") for one in between.requests)
+        assert any(one.startswith(f"DELETE /rows/{code}?") for one in s3.asked)
     assert s3.unfinished() == []
     assert s3.keys() == []
-
-
-KILLED = """
-import signal, sys
-from pathlib import Path
-from learnkernels.tasks.data.locations import locate, upload
-signal.signal(signal.SIGINT, signal.default_int_handler)
-upload(Path(sys.argv[1]), locate("s3://rows/out.bin"))
-"""
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
@@ -267,13 +199,13 @@ def test_a_killed_upload_leaves_nothing(s3: S3, tmp_path: Path, how: signal.Sign
     """Killed while its second part is under way; after Ctrl-C, its first part is taken back too."""
     arrived, go_on = threading.Event(), threading.Event()
 
-    def hold(command: str, path: str) -> None:
-        if "partNumber=2" in path:
+    def hold(asked: str) -> None:
+        if "partNumber=2" in asked:
             arrived.set()
             go_on.wait(60)
 
-    between = Refusing(s3, hold)
-    process = started(KILLED, between, tmp_path)
+    s3.refuse = hold
+    process = started(tmp_path, "out.bin")
     try:
         assert arrived.wait(60)
         process.send_signal(how)
@@ -283,7 +215,6 @@ def test_a_killed_upload_leaves_nothing(s3: S3, tmp_path: Path, how: signal.Sign
     finally:
         go_on.set()
         process.kill()
-        between.close()
     assert s3.keys() == []
     if how == signal.SIGINT:
         assert s3.unfinished() == []
@@ -293,28 +224,11 @@ def test_a_killed_upload_leaves_nothing(s3: S3, tmp_path: Path, how: signal.Sign
 
 
 def test_a_data_set_on_a_server_is_the_local_one(s3: S3, tmp_path: Path):
-    rng = np.random.default_rng(0)
-    frame = pd.DataFrame(rng.normal(size=(40, 3)), columns=["a", "b", "c"])
-    frame["target"] = np.where(frame["a"] > 0, "yes", "no")
-    dump_svmlight_file(frame[["a", "b", "c"]].to_numpy(), frame["target"] == "yes", str(tmp_path / "data.libsvm"))
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 3)), columns=["a", "b", "c"])
+    frame["target"] = np.where(frame["a"] > 0, 1, 0)
     for ending in (*ENDINGS, ".libsvm"):
-        if ending in ENDINGS:
-            write(frame, tmp_path / f"data{ending}")
-        address = s3.put(f"folder/data{ending}", tmp_path / f"data{ending}")
+        address = s3.put(f"folder/data{ending}", Path(write(frame, tmp_path / f"data{ending}")))
         local, remote = load(tmp_path, f"data{ending}"), load(tmp_path, address)
         assert dataset_digest(local) == dataset_digest(remote)
         assert config(address).label == "data"
         assert ingest.fn(config(f"data{ending}"), "s3://rows/folder/", 0).digest == dataset_digest(local)
-
-
-def test_a_data_set_that_is_not_on_the_server_is_named(s3: S3, tmp_path: Path):
-    (tmp_path / "data.csv").write_text("a,target\n1,2\n")
-    s3.put("data.parquet", tmp_path / "data.csv")
-    cases = {
-        "s3://rows/gone.csv": "data set gone: s3://rows/gone.csv: there is no such object",
-        "s3://nowhere/gone.csv": "data set gone: s3://nowhere/gone.csv: there is no bucket 'nowhere'",
-        "s3://rows/../x.csv": "data set x: s3://rows/../x.csv: expected s3://bucket/key",
-        "s3://rows/data.xlsx": "data set data: cannot read data.xlsx; supported endings",
-        "s3://rows/data.parquet": r"data set data: data\.parquet cannot be read as parquet",
-    }
-    require_refusals((partial(load, tmp_path, path), sentence) for path, sentence in cases.items())

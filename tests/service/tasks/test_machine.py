@@ -20,7 +20,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.tasks import environment
 from learnkernels.tasks.data.locations import locate, written
 from learnkernels.tasks.data.streams import TableOutput
-from tests.sources import require_refusals
+from tests.refusals import require_refusals
 from tools.mutations import fates, is_sentence
 
 
@@ -49,12 +49,12 @@ def write(path: Path) -> None:
 def test_a_full_or_read_only_disk_is_one_sentence_and_leaves_nothing(small_disk: Path):
     for ending in (".parquet", ".csv", ".arrow"):
         said = rf"out\{ending}: .*[Nn]o space left on device; make room on that disk"
-        (sentence,) = require_refusals([(partial(write, small_disk / f"out{ending}"), said)])
+        (sentence,) = require_refusals([(partial(write, small_disk / f"out{ending}"), said)], error=InputError)
         assert is_sentence(sentence)
         assert list(small_disk.iterdir()) == []
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
     said = r"out\.parquet: Read-only file system; give a place that can be written to"
-    require_refusals([(partial(write, small_disk / "out.parquet"), said)])
+    require_refusals([(partial(write, small_disk / "out.parquet"), said)], error=InputError)
     assert list(small_disk.iterdir()) == []
 
 

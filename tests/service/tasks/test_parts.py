@@ -41,9 +41,7 @@ def arrow_files(dask_worker: Any) -> dict[str, float]:
     return {str(file): file.stat().st_mtime for file in Path(dask_worker.local_directory).rglob("*.arrow")}
 
 
-def test_workers_read_each_part_from_its_server_at_most_once_each(
-    s3: S3, tmp_path: Path, scheduler_elsewhere: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_workers_read_each_part_once(s3: S3, tmp_path: Path, scheduler_elsewhere: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
     for i, file in enumerate(sorted(Path(written(tmp_path / "table", table())).iterdir())):
         folder = tmp_path / "table" / f"half={i // 2}"

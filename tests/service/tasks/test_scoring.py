@@ -10,10 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from learnkernels import GaussianFamily
+from learnkernels.conf.errors import InputError
 from learnkernels.kernels.estimators import KernelLearningClassifier
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.tasks.data.locations import locate
-from tests.sources import ENDINGS, require_refusals, write
+from tests.refusals import require_refusals
+from tests.sources import ENDINGS, write
 from tests.unit.tasks.test_scoring import model_of, read, replaced, score, table_of
 from tools.mutations import fates
 
@@ -34,18 +36,19 @@ def test_from_server_to_server_is_from_disk_to_disk_and_a_failure_leaves_no_obje
     before = s3.keys()
     gap = replaced(table, a=[*table["a"].to_pylist()[:-1], None])
     remote = s3.put("in.parquet", Path(write(gap, tmp_path / "in.parquet")))
-    refused = {
-        ("rows/out.parquet", remote): "column 'a' is missing or not finite",
-        ("rows/in.parquet", remote): "the output would replace the input",
-        ("nowhere/out.parquet", remote): "there is no bucket 'nowhere'",
+    refused = [
+        (remote, "rows/out.parquet", "column 'a' is missing or not finite"),
+        (remote, "rows/in.parquet", "the output would replace the input"),
+        (remote, "nowhere/out.parquet", "there is no bucket 'nowhere'"),
         (
-            "rows/out.parquet",
             "s3://rows/gone.parquet",
-        ): r"s3://rows/gone\.parquet: there is no such object in the bucket",
-    }
+            "rows/out.parquet",
+            r"s3://rows/gone\.parquet: there is no such object in the bucket",
+        ),
+    ]
     require_refusals(
-        (partial(score, model, source, f"s3://{output}", ids=["key"]), said)
-        for (output, source), said in refused.items()
+        ((partial(score, model, of, f"s3://{output}", ids=["key"]), said) for of, output, said in refused),
+        error=InputError,
     )
     assert s3.keys() == sorted([*before, "rows/in.parquet"])
 

@@ -17,26 +17,33 @@ from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.stopping import Stopped
 
 
-@pytest.mark.parametrize(("error", "status"), [(Stopped, "KILLED"), (KeyboardInterrupt, "KILLED"), (OSError, "FAILED")])
-def test_results_that_are_being_written_end_with_their_comparison(
-    working_folder: Path, prefect_server: None, error: type[BaseException], status: str
-):
-    config = CompareConfig.model_validate({"name": "small", "datasets": "iris"})
-    client, other = MlflowClient(), None
+def test_results_that_are_being_written_end_with_their_comparison(working_folder: Path, prefect_server: None):
+    client, tags = MlflowClient(), {OWNER: str(Owner.this())}
 
-    def stopped() -> None:
-        nonlocal other
+    def stopped(error: type[BaseException]) -> None:
+        config = CompareConfig.model_validate({"name": error.__name__, "datasets": "iris"})
         with tracked_run(config, "sweep", "a sweep", "id", "") as sweep:
-            tags = {OWNER: str(Owner.this())}
             client.create_run(sweep.experiment_id, run_name="result", tags={**tags, RUN: "id"})
-            other = client.create_run(sweep.experiment_id, run_name="of another", tags={**tags, RUN: "another"})
+            client.create_run(sweep.experiment_id, run_name="of another", tags={**tags, RUN: "another"})
             raise error
 
-    with pytest.raises(error):
-        stopped()
-    assert other is not None
-    runs = {run.info.run_name: run.info.status for run in client.search_runs([other.info.experiment_id])}
-    assert runs == {"a sweep": status, "result": status, "of another": "RUNNING"}
+    for error, status in {Stopped: "KILLED", KeyboardInterrupt: "KILLED", OSError: "FAILED"}.items():
+        with pytest.raises(error):
+            stopped(error)
+        found = client.search_runs([client.get_experiment_by_name(error.__name__).experiment_id])
+        runs = {run.info.run_name: run.info.status for run in found}
+        assert runs == {"a sweep": status, "result": status, "of another": "RUNNING"}
+
+
+def test_artifacts_of_an_experiment_stay_in_their_folder(working_folder: Path, prefect_server: None):
+    client = MlflowClient()
+    for number, name in enumerate(("../../outside", "/outside", "..", "a/../../../outside")):
+        config = CompareConfig.model_validate({"name": "a", "datasets": "iris", "tracking": {"experiment": name}})
+        with tracked_run(config, "train", "a run", "id", "") as run:
+            client.log_text(run.run_id, "text", f"artifact-{number}.txt")
+        (written,) = working_folder.rglob(f"artifact-{number}.txt")
+        assert written.is_relative_to(working_folder / "mlartifacts")
+        assert client.get_experiment_by_name(name) is not None
 
 
 def test_a_run_that_was_being_made_is_ended(
@@ -59,23 +66,18 @@ def test_a_run_that_was_being_made_is_ended(
     assert run.info.status == "KILLED"
 
 
-def test_runs_that_add_one_data_set_at_once_all_have_it(working_folder: Path):
+def test_runs_that_add_one_data_set_or_make_one_experiment_at_once_all_have_it(working_folder: Path):
     client = MlflowClient()
     experiment = client.create_experiment("at once")
     runs = [client.create_run(experiment).info.run_id for _ in range(6)]
     refs = [DatasetRef("iris", f"{digest:08d}", "", "classification", "sklearn", 150, 4) for digest in range(8)]
+    configs = [CompareConfig.model_validate({"name": f"at-once-{number}", "datasets": "iris"}) for number in range(4)]
     with ThreadPoolExecutor(len(runs)) as pool:
         for ref in refs:
             list(pool.map(lambda run, ref=ref: log_run(TrackedRun(experiment, run, ""), refs=[ref]), runs))
-    for run in runs:
-        inputs = client.get_run(run).inputs.dataset_inputs
-        assert sorted(given.dataset.digest for given in inputs) == [ref.digest for ref in refs]
-
-
-def test_runs_that_make_one_experiment_at_once_all_have_it(working_folder: Path):
-    client = MlflowClient()
-    configs = [CompareConfig.model_validate({"name": f"at-once-{number}", "datasets": "iris"}) for number in range(8)]
-    with ThreadPoolExecutor(6) as pool:
         for config in configs:
             made = set(pool.map(lambda _, config=config: _experiment(client, config, None), range(6)))
             assert made == {client.get_experiment_by_name(config.name).experiment_id}
+    for run in runs:
+        inputs = client.get_run(run).inputs.dataset_inputs
+        assert sorted(given.dataset.digest for given in inputs) == [ref.digest for ref in refs]

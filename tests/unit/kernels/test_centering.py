@@ -1,11 +1,14 @@
 """Centering in feature space and the alignment of two matrices."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from learnkernels import center_gram, centered_alignment
 from learnkernels.kernels.centering import center_cross_gram
 from tests import reference
+from tests.refusals import require_refusals
 
 
 def random_gram(m: int, seed: int) -> np.ndarray:
@@ -29,8 +32,6 @@ def test_centering_is_multiplication_by_H_on_both_sides(name):
     K = MATRICES[name].copy()
     Kc, size = center_gram(K), np.abs(K).max()
     np.testing.assert_allclose(Kc, reference.centered(K).astype(float), rtol=0, atol=1e-12 * size)
-    np.testing.assert_allclose([Kc.sum(axis=0), Kc.sum(axis=1)], 0.0, atol=1e-12 * size)
-    np.testing.assert_allclose(center_gram(Kc), Kc, rtol=0, atol=1e-12 * size)
     np.testing.assert_allclose(center_gram(K + 3.0 * size), Kc, rtol=0, atol=3e-12 * size)
     np.testing.assert_allclose(center_cross_gram(K, K), Kc, rtol=0, atol=1e-12 * size)
     np.testing.assert_array_equal(K, MATRICES[name])
@@ -39,19 +40,11 @@ def test_centering_is_multiplication_by_H_on_both_sides(name):
 # New rows ------------------------------------------------------------------------------------------------------------
 
 
-def test_new_rows_are_centered_by_the_training_rows_mean_feature():
+def test_new_rows_are_centered_by_the_training_rows_mean_feature_entry_by_entry():
     rng = np.random.default_rng(6)
     X, X_new = rng.normal(size=(20, 4)) + 1.0, rng.normal(size=(7, 4)) - 2.0
     expected = reference.centered_linear_features(X_new, X).astype(float)
     np.testing.assert_allclose(center_cross_gram(X_new @ X.T, X @ X.T), expected, rtol=0, atol=1e-12)
-    # The tempting mistake, new rows less their own mean, is far off.
-    own = (X_new - X_new.mean(axis=0)) @ (X - X.mean(axis=0)).T
-    assert np.abs(own - expected).max() > 0.1 * np.abs(expected).max()
-
-
-def test_new_rows_are_centered_entry_by_entry_as_defined():
-    rng = np.random.default_rng(7)
-    X, X_new = rng.normal(size=(15, 3)), rng.normal(size=(6, 3))
     K, K_cross = reference.gram(reference.gaussian(0.3), X), reference.gram(reference.gaussian(0.3), X_new, X)
     got = center_cross_gram(K_cross.astype(float), K.astype(float))
     np.testing.assert_allclose(got, reference.centered_cross(K_cross, K).astype(float), rtol=0, atol=1e-12)
@@ -68,11 +61,12 @@ def test_a_new_row_does_not_depend_on_which_others_come_with_it():
 
 
 def test_alignment_is_that_of_explicitly_centered_matrices():
-    for seed in range(12, 22):
-        K, L = random_gram(25, seed), random_gram(25, seed + 100)
+    pairs = [(random_gram(25, seed), random_gram(25, seed + 100)) for seed in range(12, 22)]
+    own = random_gram(25, seed=31)
+    for K, L in [*pairs, (own, own), (own, -own)]:
         assert centered_alignment(K, L) == pytest.approx(reference.alignment(K, L), rel=0, abs=1e-12)
         assert centered_alignment(L, K) == centered_alignment(K, L)
-        assert 0.0 <= centered_alignment(K, L) <= 1.0
+        assert abs(centered_alignment(K, L)) <= 1.0
 
 
 def test_alignment_does_not_see_scale_an_added_constant_or_the_order_of_the_samples():
@@ -85,25 +79,18 @@ def test_alignment_does_not_see_scale_an_added_constant_or_the_order_of_the_samp
         assert centered_alignment(A, B) == pytest.approx(centered_alignment(K, L), rel=0, abs=1e-12)
 
 
-def test_a_matrix_aligns_perfectly_with_itself_and_oppositely_with_its_negative():
-    K = random_gram(25, seed=31)
-    assert centered_alignment(K, K) == pytest.approx(1.0, rel=0, abs=1e-12)
-    assert centered_alignment(K, -K) == pytest.approx(-1.0, rel=0, abs=1e-12)
-
-
 def test_a_nearly_constant_matrix_still_has_an_alignment():
     X = np.random.default_rng(33).normal(size=(25, 3))
     K, L = (reference.gram(reference.gaussian(gamma), X) for gamma in (2.0**-26, 0.5))
     # K - 1 is about 1e-7, so double precision leaves 1e-9 of it.
-    assert centered_alignment(K.astype(float), L.astype(float)) == pytest.approx(
-        reference.alignment(K, L), rel=0, abs=1e-7
-    )
+    aligned = centered_alignment(K.astype(float), L.astype(float))
+    assert aligned == pytest.approx(reference.alignment(K, L), rel=0, abs=1e-7)
 
 
 # Errors --------------------------------------------------------------------------------------------------------------
 
 
-def test_matrices_that_do_not_fit_or_have_no_alignment_are_refused(subtests):
+def test_matrices_that_do_not_fit_or_have_no_alignment_are_refused():
     three, eye = np.ones((2, 3)), np.eye(3)
     refused = [
         (center_cross_gram, (np.ones(shape), eye), r"K_cross must have one column a training row, got .* 3 training")
@@ -131,6 +118,4 @@ def test_matrices_that_do_not_fit_or_have_no_alignment_are_refused(subtests):
             (centered_alignment, (other, K), "L is constant after centering"),
         ]
     refused += [(centered_alignment, (np.ones((1, 1)), np.ones((1, 1))), "K is constant after centering")]
-    for function, given, sentence in refused:
-        with subtests.test(sentence), pytest.raises(ValueError, match=sentence):
-            function(*given)
+    require_refusals((partial(function, *given), sentence) for function, given, sentence in refused)

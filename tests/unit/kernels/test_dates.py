@@ -71,17 +71,12 @@ def test_what_new_rows_and_levels_cannot_be_is_refused():
     assert column.has_gaps
 
 
-def test_older_files_say_nothing_of_an_order():
-    encoding = TableEncoding.of(pd.DataFrame({"when": DAYS}))
-    data = encoding.to_dict()
-    assert data["columns"][0].pop("first") == "year"
-    assert TableEncoding.from_dict(data) == encoding
-
-
-def test_a_gaussian_of_sine_and_cosine_is_the_periodic_kernel():
+def test_a_gaussian_of_sine_and_cosine_is_the_periodic_kernel_and_older_files_say_nothing_of_an_order():
     table = pd.DataFrame({"when": DAYS})
     encoding = TableEncoding.of(table, scale="none")
-    X = encoding.encode(table)
+    X, data = encoding.encode(table), encoding.to_dict()
+    assert data["columns"][0].pop("first") == "year"
+    assert TableEncoding.from_dict(data) == encoding
     elapsed = (DAYS - pd.Timestamp("1970-01-01")).days.to_numpy(dtype=float)
     for cycle, days in (("year", 365.2425), ("week", 7.0)):
         parts = [list(encoding.features).index(f"when {wave} of {cycle}") for wave in ("sine", "cosine")]

@@ -1,6 +1,7 @@
 """Families of base kernels: values, and the properties that the engine relies on."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,18 +10,9 @@ from scipy.stats import norm
 from sklearn.datasets import load_breast_cancer
 from sklearn.metrics.pairwise import cosine_similarity
 
-from learnkernels import (
-    CategoricalFamily,
-    CosineFamily,
-    FamilyUnion,
-    GaussianFamily,
-    LaplacianFamily,
-    LinearFamily,
-    PolynomialFamily,
-    center_gram,
-)
-from learnkernels.kernels.families import DirichletFamily, MetricFamily, NormalScoresFamily
-from learnkernels.kernels.families.cosine import require_directions
+from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, LinearFamily, PolynomialFamily, center_gram
+from learnkernels.kernels.families import CategoricalFamily, DirichletFamily, MetricFamily, NormalScoresFamily
+from learnkernels.kernels.families.cosine import CosineFamily, require_directions
 from learnkernels.kernels.families.normal_scores import KNOTS, normal_scores
 from tests import reference
 from tests.refusals import refusal, require_refusals
@@ -37,23 +29,27 @@ UNIT = 1e-12
 # Every family --------------------------------------------------------------------------------------------------------
 
 
-def test_tiles_are_the_kernels_of_each_pair(case):
+def test_tiles_are_the_kernels_of_each_pair_and_new(case):
     family, A, B = case.family, case.X[:13], case.X[13:]
+    before = A.copy(), B.copy()
     first, rest = slice(0, 13), slice(13, None)
     shift = np.linspace(-0.7, 1.3, family.n_kernels)
     whole = family.tile(case.X, case.X)
     assert case.tile_error(whole) <= UNIT
     assert case.tile_error(family.tile(A, B), first, rest) <= UNIT
-    assert case.tile_error(family.tile(B, A), rest, first) <= UNIT
     assert case.tile_error(family.tile(A, B, shift), first, rest, shift) <= UNIT
     diagonal = np.einsum("kaa->ka", whole)
     np.testing.assert_allclose(family.diag(case.X), diagonal, rtol=0, atol=UNIT * case.sizes.max())
-    for K in whole:
-        assert np.linalg.eigvalsh(center_gram(K)).min() >= -1e-12 * np.trace(K)
     same, mapped = family.mapped_once(case.X)
     assert same.n_kernels == family.n_kernels
     assert family.n_mapped(case.X.shape[1]) == mapped.shape[1] or isinstance(family, FamilyUnion)
     np.testing.assert_allclose(same.tile(mapped, mapped), whole, rtol=0, atol=UNIT)
+    for second in (A, B):
+        kept = (first := family.tile(A, second)).copy()
+        family.tile(A, second)[...] = np.nan
+        np.testing.assert_array_equal(first, kept)
+    assert [(now != then).sum() for now, then in zip((A, B), before, strict=True)] == [0, 0]
+    np.testing.assert_array_equal(shift, np.linspace(-0.7, 1.3, family.n_kernels))
 
 
 def test_a_subset_keeps_the_kernels_named_in_the_order_named(case):
@@ -80,20 +76,6 @@ def test_moving_all_rows_leaves_the_kernels_that_say_so_as_they_are(case):
     assert np.abs((now - as_they_were) / case.sizes).max() > 0.1
     for K, K_moved, size in zip(as_they_were, now, case.sizes[:, 0, 0], strict=True):
         np.testing.assert_allclose(center_gram(K_moved), center_gram(K), rtol=0, atol=UNIT * size)
-
-
-def test_a_tile_is_new_and_leaves_rows_and_shift_as_they_are(case):
-    A, B, shift = case.X[:13], case.X[13:], np.full(case.family.n_kernels, 0.3)
-    before = A.copy(), B.copy()
-    for second in (A, B):
-        case.family.tile(A, second, shift)
-        kept = (first := case.family.tile(A, second)).copy()
-        case.family.tile(A, second)[...] = np.nan
-        np.testing.assert_array_equal(first, kept)
-    case.family.diag(A)
-    for now, then in zip((A, B), before, strict=True):
-        assert (now != then).sum() == 0
-    np.testing.assert_array_equal(shift, 0.3)
 
 
 def test_a_family_says_what_moving_all_rows_leaves_as_it_is():
@@ -158,33 +140,25 @@ def test_kernels_of_normal_scores_are_those_of_features_beside_them():
 # Accuracy ------------------------------------------------------------------------------------------------------------
 
 
-LESS_ONE = {
-    # The closest rows lose a factor ten of a squared distance; distances lose nothing.
-    GaussianFamily: (reference.squared_distance, reference.gaussian_less_one, 1e-12),
-    LaplacianFamily: (reference.absolute_distance, reference.laplacian_less_one, 1e-13),
-}
-
-
-@pytest.mark.parametrize("kind", LESS_ONE)
-def test_nearly_constant_kernels_less_one_keep_their_digits(kind):
-    distance, less_one, rounding = LESS_ONE[kind]
-    X = np.random.default_rng(0).normal(size=(30, 6))
-    D = reference.gram(distance(), X[:12], X[12:])
-    for gammas in ([2.0**-26], [2.0**-20, 2.0**-26, 2.0**-25, 2.0**-24], [3e-8, 1e-12]):
-        E = kind(gammas).tile(X[:12], X[12:], shift=np.ones(len(gammas)))
+@pytest.mark.parametrize(
+    ("kind", "less_one", "rounding"),
+    [
+        # The closest rows lose a factor ten of a squared distance; distances lose nothing.
+        (GaussianFamily, reference.gaussian_less_one, 1e-12),
+        (LaplacianFamily, reference.laplacian_less_one, 1e-13),
+    ],
+)
+def test_nearly_constant_kernels_less_one_keep_their_digits(kind, less_one, rounding):
+    X = np.random.default_rng(0).normal(size=(24, 3))
+    # A plain exp(-gamma D) - 1 would be off by 1e-9 or more. Doubling up a long grid does not pile up errors.
+    long = [2.0**g for g in range(-26, 5)]
+    for gammas in ([2.0**-26], [2.0**-20, 2.0**-26, 2.0**-25, 2.0**-24], [3e-8, 1e-12], long):
+        E = kind(gammas).tile(X[:10], X[10:], shift=np.ones(len(gammas)))
         for k, gamma in enumerate(gammas):
-            # The next term is below 1e-19 of the first; a plain exp(-gamma D) - 1 would be off by 1e-9 or more.
-            series = -gamma * D + (gamma * D) ** 2 / 2 - (gamma * D) ** 3 / 6
-            np.testing.assert_allclose(E[k], series.astype(float), rtol=rounding)
-    # Doubling up a long grid does not pile up errors, relative to K - 1 itself, whose smallest values are 1e-9.
-    gammas = [2.0**g for g in range(-26, 5)]
-    X = np.random.default_rng(1).normal(size=(24, 3))
-    E = kind(gammas).tile(X[:10], X[10:], shift=np.ones(31))
-    for k, gamma in enumerate(gammas):
-        np.testing.assert_allclose(E[k], oracle(less_one(gamma), X[:10], X[10:]), rtol=rounding)
+            np.testing.assert_allclose(E[k], oracle(less_one(gamma), X[:10], X[10:]), rtol=rounding)
 
 
-def test_kernels_of_a_row_with_itself_are_exactly_one():
+def test_kernels_of_a_row_with_itself_and_its_copies_are_exactly_one():
     X = 1e3 * np.random.default_rng(2).normal(size=(20, 4))
     gaussians, laplacians = GaussianFamily([0.7, 1.4, 5.0]), LaplacianFamily([0.7, 1.4, 5.0])
     for family, rows in (
@@ -196,19 +170,30 @@ def test_kernels_of_a_row_with_itself_are_exactly_one():
         (laplacians, sparse.csr_matrix((5, 4))),
     ):
         np.testing.assert_array_equal(np.einsum("kaa->ka", family.tile(rows, rows)), 1.0)
+    X = np.repeat(10 * np.random.default_rng(5).normal(size=(40, 7)), 3, axis=0)
+    seeds = np.empty((gaussians.n_seeds, *2 * (len(X),)))
+    for rows in (X, X.copy()):
+        gaussians.fill_seeds(X, rows, np.zeros(3), seeds)
+        assert seeds.max() == 0
 
 
-def test_rows_far_from_the_origin_keep_their_distances():
-    gammas = [0.1, 0.2, 1.0]
-    for offset in (1e2, 1e6):
-        X = np.random.default_rng(3).normal(size=(30, 4)) + offset
-        oracles = [oracle(reference.gaussian(gamma), X[:14], X[14:]) for gamma in gammas]
+def test_rows_far_from_the_origin_and_of_very_different_scales_keep_their_distances():
+    X, angles = np.random.default_rng(3).normal(size=(30, 4)), np.random.default_rng(19).normal(size=(20, 2))
+    gaussians = [(gamma, reference.gaussian(gamma)) for gamma in (0.1, 0.2, 1.0)]
+    raw = load_breast_cancer().data[:60]
+    for kind, kernels, rows in (
         # The expanded distance without moving the rows would lose eps * offset^2, 1e-4 for the larger offset.
-        np.testing.assert_allclose(GaussianFamily(gammas).tile(X[:14], X[14:]), oracles, rtol=0, atol=1e-13)
-    X = np.random.default_rng(19).normal(size=(20, 2)) + 1e6
-    expected = oracle(reference.dirichlet(2.0), X[:8], X[8:])
-    # Without moving the rows the angles would lose eps * 2e6, 4e-10.
-    np.testing.assert_allclose(DirichletFamily([2.0]).tile(X[:8], X[8:])[0], expected, rtol=0, atol=1e-13)
+        (GaussianFamily, gaussians, X + 1e2),
+        (GaussianFamily, gaussians, X + 1e6),
+        # Without moving the rows the angles would lose eps * 2e6, 4e-10.
+        (DirichletFamily, [(2.0, reference.dirichlet(2.0))], angles + 1e6),
+        # gamma eps |x|^2 with centered rows of length about 3e3, and a few operations.
+        (GaussianFamily, [(1e-5, reference.gaussian(1e-5))], raw),
+    ):
+        half = len(rows) // 2
+        A, B = rows[:half], rows[half:]
+        tile = kind([parameter for parameter, _ in kernels]).tile(A, B)
+        np.testing.assert_allclose(tile, [oracle(kernel, A, B) for _, kernel in kernels], rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("far", [1e5, 2e8, 1e12])
@@ -228,22 +213,6 @@ def test_gaussians_of_rows_near_and_far_are_those_of_their_differences(kind, far
     for values in (tile, seeds + 1):
         assert values.max() <= 1
         np.testing.assert_array_equal(np.einsum("kaa->ka", values), 1.0)
-
-
-def test_gaussians_of_equal_rows_are_not_above_one():
-    X = np.repeat(10 * np.random.default_rng(5).normal(size=(40, 7)), 3, axis=0)
-    family = GaussianFamily([0.7, 1.4, 5.0])
-    seeds = np.empty((family.n_seeds, *2 * (len(X),)))
-    for rows in (X, X.copy()):
-        family.fill_seeds(X, rows, np.zeros(3), seeds)
-        assert seeds.max() == 0
-
-
-def test_raw_features_of_very_different_scales_are_accurate():
-    X = load_breast_cancer().data[:60]
-    tile = GaussianFamily([1e-5]).tile(X[:30], X[30:])[0]
-    # gamma eps |x|^2 with centered rows of length about 3e3, and a few operations.
-    np.testing.assert_allclose(tile, oracle(reference.gaussian(1e-5), X[:30], X[30:]), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
@@ -278,13 +247,9 @@ def test_names_of_a_union_differ_and_name_views_as_told_in_subsets_too():
 # Errors --------------------------------------------------------------------------------------------------------------
 
 
-NO_KNOTS = [[1.0, 2.0]], [[[1.0, 0.0]]], [[[1.0, 0.0], [1.0, 0.5]]], [[[1.0, np.nan], [2.0, 1.0]]]
-
 REFUSED = [
     (lambda: GaussianFamily([]), "gammas must name at least one bandwidth"),
-    (lambda: GaussianFamily([1.0, 0.0]), "gammas must be positive and finite, got 0"),
-    (lambda: GaussianFamily([-0.5]), r"gammas must be positive and finite, got -0\.5"),
-    (lambda: GaussianFamily([np.nan]), "gammas must be positive and finite, got nan"),
+    *((partial(GaussianFamily, [1.0, g]), f"gammas must be positive and finite, got {g}") for g in (0, -0.5, np.nan)),
     (lambda: PolynomialFamily([]), "degrees must name at least one degree"),
     (lambda: PolynomialFamily([2, 0]), r"degrees must be whole numbers of at least 1, got \[2, 0\]"),
     (lambda: PolynomialFamily([2.5]), r"degrees must be whole numbers of at least 1, got \[2\.5\]"),
@@ -295,8 +260,7 @@ REFUSED = [
     (lambda: CosineFamily().subset([0, 0]), r"kernels must be \[0\].*cosine.*got \[0, 0\]"),
     (lambda: DirichletFamily([]), "frequencies must name at least one frequency"),
     (lambda: DirichletFamily([0.0]), "frequencies must be positive and finite, got 0"),
-    (lambda: DirichletFamily([1.0], degree=0), "degree must be a whole number of at least 1, got 0"),
-    (lambda: DirichletFamily([1.0], degree=1.5), r"degree must be a whole number of at least 1, got 1\.5"),
+    *((partial(DirichletFamily, [1.0], r), f"degree must be a whole number of at least 1, got {r}") for r in (0, 1.5)),
     (lambda: DirichletFamily([1.0]).diag(np.ones((2, 700))), "must see at most 637 features.*got 700"),
     (lambda: LinearFamily().subset([]), r"kernels must be \[0\].*got \[\]"),
     (lambda: FamilyUnion([]), "families must hold at least one kernel family"),
@@ -306,6 +270,7 @@ REFUSED = [
 
 
 def test_a_parameter_outside_its_range_is_refused():
-    require_refusals(REFUSED)
+    wrong = [[[1.0, 2.0]], [[[1.0, 0.0]]], [[[1.0, 0.0], [1.0, 0.5]]], [[[1.0, np.nan], [2.0, 1.0]]]]
     said = "two and more ascending values with their scores, not so for feature 0"
-    require_refusals((lambda knots=knots: NormalScoresFamily(GaussianFamily([1.0]), knots), said) for knots in NO_KNOTS)
+    knots = [(partial(NormalScoresFamily, GaussianFamily([1.0]), of), said) for of in wrong]
+    require_refusals(REFUSED + knots)

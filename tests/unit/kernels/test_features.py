@@ -4,19 +4,15 @@ import io
 import sys
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 from scipy import sparse
-from sklearn.feature_extraction import DictVectorizer
 
 from learnkernels import FamilyUnion, FeatureFamily, gram_moments, learn_kernel
 from learnkernels.kernels.learners import Alignf, as_learner
 from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.moments.features import FeatureMoments
-from learnkernels.kernels.moments.gram import GramMoments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS
 from learnkernels.kernels.solvers.active_set import coordinate_descent, minimise_nonnegative
 from tests import reference
@@ -89,25 +85,25 @@ def assert_statistics(moments: FeatureMoments, kind: str, Ks, Y: np.ndarray) -> 
         for name in ("frobenius", "frobenius_diagonal", "target", "target_norm", "alignments")
     )
     products = np.array([[reference.frobenius_product(K, other) for other in [*Ks, L]] for K in Ks]).astype(float)
-    # A count that the rows held do not have makes a kernel of zeros.
-    norms = np.sqrt(np.where(np.diag(products) > 0, np.diag(products), 1.0))
     expected = float(np.sqrt(reference.frobenius_product(L, L)))
     assert norm == pytest.approx(expected, rel=TEXTBOOK)
-    aligned = products[:, -1] / (norms * expected)
-    for got, textbook in (
-        (M / np.outer(norms, norms), products[:, :-1] / np.outer(norms, norms)),
-        (a / (norms * expected), aligned),
-        (alignments, aligned),
-    ):
-        np.testing.assert_allclose(got, textbook, rtol=0, atol=TEXTBOOK)
+    assert_products(M, products[:, :-1])
+    sizes = norms_of(products) * expected
+    for aligned in (a / sizes, alignments):
+        np.testing.assert_allclose(aligned, products[:, -1] / sizes, rtol=0, atol=TEXTBOOK)
     np.testing.assert_array_equal(M, M.T)
     np.testing.assert_allclose(diagonal, np.diag(M), rtol=TEXTBOOK)
 
 
+def norms_of(M: np.ndarray) -> np.ndarray:
+    """Return the norms of the kernels; a count that the rows held do not have makes a kernel of zeros."""
+    return np.sqrt(np.where(np.diag(M) > 0, np.diag(M), 1.0))
+
+
 def assert_products(got: np.ndarray, expected: np.ndarray, tolerance: float = TEXTBOOK) -> None:
     """Compare M relative to the norms of the kernels."""
-    norms = np.sqrt(np.diag(expected))
-    np.testing.assert_allclose(got / np.outer(norms, norms), expected / np.outer(norms, norms), rtol=0, atol=tolerance)
+    sizes = np.outer(norms_of(expected), norms_of(expected))
+    np.testing.assert_allclose(got / sizes, expected / sizes, rtol=0, atol=tolerance)
 
 
 # Statistics ----------------------------------------------------------------------------------------------------------
@@ -148,21 +144,6 @@ def test_uncentered_moments_of_features_are_those_of_the_matrices_as_they_are(fe
         held = np.isin(groups, kept)
         moments = gram_moments(features.family, features.X, Y, groups, keep_origin=keep_origin).restrict(kept)
         assert_statistics(moments, "uncentered_", [K[np.ix_(held, held)] for K in features.grams], Y[held])
-
-
-def test_moments_without_tiles_are_those_of_tiles(features):
-    tiles = gram_moments(FamilyUnion([features.family]), features.X, features.y, block_rows=7)
-    assert isinstance(tiles, GramMoments)
-    assert tiles.raw  # a family with features is not moved
-    moments = gram_moments(features.family, features.X, features.y)
-    # Tiles of features far from zero lose the square of their values, 1e12 here.
-    loose = 1e-10 if features is not FEATURES["dense-far"] else 1e-6
-    assert_products(moments.frobenius, tiles.frobenius, tolerance=loose)
-    np.testing.assert_allclose(moments.alignments, tiles.alignments, rtol=0, atol=loose)
-    mu = np.random.default_rng(8).random(moments.n_kernels)
-    assert moments.alignment(mu) == pytest.approx(tiles.alignment(mu), abs=loose)
-    assert_products(moments.uncentered_frobenius, tiles.uncentered_frobenius)
-    np.testing.assert_allclose(moments.uncentered_alignments, tiles.uncentered_alignments, rtol=0, atol=TEXTBOOK)
 
 
 def test_what_asks_for_the_diagonal_alone_never_forms_M(monkeypatch):
@@ -221,6 +202,7 @@ def test_moments_of_features_survive_a_file_without_pickle(features):
     for name in ("target", "uncentered_frobenius", "uncentered_target"):
         np.testing.assert_array_equal(getattr(back, name), getattr(moments, name))
     tiles = gram_moments(FamilyUnion([features.family]), features.X, features.y)
+    assert tiles.raw  # a family with features is not moved
     assert not FeatureMoments.wrote(tiles.to_arrays())
 
 
@@ -239,8 +221,7 @@ def test_a_kernel_of_features_is_the_weighted_sum_of_their_matrices(learner, nam
     features = FEATURES[name]
     m = features.X.shape[0]
     train, new = np.arange(3, m), np.arange(3)
-    params = {"dependent": "subset"} if learner == "alignf-linear" else {}
-    learner = as_learner(learner, **params)
+    learner = as_learner(learner, **({"dependent": "subset"} if learner == "alignf-linear" else {}))
     y = features.y[train]
     kernel = learn_kernel(learner, features.family, features.X[train], y, normalise=normalise)
     Ks, crosses = ([K[np.ix_(rows, train)] for K in features.grams] for rows in (train, new))
@@ -299,23 +280,18 @@ def test_features_are_named_and_keep_their_columns_in_subsets():
 def test_features_that_do_not_fit_are_refused():
     groups, y, X = np.arange(9) // 6, np.arange(3.0), counts(9, 2, seed=25)
     moments = gram_moments(FeatureFamily(2), X, (groups == 0).astype(float), groups)
+    none = "every feature is constant on the 3 training rows"
+    columns = "X must have the columns of the features, up to column 3, got 3 columns"
+    same = "the target is constant on the training rows"
     table = [
         (lambda: FeatureFamily(0), "features must name at least one feature"),
         (lambda: FeatureFamily(["a", "b", "a"]), "features must have distinct names, got 'a' more than once"),
         (lambda: FeatureFamily(3, columns=[0, 1]), "columns must have one entry a feature, got 2 for 3"),
-        (
-            lambda: gram_moments(FeatureFamily(4), np.eye(3), y),
-            "X must have the columns of the features, up to column 3, got 3 columns",
-        ),
-        (
-            lambda: learn_kernel("align", FeatureFamily(2), np.ones((3, 2)), y),
-            "every feature is constant on the 3 training rows",
-        ),
+        (lambda: gram_moments(FeatureFamily(4), np.eye(3), y), columns),
+        (lambda: learn_kernel("align", FeatureFamily(2), np.ones((3, 2)), y), none),
         (lambda: gram_moments(FeatureFamily(3), np.eye(3), y).restrict([1]), "groups must be some of [0]"),
-        (
-            lambda: learn_from_moments("align", FeatureFamily(2), X, moments.restrict([0])),
-            "the target is constant on the training rows",
-        ),
+        (lambda: learn_from_moments("align", FeatureFamily(2), X, moments.restrict([0])), same),
+        (lambda: Alignf().weigh(np.eye(300), np.full(300, -1.0)), "no base kernel aligns with the target"),
     ]
     require_refusals(table, literal=True)
 
@@ -332,9 +308,10 @@ def random_problem(seed: int, p: int, rank: int, copies: int = 0) -> tuple[np.nd
     return V @ V.T, V @ rng.normal(0.3, 1.0, size=rank)
 
 
-@pytest.mark.parametrize(
-    ("p", "rank", "copies"), [(40, 8, 0), (60, 200, 0), (60, 30, 20), (300, 60, 100), (400, 900, 0)]
-)
+SIZES = [(40, 8, 0), (60, 200, 0), (60, 30, 20), (300, 60, 100), (400, 900, 0)]
+
+
+@pytest.mark.parametrize(("p", "rank", "copies"), SIZES)
 def test_warm_and_cold_starts_end_at_the_same_optimum(p, rank, copies, monkeypatch):
     module = sys.modules["learnkernels.kernels.solvers.active_set"]  # whose name a function takes in its package
     for seed in range(3):
@@ -361,33 +338,15 @@ def test_coordinate_descent_lowers_the_objective_to_the_optimum_of_well_conditio
         np.testing.assert_allclose(v, exact, rtol=0, atol=1e-4 * exact.max())
 
 
-def test_hundreds_of_kernels_that_oppose_the_target_are_refused():
-    with pytest.raises(ValueError, match="no base kernel aligns with the target"):
-        Alignf().weigh(np.eye(300), np.full(300, -1.0))
+# Thousands of features -----------------------------------------------------------------------------------------------
 
 
-# Real n-grams --------------------------------------------------------------------------------------------------------
-
-
-def bigrams(folder: Path, domain: str, p: int) -> tuple[sparse.csr_matrix, list[str], np.ndarray]:
-    """Return the counts of the most frequent bigrams of a domain's reviews, their names, and the ratings."""
-    columns, of_domain = ["tokens", "counts", "rating"], [("domain", "==", domain)]
-    table = pyarrow.parquet.read_table(folder / "sentiment.parquet", columns=columns, filters=of_domain)
-    documents = zip(table["tokens"].to_pylist(), table["counts"].to_pylist(), strict=True)
-    vectorizer = DictVectorizer()
-    X = vectorizer.fit_transform(
-        {token: count for token, count in zip(*document, strict=True) if "_" in token} for document in documents
-    )
-    most_common = np.argsort(-np.ravel(X.sum(axis=0)), kind="stable")[:p]
-    names = vectorizer.get_feature_names_out()[most_common].tolist()
-    return X[:, most_common], names, table["rating"].to_numpy().astype(float)
-
-
-def test_weights_of_a_thousand_real_bigrams_meet_the_optimality_conditions(shared_data):
-    X, names, y = bigrams(shared_data, "books", 1000)
-    kernel = learn_kernel("alignf", FeatureFamily(names), X, y, task="regression")
-    Z = X.toarray() - X.toarray().mean(axis=0)
-    Z /= np.linalg.norm(Z, axis=0)
+def test_weights_of_a_thousand_features_meet_the_optimality_conditions():
+    X = counts(700, 1000, seed=30)
+    X[:, 900:] = X[:, :100]  # n-grams that occur together
+    y = np.tanh(X[:, :300] @ np.random.default_rng(31).normal(size=300)) + np.random.default_rng(32).normal(size=700)
+    kernel = learn_kernel("alignf", FeatureFamily(1000), sparse.csr_matrix(X), y, task="regression")
+    Z = (X - X.mean(axis=0)) / np.linalg.norm(X - X.mean(axis=0), axis=0)
     assert 100 < np.count_nonzero(kernel.weights) < 1000
     assert reference.kkt_residual((Z.T @ Z) ** 2, (Z.T @ (y - y.mean())) ** 2, kernel.weights) <= 1e-10
     assert kernel.certificate.residual <= 1e-10

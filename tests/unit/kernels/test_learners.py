@@ -13,22 +13,10 @@ from scipy.optimize import minimize, nnls
 from sklearn.datasets import load_breast_cancer
 
 from learnkernels import GaussianFamily, gram_moments, learn_kernel
-from learnkernels.kernels.learners import (
-    LEARNERS,
-    Align,
-    Alignf,
-    AlignfLinear,
-    Lq,
-    OneStageLearner,
-    SearchingLearner,
-    Single,
-    Solution,
-    TwoStageLearner,
-    Unif,
-    as_learner,
-    kkt_certificate,
-    learner_class,
-)
+from learnkernels.kernels.learners import LEARNERS, as_learner, learner_class
+from learnkernels.kernels.learners.alignf import Alignf, AlignfLinear, kkt_certificate
+from learnkernels.kernels.learners.base import OneStageLearner, SearchingLearner, Solution, TwoStageLearner
+from learnkernels.kernels.learners.closed_form import Align, Lq, Single, Unif
 from learnkernels.kernels.moments.gram import GramMoments
 from tests.reference import alignment_of_weights, kkt_residual
 from tests.refusals import require_refusals
@@ -60,10 +48,13 @@ def unit(v: np.ndarray) -> np.ndarray:
 
 
 GRID = [2.0**g for g in range(-6, 3)]
-PROBLEMS = {f"grid-{seed}": trace_one(gaussian_moments(seed, GRID)) for seed in range(4)}
-PROBLEMS["three"] = trace_one(gaussian_moments(4, [0.05, 0.7, 3.0]))
+GRIDS = {f"grid-{seed}": trace_one(gaussian_moments(seed, GRID)) for seed in range(4)}
+THREE = trace_one(gaussian_moments(4, [0.05, 0.7, 3.0]))
+PROBLEMS = GRIDS | {"three": THREE}
 for M_, a_ in PROBLEMS.values():
     M_.flags.writeable = a_.flags.writeable = False
+X, FAMILY = np.random.default_rng(8).normal(size=(40, 3)), GaussianFamily([0.1, 0.5, 1.0])
+y = X[:, 0] * X[:, 1]
 
 
 @pytest.fixture(params=PROBLEMS.values(), ids=PROBLEMS)
@@ -88,8 +79,6 @@ def test_weights_have_unit_norm_and_depend_on_neither_units_of_the_target_nor_or
     tolerance = 1e-6 if learner.signed else 1e-9
     for M, a in PROBLEMS.values():
         mu = learner.weigh(M, a).weights
-        assert mu.shape == a.shape
-        assert np.isfinite(mu).all()
         assert learner.signed or (mu >= 0).all()
         assert np.linalg.norm(mu) == pytest.approx(1.0, rel=1e-14)
         for scale in (1e-6, 3.0, 1e6):
@@ -141,20 +130,11 @@ class Powers(TwoStageLearner):
         return Solution.of_direction(np.maximum(a, 0.0) ** self.power)
 
 
-class Nothing:
-    pass
-
-
 class Elsewhere(TwoStageLearner):
+    weigh = Powers.weigh
+
     def __init__(self, power=1.0):
         self._power = power
-
-    def weigh(self, M, a):
-        return Solution.of_direction(a)
-
-
-class Unfinished(TwoStageLearner):
-    pass
 
 
 class Demanding(Powers):
@@ -173,24 +153,20 @@ def own(tmp_path, monkeypatch):
 
 
 def test_a_learner_is_known_by_its_name_and_parameters_or_is_one_already():
-    assert as_learner("lq", q=3.0) == Lq(q=3.0)
     given = Lq(q=3.0)
     assert as_learner(given) is given
     assert as_learner(given, q=4.0) == Lq(q=4.0)
-    assert given == Lq(q=3.0)
+    assert as_learner("lq", q=3.0) == Lq(q=3.0) == given
 
 
 def test_a_learner_of_ones_own_is_used_by_its_name_and_as_it_is(own):
     name = "own_learners:Powers"
     assert (own.Powers.name, own.Powers.summary) == (name, "Weights that are powers of the products with the target")
     assert as_learner(name, power=2.0) == own.Powers(2.0)
-    rng = np.random.default_rng(8)
-    X, family = rng.normal(size=(40, 3)), GaussianFamily([0.1, 1.0])
-    y = X[:, 0] * X[:, 1]
-    by_name, as_it_is = (learn_kernel(learner, family, X, y) for learner in (name, own.Powers()))
+    by_name, as_it_is = (learn_kernel(learner, FAMILY, X, y) for learner in (name, own.Powers()))
     assert by_name.learner == as_it_is.learner == name
     np.testing.assert_array_equal(by_name.weights, as_it_is.weights)
-    np.testing.assert_allclose(by_name.weights, learn_kernel("lq", family, X, y).weights, rtol=1e-12)
+    np.testing.assert_allclose(by_name.weights, learn_kernel("lq", FAMILY, X, y).weights, rtol=1e-12)
 
 
 NO_LEARNERS = [
@@ -198,11 +174,11 @@ NO_LEARNERS = [
     ("no_such_module:Best", {}, "learner no_such_module:Best cannot be imported .*, put its file into"),
     (":Best", {}, "learner :Best cannot be imported"),
     ("own_learners:Best", {}, "learner own_learners:Best cannot be imported .*has no attribute 'Best'"),
-    ("own_learners:Nothing", {}, "learner own_learners:Nothing must be a class below Learner, got <class"),
+    ("own_learners:Solution", {}, "learner own_learners:Solution must be a class below Learner, got <class"),
     ("own_learners:OWN", {}, "learner own_learners:OWN cannot be imported"),
     ("own_learners:np", {}, "learner own_learners:np must be a class below Learner, got <module"),
     ("own_learners:Elsewhere", {}, "Elsewhere must keep each parameter .* and has no attribute 'power'"),
-    ("own_learners:Unfinished", {}, "own_learners:Unfinished must have what every Learner has, and lacks weigh;"),
+    ("own_learners:TwoStageLearner", {}, ".*TwoStageLearner must have what every Learner has, and lacks weigh;"),
     ("own_learners:Demanding", {}, "own_learners:Demanding cannot be made .*; give each parameter a default"),
     (Alignf, {}, r"learner must be a name such as 'alignf' or a Learner such as Alignf\(\), got"),
     (None, {}, "learner must be a name such as 'alignf' or a Learner"),
@@ -225,7 +201,6 @@ def test_a_class_without_a_docstring_is_summed_up_by_its_name_and_not_by_its_bas
         other: float = 1.0
 
     assert Bare.summary == Bare.name
-    assert Lq.summary != Bare.summary
 
 
 NO_SOLUTIONS = [
@@ -241,9 +216,7 @@ NO_SOLUTIONS = [
 
 
 def test_what_is_no_solution_is_one_sentence_that_names_the_learner():
-    X = np.random.default_rng(8).normal(size=(40, 3))
-    y, family = X[:, 0] * X[:, 1], GaussianFamily([0.1, 0.5, 1.0])
-    moments, table = gram_moments(family, X, y), []
+    moments, table = gram_moments(FAMILY, X, y), []
     for returned, got in NO_SOLUTIONS:
 
         def answer(*args, returned=returned, **params):
@@ -260,8 +233,8 @@ def test_what_is_no_solution_is_one_sentence_that_names_the_learner():
 
         said = f"must return a Solution whose weights are an array of 3 finite numbers.* got .*{got}"
         table += [
-            (partial(learn_kernel, TwoStage(), family, X, y), f"TwoStage {said}"),
-            (partial(learn_kernel, OneStage(), family, X, y), f"OneStage {said}"),
+            (partial(learn_kernel, TwoStage(), FAMILY, X, y), f"TwoStage {said}"),
+            (partial(learn_kernel, OneStage(), FAMILY, X, y), f"OneStage {said}"),
             (partial(TwoStage().finder("trace"), moments), said),
             (partial(learn_kernel, Search(), None, X, y), "Search must return FoundKernels, got"),
         ]
@@ -277,7 +250,7 @@ def test_what_is_no_solution_is_one_sentence_that_names_the_learner():
     + [(Lq(q=q), 1 / (q - 1)) for q in (1.5, 2.0, 4.0)],
 )
 def test_a_kernel_multiplied_by_a_number_gets_its_weight_times_a_power_of_it(learner, power):
-    M, a = PROBLEMS["three"]
+    M, a = THREE
     mu = learner.weigh(M, a).weights
     multiples = [np.where(np.arange(3) == k, factor, 1.0) for k in range(3) for factor in (1e-3, 0.5, 7.0)]
     for scales in [*multiples, np.array([1e-3, 1.0, 1e3])]:
@@ -288,7 +261,7 @@ def test_a_kernel_multiplied_by_a_number_gets_its_weight_times_a_power_of_it(lea
 @pytest.mark.parametrize("learner", [Single(), Alignf()], ids=lambda learner: learner.name)
 def test_these_combined_kernels_do_not_depend_on_the_scale_of_the_kernels(learner):
     scaled = [(M, a, 10.0 ** np.linspace(-3, 3, len(a)), 1e-9) for M, a in PROBLEMS.values()]
-    for M, a, scales, tolerance in [*scaled, (*PROBLEMS["three"], np.array([1e-8, 1.0, 1e8]), 1e-10)]:
+    for M, a, scales, tolerance in [*scaled, (*THREE, np.array([1e-8, 1.0, 1e8]), 1e-10)]:
         solution = learner.weigh(*rescaled(M, a, scales))
         combination, expected = unit(solution.weights * scales), learner.weigh(M, a).weights
         np.testing.assert_allclose(combination, expected, rtol=0, atol=tolerance)
@@ -306,8 +279,7 @@ def test_weights_in_closed_form_are_those_of_their_formulas(problem):
     aligned = Align().weigh(M, a).weights
     np.testing.assert_allclose(aligned, unit(a / norms), rtol=1e-12)
     # lq of order two on kernels of norm one.
-    found = Lq().weigh(M / np.outer(norms, norms), a / norms).weights
-    np.testing.assert_allclose(found, aligned, rtol=1e-14)
+    np.testing.assert_allclose(Lq().weigh(*rescaled(M, a, 1 / norms)).weights, aligned, rtol=1e-14)
     # Over weights of q-norm one, mu'a is at most the norm of a of the dual order, by Hoelder's inequality.
     for q in (1.0, 1.05, 1.5, 2.0, 3.0, 40.0, np.inf):
         mu = Lq(q=q).weigh(M, a).weights
@@ -315,24 +287,19 @@ def test_weights_in_closed_form_are_those_of_their_formulas(problem):
         assert mu @ a / np.linalg.norm(mu, q) == pytest.approx(np.linalg.norm(a, dual), rel=1e-12)
 
 
-def test_align_takes_a_product_just_below_zero_as_zero():
+def test_products_that_are_equal_or_zero_or_just_below_are_weighed_as_the_limits_say():
     np.testing.assert_array_equal(Align().weigh(np.eye(2), np.array([-1e-17, 0.3])).weights, [0.0, 1.0])
-
-
-def test_single_and_lq_of_order_one_take_the_first_of_the_largest_products():
     a = np.array([0.3, 0.9, 0.9, 0.1])
     for learner in (Single(), Lq(q=1)):
         np.testing.assert_array_equal(learner.weigh(np.eye(4), a).weights, [0, 1, 0, 0])
-    # Just above one, what equals the largest shares with it and all else vanishes.
-    weights = Lq(q=np.nextafter(1.0, 2.0)).weigh(np.eye(4), a).weights
-    np.testing.assert_allclose(weights, np.sqrt([0, 0.5, 0.5, 0]), rtol=1e-15)
-
-
-def test_lq_of_infinite_order_weighs_alike_what_has_a_product_with_the_target():
-    a = np.array([0.3, 0.0, 1e-9, -1e-17])
-    np.testing.assert_allclose(Lq(q=np.inf).weigh(np.eye(4), a).weights, np.sqrt([0.5, 0, 0.5, 0]), rtol=1e-15)
-    # The limit of large orders: (1e-9)^(1e-12) is one up to 2e-11.
-    np.testing.assert_allclose(Lq(q=1e12).weigh(np.eye(4), a).weights, np.sqrt([0.5, 0, 0.5, 0]), rtol=0, atol=1e-10)
+    b = np.array([0.3, 0.0, 1e-9, -1e-17])
+    # Just above one, what equals the largest shares with it and all else vanishes; (1e-9)^(1e-12) is one up to 2e-11.
+    for q, products, squares, tolerance in (
+        (np.nextafter(1.0, 2.0), a, [0, 0.5, 0.5, 0], 1e-15),
+        (np.inf, b, [0.5, 0, 0.5, 0], 1e-15),
+        (1e12, b, [0.5, 0, 0.5, 0], 1e-10),
+    ):
+        np.testing.assert_allclose(Lq(q=q).weigh(np.eye(4), products).weights, np.sqrt(squares), rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("q", [1.0001, 1.01, 2.0, 1e6])
@@ -349,22 +316,20 @@ def test_no_order_and_no_size_of_the_products_overflows(q):
 
 
 def test_alignf_linear_is_along_the_inverse_times_the_products():
-    M, a = PROBLEMS["three"]
+    M, a = THREE
     v = np.linalg.solve(M, a)
     solution = AlignfLinear().weigh(M, a)
     assert (v < 0).any()
     np.testing.assert_allclose(solution.weights, unit(v), rtol=1e-12)
     assert solution.certificate.residual <= 1e-14
-    assert alignment_of_weights(M, a, solution.weights) == pytest.approx(np.sqrt(a @ v), rel=1e-12)
     np.testing.assert_array_equal(AlignfLinear().weigh(np.eye(2), np.array([-3.0, -4.0])).weights, [-0.6, -0.8])
 
 
-def test_alignf_linear_beats_random_weights_of_either_sign_on_kernels_of_any_scale(problem):
+def test_no_weights_of_either_sign_beat_those_of_alignf_linear_on_kernels_of_any_scale(problem):
     M, a = problem
     solution = AlignfLinear().weigh(M, a)
-    best = alignment_of_weights(M, a, solution.weights)
-    candidates = np.random.default_rng(1).normal(size=(2000, len(a)))
-    assert max(alignment_of_weights(M, a, mu) for mu in candidates) <= best
+    # The largest alignment there is, by the inequality of Cauchy and Schwarz.
+    assert alignment_of_weights(M, a, solution.weights) == pytest.approx(np.sqrt(a @ np.linalg.solve(M, a)), rel=1e-9)
     for one in (solution, AlignfLinear().weigh(*rescaled(M, a, 10.0 ** np.linspace(-6, 6, len(a))))):
         # Weights of up to thousands of times the largest product cancel to it.
         assert one.certificate.residual <= 1e-11
@@ -392,10 +357,8 @@ def test_a_subset_of_dependent_kernels_reaches_the_alignment_of_all(seed, p, ran
 def test_copies_of_a_kernel_are_refused_or_left_out():
     for copies, at in ((2, "1"), (5, "1, 2, 3, 4"), (100, "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, ...")):
         M, a = np.ones((copies, copies)), np.full(copies, 0.4)
-        sentence = (
-            f"got {copies - 1} of {copies} in the span of the others (at {at}, counted from 0); "
-            "pass dependent='subset' to leave them out, or use alignf"
-        )
+        spanned = f"got {copies - 1} of {copies} in the span of the others (at {at}, counted from 0); "
+        sentence = spanned + "pass dependent='subset' to leave them out, or use alignf"
         require_refusals([(partial(AlignfLinear().weigh, M, a), sentence)], literal=True)
         np.testing.assert_array_equal(AlignfLinear(dependent="subset").weigh(M, a).weights, np.eye(copies)[0])
 
@@ -426,8 +389,7 @@ def test_alignf_meets_the_optimality_conditions(problem):
 
 
 def test_the_wrong_least_squares_problem_fails_those_conditions_where_a_weight_is_held_at_zero():
-    for seed in range(4):
-        M, a = PROBLEMS[f"grid-{seed}"]
+    for M, a in GRIDS.values():
         assert (Alignf().weigh(M, a).weights == 0).any()
         wrong = unit(nnls(M, a)[0])
         assert kkt_residual(M, a, wrong) > 1e4 * KKT
@@ -453,14 +415,9 @@ def test_alignf_agrees_with_a_general_optimizer_on_random_problems(seed, p, rank
     assume(a.max() > 0.01)
     mu = Alignf().weigh(M, a).weights
     assert kkt_residual(M, a, mu) <= KKT
-    found = minimize(
-        lambda v: v @ M @ v - 2 * v @ a,
-        np.ones(p),
-        jac=lambda v: 2 * (M @ v - a),
-        method="L-BFGS-B",
-        bounds=[(0, None)] * p,
-        options={"ftol": 1e-15, "gtol": 1e-10, "maxiter": 10_000, "maxfun": 100_000},
-    )
+    with_gradient = {"fun": lambda v: (v @ M @ v - 2 * v @ a, 2 * (M @ v - a)), "jac": True}
+    options = {"ftol": 1e-15, "gtol": 1e-10, "maxiter": 10_000, "maxfun": 100_000}
+    found = minimize(x0=np.ones(p), bounds=[(0, None)] * p, method="L-BFGS-B", options=options, **with_gradient)
     # The optimizer stops on a flat objective: its own error is the square root of its tolerance, squared again.
     assert alignment_of_weights(M, a, found.x) == pytest.approx(alignment_of_weights(M, a, mu), rel=1e-7)
     assert alignment_of_weights(M, a, found.x) <= alignment_of_weights(M, a, mu) * (1 + 1e-12)
@@ -486,7 +443,6 @@ def test_nearly_equal_kernels_lose_no_alignment(sign):
     for relative in (1e-3, 1e-5, 1e-7, 1e-9, 1e-11):
         moments = gaussian_moments(7, [0.3, 0.3 * (1 + sign * relative), 2.0])
         mu = Alignf().weigh(*trace_one(moments)).weights
-        assert np.isfinite(mu).all()
         reached = moments.alignment(mu / moments.centered_traces)
         assert reached >= max(moments.alignments.max(), best_without) - lost
 
@@ -494,7 +450,7 @@ def test_nearly_equal_kernels_lose_no_alignment(sign):
 # Certificate ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_certificate_measures_each_broken_condition():
+def test_the_certificate_measures_each_broken_condition_on_kernels_of_any_scale():
     M, a = np.array([[1.0, 0.6], [0.6, 1.0]]), np.array([1.0, 0.2])
     optimum = np.array([1.0, 0.0])
     assert kkt_certificate(M, a, optimum).residual <= 1e-15
@@ -502,14 +458,10 @@ def test_the_certificate_measures_each_broken_condition():
     assert kkt_certificate(M, a, np.linalg.solve(M, a)).residual > 0.1
     assert kkt_certificate(M, a, 0.5 * optimum).residual == pytest.approx(0.5)
     assert not kkt_certificate(M, a, 0.5 * optimum).converged
-
-
-def test_the_certificate_does_not_depend_on_scales():
-    M, a = PROBLEMS["three"]
     v, scales = np.array([0.3, 0.1, 0.7]), np.array([1e-4, 1.0, 1e5])
-    plain = kkt_certificate(M, a, v)
-    scaled = kkt_certificate(M * np.outer(scales, scales), 7 * a * scales, 7 * v / scales)
-    assert scaled.residual == pytest.approx(plain.residual)
+    M, a = THREE
+    scaled = kkt_certificate(*rescaled(M, 7 * a, scales), 7 * v / scales)
+    assert scaled.residual == pytest.approx(kkt_certificate(M, a, v).residual)
 
 
 # Known values --------------------------------------------------------------------------------------------------------
@@ -562,28 +514,16 @@ def test_a_parameter_out_of_its_range_is_found_without_rows():
 
 
 def test_what_cannot_be_weighed_or_does_not_fit_the_learner_is_refused():
-    M, X = np.eye(3), np.random.default_rng(8).normal(size=(30, 2))
     opposed, none = np.array([-1.0, 0.0, -0.2]), "no base kernel aligns with the target"
-    table = [(partial(learner.weigh, M, opposed), none) for learner in (Align(), Alignf(), Lq())]
-    table += [
-        (partial(Lq(q=q).weigh, M, np.ones(3)), "q must be a number from 1 to infinity, got")
-        for q in (0.999, 0.0, -np.inf, np.nan)
+    order = "q must be a number from 1 to infinity, got"
+    unheard = "normalise must be one of trace, frobenius, none, got 'unit'"
+    table = [
+        *((learner, opposed, none) for learner in (Align(), Alignf(), Lq())),
+        *((Lq(q=q), np.ones(3), order) for q in (0.999, 0.0, -np.inf, np.nan)),
+        (AlignfLinear(), np.zeros(3), none),
+        (AlignfLinear(dependent="drop"), np.ones(3), "dependent must be error or subset, got 'drop'"),
     ]
-    require_refusals(
-        [
-            *table,
-            (lambda: AlignfLinear().weigh(M, np.zeros(3)), none),
-            (
-                lambda: AlignfLinear(dependent="drop").weigh(M, np.ones(3)),
-                "dependent must be error or subset, got 'drop'",
-            ),
-            (
-                lambda: learn_kernel("ca", GaussianFamily([1.0]), X, X[:, 0]),
-                "ca finds its own base kernels and takes no family; leave family=None",
-            ),
-            (
-                lambda: learn_kernel("ca", None, X, X[:, 0], normalise="unit"),
-                "normalise must be one of trace, frobenius, none, got 'unit'",
-            ),
-        ]
-    )
+    require_refusals((partial(learner.weigh, np.eye(3), a), said) for learner, a, said in table)
+    taken = "ca finds its own base kernels and takes no family; leave family=None"
+    learn = partial(learn_kernel, "ca", X=X, y=y)
+    require_refusals([(partial(learn, family=FAMILY), taken), (partial(learn, family=None, normalise="unit"), unheard)])

@@ -7,7 +7,7 @@ import json
 import zipfile
 from copy import copy
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,7 @@ from learnkernels.kernels.persistence.model import BATCH, TEXT, Model, load_mode
 from learnkernels.kernels.predictors import KRR, Auto, Nystrom
 from tests.refusals import refusal, require_refusals
 from tests.unit.kernels.conftest import sparse_rows
-from tests.unit.kernels.test_serialisation import NO_TEXTS, as_text, assert_same_kernel
+from tests.unit.kernels.test_serialisation import NO_TEXTS, as_text, assert_same_kernel, not_finite
 
 GAUSSIANS = GaussianFamily([0.1, 0.7])
 
@@ -144,8 +144,30 @@ def plain(parameters: dict) -> dict:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_loaded_model_is_the_one_saved_bit_by_bit(name):
+def test_columns_say_what_the_estimator_says_and_a_loaded_model_is_the_one_saved_bit_by_bit(name):
     model, X = made(name)
+    given = pd.DataFrame(X, columns=list(model.features)) if hasattr(model.estimator, "feature_names_in_") else X
+    columns = model.columns(X)
+    assert {name: values.dtype for name, values in columns.items()} == model.column_types
+    expected = {}
+    if model.task == "regression":
+        values = model.estimator.predict(given).reshape(9, -1)
+        names = ["prediction"] if values.shape[1] == 1 else ["prediction 0", "prediction 1"]
+        expected = dict(zip(names, values.T, strict=True))
+    else:
+        classes = model.estimator.classes_.tolist()
+        expected["prediction"] = model.estimator.predict(given)
+        scores = model.estimator.decision_function(given)
+        many = scores.ndim > 1
+        expected |= dict(zip([f"score {c}" for c in classes], scores.T, strict=True)) if many else {"score": scores}
+        if model.estimator.probability:
+            P = model.estimator.predict_proba(given)
+            expected |= {f"probability {c}": p for c, p in zip(classes, P.T, strict=True)}
+    assert list(columns) == list(expected)
+    for column, values in expected.items():
+        np.testing.assert_array_equal(columns[column], values, strict=True)
+    none = {name: (len(of), of.dtype) for name, of in model.columns(X[:0]).items()}
+    assert none == {name: (0, dtype) for name, dtype in model.column_types.items()}
     content = saved(model)
     back = loaded(content)
     assert_same_columns(back, model, X)
@@ -153,23 +175,16 @@ def test_a_loaded_model_is_the_one_saved_bit_by_bit(name):
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         assert {array.dtype.kind for array in arrays.values()} <= {"f", "i", "u"}
         assert json.loads(arrays[TEXT].tobytes(), parse_constant=pytest.fail)["format"] == "learnkernels model"
-    assert (back.features, back.about, back.task) == (model.features, model.about, model.task)
     ours, theirs = back.estimator, model.estimator
-    assert type(ours) is type(theirs)
-    assert set(vars(ours)) == set(vars(theirs))
+    assert (type(ours), set(vars(ours))) == (type(theirs), set(vars(theirs)))
     assert plain(ours.get_params(False)) == plain(theirs.get_params(False))
-    assert (ours.predictor_, ours.predictor_reason_) == (theirs.predictor_, theirs.predictor_reason_)
     assert_same_kernel(ours.kernel_, theirs.kernel_)
-    for field in ("weights_", "dual_coef_", "intercept_", "calibration_", "landmarks_"):
+    for field in ("weights_", "landmarks_"):  # coefficients and names are in the bytes
         if hasattr(theirs, field):
             assert getattr(ours, field).tobytes() == getattr(theirs, field).tobytes()
     if model.task == "classification":
         assert ours.classes_.dtype == theirs.classes_.dtype
-        assert list(map(type, ours.classes_.tolist())) == list(map(type, theirs.classes_.tolist()))
-        assert ours.classes_.tolist() == theirs.classes_.tolist()
-    if "feature_names_in_" in vars(theirs):
-        frame = pd.DataFrame(X, columns=list(model.features))
-        assert ours.predict(frame).tolist() == theirs.predict(frame).tolist()
+        assert repr(ours.classes_.tolist()) == repr(theirs.classes_.tolist())
 
 
 def test_a_model_goes_through_a_path_and_an_open_file(tmp_path: Path):
@@ -229,33 +244,6 @@ def test_what_no_file_can_hold_is_refused_before_anything_is_written():
 # Predictions ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_columns_say_what_the_estimator_says(name):
-    model, X = made(name)
-    given = pd.DataFrame(X, columns=list(model.features)) if hasattr(model.estimator, "feature_names_in_") else X
-    columns = model.columns(X)
-    assert {name: values.dtype for name, values in columns.items()} == model.column_types
-    expected = {}
-    if model.task == "regression":
-        values = model.estimator.predict(given).reshape(9, -1)
-        names = ["prediction"] if values.shape[1] == 1 else ["prediction 0", "prediction 1"]
-        expected = dict(zip(names, values.T, strict=True))
-    else:
-        classes = model.estimator.classes_.tolist()
-        expected["prediction"] = model.estimator.predict(given)
-        scores = model.estimator.decision_function(given)
-        many = scores.ndim > 1
-        expected |= dict(zip([f"score {c}" for c in classes], scores.T, strict=True)) if many else {"score": scores}
-        if model.estimator.probability:
-            P = model.estimator.predict_proba(given)
-            expected |= {f"probability {c}": p for c, p in zip(classes, P.T, strict=True)}
-    assert list(columns) == list(expected)
-    for name, values in expected.items():
-        np.testing.assert_array_equal(columns[name], values, strict=True)
-    none = {name: (len(of), of.dtype) for name, of in model.columns(X[:0]).items()}
-    assert none == {name: (0, dtype) for name, dtype in model.column_types.items()}
-
-
 @pytest.mark.parametrize("name", ["three-svm-probability", "regression"])
 def test_batches_of_whole_chunks_give_the_bits_of_all_rows_at_once(name):
     model = made(name)[0]
@@ -264,18 +252,14 @@ def test_batches_of_whole_chunks_give_the_bits_of_all_rows_at_once(name):
     assert BATCH <= step < BATCH + chunk
     X = rows(2 * step + 77, seed=8)
     parts = [model.columns(X[start : start + step]) for start in range(0, len(X), step)]
-    for column, values in model.columns(X).items():
-        assert np.concatenate([part[column] for part in parts]).tobytes() == values.tobytes()
+    whole = model.columns(X)
+    assert bits({name: np.concatenate([part[name] for part in parts]) for name in whole}) == bits(whole)
 
 
 def test_raw_columns_are_moved_and_divided_before_the_estimator_sees_them():
-    low, spread = np.array([100.0, -3.0, 0.5]), np.array([10.0, 1e-3, 4.0])
-    X = rows(12)
-    moved = replace(small(), low=low, spread=spread)
-    raw = X * spread + low
-    expected = small().columns((raw - low) / spread)
-    for name, values in moved.columns(raw).items():
-        np.testing.assert_array_equal(values, expected[name])
+    low, spread, X = np.array([100.0, -3.0, 0.5]), np.array([10.0, 1e-3, 4.0]), rows(12)
+    moved, raw = replace(small(), low=low, spread=spread), X * spread + low
+    assert bits(moved.columns(raw)) == bits(small().columns((raw - low) / spread))
     assert_same_columns(loaded(saved(moved)), moved, raw)
     # Rounding of raw values far from zero is all that is lost against the rows they were made from.
     np.testing.assert_allclose(moved.columns(raw)["score"], small().columns(X)["score"], atol=1e-10)
@@ -293,18 +277,15 @@ def test_sparse_raw_rows_are_divided_without_losing_their_zeros():
         assert "toarray" in refusal(replace(model, low=np.eye(9)[4]).columns, given)
 
 
-def test_rows_that_do_not_suit_are_refused():
+def test_rows_and_parts_of_a_model_that_do_not_fit_are_refused():
     refused = [
         (rows(4, 2), "(4, 2)"),
         (rows(4)[0], "(3,)"),
         (np.where([0, 0, 1], np.nan, rows(4)), "'column 2' (4) of 4 rows"),
         (np.where(np.eye(3, dtype=bool), np.inf, rows(3)), "'column 0' (1), 'column 1' (1)"),
     ]
-    require_refusals(((lambda X=X: small().columns(X), said) for X, said in refused), literal=True)
-
-
-def test_a_model_of_parts_that_do_not_fit_is_refused():
-    refused = [
+    rows_refused = [(partial(small().columns, X), said) for X, said in refused]
+    parts = [
         ({"estimator": KernelLearningClassifier()}, "must be fitted"),
         ({"features": ("a", "b")}, "got 2"),
         ({"features": ("a", "b", "a")}, "'a' more than once"),
@@ -312,7 +293,8 @@ def test_a_model_of_parts_that_do_not_fit_is_refused():
         ({"features": ("a", "b", 3)}, "texts"),
         ({"spread": np.array([1.0, 0.0, 1.0])}, "spread must be positive"),
     ]
-    require_refusals(((lambda of=of: replace(small(), **of), said) for of, said in refused), literal=True)
+    parts_refused = [(partial(replace, small(), **of), said) for of, said in parts]
+    require_refusals(rows_refused + parts_refused, literal=True)
 
 
 # What cannot be read -------------------------------------------------------------------------------------------------
@@ -336,10 +318,8 @@ def test_arrays_that_were_changed_are_refused_by_name():
     wrong += [lambda array, dtype=dtype: array.astype(dtype) for dtype in ("U", complex, np.float32, ">f8")]
     refused = [({**arrays, n: change(array)}, n) for n, array in arrays.items() if "." not in n for change in wrong]
     for name in ("low", "spread", "dual_coef", "intercept", "calibration", "kernel.X", "kernel.weights"):
-        for value in (np.nan, np.inf, -np.inf):
-            changed = arrays[name].copy()
-            changed.flat[0] = value
-            refused.append(({**arrays, name: changed}, f"{name.removeprefix('kernel.')} must be finite"))
+        said = f"{name.removeprefix('kernel.')} must be finite"
+        refused += [(spoiled, said) for spoiled in not_finite(arrays, name)]
     for name in arrays.keys() - {"calibration"}:
         refused.append(({"x" + key if key == name else key: value for key, value in arrays.items()}, ""))
     require_refusals((lambda held=held: loaded(pack(held)), said) for held, said in refused)
@@ -347,18 +327,21 @@ def test_arrays_that_were_changed_are_refused_by_name():
     assert "calibration" not in loaded(pack(arrays)).column_types
 
 
+def text_of(arrays: dict[str, np.ndarray]) -> dict:
+    return json.loads(arrays[TEXT].tobytes())
+
+
 def with_text(model: Model, **changes) -> bytes:
     """Return a file whose text has other entries; an ellipsis takes one out."""
     arrays = unpack(saved(model))
-    text = json.loads(arrays[TEXT].tobytes())
-    text = {key: value for key, value in {**text, **changes}.items() if value is not ...}
+    text = {key: value for key, value in {**text_of(arrays), **changes}.items() if value is not ...}
     return pack({**arrays, TEXT: as_text(json.dumps(text).encode())})
 
 
 def test_a_file_from_before_there_were_options_of_predictors_is_read():
     for name in ("binary-krr-probability", "two-outputs"):
         model, X = made(name)
-        held = json.loads(unpack(saved(model))[TEXT].tobytes())["parameters"]
+        held = text_of(unpack(saved(model)))["parameters"]
         later = {"sample", "random_state", "n_jobs", "predictor" if model.task == "regression" else "class_weight"}
         then = {key: value for key, value in held.items() if key not in later} | {"learner_params": None}
         assert len(then) == len(held) - len(later) + 1
@@ -429,17 +412,14 @@ REFUSED = [
     (given(family={"call": "os.system"}), "family"),
     (given(C={"number": "1"}), "number"),
     (given(C=[]), "C"),
-    (given(learner_params={"dict": []}), "learner_params"),
-    (given(learner_params=3), "learner_params"),
+    *((given(learner_params=of), "learner_params") for of in ({"dict": []}, 3)),
     (given(learner="os:x", learner_params={"dict": {"q": 1}}), "name of learner"),
     (of_learner({"name": "lq"}), "the parameters of learner must be an object with named fields, got nothing"),
     (of_learner({"name": "lq", "params": {"pairs": [{"tuple": [1, 2]}]}}), "the parameters of learner"),
-    (of_learner({"name": "lq", "params": {"dict": {"learner": 1}}}), "got 'learner'"),
-    (of_learner({"name": "lq", "params": {"dict": {"kind": 1}}}), "got 'kind'"),
+    *((of_learner({"name": "lq", "params": {"dict": {of: 1}}}), f"got '{of}'") for of in ("learner", "kind")),
     (of_learner({"name": "os:x", "params": {"dict": {}}}), "name of learner"),
     (given(predictor={"predictor": {"name": "krr", "params": {"dict": {"predictor": 1}}}}), "got 'predictor'"),
-    (given(C={"pairs": [3]}), "pairs of a key and a value"),
-    (given(C={"pairs": [{"list": [{"list": []}, 1]}]}), "pairs of a key and a value"),
+    *((given(C={"pairs": [of]}), "pairs of a key and a value") for of in (3, {"list": [{"list": []}, 1]})),
     (given(sample=None, more=None), "parameters"),
     ({"predictor": "forest"}, "predictor"),
     ({"predictor_reason": 3}, "predictor_reason"),
@@ -449,12 +429,9 @@ REFUSED = [
     ({"about": []}, "about"),
     ({"classes": ...}, "classes"),
     (of_classes("text", "<U3", ["no", "yes", "zzz"]), "dual_coef must have shape"),
-    (of_classes("text", "<U3", ["no"]), "two different labels"),
-    (of_classes("text", "<U3", ["no", "no"]), "two different labels"),
+    *((of_classes("text", "<U3", of), "two different labels") for of in (["no"], ["no", "no"])),
     (of_classes("text", "<U2", ["no", "yes"]), "fit <U2"),
-    (of_classes("text", "<i8", ["1", "2"]), "dtype"),
-    (of_classes("text", "<U999999999", ["no", "yes"]), "dtype"),
-    (of_classes("text", "builtins.object", ["no", "yes"]), "dtype"),
+    *((of_classes("text", dtype, ["1", "2"]), "dtype") for dtype in ("<i8", "<U999999999", "builtins.object")),
     (of_classes("text", "object", ["no", 1]), "a text"),
     (of_classes("integer", "|u1", [1, 300]), "fit"),
     (of_classes("integer", "<i8", [1, True]), "whole number"),
@@ -465,19 +442,18 @@ REFUSED = [
 
 
 def test_a_text_that_was_changed_is_refused():
-    require_refusals(((lambda of=of: loaded(with_text(small(), **of)), said) for of, said in REFUSED), literal=True)
-
-
-def test_the_shape_of_coefficients_follows_from_classes_and_predictor():
     four, two = made("four-svm")[0], made("two-outputs")[0]
-    assert "dual_coef must have shape (48, 4)" in refusal(loaded, with_text(four, predictor="krr"))
-    assert "dual_coef must have shape (48, 1)" in refusal(loaded, with_text(two, vector=True))
-    assert "vector" in refusal(loaded, with_text(two, vector=1))
+    refused = [(with_text(small(), **of), said) for of, said in REFUSED]
+    # The shape of coefficients follows from classes and predictor.
+    refused.append((with_text(four, predictor="krr"), "dual_coef must have shape (48, 4)"))
+    refused.append((with_text(two, vector=True), "dual_coef must have shape (48, 1)"))
+    refused.append((with_text(two, vector=1), "vector"))
+    require_refusals(((partial(loaded, content), said) for content, said in refused), literal=True)
 
 
 def test_a_text_that_is_none_or_nested_without_end_is_refused():
     arrays = unpack(saved(small()))
-    text = json.loads(arrays[TEXT].tobytes())
+    text = text_of(arrays)
     text["parameters"]["class_weight"] = "HERE"
 
     def nested(n: int) -> bytes:
@@ -507,24 +483,17 @@ def test_pickled_objects_are_never_loaded():
             pack(arrays)
 
 
-def test_an_array_that_is_there_twice_is_refused():
-    file = io.BytesIO(saved(small()))
-    with zipfile.ZipFile(file, "a") as archive:
-        content = archive.read("spread.npy")
-        with pytest.warns(UserWarning, match="Duplicate"):
-            archive.writestr("spread.npy", content)
-    assert "once" in refusal(loaded, resealed(file.getvalue()))
-
-
 def test_files_of_other_kinds_are_refused(tmp_path: Path):
-    for content in (b"", b"hello", bytes(1000), SEAL + bytes(64), resealed(b"no archive" + bytes(SEAL_LENGTH))):
-        refusal(loaded, content)
-    file = io.BytesIO()
-    save_kernel(small().estimator.kernel_, file)
-    assert "save_model" in refusal(loaded, file.getvalue())
-    assert "save_model" in refusal(loaded, pack({"weights": np.ones(3)}))
+    kernel, twice = io.BytesIO(), io.BytesIO(saved(small()))
+    save_kernel(small().estimator.kernel_, kernel)
+    with zipfile.ZipFile(twice, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("spread.npy", archive.read("spread.npy"))
+    none = (b"", b"hello", bytes(1000), SEAL + bytes(64), resealed(b"no archive" + bytes(SEAL_LENGTH)))
+    refused = [(content, "") for content in none]
+    refused += [(kernel.getvalue(), "save_model"), (pack({"weights": np.ones(3)}), "save_model")]
+    refused += [(resealed(twice.getvalue()), "once")]
+    require_refusals((partial(loaded, content), said) for content, said in refused)
     assert "'rb'" in refusal(load_model, io.StringIO("text"))
-    with pytest.raises(FileNotFoundError):
-        load_model(tmp_path / "none.npz")
-    with pytest.raises(IsADirectoryError):
-        load_model(tmp_path)
+    for path, kind in ((tmp_path / "none.npz", FileNotFoundError), (tmp_path, IsADirectoryError)):
+        with pytest.raises(kind):
+            load_model(path)

@@ -1,6 +1,7 @@
 """Base kernels as one-stage learners are given them: every form of them against explicitly centered matrices."""
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -61,14 +62,9 @@ def problem_of(
             monkeypatch.setattr(module, "block_rows_for", lambda n_matrices: int(block))
         monkeypatch.setattr(operators_module, "FEATURE_BLOCK", int(block))
     by_tiles = kind != "features" and isinstance(case.family, FeatureFamily)
-    grams = gram_operator(
-        FamilyUnion([case.family]) if by_tiles else case.family,
-        X,
-        shift=shift,
-        scales=scales,
-        in_memory=0 if kind == "tiled" else operators_module.IN_MEMORY,
-        centering=centering,
-    )
+    family, in_memory = FamilyUnion([case.family]) if by_tiles else case.family, operators_module.IN_MEMORY
+    options = {"in_memory": 0 if kind == "tiled" else in_memory, "centering": centering}
+    grams = gram_operator(family, X, shift=shift, scales=scales, **options)
     assert type(grams) is {"stacked": StackedGrams, "tiled": TiledGrams, "features": FeatureGrams}[kind]
     return grams, matrices, case.sizes[:, 0, 0] / scales
 
@@ -76,9 +72,7 @@ def problem_of(
 # Tiles of every family; the other forms read their matrices or features only.
 FORMS = [(name, "tiled-7") for name in CASES_BY_NAME] + [("gaussian-one", "tiled-1")]
 FORMS += [(name, "stacked-11") for name in ("polynomial", "union-with-features", "precomputed")]
-FORMS += [
-    (name, form) for name in ("gaussian-powers", "union-csr-array") for form in ("stacked", "stacked-11", "tiled")
-]
+FORMS += product(("gaussian-powers", "union-csr-array"), ("stacked", "stacked-11", "tiled"))
 FORMS += [(case.name, form) for case in FEATURE_CASES for form in ("features", "features-2")]
 CENTERED = [(*form, Centering.CENTER) for form in FORMS]
 UNCENTERED = [("union-on-columns", form, Centering.NONE) for form in ("stacked-11", "tiled-7")]
@@ -118,46 +112,36 @@ def test_every_form_does_what_the_matrices_do(name, form, centering, monkeypatch
         again = K.copy()
         K[...] = np.nan  # as a learner may write into it
         np.testing.assert_array_equal(grams.combine(mu), again)
-        product = (expected @ alpha).astype(float)
-        np.testing.assert_allclose(grams.matvec(mu, alpha), product, rtol=0, atol=atol * np.abs(alpha).sum())
+        of_columns = (expected @ alpha).astype(float)
+        np.testing.assert_allclose(grams.matvec(mu, alpha), of_columns, rtol=0, atol=atol * np.abs(alpha).sum())
 
 
 # Forms ---------------------------------------------------------------------------------------------------------------
 
-GAUSSIANS = GaussianFamily([0.1, 0.5, 2.0])
+
+def gaussian_operator(in_memory: int) -> GramOperator:
+    X, scales = dense_rows(40, 3, seed=6), np.array([1.0, 2.0, 4.0])
+    return gram_operator(GaussianFamily([0.1, 0.5, 2.0]), X, shift=np.zeros(3), scales=scales, in_memory=in_memory)
 
 
-def gaussian_operator(m: int = 40, **given) -> GramOperator:
-    X = dense_rows(m, 3, seed=6)
-    return gram_operator(GAUSSIANS, X, shift=np.zeros(3), scales=np.array([1.0, 2.0, 4.0]), **given)
-
-
-def test_matrices_are_held_up_to_the_memory_given_and_not_beyond():
-    needed = 8 * 3 * 40**2
-    assert isinstance(gaussian_operator(in_memory=needed), StackedGrams)
-    assert isinstance(gaussian_operator(in_memory=needed - 1), TiledGrams)
-
-
-def test_held_matrices_are_exactly_symmetric_and_sum_to_zero(monkeypatch):
+def test_matrices_are_held_up_to_the_memory_given_exactly_symmetric_and_of_sum_zero(monkeypatch):
     monkeypatch.setattr(operators_module, "block_rows_for", lambda n_matrices: 16)
-    grams = gaussian_operator().grams
-    np.testing.assert_array_equal(grams, grams.transpose(0, 2, 1))
-    np.testing.assert_allclose(grams.sum(axis=1), 0.0, rtol=0, atol=1e-14)
+    needed = 8 * 3 * 40**2
+    assert isinstance(gaussian_operator(in_memory=needed - 1), TiledGrams)
+    operator = gaussian_operator(in_memory=needed)
+    assert isinstance(operator, StackedGrams)
+    np.testing.assert_array_equal(operator.grams, operator.grams.transpose(0, 2, 1))
+    np.testing.assert_allclose(operator.grams.sum(axis=1), 0.0, rtol=0, atol=1e-14)
 
 
-def test_matrices_of_zero_weight_are_not_read():
-    held = gaussian_operator(in_memory=2**20).grams.copy()
+def test_matrices_and_tiles_of_zero_weight_are_not_read():
+    held, weights = gaussian_operator(in_memory=2**20).grams.copy(), np.array([1.0, 0.0, 2.0])
     held[1] = np.nan
-    assert np.isfinite(StackedGrams(held).combine(np.array([1.0, 0.0, 2.0]))).all()
-
-
-def test_tiles_of_zero_weight_are_not_computed():
-    m = 40
-    matrices = np.stack([np.eye(m), np.eye(m), 2 * np.eye(m)])
+    assert np.isfinite(StackedGrams(held).combine(weights)).all()
+    matrices = np.stack([np.eye(40), np.eye(40), 2 * np.eye(40)])
     family = PrecomputedFamily(matrices)
     matrices[1, 5, 5] = np.nan
-    grams = TiledGrams(family, family.X, np.zeros(3), np.ones(3))
-    weights, v = np.array([1.0, 0.0, 2.0]), np.arange(float(m))[:, None]
+    grams, v = TiledGrams(family, family.X, np.zeros(3), np.ones(3)), np.arange(40.0)[:, None]
     np.testing.assert_allclose(grams.combine(weights) @ v, grams.matvec(weights, v), rtol=0, atol=1e-11)
     with pytest.raises(ValueError, match="matrix 1"):
         grams.products(v)

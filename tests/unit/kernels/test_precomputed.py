@@ -38,6 +38,8 @@ SELECTIONS = [
 @pytest.mark.parametrize("cut", BLOCKS)
 def test_a_tile_is_the_entries_at_the_positions(cut: str):
     family, shift = PrecomputedFamily(BLOCKS[cut]), np.array([0.5, -1.0, 0.0])
+    part = family.subset([2, 0]).subset([1])
+    np.testing.assert_array_equal(part.tile(part.X, part.X), MATRICES[:1])
     for i, j in product(SELECTIONS, SELECTIONS):
         expected = MATRICES[:, i][:, :, j]
         np.testing.assert_array_equal(family.tile(at(*i), at(*j)), expected)
@@ -48,20 +50,13 @@ def test_a_tile_is_the_entries_at_the_positions(cut: str):
 def test_arrays_are_one_block_that_is_not_copied_and_tiles_are_fresh_float64():
     given = MATRICES.astype(np.float32)
     family = PrecomputedFamily(given)
+    assert family.names == ("matrix 0", "matrix 1", "matrix 2")
     given[0, 2, 3] = 7.0
     tile = family.tile(family.X, family.X)
     assert tile.dtype == np.float64
     np.testing.assert_array_equal(tile, given)
     tile[:] = 0
     np.testing.assert_array_equal(family.tile(family.X, family.X), given)
-
-
-def test_names_and_subsets():
-    family = PrecomputedFamily(BLOCKS["uneven"], ["a", "b", "c"])
-    part = family.subset([2, 0]).subset([1])
-    assert (family.names, part.names, part.n_kernels) == (("a", "b", "c"), ("a",), 1)
-    np.testing.assert_array_equal(part.tile(part.X, part.X), MATRICES[:1])
-    assert PrecomputedFamily(MATRICES).names == ("matrix 0", "matrix 1", "matrix 2")
 
 
 def test_rows_that_are_not_asked_for_are_not_read():
@@ -115,8 +110,7 @@ def test_matrices_that_are_no_kernels_and_rows_that_are_no_positions_are_refused
 
 
 def test_what_is_not_finite_is_refused_when_it_is_read():
-    size = 400
-    matrices = np.tile(np.eye(size), (2, 1, 1))
+    matrices = np.tile(np.eye(400), (2, 1, 1))
     family = PrecomputedFamily(matrices)
     matrices[1, 7, 8] = np.inf  # outside the sample that is checked at the start
     assert np.isfinite(family.tile(at(0), family.X)).all()

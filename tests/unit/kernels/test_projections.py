@@ -82,7 +82,7 @@ def test_no_point_of_the_set_is_nearer_than_the_projection(norm):
             assert (z - mu) @ (x - mu) <= ROUNDING * (1 + np.linalg.norm(z - mu))
 
 
-def test_far_points_keep_the_radius_and_setting_to_zero_and_scaling_is_another_point():
+def test_far_points_keep_the_radius_scaling_is_another_point_and_other_norms_are_refused():
     z, mu_0 = np.array([3e150, 2e150, -1e150]), np.array([0.2, 0.0, 0.1])
     # The 1-norm moves the largest entry alone; the 2-norm moves all in proportion, downwards to zero at most.
     in_proportion = np.append(np.sqrt(0.99 / 13) * np.array([3.0, 2.0]), -0.1)
@@ -93,6 +93,8 @@ def test_far_points_keep_the_radius_and_setting_to_zero_and_scaling_is_another_p
     # After setting to zero, (0, 1.5), and scaling, both entries would be less than half a radius away.
     mu = project(np.array([-2.0, 1.5]), np.full(2, 0.5), 1.0, 2)
     np.testing.assert_allclose(mu, [0.0, 0.5 + np.sqrt(0.75)], rtol=1e-15)
+    for call in (project, minimise_linear):
+        assert "norm must be 1 or 2, got 3" in refusal(call, -np.ones(2), np.zeros(2), 1.0, 3)
 
 
 @settings(max_examples=60)
@@ -106,8 +108,3 @@ def test_the_linear_minimum_meets_the_bound_of_hoelder(problem):
         assert np.linalg.norm(mu - mu_0, norm) <= radius * (1 + 1e-13) + 1e-15 * np.abs(mu_0).max()
         bound = g @ mu_0 - radius * np.linalg.norm(g, np.inf if norm == 1 else 2)
         assert g @ mu == pytest.approx(bound, rel=1e-13)
-
-
-def test_other_norms_are_refused():
-    for call in (project, minimise_linear):
-        assert "norm must be 1 or 2, got 3" in refusal(call, -np.ones(2), np.zeros(2), 1.0, 3)

@@ -26,17 +26,10 @@ PARAMETERS = re.compile(r"^Parameters\n-+\n(.*?)(?=\n\n[A-Z]\w+\n-+|\Z)", re.M |
 # Names and documentation ---------------------------------------------------------------------------------------------
 
 
-def test_exported_names_exist_are_sorted_and_unique():
-    assert not [name for name in learnkernels.__all__ if getattr(learnkernels, name, None) is None]
-    constants, classes, functions = [], [], []
-    for name in learnkernels.__all__:
-        (constants if name.isupper() else classes if name[0].isupper() else functions).append(name)
-    assert learnkernels.__all__ == sorted(constants) + sorted(classes) + sorted(functions)
-    assert len(set(learnkernels.__all__)) == len(learnkernels.__all__)
-
-
-def test_the_package_lists_its_names_and_refuses_others():
-    assert dir(learnkernels) == learnkernels.__all__ == sorted(learnkernels.__all__)
+def test_exported_names_exist_are_sorted_and_unique_and_others_are_refused():
+    names = learnkernels.__all__
+    assert dir(learnkernels) == names == sorted(set(names))
+    assert not [name for name in names if getattr(learnkernels, name, None) is None]
     with pytest.raises(AttributeError, match="module 'learnkernels' has no attribute 'GaussFamily'"):
         getattr(learnkernels, "Gauss" + "Family")
 
@@ -110,7 +103,6 @@ def trespasses(source: str) -> set[str]:
 
 
 def test_modules_import_mathematics_only_and_touch_nothing_outside():
-    assert len(FILES) > 10
     assert {file.parent.name for file in FILES} >= {"kernels", "families", "learners", "predictors"}
     found = {file: trespasses(file.read_text(encoding="utf-8")) for file in FILES}
     offenders = [(str(file), what) for file, what in found.items() if what != EXCEPTIONS.get(file.name, set())]

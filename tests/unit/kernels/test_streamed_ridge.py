@@ -37,8 +37,7 @@ def inner(m, regularisation, classes=2, in_memory=0):
     return grams, Target.of(y).take(moments.rows), regularisation
 
 
-@pytest.mark.parametrize("regularisation", [0.25, 8.0, 512.0])
-@pytest.mark.parametrize("classes", [2, 3, None])
+@pytest.mark.parametrize(("regularisation", "classes"), [(0.25, 2), (8.0, 3), (512.0, 3), (0.25, None), (512.0, None)])
 def test_solutions_are_those_with_a_matrix(regularisation, classes):
     with_matrix = RidgeProblem(*inner(120, regularisation, classes, in_memory=2**30))
     streamed = StreamedRidge(*inner(120, regularisation, classes), tolerance=1e-8)
@@ -53,7 +52,7 @@ def test_solutions_are_those_with_a_matrix(regularisation, classes):
         np.testing.assert_allclose(ours.hessian(some), H, rtol=0, atol=2e-6 * H.max())
 
 
-@pytest.mark.parametrize("regularisation", [0.125, 8.0, 512.0])
+@pytest.mark.parametrize("regularisation", [0.125, 512.0])
 def test_steps_are_those_with_matrices(regularisation):
     found = []
     for problem_of, in_memory in (RidgeProblem, 2**30), (partial(StreamedRidge, tolerance=1e-4), 0):
@@ -80,7 +79,7 @@ def test_weights_are_those_with_matrices(learner, request):
 
 
 def test_the_weights_of_a_narrow_gap_have_five_digits(request):
-    X, y = problem(150)
+    X, y = problem(100)
     options = {"task": "classification", "regularisation": 2.0}
     exact = learn_kernel(L2KRR(tolerance=1e-11), FAMILY, X, y, **options)
     request.getfixturevalue("no_matrices")
@@ -89,7 +88,7 @@ def test_the_weights_of_a_narrow_gap_have_five_digits(request):
     np.testing.assert_allclose(kernel.weights, exact.weights, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("norm", [1.0, 1.5, 2.0])
+@pytest.mark.parametrize("norm", [1.0, 2.0])
 def test_some_rows_give_weights_to_begin_with(norm, monkeypatch):
     alone = partial(solve_on_ball, "lp-krr", start=None, tolerance=1e-7, max_iterations=50)
     found = []

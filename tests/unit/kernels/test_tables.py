@@ -19,11 +19,12 @@ from sklearn.base import clone
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.families import CategoricalFamily, GaussianFamily
 from learnkernels.kernels.learners import RFM
-from learnkernels.kernels.persistence.model import Model, load_model, save_model
+from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.tables import Met, TableEncoding, is_table
 from learnkernels.kernels.tables.columns import MOST_LEVELS, codes_of
 from learnkernels.kernels.tables.reading import read_columns
 from tests.refusals import refusal, require_refusals
+from tests.unit.kernels.test_model import loaded, saved
 
 M = 300
 
@@ -105,12 +106,12 @@ def test_what_is_said_goes_before_the_rules(table: pd.DataFrame):
         "comment": "drop",
     }  # fmt: skip
     encoding = TableEncoding.of(table, said, "none")
-    X, names = encoding.encode(table), encoding.features
-    assert X[:, names.index("key")].tolist() == list(range(M))
+    names = encoding.features
+    column = dict(zip(names, encoding.encode(table).T, strict=True))
+    assert column["key"].tolist() == list(range(M))
     assert [name for name, owner in zip(names, names.owners, strict=True) if owner == "shop"] == ["shop code"]
     assert encoding.left_out["color"] == "as said"
-    expected = 2.0 - np.asarray(table["grade"].cat.codes)
-    np.testing.assert_array_equal(X[:, names.index("grade")], expected)
+    np.testing.assert_array_equal(column["grade"], 2.0 - np.asarray(table["grade"].cat.codes))
     assert "count=3" in names
 
 
@@ -124,25 +125,30 @@ def test_what_cannot_be_is_refused_in_one_sentence(table: pd.DataFrame):
         ({"grade": "levels"}, "columns: 'grade' must be one of number, categorical, code, date, drop or a list"),
         (dict.fromkeys(used, "drop"), "leaves no column"),
     ]
-    require_refusals((partial(TableEncoding.of, table, one), sentence) for one, sentence in said)
-    encoding = TableEncoding.of(table)
+    refused = [(partial(TableEncoding.of, table, of), sentence) for of, sentence in said]
+    encode, unknown, one = (
+        TableEncoding.of(table).encode,
+        {"columns": [{"kind": "pickle"}], "left_out": {}},
+        np.ones((2, 1)),
+    )
     rows: list[tuple[Any, str]] = [
         (table.drop(columns="size"), "got none named 'size'; add what is missing"),
         (table.assign(size="big"), "column 'size' must hold numbers, as the training rows did, got text, such as"),
         (np.zeros((3, 7)), "must be a table with the columns that the model was fitted on"),
         ({"size": [1.0]}, r"must be a table with the columns .* got dict; give a DataFrame"),
     ]
-    require_refusals((partial(encoding.encode, one), sentence) for one, sentence in rows)
-    table.loc[4, "size"] = np.inf
-    infinite = "column 'size' must hold finite numbers or gaps, got infinity in 1 of 300"
-    unknown, one = {"columns": [{"kind": "pickle"}], "left_out": {}}, np.ones((2, 1))
-    require_refusals(
-        [
-            (lambda: TableEncoding.of(table), infinite),
-            (lambda: TableEncoding.from_dict(unknown), "kind of a column must be number, category or date"),
-            (lambda: CategoricalFamily([0.7], [1.0, 2.5]).tile(one, one), "X must have the 2 columns that have"),
-        ]
-    )
+    refused += [(partial(encode, of), sentence) for of, sentence in rows]
+    weighted, infinite = CategoricalFamily([0.7], [1.0, 2.5]), table.copy()
+    infinite.loc[4, "size"] = np.inf
+    refused += [
+        (
+            partial(TableEncoding.of, infinite),
+            "column 'size' must hold finite numbers or gaps, got infinity in 1 of 300",
+        ),
+        (partial(TableEncoding.from_dict, unknown), "kind of a column must be number, category or date"),
+        (partial(weighted.tile, one, one), "X must have the 2 columns that have"),
+    ]
+    require_refusals(refused)
 
 
 # What they become ----------------------------------------------------------------------------------------------------
@@ -161,10 +167,9 @@ def test_features_are_numbers_indicators_codes_and_parts(table: pd.DataFrame):
     same = column["shop code"][:, None] == column["shop code"]
     np.testing.assert_array_equal(same, table["shop"].to_numpy()[:, None] == table["shop"].to_numpy())
     seen = table["day"].notna().to_numpy()
-    angle = 2 * np.pi * table["day"].dt.day_of_week.to_numpy()[seen] / 7
     # 1970 began on a Thursday, the third day counted from Monday.
-    turned = 2 * np.pi * 3 / 7
-    np.testing.assert_allclose(column["day sine of week"][seen], np.sin(angle - turned), atol=1e-12)
+    angle = 2 * np.pi * (table["day"].dt.day_of_week.to_numpy()[seen] - 3) / 7
+    np.testing.assert_allclose(column["day sine of week"][seen], np.sin(angle), atol=1e-12)
     assert names.codes == (names.index("shop code"),)
 
 
@@ -181,14 +186,12 @@ def test_scales_are_as_said_and_an_encoding_is_plain_data(table: pd.DataFrame, s
     assert (np.argsort(np.argsort(size)) == np.argsort(np.argsort(raw))).mean() > 0.95
     if scale == "unit":
         assert (size.min(), size.max()) == (0.0, 1.0)
-    if scale == "standard":
-        np.testing.assert_allclose([size.mean(), size.std()], [0, 1], atol=1e-12)
-    if scale in ("standard", "quantile"):
+    within = {"standard": 1e-12, "quantile": 0.06}  # of 101 knots and a median twice
+    if scale in within:
+        np.testing.assert_allclose([size.mean(), size.std()], [0, 1], atol=within[scale])
         shares = (colors > 0).mean(axis=0)
         variances = shares * (1 - shares)
         np.testing.assert_allclose(colors.max(axis=0), (variances.sum() * variances) ** -0.25)
-    if scale == "quantile":
-        np.testing.assert_allclose([size.mean(), size.std()], [0, 1], atol=0.06)  # of 101 knots and a median twice
 
 
 def test_a_quantile_scale_does_not_mind_what_is_monotone():
@@ -235,26 +238,21 @@ def test_texts_of_a_file_give_the_features_of_what_they_stand_for(table: pd.Data
     np.testing.assert_allclose(encoding.encode(read), encoding.encode(table), atol=1e-12)
 
 
-def test_values_come_back_from_features(table: pd.DataFrame):
-    table = table.dropna()
+def test_values_come_back_from_features_and_trees_get_levels_and_gaps_as_such(table: pd.DataFrame):
     encoding = TableEncoding.of(table)
-    again = pd.DataFrame(encoding.decode(encoding.encode(table)))
+    X = encoding.encode(table)
+    Z, categories = encoding.for_trees(X)
+    assert encoding.features.owners[0] == "size"
+    np.testing.assert_array_equal(np.isnan(Z[:, 0]), table["size"].isna())
+    assert categories.sum() == 1  # color; levels of shops are numbers
+    levels, text = Z[:, categories].ravel(), table["color"].fillna("").to_numpy()
+    np.testing.assert_array_equal(levels[:, None] == levels, text[:, None] == text)
+    whole = table.notna().all(axis=1).to_numpy()
+    table, again = table[whole], pd.DataFrame(encoding.decode(X))[whole]
     np.testing.assert_allclose(again["size"], table["size"])
     for name in ("color", "grade"):
         assert again[name].tolist() == table[name].tolist()
     assert pd.to_datetime(again["day"]).tolist() == table["day"].dt.round("s").tolist()
-
-
-def test_trees_get_levels_and_gaps_as_such(table: pd.DataFrame):
-    encoding = TableEncoding.of(table)
-    Z, categories = encoding.for_trees(encoding.encode(table))
-    assert encoding.features.owners[0] == "size"
-    np.testing.assert_array_equal(np.isnan(Z[:, 0]), table["size"].isna())
-    assert categories.sum() == 1  # color; levels of shops are numbers
-    levels = Z[:, categories].ravel()
-    same = levels[:, None] == levels
-    text = table["color"].fillna("").to_numpy()
-    np.testing.assert_array_equal(same, text[:, None] == text)
 
 
 @settings(max_examples=50)
@@ -307,15 +305,13 @@ def test_estimators_read_tables_and_are_kept_in_files(table: pd.DataFrame, kind:
     assert model.score(rest, y[220:]) > least
     assert model.table_.names == tuple(model.feature_names_in_)
     assert model.n_features_in_ == 7
-    assert abs(sum(model.relevance_.values()) - 1) < 1e-12
+    assert sum(model.relevance_.values()) == pytest.approx(1, abs=1e-12)
     assert set(model.relevance_) == set(model.table_.names)
     predicted = model.predict(rest)
     np.testing.assert_array_equal(model.predict(rest.sample(frac=1, axis=1, random_state=0)), predicted)
     np.testing.assert_array_equal(model.predict(pa.Table.from_pandas(rest)), predicted)
-    kept, file, met = Model.of_table(model, {"name": "of a table"}), io.BytesIO(), Met()
-    save_model(kept, file)
-    file.seek(0)
-    again = load_model(file)
+    kept, met = Model.of_table(model, {"name": "of a table"}), Met()
+    again = loaded(saved(kept))
     assert (again.table, again.features) == (kept.table, kept.features)
     told = again.columns(table, met)
     for name, column in kept.columns(table).items():

@@ -29,32 +29,36 @@ def rows(m: int = 160) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X, wave + np.array([-1.0, 0.0, 1.0])[level] + noise, wave * np.array([-1.0, 0.2, 1.0])[level] + noise
 
 
-def learned(y: np.ndarray, X: np.ndarray, **params: object) -> LearnedKernel:
+X, ADDING, JOINT = rows()
+
+
+def learned(y: np.ndarray = ADDING, X: np.ndarray = X, sample_weight=None, **params: object) -> LearnedKernel:
     """Return what rfm learns with few base kernels."""
-    return learn_kernel(RFM(rounds=1, kernels="gaussian", scores=False, **params), None, X, y, task="regression")
+    learner = RFM(rounds=1, kernels="gaussian", scores=False, **params)
+    return learn_kernel(learner, None, X, y, task="regression", sample_weight=sample_weight)
 
 
-def test_effects_of_views_add_up():
-    X, y, _ = rows()
-    kernel = learned(y, X, views=VIEWS, effects="additive")
-    assert set(kernel.family.kernel_views) == {"numbers", "levels"}
-    at = X[:40].copy()
-    other = X[40:80].copy()
-    mixed, crossed = at.copy(), other.copy()
-    mixed[:, 2:], crossed[:, 2:] = other[:, 2:], at[:, 2:]
-    left = kernel.cross_gram(at) + kernel.cross_gram(other)
-    np.testing.assert_allclose(
-        left, kernel.cross_gram(mixed) + kernel.cross_gram(crossed), atol=1e-12 * np.abs(left).max()
-    )
-    joint = learned(y, X, views=VIEWS, effects="joint")
-    left = joint.cross_gram(at) + joint.cross_gram(other)
-    assert np.abs(left - joint.cross_gram(mixed) - joint.cross_gram(crossed)).max() > 0.01 * np.abs(left).max()
+@pytest.fixture(scope="module")
+def additive() -> LearnedKernel:
+    return learned(views=VIEWS, effects="additive")
+
+
+def test_effects_of_views_add_up(additive):
+    assert set(additive.family.kernel_views) == {"numbers", "levels"}
+    at, other = X[:40], X[40:80]
+    mixed, crossed = (np.hstack([one[:, :2], two[:, 2:]]) for one, two in ((at, other), (other, at)))
+
+    def interaction(kernel: LearnedKernel) -> float:
+        left, right = kernel.cross_gram(at) + kernel.cross_gram(other), kernel.cross_gram(mixed)
+        return np.abs(left - right - kernel.cross_gram(crossed)).max() / np.abs(left).max()
+
+    assert interaction(additive) < 1e-12
+    assert interaction(learned(views=VIEWS, effects="joint")) > 0.01
 
 
 def test_what_adds_up_is_taken_where_it_predicts_better():
-    X, adding, joint = rows()
-    for y, takes in ((adding, True), (joint, False)):
-        kernels = {effects: learned(y, X, views=VIEWS, effects=effects) for effects in ("auto", "joint", "additive")}
+    for y, takes in ((ADDING, True), (JOINT, False)):
+        kernels = {effects: learned(y, views=VIEWS, effects=effects) for effects in ("auto", "joint", "additive")}
         losses = {effects: best_left_out(kernel.gram(), y[:, None]).loss for effects, kernel in kernels.items()}
         assert losses["auto"] <= min(losses.values()) * (1 + 1e-9)
         assert (losses["auto"] < losses["joint"]) == takes
@@ -62,74 +66,63 @@ def test_what_adds_up_is_taken_where_it_predicts_better():
 
 
 def test_one_view_changes_nothing():
-    X, y, _ = rows()
-    expected = learned(y, X)
+    expected = learned()
     for params in ({"views": VIEWS[:1]}, {"views": VIEWS, "effects": "joint"}):
-        kernel = learned(y, X, **params)
+        kernel = learned(**params)
         assert kernel.family == expected.family
         np.testing.assert_array_equal(kernel.weights, expected.weights)
         assert kernel.view_shares == {TOGETHER: 1.0}
 
 
-def test_base_kernels_of_a_view_have_equal_traces_and_the_distances_of_all_features():
-    X, y, _ = rows()
-    kernel = learned(y, X, views=VIEWS, effects="additive")
-    shares = kernel.view_shares
+def test_base_kernels_of_a_view_have_equal_traces_and_the_distances_of_all_features(additive):
+    shares, family = additive.view_shares, additive.family
     assert sum(shares.values()) == pytest.approx(1.0, rel=1e-12)
+    grams = family.tile(additive.X, additive.X)
+    traces = np.array([np.trace(center_gram(K)) for K in grams]) * additive.weights
     for view, share in shares.items():
-        of = [k for k, name in enumerate(kernel.family.kernel_views) if name == view]
-        grams = kernel.family.subset(of).tile(kernel.X, kernel.X)
-        traces = np.array([np.trace(center_gram(K)) for K in grams]) * kernel.weights[of]
-        np.testing.assert_allclose(traces, traces[0], rtol=1e-9)
-        everything = (
-            np.array([np.trace(center_gram(K)) for K in kernel.family.tile(kernel.X, kernel.X)]) @ kernel.weights
-        )
-        assert traces.sum() / everything == pytest.approx(share, rel=1e-9)
+        of = np.array(family.kernel_views) == view
+        np.testing.assert_allclose(traces[of], traces[of][0], rtol=1e-9)
+        assert traces[of].sum() / traces.sum() == pytest.approx(share, rel=1e-9)
         # The widest of three Gaussians around the median distance, at which it is exp(-1/4), is so in each view, too.
-        apart = grams[0][np.triu_indices(len(X), 1)]
+        apart = grams[of][0][np.triu_indices(len(X), 1)]
         assert np.median(apart[apart < 1]) == pytest.approx(np.exp(-0.25), rel=1e-6)  # a mean of two middle ones
 
 
 def test_a_row_of_weight_two_is_two_rows():
-    X, y, _ = rows(60)
-    w = np.random.default_rng(1).integers(1, 4, 60).astype(float)
-    copies = np.repeat(np.arange(60), w.astype(int))
-    learner = RFM(rounds=1, kernels="gaussian", views=VIEWS, effects="additive")
-    weighted = learn_kernel(learner, None, X, y, task="regression", sample_weight=w)
-    repeated = learn_kernel(learner, None, X[copies], y[copies], task="regression")
+    few, y, _ = rows(60)
+    w = np.random.default_rng(1).integers(1, 4, 60)
+    copies = np.repeat(np.arange(60), w)
+    weighted = learned(y, few, w.astype(float), views=VIEWS, effects="additive")
+    repeated = learned(y[copies], few[copies], views=VIEWS, effects="additive")
     assert weighted.view_shares == pytest.approx(repeated.view_shares, rel=1e-6)
-    K, L = weighted.cross_gram(X)[:, :5], repeated.cross_gram(X)[:, np.searchsorted(copies, np.arange(5))]
+    K, L = weighted.cross_gram(few)[:, :5], repeated.cross_gram(few)[:, np.searchsorted(copies, np.arange(5))]
     np.testing.assert_allclose(K / np.abs(K).max(), L / np.abs(L).max(), atol=1e-6)  # the eigenvectors of a full metric
 
 
 def test_shares_of_views_are_those_of_weights_and_traces_for_every_learner():
-    X, y, _ = rows()
-    family = FamilyUnion(
-        [GaussianFamily([0.1, 1.0]), GaussianFamily([0.3])], [[0, 1], [2, 3, 4]], ["numbers", "levels"]
-    )
+    parts = [GaussianFamily([0.1, 1.0]), GaussianFamily([0.3])]
+    family = FamilyUnion(parts, [[0, 1], [2, 3, 4]], ["numbers", "levels"])
     for normalise in ("trace", "frobenius", "none"):
-        kernel = learn_kernel("unif", family, X, y, normalise=normalise)
+        kernel = learn_kernel("unif", family, X, ADDING, normalise=normalise)
         grams = [center_gram(K) for K in family.tile(X, X)]
         held = np.abs(kernel.weights / kernel.scales) * [np.trace(K) for K in grams]
         oracle = {"numbers": held[:2].sum() / held.sum(), "levels": held[2] / held.sum()}
         assert kernel.view_shares == pytest.approx(oracle, rel=1e-9)
-    assert learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, y).view_shares == {TOGETHER: 1.0}
+    assert learn_kernel("unif", GaussianFamily([0.1, 1.0]), X, ADDING).view_shares == {TOGETHER: 1.0}
 
 
-def test_shares_of_views_are_kept_in_files_and_older_files_are_read():
-    X, y, _ = rows()
-    kernel = learned(y, X, views=VIEWS, effects="additive")
+def test_shares_of_views_are_kept_in_files_and_older_files_are_read(additive):
     file = io.BytesIO()
-    save_kernel(kernel, file)
+    save_kernel(additive, file)
     file.seek(0)
-    assert load_kernel(file).view_shares == kernel.view_shares
-    arrays = kernel_to_arrays(kernel)
+    assert load_kernel(file).view_shares == additive.view_shares
+    arrays = kernel_to_arrays(additive)
     del arrays["traces"]
     older = kernel_from_arrays(arrays)
     assert older.traces is None
-    np.testing.assert_array_equal(older.gram(), kernel.gram())
+    np.testing.assert_array_equal(older.gram(), additive.gram())
     with pytest.raises(ValueError, match="traces must have shape"):
-        kernel_from_arrays({**arrays, "traces": kernel.traces[:1]})
+        kernel_from_arrays({**arrays, "traces": additive.traces[:1]})
 
 
 def test_a_table_names_its_views():
@@ -153,8 +146,7 @@ def test_a_table_names_its_views():
 
 
 def test_views_and_effects_are_checked():
-    X, y, _ = rows()
     with pytest.raises(ValueError, match="views must hold columns of X, which has 5"):
-        learned(y, X, views=(("numbers", (0, 5)),))
+        learned(views=(("numbers", (0, 5)),))
     with pytest.raises(ValueError, match="effects must be one of auto, joint, additive, got 'both'"):
-        learned(y, X, views=VIEWS, effects="both")
+        learned(views=VIEWS, effects="both")

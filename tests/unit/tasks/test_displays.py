@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from sklearn.datasets import make_classification, make_regression
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -19,12 +20,6 @@ from learnkernels import (
     RelevanceDisplay,
     learn_kernel,
 )
-
-
-class Named(GaussianFamily):
-    """Two kernels with names that a browser would take for markup."""
-
-    names = ("<b>one</b>", "two")
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +40,7 @@ def finding(rows: tuple[np.ndarray, np.ndarray]) -> KernelLearningRegressor:
 
 def test_bars_are_the_largest_shares_and_dots_their_alignments(weighing: KernelLearningRegressor):
     display = KernelWeightsDisplay.from_estimator(weighing, largest=3)
+    assert isinstance(display.figure_, Figure)
     kernel = weighing.kernel_
     largest = np.argsort(-np.abs(kernel.shares), kind="stable")[:3][::-1]
     np.testing.assert_array_equal([bar.get_width() for bar in display.ax_.patches], kernel.shares[largest])
@@ -52,8 +48,7 @@ def test_bars_are_the_largest_shares_and_dots_their_alignments(weighing: KernelL
     names = [label.get_text() for label in display.ax_.get_yticklabels()]
     assert names == [kernel.family.names[k] for k in largest]
     assert display._repr_png_()[:4] == b"\x89PNG"
-    again = KernelWeightsDisplay.from_estimator(kernel, ax=display.ax_)
-    assert again.figure_ is display.figure_
+    assert KernelWeightsDisplay.from_estimator(kernel, ax=display.ax_).figure_ is display.figure_
 
 
 def test_a_pipeline_is_shown_by_its_last_step(rows: tuple[np.ndarray, np.ndarray]):
@@ -70,7 +65,7 @@ def test_the_relevance_is_the_estimators(finding: KernelLearningRegressor, rows:
 
 
 def test_histories_are_of_rounds_or_of_iterations(
-    finding: KernelLearningRegressor, rows: tuple[np.ndarray, np.ndarray], weighing: KernelLearningRegressor
+    finding: KernelLearningRegressor, rows: tuple[np.ndarray, np.ndarray]
 ):
     display = LearningHistoryDisplay.from_estimator(finding)
     np.testing.assert_array_equal(display.ax_.lines[0].get_ydata(), finding.kernel_.history)
@@ -106,6 +101,9 @@ def test_what_cannot_be_shown_is_said(rows: tuple[np.ndarray, np.ndarray], weigh
 
 
 def test_a_notebook_shows_a_table_of_text_and_no_markup(rows: tuple[np.ndarray, np.ndarray]):
+    class Named(GaussianFamily):
+        names = ("<b>one</b>", "two")
+
     html = learn_kernel("unif", Named([0.1, 1.0]), *rows)._repr_html_()
     assert "&lt;b&gt;one" in html
     assert "<b>one" not in html

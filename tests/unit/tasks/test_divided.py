@@ -11,24 +11,22 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig, DatasetConfig, ProtocolConfig
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.measure.evaluation import predictor_for
 from learnkernels.tasks.measure.moments import draw_folds, require_feasible
-from tests.sources import load, require_equal, require_refusals, write
+from tests.refusals import require_refusals
+from tests.sources import load, read, require_equal, require_refused, write
 
 
 @pytest.fixture
 def frame() -> pd.DataFrame:
     rng = np.random.default_rng(0)
-    columns = {
-        "a": rng.normal(size=60).round(3),
-        "patient": ["p9", "p1", "p5", "p3", "p7", "p2", "p0", "p8", "p4", "p6"] * 6,
-        "day": pd.date_range("2024-01-01", periods=60)[rng.permutation(60)],
-        "target": rng.normal(size=60).round(3),
-    }
-    return pd.DataFrame(columns)
+    frame = pd.DataFrame({"a": rng.normal(size=60).round(3), "patient": [f"p{i}" for i in (9, 1, 5, 3, 7, 2)] * 10})
+    day = pd.date_range("2024-01-01", periods=60)[rng.permutation(60)]
+    return frame.assign(day=day, target=rng.normal(size=60).round(3))
 
 
 def compared(**keys: Any) -> CompareConfig:
@@ -40,7 +38,7 @@ def test_groups_and_times_are_read_and_are_no_features(frame: pd.DataFrame, tmp_
     write(frame, tmp_path / f"data.{ending}")
     grouped = load(tmp_path, f"data.{ending}", groups="patient", drop=["day"])
     ordered = load(tmp_path, f"data.{ending}", time="day", drop=["patient"])
-    np.testing.assert_array_equal(grouped.groups, np.arange(60) % 10)
+    np.testing.assert_array_equal(grouped.groups, np.arange(60) % 6)
     np.testing.assert_array_equal(ordered.times, frame["day"].rank().to_numpy() - 1)
     for dataset in (grouped, ordered):
         ref = store_dataset(dataset, "d", "here")
@@ -62,32 +60,42 @@ def test_numbers_dates_and_iso_text_are_times(tmp_path: Path):
     ]
     for times in kinds:
         table = pd.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "when": times, "target": [0.1, 0.4, 0.3, 0.2]})
-        write(table, tmp_path / "t.parquet")
-        np.testing.assert_array_equal(load(tmp_path, "t.parquet", time="when").times, [2, 0, 1, 1], err_msg=str(times))
+        np.testing.assert_array_equal(read(tmp_path, table, time="when").times, [2, 0, 1, 1], err_msg=str(times))
 
 
-@pytest.mark.parametrize("kind", [("parquet", "groups", "patient"), ("parquet", "time", "day"), ("csv", "time", "day")])
-def test_rows_without_group_or_time_are_refused_or_dropped(frame: pd.DataFrame, tmp_path: Path, kind: tuple[str, ...]):
-    ending, key, column = kind
-    frame["day"] = frame["day"].astype(str)
+@pytest.mark.parametrize(
+    ("ending", "key", "column"),
+    [("parquet", "groups", "patient"), ("parquet", "time", "day"), ("csv", "time", "day"), ("csv", "weights", "w")],
+)
+def test_rows_without_values_beside_are_refused_or_dropped(
+    frame: pd.DataFrame, tmp_path: Path, ending: str, key: str, column: str
+):
+    frame = frame.assign(day=frame["day"].astype(str), w=np.arange(60.0) % 4)
     frame.loc[[3, 7], column] = None
     frame.loc[11, "a"] = np.nan
-    write(frame, tmp_path / f"data.{ending}")
-    read = partial(load, tmp_path, f"data.{ending}", **{key: column, "drop": ["patient", "day"]})
-    require_refusals([(read, f"column '{column}' of '{key}' is missing in 2 of 60 rows; set 'missing: dr")])
-    dataset = read(missing="drop", distinct=True)
+    name, keys = f"data.{ending}", {key: column, "drop": ["patient", "day", "w"]}
+    said = f"column '{column}' of '{key}' is missing in 2 of 60 rows; set 'missing: dr"
+    require_refused(tmp_path, [(name, frame, keys, said)])
+    dataset = read(tmp_path, frame, name, missing="drop", distinct=True, **keys)
     kept = frame.drop(index=[3, 7, 11])
+    kept = kept[kept["w"] > 0] if key == "weights" else kept
     (values,) = dataset.beside.values()
-    assert len(dataset.target) == 57
+    assert dataset.features == ("a",)
+    np.testing.assert_array_equal(np.column_stack([dataset.X, dataset.target.values]), kept[["a", "target"]])
     np.testing.assert_array_equal(pd.factorize(values)[0], pd.factorize(kept[column])[0])
-    some = read(missing="drop", subsample=20, seed=1)
+    if key == "weights":
+        np.testing.assert_array_equal(values, kept["w"])
+    ref = store_dataset(dataset, "d", "here")
+    assert ref.weighted == (key == "weights")
+    require_equal(load_dataset(ref), dataset)
+    some = load(tmp_path, name, missing="drop", subsample=20, seed=1, **keys)
     rows = [int(np.flatnonzero(dataset.X[:, 0] == x)[0]) for x in some.X[:, 0]]
     np.testing.assert_array_equal(next(iter(some.beside.values())), values[rows])
 
 
 def test_columns_that_do_not_serve_are_refused(frame: pd.DataFrame, tmp_path: Path):
     more = {"flag": frame["a"] > 0, "list": [[1]] * 60, "b": [-1.0, np.inf] + [1.0] * 58, "zero": 0}
-    write(frame.assign(**more), tmp_path / "data.parquet")
+    table, drop = frame.assign(**more), ["patient", "day", *more]
     refused = [
         ({"groups": "patinet"}, "groups 'patinet' is not a column of data.parquet; it has a, patient, day, target"),
         ({"time": "patient"}, "column 'patient' of 'time' has text that is no date or time, such as 'p9'"),
@@ -97,8 +105,7 @@ def test_columns_that_do_not_serve_are_refused(frame: pd.DataFrame, tmp_path: Pa
         ({"weights": "b"}, "column 'b' of 'weights' must be finite and not negative, got -1 among 2 such rows; corr"),
         ({"weights": "zero"}, "column 'zero' of 'weights' has no weight above zero"),
     ]
-    drop = ["patient", "day", *more]
-    require_refusals((partial(load, tmp_path, "data.parquet", drop=drop, **keys), said) for keys, said in refused)
+    require_refused(tmp_path, [("data.parquet", table, {"drop": drop, **keys}, said) for keys, said in refused])
 
 
 def test_keys_that_exclude_each_other_are_refused():
@@ -118,33 +125,11 @@ def test_keys_that_exclude_each_other_are_refused():
         compared(datasets=data, protocol={"repeats": 2})
 
 
-def test_weights_are_read_and_rows_of_weight_zero_are_left_out(frame: pd.DataFrame, tmp_path: Path):
-    frame["w"] = np.arange(60) % 4
-    frame.loc[[5, 6], "w"] = np.nan
-    frame.to_csv(tmp_path / "data.csv", index=False)
-    dataset = load(tmp_path, "data.csv", weights="w", groups="patient", drop=["day"], missing="drop")
-    kept = frame[frame["w"] > 0]
-    assert dataset.features == ("a",)
-    np.testing.assert_array_equal(dataset.X[:, 0], kept["a"])
-    np.testing.assert_array_equal(dataset.target.values, kept["target"])
-    np.testing.assert_array_equal(dataset.weights, kept["w"])
-    np.testing.assert_array_equal(pd.factorize(dataset.groups)[0], pd.factorize(kept["patient"])[0])
-    ref = store_dataset(dataset, "d", "here")
-    assert ref.weighted
-    require_equal(load_dataset(ref), dataset)
-
-
 def test_what_takes_no_weights_is_refused_before_long_work():
     ref = DatasetRef("d", "0", "p", "regression", "s", 100, 3, weighted=True)
     refused = [
-        (
-            {"learners": ["l2-krr"]},
-            "data set d: 'weights' gives rows weights, and learner l2-krr learns from rows th",
-        ),
-        (
-            {"learners": ["ensemble"]},
-            "and learner ensemble learns from rows that count once each; leave one of them o",
-        ),
+        ({"learners": ["l2-krr"]}, "data set d: 'weights' gives rows weights, and learner l2-krr learns from rows th"),
+        ({"learners": ["ensemble"]}, "and learner ensemble learns from rows that count once each; leave one of them"),
         ({"moments": {"sample": "auto"}}, "and a sample counts each row once; leave 'weights' out, or set 'moments.sa"),
         ({"baseline": {}}, "and the grid search of 'baseline' counts each row once; leave one of them out"),
     ]
@@ -155,7 +140,7 @@ def test_what_takes_no_weights_is_refused_before_long_work():
         return predictor_for(given, given.learners[0], ref)
 
     assert predictor().predictor.name == "krr"
-    require_refusals((partial(predictor, **keys), said) for keys, said in refused)
+    require_refusals(((partial(predictor, **keys), said) for keys, said in refused), error=InputError)
 
 
 def test_what_is_stored_under_older_keys_is_found():
@@ -179,7 +164,7 @@ def stored(task: str, groups: np.ndarray | None = None, times: np.ndarray | None
 
 
 def feasible(dataset: Dataset, protocol: dict[str, Any]) -> ProtocolConfig:
-    given = compared(datasets=[{"source": "sklearn", "name": "iris"}], protocol=protocol)
+    given = compared(protocol=protocol)
     require_feasible(store_dataset(dataset, "d", "here"), given.kernels, given.protocol)
     return given.protocol
 
@@ -195,7 +180,9 @@ def test_what_a_data_set_does_not_allow_is_said_before_long_work():
         (stored("regression"), {"metric": "f1"}, "metric f1 is for classification, and this is a regressi"),
         (stored("classes", times=row % 41), {"metric": "roc_auc"}, roc),
     ]
-    told = require_refusals((partial(feasible, of, keys), f"data set d: {said}") for of, keys, said in refused)
+    told = require_refusals(
+        ((partial(feasible, of, keys), f"data set d: {said}") for of, keys, said in refused), error=InputError
+    )
     assert max(map(len, told)) < 400
 
 

@@ -14,11 +14,11 @@ from learnkernels.conf.errors import InputError
 from learnkernels.tasks.environment import prepare_environment, running_server, servers_note
 
 
-@pytest.mark.parametrize("note", ["", "{", "[]", '{"mlflow": 5}', '{"mlflow": "no address"}'])
-def test_a_damaged_note_of_servers_names_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, note: str):
+def test_a_damaged_note_of_servers_names_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path))
-    servers_note().write_text(note)
-    assert running_server("mlflow") is None
+    for note in ("", "{", "[]", '{"mlflow": 5}', '{"mlflow": "no address"}'):
+        servers_note().write_text(note)
+        assert running_server("mlflow") is None, note
 
 
 def test_the_state_folder_is_made_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -29,23 +29,21 @@ def test_the_state_folder_is_made_for_its_user_alone(tmp_path: Path, monkeypatch
     assert stat.S_IMODE(prepare_environment().stat().st_mode) == 0o750
 
 
-def test_a_driver_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_database_without_its_driver_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:secret@db/mlflow")
     prepare_environment()  # it is here
     without = [one for one in sys.path if not (Path(one) / "psycopg2").is_dir()]
-    monkeypatch.setattr(sys, "path", without)
-    monkeypatch.delitem(sys.modules, "psycopg2", raising=False)
-    with pytest.raises(InputError, match=r"^MLFLOW_TRACKING_URI is .*: pip install 'psycopg2-binary>=2\.9,<3'\.$"):
-        prepare_environment()
-
-
-@pytest.mark.parametrize("begin", ["postgresql", "postgres", "postgresql+psycopg2"])
-def test_a_database_that_prefect_cannot_speak_to_is_one_sentence(monkeypatch: pytest.MonkeyPatch, begin: str):
-    monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", f"{begin}://me:secret@db/prefect")
-    with pytest.raises(InputError, match=r"begin it with postgresql\+asyncpg://\.$") as refused:
-        prepare_environment()
-    assert "secret" not in str(refused.value)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", without)
+        patch.delitem(sys.modules, "psycopg2", raising=False)
+        with pytest.raises(InputError, match=r"^MLFLOW_TRACKING_URI is .*: pip install 'psycopg2-binary>=2\.9,<3'\.$"):
+            prepare_environment()
+    for begin in ("postgresql", "postgres", "postgresql+psycopg2"):
+        monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", f"{begin}://me:secret@db/prefect")
+        with pytest.raises(InputError, match=r"begin it with postgresql\+asyncpg://\.$") as refused:
+            prepare_environment()
+        assert "secret" not in str(refused.value)
 
 
 def test_proxies_are_not_asked_for_servers_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

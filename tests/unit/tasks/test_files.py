@@ -9,10 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet
 import pytest
-from scipy import sparse
-from sklearn.datasets import dump_svmlight_file
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.files import chosen, files_of, folder_of, matching, told_by_folders
@@ -22,11 +19,10 @@ from learnkernels.kernels.estimators import KernelLearningRegressor
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest
 from learnkernels.tasks.data.ingest import load_source
-from learnkernels.tasks.data.opening import OpenTable
-from learnkernels.tasks.data.readers import columns_beside
 from learnkernels.tasks.data.starting import start
 from learnkernels.tasks.models.scoring import score_with
-from tests.sources import config, load, require_equal, require_refusals, write
+from tests.refusals import require_refusals
+from tests.sources import config, load, require_equal, write
 
 by_ending = pytest.mark.parametrize("ending", [".csv", ".parquet", ".feather"])
 
@@ -72,39 +68,35 @@ def test_files_are_called_by_what_their_names_share():
 
 
 def test_types_of_a_column_that_go_together_are_joined(tmp_path: Path):
-    frame = rows()
-    frame["when"] = "2024-01-01"
-    divided(tmp_path, ".csv", frame)
-    text = (tmp_path / "b.csv").read_text().splitlines()
-    (tmp_path / "b.csv").write_text("\n".join([text[0], *(line.replace(",x,", ",?,", 1) for line in text[1:])]))
-    other = pd.read_csv(tmp_path / "c.csv")
-    other["n"] = other["n"] + 0.5
-    other.loc[0, "a"] = None
-    other["a"] = other["a"].astype(object).where(other["a"].notna(), "?")
-    other["when"] = "2024-01-01 12:00:00"
-    other.to_csv(tmp_path / "c.csv", index=False)
+    frame = rows().assign(when="2024-01-01")
+    other = frame[80:].assign(n=frame["n"] + 0.5, when="2024-01-01 12:00:00", a=frame["a"].astype(object))
+    other.loc[80, "a"] = "?"
+    for name, part in {"a": frame[:50], "b": frame[50:80].replace({"c": {"x": "?"}}), "c": other}.items():
+        write(part, tmp_path / f"{name}.csv")
     dataset = quiet(tmp_path, "*.csv")
     assert {"a", "a missing", "n", "c=x", "c=missing", "when"} <= set(dataset.features)
     assert dataset.X[80:, dataset.features.index("n")].tolist() == (frame["n"][80:] + 0.5).tolist()
     for name, kind in {"d": pa.int64(), "e": pa.float64(), "f": pa.null()}.items():
         column = pa.array([None] * 20 if name == "f" else range(20), kind)
-        pa.parquet.write_table(pa.table({"a": column, "y": np.arange(20.0)}), tmp_path / f"{name}.parquet")
+        write(pa.table({"a": column, "y": np.arange(20.0)}), tmp_path / f"{name}.parquet")
     joined = quiet(tmp_path, "*.parquet")
     assert joined.X[:40, 0].tolist() == [*range(20), *range(20)]
 
 
 def test_a_file_that_differs_or_is_damaged_is_named(tmp_path: Path):
-    refused = [
+    contents = [
         (rows().drop(columns="n"), "data set parts: b.parquet has no column 'n', which a.parquet has; give files"),
         (rows().assign(m=1), "data set parts: b.parquet has the column 'm', which a.parquet does not have; give"),
         (rows().assign(n="many"), "column 'n' is .*string in b.parquet and int64 in a.parquet; write it as"),
-        (b"PAR1 nothing of a table", r"data set parts: b\.parquet cannot be read as parquet"),
+        ("PAR1 nothing of a table", r"data set parts: b\.parquet cannot be read as parquet"),
     ]
-    for i, (content, _) in enumerate(refused):
-        divided(tmp_path / str(i) / "parts", ".parquet", rows())
-        other = tmp_path / str(i) / "parts" / "b.parquet"
-        other.write_bytes(content) if isinstance(content, bytes) else write(content, other)
-    require_refusals((partial(quiet, tmp_path / str(i), "parts"), said) for i, (_, said) in enumerate(refused))
+    refused = []
+    for i, (content, said) in enumerate(contents):
+        folder = tmp_path / str(i)
+        divided(folder / "parts", ".parquet", rows())
+        write(content, folder / "parts" / "b.parquet")
+        refused.append((partial(quiet, folder, "parts"), said))
+    require_refusals(refused, error=InputError)
 
 
 def test_what_stands_for_no_files_of_one_format_is_refused(tmp_path: Path):
@@ -113,11 +105,12 @@ def test_what_stands_for_no_files_of_one_format_is_refused(tmp_path: Path):
     refused: list[tuple[Any, str]] = [
         ("none/*.csv", "data set none: .*none/.*csv: holds no table, whose endings are"),
         ("both", r"both: holds files of several formats \(\.csv, \.parquet\), which may be copies"),
-        (["both/a.csv", "both/a.csv"], "'.*a.csv' is in 'path' more than once; name each file once"),
+        (["both/a.csv"] * 2, "'.*a.csv' is in 'path' more than once; name each file once"),
         (["both/a.csv", "both/a.parquet"], "'path' names files of several formats"),
         (["both/a.csv", "gone.csv"], "there is no file .*gone.csv"),
     ]
-    require_refusals((partial(existing_files, config(path), str(tmp_path)), said) for path, said in refused)
+    asked = [(partial(existing_files, config(path), str(tmp_path)), said) for path, said in refused]
+    require_refusals(asked, error=InputError)
 
 
 def parted(folder: Path, ending: str) -> pd.DataFrame:
@@ -130,7 +123,7 @@ def parted(folder: Path, ending: str) -> pd.DataFrame:
     pieces = []
     for place, (site, year, share, part) in told.items():
         piece = rows().iloc[part].reset_index(drop=True)
-        write(piece, folder / place / f"rows{ending}")
+        write(piece[piece.columns[::-1]] if year == 2023 else piece, folder / place / f"rows{ending}")
         pieces.append(piece.assign(site=site, year=year, share=share))
     return pd.concat([pieces[2], *pieces[:2]], ignore_index=True)  # by name, _ comes before n
 
@@ -159,27 +152,32 @@ def test_columns_of_files_go_before_those_of_their_folders(tmp_path: Path):
 
 
 @by_ending
-def test_a_model_finds_what_folders_tell_above_what_it_scores(tmp_path: Path, ending: str):
+def test_several_files_are_scored_as_one_with_what_their_folders_tell(tmp_path: Path, ending: str):
     whole = parted(tmp_path / "new", ending)
     write(whole, tmp_path / f"whole{ending}")
     X = whole[["year", "a", "share"]]
     fitted = KernelLearningRegressor(learner="unif").fit(X.to_numpy(), whole["y"])
     model = Model(fitted, ("year", "a", "share"), np.zeros(3), np.ones(3), {"target": "y", "drop": ["n", "c", "site"]})
+    shares: list[float] = []
 
-    def scored(source: str) -> pd.DataFrame:
-        score_with(model, {}, str(tmp_path / source), str(tmp_path / "out.parquet"), ids=["site"])
-        return pd.read_parquet(tmp_path / "out.parquet")
+    def scored(source: str, output: str = "out.parquet") -> pd.DataFrame:
+        keys = {"ids": ["site"], "tell": lambda share, n: shares.append(share)}
+        score_with(model, {}, str(tmp_path / source), str(tmp_path / output), **keys)
+        return pd.read_parquet(tmp_path / output).fillna("")  # gaps of a CSV are empty texts
 
-    expected = scored(f"whole{ending}")
+    expected, one = scored(f"whole{ending}"), f"new/site=north%20east/year=2024/share=1/rows{ending}"
     assert expected["prediction"].tolist() == fitted.predict(X.to_numpy()).tolist()
-    found = scored("new")
-    assert found["prediction"].tolist() == expected["prediction"].tolist()
-    assert found["site"].fillna("").tolist() == expected["site"].fillna("").tolist()  # gaps of a CSV are empty texts
-    one = scored(f"new/site=north%20east/year=2024/share=1/rows{ending}")
-    assert one["prediction"].tolist() == expected["prediction"][80:].tolist()
+    assert scored("new").equals(expected)
+    assert shares[-1] == 1.0
+    assert scored(one)["prediction"].tolist() == expected["prediction"][80:].tolist()
     write(whole[["a", "n", "c"]], tmp_path / f"plain{ending}")
     with pytest.raises(InputError, match="year"):
         scored(f"plain{ending}")
+    with pytest.raises(InputError, match="the output would replace the input"):
+        scored("new", one)
+    write(rows().drop(columns="n"), tmp_path / one)
+    with pytest.raises(InputError, match=r"n 'n', which .*share=2/rows\.\w+ has; give files"):
+        scored("new")
 
 
 def test_folders_on_a_server_are_searched_by_the_same_rules():
@@ -195,35 +193,10 @@ def test_folders_on_a_server_are_searched_by_the_same_rules():
 
 
 def test_libsvm_texts_of_different_widths_are_one(tmp_path: Path):
-    X = sparse.random(40, 6, 0.5, "csr", random_state=0)
-    for name, part in {"a": X[:20, :4], "b": X[20:]}.items():
-        dump_svmlight_file(part, np.arange(part.shape[0]) % 2, str(tmp_path / f"{name}.svm"), zero_based=False)
-    dataset = quiet(tmp_path, ["a.svm", "b.svm"])
-    expected = X.toarray()
-    expected[:20, 4:] = 0
-    np.testing.assert_allclose(dataset.X.toarray(), expected, atol=1e-6)
-
-
-@by_ending
-def test_several_files_are_scored_as_one(tmp_path: Path, ending: str):
-    frame = rows()
-    fitted = KernelLearningRegressor(learner="alignf", alpha=1.0).fit(frame.drop(columns="y"), frame["y"])
-    shares: list[float] = []
-
-    def score(source: str, output: str) -> int:
-        given = Model.of_table(fitted, {"target": "y"}), {}, str(tmp_path / source), str(tmp_path / output)
-        return score_with(*given, ids=["c"], tell=lambda share, n: shares.append(share)).rows
-
-    write(frame, tmp_path / f"whole{ending}")
-    divided(tmp_path / "new", ending, frame)
-    assert [score(f"whole{ending}", "one.parquet"), score("new", "many.parquet"), shares[-1]] == [120, 120, 1.0]
-    one, many = (pa.parquet.read_table(tmp_path / f"{name}.parquet") for name in ("one", "many"))
-    assert one.equals(many)
-    with pytest.raises(InputError, match="the output would replace the input"):
-        score("new", f"new/b{ending}")
-    write(frame.drop(columns="n"), tmp_path / "new" / f"b{ending}")
-    with pytest.raises(InputError, match=rf"b{ending} has no column 'n', which .*a{ending} has"):
-        score("new", "other.parquet")
+    write("0 1:1 2:2\n1 4:3\n", tmp_path / "a.svm")
+    write("0 6:4\n1 5:1 6:2\n", tmp_path / "b.svm")
+    expected = [[1, 2, 0, 0, 0, 0], [0, 0, 0, 3, 0, 0], [0, 0, 0, 0, 0, 4], [0, 0, 0, 0, 1, 2]]
+    np.testing.assert_array_equal(quiet(tmp_path, ["a.svm", "b.svm"]).X.toarray(), expected)
 
 
 def test_a_folder_and_several_targets_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -242,14 +215,3 @@ def test_a_folder_and_several_targets_are_enough(tmp_path: Path, monkeypatch: py
     assert config_of_text(several, Path("n.yaml")).datasets[0].path == ("parts/a.csv", "parts/c.csv")
     with pytest.raises(InputError, match="parts: it has no column 'z'; its columns are a, n, c, y"):
         start("parts", ["y", "z"])
-
-
-def test_a_set_of_openml_says_of_its_rows_what_a_file_does():
-    keys = {"groups": "c", "weights": "n", "test": {"c": "x"}, "missing": "drop"}
-    of = DatasetConfig.model_validate({"source": "openml", "name": "set", "version": 1, "target": "y", **keys})
-    frame = rows()
-    read, beside = columns_beside(OpenTable.of(pa.Table.from_pandas(frame)), of, "y", "set", "data set set")
-    assert tuple(read.features) == ("a",)
-    assert beside["held_out"].tolist() == (frame["c"] == "x").tolist()
-    assert beside["weights"].tolist() == frame["n"].tolist()
-    assert len(set(zip(beside["groups"].tolist(), frame["c"], strict=True))) == 2

@@ -25,6 +25,7 @@ from learnkernels.tasks.papers.judge import (
     signed_rank_p,
     worth,
 )
+from tests.unit.tasks.test_report import trial
 
 N_TRAIN, N_TEST, N_ROWS = 60, 20, 100
 
@@ -35,20 +36,17 @@ def table(
     """A fold table; of each (data set, learner) the errors of shape (repeats, folds)."""
     rows = []
     for (dataset, learner), values in errors.items():
+        algorithm = GRID_SEARCH if learner == GRID_SEARCH_TITLE else learner
         values = np.atleast_2d(np.asarray(values, dtype=float))
         aligned = np.atleast_2d(np.asarray((alignments or {}).get((dataset, learner), np.full(values.shape, np.nan))))
         for (repeat, fold), error in np.ndenumerate(values):
             rows.append(
-                {
-                    "dataset": dataset, "task": "classification", "learner": learner, "predictor": "krr",
-                    "algorithm": GRID_SEARCH if learner == GRID_SEARCH_TITLE else learner,
-                    "repeat": repeat, "fold": fold, "error": error, "alignment": aligned[repeat, fold],
-                    "metric": "misclassification", "seconds_weights": 1.0 + fold, "seconds_fit": 0.5,
-                    "n_train": N_TRAIN, "n_test": N_TEST, "n_rows": N_ROWS,
-                    "test_alignment": np.nan, "n_kernels": 2, "weights": np.array([0.6, 0.8]),
-                    "trivial_error": 0.5, "grid_edge": False, "kernels": ["k1", "k2"], "certificate": None,
-                    "certificate_measure": None, "certificate_tolerance": None, "iterations": None, "objectives": None,
-                }
+                trial(
+                    dataset=dataset, learner=learner, algorithm=algorithm,
+                    predictor="krr", repeat=repeat, fold=fold, error=error, alignment=aligned[repeat, fold],
+                    test_alignment=np.nan, seconds_weights=1.0 + fold, seconds_fit=0.5, n_train=N_TRAIN, n_test=N_TEST,
+                    n_rows=N_ROWS,
+                )
             )  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -81,7 +79,7 @@ def corrected(first: np.ndarray, second: np.ndarray) -> float:
     return float(stats.t(n - 1).cdf(t))
 
 
-def test_the_corrected_test_over_all_trials_decides_and_the_plain_one_stands_beside_it():
+def test_the_corrected_test_over_all_paired_trials_decides_and_the_plain_one_stands_beside_it():
     found = verdict(FOLDS, better="alignf", than="unif")
     (one,) = found.evidence
     assert (found.word, one.on) == ("holds", "d")
@@ -90,33 +88,28 @@ def test_the_corrected_test_over_all_trials_decides_and_the_plain_one_stands_bes
     plain = [stats.ttest_rel(BETTER[r], UNIF[r], alternative="less").pvalue for r in (0, 1)]
     assert one.paired == pytest.approx(plain[0])
     assert (one.below, one.repeats) == (sum(p < 0.1 for p in plain), 2)
-
-
-def test_trials_are_paired_by_repeat_and_fold_whatever_their_order():
     shuffled = FOLDS.sample(frac=1, random_state=1).reset_index(drop=True)
-    assert verdict(shuffled, better="alignf", than="unif") == verdict(FOLDS, better="alignf", than="unif")
+    assert verdict(shuffled, better="alignf", than="unif") == found
     lacking = FOLDS.drop(FOLDS[(FOLDS["learner"] == "alignf") & (FOLDS["repeat"] == 1)].index)
     (one,) = verdict(lacking, better="alignf", than="unif").evidence
     assert one.p == pytest.approx(corrected(BETTER[:1], UNIF[:1]))
 
 
-@pytest.mark.parametrize(
-    ("better", "than", "expected", "word"),
-    [
-        ("alignf", "unif", "significant", "holds"),
-        ("align", "unif", "significant", "direction only"),
-        ("unif", "alignf", "significant", "does not hold"),
-        ("align", "unif", "direction", "holds"),
-        ("unif", "align", "direction", "does not hold"),
-        ("align", "unif", "none", "holds"),
-        ("unif", "alignf", "none", "holds"),  # what is worse is not significantly better
-        ("alignf", "unif", "none", "does not hold"),
-        ("l2-krr", "unif", "significant", "cannot be judged"),
-    ],
-)
-def test_words(better: str, than: str, expected: str, word: str):
+def test_words_follow_from_what_is_expected():
     assert 0.1 < corrected(CLOSE, UNIF) < 0.5
-    assert verdict(FOLDS, better=better, than=than, expected=expected, on=["d"]).word == word
+    words = {
+        ("alignf", "unif", "significant"): "holds",
+        ("align", "unif", "significant"): "direction only",
+        ("unif", "alignf", "significant"): "does not hold",
+        ("align", "unif", "direction"): "holds",
+        ("unif", "align", "direction"): "does not hold",
+        ("align", "unif", "none"): "holds",
+        ("unif", "alignf", "none"): "holds",  # what is worse is not significantly better
+        ("alignf", "unif", "none"): "does not hold",
+        ("l2-krr", "unif", "significant"): "cannot be judged",
+    }
+    found = {key: verdict(FOLDS, better=key[0], than=key[1], expected=key[2], on=["d"]).word for key in words}
+    assert found == words
 
 
 def test_a_claim_holds_where_it_does_on_every_data_set():
@@ -175,17 +168,13 @@ def test_the_signed_rank_test_leaves_out_what_does_not_differ():
     assert 0 < signed_rank_p(np.zeros(6), np.ones(6)) < 0.05  # all differences tie
 
 
-def test_ties_share_their_ranks():
+def test_ranks_are_among_the_learners_of_the_paper_and_ties_share_theirs():
     folds = table({("d", "a"): [0.1, 0.2], ("d", "b"): [0.2, 0.1], ("d", "c"): [0.4, 0.4]})
     assert ranks(folds, ["a", "b", "c"]).loc["d"].to_dict() == {"a": 1.5, "b": 1.5, "c": 3.0}
-
-
-def test_ranks_are_among_the_learners_of_the_paper():
     folds = table({("d", GRID_SEARCH_TITLE): [0.1], ("d", "extra"): [0.2], ("d", "a"): [0.3], ("d", "b"): [0.4]})
     printed = [{"learner": "a", "rank": [1]}, {"learner": "b", "rank": [1]}]
     assert [cell.here for cell in cells(item(printed=printed), folds, {})] == [1.0, 2.0]
-    claimed = item(claims=[{"says": "So.", "better": "a", "than": "b", "measure": "rank", "expected": "direction"}])
-    (one,) = claims(claimed, folds, {})[0].evidence
+    (one,) = verdict(folds, better="a", than="b", measure="rank", expected="direction").evidence
     assert (one.better, one.than, one.word) == (2.0, 3.0, "holds")  # all but the search, where none is printed
 
 
@@ -213,24 +202,25 @@ def test_cells_stand_beside_what_was_measured():
     assert other.here is None
 
 
-@pytest.mark.parametrize(
-    ("keys", "word"),
-    [
+def test_numbers_lie_above_or_below_numbers_and_mean_errors():
+    numbers = {"rho": 0.75, "A": 0.6}
+    claimed = [
         ({"value": "rho", "above": 0.7}, "holds"),
         ({"value": "rho", "above": "A"}, "holds"),
         ({"value": "rho", "below": "A"}, "does not hold"),
         ({"value": "rho", "above": 0.5, "below": 0.7}, "does not hold"),
         ({"value": "rho", "above": "B"}, "cannot be judged"),
         ({"value": "tau", "above": 0}, "cannot be judged"),
-    ],
-)
-def test_numbers_of_special_studies_lie_above_or_below(keys: dict[str, Any], word: str):
-    (found,) = claims(item(claims=[{"says": "So.", **keys}]), None, {"rho": 0.75, "A": 0.6})
-    assert found.word == word
+    ]
+    found = claims(item(claims=[{"says": "So.", **keys} for keys, _ in claimed]), None, numbers)
+    assert [one.word for one in found] == [word for _, word in claimed]
+    numbers = derived(item(), FOLDS)
+    assert numbers["error of unif on d"] == pytest.approx(UNIF.mean())
+    rises = {"value": "error of unif on d", "above": "error of alignf on d"}
+    assert verdict(FOLDS, numbers, **rises).word == "holds"
 
 
 def test_the_best_learner_stands_beside_the_search_over_one_kernel():
-    assert GRID_SEARCH_TITLE == GRID_SEARCH_TITLE
     folds = table({("d", "unif"): UNIF, ("d", "alignf"): BETTER, ("d", GRID_SEARCH_TITLE): UNIF, ("e", "unif"): UNIF})
     (one,) = worth(folds)
     assert (one.dataset, one.learner, one.verdict) == ("d", "alignf", "yes")
@@ -285,10 +275,3 @@ def test_found_parameters_are_compared_with_the_nearest_in_order():
     folds["parameters"] = [[[50.0], [4.4], [2.0]], [[2.1], [4.0], [9.0]], None, None]
     found = deviations_found(item(found=[4.0, 2.0]), folds)
     assert found == {"found by ca on d, apart": pytest.approx(0.1)}
-
-
-def test_claims_may_name_the_mean_error_of_a_learner_on_a_data_set():
-    numbers = derived(item(), FOLDS)
-    assert numbers["error of unif on d"] == pytest.approx(UNIF.mean())
-    rises = {"value": "error of unif on d", "above": "error of alignf on d"}
-    assert verdict(FOLDS, numbers, **rises).word == "holds"

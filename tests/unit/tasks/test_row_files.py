@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -24,11 +25,10 @@ def test_every_run_of_rows_is_what_was_written(tmp_path: Path, dtype: str, d: in
     assert (file.shape, file.dtype) == (X.shape, X.dtype)
     step = file._batch_rows
     edges = sorted({0, 1, m // 2, m - 1, m} | {n for n in (step - 1, step, step + 1, 2 * step) if n <= m})
-    for start in edges:
-        for stop in edges:
-            run = file[start:stop]
-            np.testing.assert_array_equal(run, X[start:stop])
-            assert (run.dtype, run.flags.writeable, run.flags.c_contiguous) == (X.dtype, True, True)
+    for start, stop in product(edges, edges):
+        run = file[start:stop]
+        np.testing.assert_array_equal(run, X[start:stop])
+        assert (run.dtype, run.flags.writeable, run.flags.c_contiguous) == (X.dtype, True, True)
     np.testing.assert_array_equal(file[:], X)
     np.testing.assert_array_equal(file[-2:], X[-2:])
     with pytest.raises(IndexError, match="must be a run, got a step of 2"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,7 @@ from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.protocol.folds import assign_folds
 from learnkernels.kernels.targets import Target
-from learnkernels.tasks.data.dataset import Dataset, store_dataset
+from learnkernels.tasks.data.dataset import store_dataset
 from learnkernels.tasks.data.ingest import load_source
 from learnkernels.tasks.measure.moments import fold_seed
 from learnkernels.tasks.papers import studies
@@ -31,15 +33,16 @@ def test_two_points_have_the_alignments_of_the_paper():
     assert values["A at alpha = 1/2"] == pytest.approx(np.sqrt(0.5), abs=ROUNDING)
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3])
-def test_weights_stand_for_repeated_points(share: float):
+def test_weights_stand_for_repeated_points():
     """By the definition of both alignments on ten rows."""
-    x = np.repeat([-1.0, 1.0], [round(10 * share), round(10 * (1 - share))])
-    K, L, H = np.outer(x, x) + 1, np.outer(x, x), np.eye(10) - 0.1
-    uncentered = (K * L).sum() / np.linalg.norm(K) / np.linalg.norm(L)
-    Kc, Lc = H @ K @ H, H @ L @ H
-    centered = (Kc * Lc).sum() / np.linalg.norm(Kc) / np.linalg.norm(Lc)
-    np.testing.assert_allclose(two_point_alignments(share), (centered, uncentered), rtol=ROUNDING)
+    H = np.eye(10) - 0.1
+    for minority in (1, 3):
+        x = np.repeat([-1.0, 1.0], [minority, 10 - minority])
+        K, L = np.outer(x, x) + 1, np.outer(x, x)
+        uncentered = (K * L).sum() / np.linalg.norm(K) / np.linalg.norm(L)
+        Kc, Lc = H @ K @ H, H @ L @ H
+        centered = (Kc * Lc).sum() / np.linalg.norm(Kc) / np.linalg.norm(Lc)
+        np.testing.assert_allclose(two_point_alignments(minority / 10), (centered, uncentered), rtol=ROUNDING)
 
 
 def trials_of(accuracy: list[float], rho: list[float], uncentered: list[float], name: str = "made up") -> pd.DataFrame:
@@ -67,26 +70,14 @@ def test_correlations_of_a_constructed_case():
     assert result.values["rho - A, least"] == pytest.approx(result.values["rho another"] - result.values["A another"])
     assert [row["data set"] for row in result.tables[0][1]] == ["made up", "another"]
     assert set(result.figures) == {"base_kernels"}
-
-
-def test_the_correlation_with_a_constant_is_zero():
     assert correlation([0.1, 0.2, 0.4], [1.0, 1.0, 1.0]) == 0
 
 
-def ionosphere() -> BaseKernelsStudy:
-    dataset = {"source": "file", "path": "ionosphere.parquet", "positive": "g", "task": "regression", "subsample": 100}
+def test_base_kernels_alone_are_measured_in_every_trial(shared_data: Path):
+    source = {"source": "file", "path": "ionosphere.parquet", "positive": "g", "task": "regression", "subsample": 100}
     kernels = [{"family": "gaussian", "gammas": [0.125, 8.0]}]
-    return BaseKernelsStudy.model_validate(
-        {
-            "kind": "base-kernels",
-            "protocol": {"grid": [0.25, 4.0, 64.0]},
-            "parts": [{"datasets": [dataset], "kernels": kernels}],
-        }
-    )
-
-
-def test_base_kernels_alone_are_measured_in_every_trial(shared_data):
-    study = ionosphere()
+    keys = {"protocol": {"grid": [0.25, 4.0, 64.0]}, "parts": [{"datasets": [source], "kernels": kernels}]}
+    study = BaseKernelsStudy.model_validate({"kind": "base-kernels", **keys})
     part = study.parts[0]
     dataset = load_source(part.datasets[0], str(shared_data), 0)
     ref = store_dataset(dataset, "ionosphere", "file")
@@ -106,48 +97,21 @@ def test_base_kernels_alone_are_measured_in_every_trial(shared_data):
     assert first["A"] == pytest.approx(y @ K @ y / np.linalg.norm(K) / (y @ y), rel=1e-9)
 
 
-def two_features(m: int = 30) -> tuple[FeatureGrams, Dataset]:
+def test_a_surface_has_value_and_bend_at_every_pair_of_weights():
     rng = np.random.default_rng(5)
-    Z = rng.normal(size=(m, 2))
-    y = np.sign(Z[:, 0] * Z[:, 1] + 0.3 * rng.normal(size=m))
+    Z = rng.normal(size=(30, 2))
+    target = Target.of(np.sign(Z[:, 0] * Z[:, 1] + 0.3 * rng.normal(size=30)), "regression")
     Z -= Z.mean(axis=0)
-    return FeatureGrams(Z), Dataset(Z, Target.of(y, "regression"), ("a", "b"))
-
-
-def test_bends_agree_with_finite_differences():
-    grams, dataset = two_features()
-    weights, h = np.linspace(0.2, 1.4, 4), 1e-3
-    objective = PolynomialRidge(grams, dataset.target, 0.1, degree=2)
-    found = studies._bends(objective, weights)
-
-    def at(i: int, j: int, di: float, dj: float) -> float:
-        return objective.at(np.array([weights[i] + di * h, weights[j] + dj * h])).value
-
-    bent = np.empty((4, 4), dtype=bool)
-    for i in range(4):
-        for j in range(4):
-            middle = at(i, j, 0, 0)
-            first = (at(i, j, 1, 0) - 2 * middle + at(i, j, -1, 0)) / h**2
-            second = (at(i, j, 0, 1) - 2 * middle + at(i, j, 0, -1)) / h**2
-            mixed = (at(i, j, 1, 1) - at(i, j, 1, -1) - at(i, j, -1, 1) + at(i, j, -1, -1)) / (4 * h**2)
-            smallest = np.linalg.eigvalsh([[first, mixed], [mixed, second]])[0]
-            assert found["value"][i, j] == pytest.approx(middle)
-            if found["smallest"][i, j] < 0:
-                # Differences of h lose about h^2 of a fourth derivative, and the rounding of F over h^2.
-                assert found["smallest"][i, j] == pytest.approx(smallest, rel=1e-3, abs=1e-5)
-            bent[i, j] = smallest < 0
-    assert (bent == (found["smallest"] < 0)).all()
+    weights = np.linspace(0.2, 1.4, 4)
+    found = studies._bends(PolynomialRidge(FeatureGrams(Z), target, 0.1, degree=2), weights)
+    dense = PolynomialRidge(StackedGrams(np.einsum("ik,jk->kij", Z, Z)), target, 0.1, degree=2)
+    for (i, j), value in np.ndenumerate(found["value"]):
+        at = dense.at(weights[[i, j]])
+        assert value == pytest.approx(at.value)
+        assert found["smallest"][i, j] == pytest.approx(min(bend(dense, at).smallest, 0), rel=1e-6)
+    bent = found["smallest"] < 0
     assert bent.any()
     assert not bent.all()
-
-
-def test_a_larger_ridge_shows_the_same_surface_nearer_to_zero():
-    grams, dataset = two_features()
-    weights = np.linspace(0.0, 1.0, 5)
-    one = studies._bends(PolynomialRidge(grams, dataset.target, 1.0, 2), weights)
-    hundred = studies._bends(PolynomialRidge(grams, dataset.target, 0.01, 2), 10 * weights)
-    np.testing.assert_allclose(hundred["value"], one["value"] / 100, rtol=1e-9)
-    assert ((hundred["smallest"] < 0) == (one["smallest"] < 0)).all()
 
 
 def five_features() -> tuple[StackedGrams, Target]:
@@ -163,25 +127,24 @@ def bend_at(grams: StackedGrams, target: Target, mu: np.ndarray, regularisation:
     return bend(objective, objective.at(mu))
 
 
-@pytest.mark.parametrize(("size", "regularisation"), [(0.05, 0.01), (0.4, 1.0), (2.0, 10.0)])
-def test_the_bend_is_that_of_finite_differences(size: float, regularisation: float):
+def test_the_bend_is_that_of_finite_differences():
     grams, target = five_features()
-    h = 1e-3 * size
-    mu = size * np.random.default_rng(1).uniform(0.5, 1, 5)
     Y = target.Y - target.Y.mean(axis=0)
+    for size, regularisation in ((0.05, 0.01), (0.4, 1.0), (2.0, 10.0)):
+        h = 1e-3 * size
+        mu = size * np.random.default_rng(1).uniform(0.5, 1, 5)
 
-    def F(change):
-        K = np.tensordot(mu + change, grams.grams, axes=1) ** 2
-        return float(np.trace(Y.T @ np.linalg.inv(K + np.eye(40) / regularisation) @ Y))
+        def F(change, mu=mu, regularisation=regularisation):
+            K = np.tensordot(mu + change, grams.grams, axes=1) ** 2
+            return float(np.trace(Y.T @ np.linalg.inv(K + np.eye(40) / regularisation) @ Y))
 
-    steps = h * np.eye(5)
-    H = [[F(a + b) - F(a - b) - F(b - a) + F(-a - b) for b in steps] for a in steps]
-    eigenvalues = np.linalg.eigvalsh(H) / (4 * h**2)
-    found = bend_at(grams, target, mu, regularisation)
-    # Second differences: (h / size)^2 and rounding of F / h^2.
-    atol = 1e-5 * np.abs(eigenvalues).max() + 1e-12 * F(0) / h**2
-    np.testing.assert_allclose(found, eigenvalues[[0, -1]], rtol=0, atol=atol)
-    assert atol < 1e-2 * np.abs(eigenvalues).max()
+        steps = h * np.eye(5)
+        H = [[F(a + b) - F(a - b) - F(b - a) + F(-a - b) for b in steps] for a in steps]
+        eigenvalues = np.linalg.eigvalsh(H) / (4 * h**2)
+        # Second differences: (h / size)^2 and rounding of F / h^2.
+        atol = 1e-5 * np.abs(eigenvalues).max() + 1e-12 * F(0) / h**2
+        np.testing.assert_allclose(bend_at(grams, target, mu, regularisation), eigenvalues[[0, -1]], rtol=0, atol=atol)
+        assert atol < 1e-2 * np.abs(eigenvalues).max()
 
 
 def test_small_weights_are_in_a_concave_region_and_one_kernel_of_great_weight_in_a_convex_one():
@@ -192,31 +155,27 @@ def test_small_weights_are_in_a_concave_region_and_one_kernel_of_great_weight_in
     assert bend_at(one, target, np.array([100.0]), 1.0).convex
 
 
-@pytest.mark.parametrize(("share", "holds"), [(1.001, True), (0.999, False)])
-def test_convexity_of_diagonal_kernels_begins_at_the_root_of_a_third_of_lambda(share: float, holds: bool):
+def test_convexity_of_diagonal_kernels_begins_at_the_root_of_a_third_of_lambda():
     rng = np.random.default_rng(0)
     first = rng.uniform(0.2, 0.8, 12)
-    grams = StackedGrams(np.stack([np.diag(first), np.diag(1 - first)]))
-    mu = np.full(2, share * np.sqrt(1 / 0.5 / 3))  # every diagonal entry of the sum is that share
-    assert bend_at(grams, Target.of(rng.normal(size=12)), mu, 0.5).convex == holds
+    grams, target = StackedGrams(np.stack([np.diag(first), np.diag(1 - first)])), Target.of(rng.normal(size=12))
+    for share, holds in ((1.001, True), (0.999, False)):
+        mu = np.full(2, share * np.sqrt(1 / 0.5 / 3))  # every diagonal entry of the sum is that share
+        assert bend_at(grams, target, mu, 0.5).convex == holds
 
 
-@pytest.mark.parametrize(
-    ("study", "given", "sentence"),
-    [
-        (SurfaceStudy, {"columns": ["a"]}, "at least 2 items"),
-        (SurfaceStudy, {"columns": ["a", "b"], "upper": 0}, "greater than 0"),
-        (BaseKernelsStudy, {"protocol": {"split": {"train": 50, "validation": 20, "test": 20}}}, "give 'folds'"),
-        (BaseKernelsStudy, {"twice": True}, "wine appears more than once"),
-    ],
-)
-def test_what_a_study_cannot_be_is_named(study: type, given: dict, sentence: str):
+def test_what_a_study_cannot_be_is_named():
     wine = {"source": "sklearn", "name": "wine"}
-    if study is SurfaceStudy:
-        data = {"kind": "surface", "datasets": [wine], **given}
-    else:
-        datasets = [wine] * (2 if given.pop("twice", False) else 1)
-        part = {"datasets": datasets, "kernels": [{"family": "gaussian", "gammas": [1.0]}]}
-        data = {"kind": "base-kernels", "parts": [part], **given}
-    with pytest.raises(ValidationError, match=sentence):
-        study.model_validate(data)
+    surface = {"kind": "surface", "datasets": [wine]}
+    part = {"datasets": [wine], "kernels": [{"family": "gaussian", "gammas": [1.0]}]}
+    split = {"split": {"train": 50, "validation": 20, "test": 20}}
+    base = {"kind": "base-kernels", "parts": [part]}
+    table = [
+        (SurfaceStudy, surface | {"columns": ["a"]}, "at least 2 items"),
+        (SurfaceStudy, surface | {"columns": ["a", "b"], "upper": 0}, "greater than 0"),
+        (BaseKernelsStudy, base | {"protocol": split}, "give 'folds'"),
+        (BaseKernelsStudy, base | {"parts": [part | {"datasets": [wine, wine]}]}, "wine appears more than once"),
+    ]
+    for study, data, sentence in table:
+        with pytest.raises(ValidationError, match=sentence):
+            study.model_validate(data)

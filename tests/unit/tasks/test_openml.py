@@ -1,0 +1,212 @@
+"""Sets of OpenML: what scikit-learn fetches is kept, checked and read again without a network."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import warnings
+from collections.abc import Callable
+from email.message import Message
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request
+from urllib.response import addinfourl
+
+import numpy as np
+import pytest
+from sklearn.datasets import _openml
+
+from learnkernels.conf.errors import InputError
+from learnkernels.conf.schema import DatasetConfig
+from learnkernels.tasks.data.dataset import Dataset
+from learnkernels.tasks.data.ingest import load_source
+from learnkernels.tasks.data.locations import TransferError
+from tests.refusals import require_refusals
+from tests.sources import require_equal
+
+ADDRESS = "https://www.openml.org/api/v1/json/"
+KINDS = {"letter": "{a,b,c}", "grade": "{low,high}", "digit": "{0,1,2}", "words": "{'a b','c d'}", "part": "STRING"}
+"""Types of columns in the words of ARFF; all others are numeric."""
+
+SETS = {
+    "plain": ("width digit part grade", "grade", "4,0,x,low\n5.5,1,y,high\n6,2,x,low\n-7,1,x,high\n4,0,x,low\n"),
+    "letters": ("width letter digit grade", "grade", "4,a,1,low\n5.5,b,?,high\n6,c,0,low\n1,c,0,high\n"),
+    "words": ("width words", "words", "4,'a b'\n5.5,'c d'\n"),
+    "two": ("width here there", "here there", "4,1.5,1\n5,2.5,2\n6,3.5,4\n"),
+    "sparse": ("width here", "here", "{0 1}\n"),
+    "old": ("width grade", "grade", "4,low\n5,high\n"),
+}
+"""For each set its columns, its targets and its rows."""
+
+
+def answers(name: str, columns: str, targets: str, rows: str) -> dict[str, Any]:
+    """Return what OpenML answers about a set, by path; its identifier is its name."""
+    head, features = f"@RELATION {name}\n", []
+    for i, column in enumerate(columns.split()):
+        kind = KINDS.get(column, "NUMERIC")
+        head += f"@ATTRIBUTE {column} {kind}\n"
+        about = {"index": str(i), "name": column, "is_target": str(column in targets.split()).lower()}
+        about |= {"data_type": "nominal", "nominal_value": kind[1:-1].split(",")} if "{" in kind else {}
+        constant = {"is_ignore": "false", "is_row_identifier": "false", "number_of_missing_values": "0"}
+        features.append({"data_type": kind.lower()} | about | constant)
+    table = f"{head}@DATA\n{rows}"
+    status, kind = "deactivated" if name == "old" else "active", "Sparse_ARFF" if name == "sparse" else "ARFF"
+    about = {"id": name, "name": name, "version": "1", "status": status, "format": kind, "description": "made up"}
+    about |= {"url": f"{ADDRESS}download/{name}", "md5_checksum": hashlib.md5(table.encode()).hexdigest()}
+    qualities = [{"name": "NumberOfInstances", "value": str(rows.count("\n"))}]
+    found = [{"did": name, "version": 1, "status": "active"}]
+    return {
+        f"data/list/data_name/{name}/limit/2/data_version/1": {"data": {"dataset": found}},
+        f"data/{name}": {"data_set_description": about},
+        f"data/features/{name}": {"data_features": {"feature": features}},
+        f"data/qualities/{name}": {"data_qualities": {"quality": qualities}},
+        f"download/{name}": table,
+    }
+
+
+ANSWERS = {path: answer for name, about in SETS.items() for path, answer in answers(name, *about).items()}
+
+
+class OpenML:
+    """Answers what scikit-learn asks OpenML, in OpenML's words."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.away = self.spoiled = False
+
+    def urlopen(self, request: Request) -> addinfourl:
+        path = request.full_url.removeprefix(ADDRESS)
+        self.asked.append(path)
+        if self.away:
+            raise URLError(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"))
+        if path not in ANSWERS:
+            raise HTTPError(request.full_url, 412, "No results", Message(), BytesIO())
+        content = ANSWERS[path]
+        body = json.dumps(content) if isinstance(content, dict) else content.replace("4", "9" if self.spoiled else "4")
+        return addinfourl(BytesIO(body.encode()), Message(), request.full_url)
+
+
+@pytest.fixture
+def openml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OpenML:
+    """What scikit-learn takes for OpenML, and an empty store."""
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+    server = OpenML()
+    monkeypatch.setattr(_openml, "urlopen", server.urlopen)
+    return server
+
+
+def load(name: str, tell: Callable[[str], object] = warnings.warn, **keys: object) -> Dataset:
+    given = {"source": "openml", "name": name, "version": 1, "drop": ["part"] if name.lower() == "plain" else []}
+    return load_source(DatasetConfig.model_validate(given | keys), tell=tell)
+
+
+def test_a_set_is_fetched_once_and_read_from_the_store_afterwards(openml: OpenML):
+    first = load("Plain")
+    np.testing.assert_array_equal(first.X, [[4, 0], [5.5, 1], [6, 2], [-7, 1], [4, 0]])
+    assert (first.features, first.target.classes) == (("width", "digit"), ("high", "low"))
+    assert [first.target.classes[value] for value in first.target.values] == ["low", "high", "low", "high", "low"]
+    assert sum("download" in path for path in openml.asked) == 1
+    asked = len(openml.asked)
+    again = load("plain")
+    require_equal(again, first)
+    np.testing.assert_array_equal(again.X, first.X)
+    other = load("plain", drop=["part", "grade"], target="width", task="regression")
+    np.testing.assert_array_equal(other.target.values, first.X[:, 0])
+    # Rows are chosen as from a file.
+    distinct = load("plain", drop=[], where={"part": "x", "target": ["low", "high"]}, distinct=True)
+    np.testing.assert_array_equal(distinct.X, [[4, 0], [6, 2], [-7, 1]])
+    low = load("plain", drop=[], where={"part": "x", "grade": "low"}, target="width", task="regression")
+    assert low.features == ("digit",)
+    marked = load(
+        "plain", drop=[], weights="digit", groups="part", test={"part": "y"}
+    )  # weights of zero leave out rows
+    assert (marked.features, marked.X[:, 0].tolist()) == (("width",), [5.5, 6, -7])
+    assert (marked.weights.tolist(), marked.held_out.tolist()) == ([1, 2, 1], [True, False, False])
+    assert marked.groups[0] != marked.groups[1] == marked.groups[2]
+    assert len(openml.asked) == asked
+
+
+def test_categories_are_features_or_dropped_or_a_target_without_quotes_and_a_warning_is_told(openml: OpenML):
+    assert {"letter=a", "letter=b"} <= set(load("letters").features)
+    np.testing.assert_array_equal(load("letters", drop=["letter"], missing="drop").X, [[4, 1], [6, 0], [1, 0]])
+    assert load("words").target.classes == ("a b", "c d")
+    one_of_two = load("two", target="there", task="regression")
+    assert one_of_two.features == ("width", "here")
+    np.testing.assert_array_equal(one_of_two.target.values, [1, 2, 4])
+    told: list[str] = []
+    load("old", told.append)
+    (sentence,) = told
+    assert sentence.startswith("data set old: Version 1 of dataset old is inactive")
+
+
+@pytest.mark.parametrize(
+    ("damaged", "gone"),
+    [
+        (lambda whole: whole[:60] + bytes([whole[60] ^ 1]) + whole[61:], []),
+        (lambda whole: whole[:-9], []),
+        (bytes, ["entry.json"]),
+        (bytes, ["entry.json", "data.parquet"]),
+    ],
+    ids=["changed", "cut", "no contents", "empty folder"],
+)
+def test_a_damaged_copy_is_replaced(openml: OpenML, tmp_path: Path, damaged: Callable[[bytes], bytes], gone: list[str]):
+    first = load("plain")
+    (table,) = (tmp_path / "state" / "store" / "openml").glob("*/data.parquet")
+    whole = table.read_bytes()
+    table.write_bytes(damaged(whole))
+    for name in gone:
+        table.with_name(name).unlink()
+    told: list[str] = []
+    again = load("plain", told.append)
+    require_equal(again, first)
+    np.testing.assert_array_equal(again.X, first.X)
+    assert table.read_bytes() == whole
+    load("plain", told.append)
+    (sentence,) = told
+    assert sentence.startswith(f"{table.parent}: ")
+    assert sentence.endswith("and is made again.")
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_without_a_network_one_sentence_says_what_to_do(openml: OpenML, tmp_path: Path, kept: bool):
+    if kept:
+        load("plain")
+        (table,) = (tmp_path / "state" / "store" / "openml").glob("*/data.parquet")
+        table.write_bytes(b"damaged")
+    openml.away = True
+    told: list[str] = []
+    with pytest.raises(TransferError) as caught:
+        load("plain", told.append, label="mine")
+    sentence = str(caught.value)
+    assert "data set mine: the copy of set 'plain', version 1, in " in sentence
+    lacking = "is damaged" if kept else "is missing"
+    assert f"{lacking}, and OpenML cannot be asked for it (Connection refused); " in sentence
+    assert sentence.endswith("start again with a network, or give the set as a file with 'source: file'.")
+    assert "\n" not in sentence
+    assert len(told) == kept
+
+
+def test_a_set_that_does_not_fit_gets_one_sentence(openml: OpenML):
+    of = "of OpenML"
+    refused: list[tuple[str, dict[str, object], str]] = [
+        ("nothing", {}, "data set nothing: OpenML has no set 'nothing' of version 1; correct 'name' or 'version'"),
+        ("plain", {"version": 7}, "OpenML has no set 'plain' of version 7"),
+        ("two", {}, f"set 'two' {of} has the targets here, there; name one column with 'target'"),
+        ("two", {"target": "gone"}, f"target 'gone' is not a column of set 'two' {of}; it has width, here, there"),
+        ("sparse", {}, f"set 'sparse' {of} is sparse, which is not supported; give it as a LIBSVM file"),
+    ]
+    require_refusals(((partial(load, name, **keys), sentence) for name, keys, sentence in refused), error=InputError)
+
+
+def test_what_arrives_with_another_checksum_is_refused_and_not_kept(openml: OpenML, tmp_path: Path):
+    openml.spoiled = True
+    with pytest.raises(
+        TransferError, match="what arrived of set 'plain' does not have the checksum that OpenML states"
+    ):
+        load("plain")
+    assert not (tmp_path / "state" / "store" / "openml").exists()
+    assert list((tmp_path / "state").rglob("*.arff*")) == []
