@@ -43,7 +43,7 @@ INLINE = ["learnkernels gram mine.yaml --output grams", "learnkernels compare pr
 SERVERS = ["learnkernels up"]
 INSTALL = ["pip install .", "pip install -c constraints.txt '.[pipeline]'"]  # test_packaging.py installs a wheel
 MAKE = ["make run", "make ui", "make test", "make bench", "make board", "make docs"]
-MANY_ROWS = ["learnkernels compare conf/many_rows.yaml"]  # minutes; test_samples.py runs such a comparison
+MANY_ROWS = ["learnkernels compare conf/many_rows.yaml"]  # minutes; test_train.py trains such a model
 PAPERS = [  # up to an hour; tests/system/test_reproduction.py runs the reduced forms
     "learnkernels papers jmlr2012-table2",
     "learnkernels papers --quick",

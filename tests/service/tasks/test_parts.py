@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,19 +73,16 @@ def test_workers_read_each_part_once(s3: S3, tmp_path: Path, scheduler_elsewhere
     assert not list(tmp_path.glob("state/**/parts-*"))  # nothing of it in this process
 
 
-def model() -> Model:
-    X = np.random.default_rng(3).normal(size=(60, 3))
-    fitted = KernelLearningRegressor(learner="unif").fit(X, X[:, 0])
-    return Model(fitted, ("x0", "x1", "x2"), np.zeros(3), np.ones(3), {"target": "y", "drop": ["day"]})
-
-
 def test_predictions_in_parts_are_those_of_one_file_and_complete_or_said_not_to_be(tmp_path: Path):
-    of, about = model(), {"model": "models:/flowers/3", "digest": "ab"}
+    X, about = np.random.default_rng(3).normal(size=(60, 3)), {"model": "models:/flowers/3", "digest": "ab"}
+    fitted = KernelLearningRegressor(learner="unif").fit(X, X[:, 0])
+    of = Model(fitted, ("x0", "x1", "x2"), np.zeros(3), np.ones(3), {"target": "y", "drop": ["day"]})
     new = table(gaps=False).select(["x0", "x1", "x2", "day"])
     source, scored = written(tmp_path / "new", new), tmp_path / "scored"
     whole = score_with(of, about, source, str(tmp_path / "whole.parquet"), ids=["day"])
     with DaskPool(DaskConfig.model_validate({"workers": 0})) as pool:
-        ours = score_parts_with(of, about, source, f"{scored}/", pool, ids=["day"])
+        score = partial(score_parts_with, of, about, pool=pool)
+        ours = score(source, f"{scored}/", ids=["day"])
         parts = [f"part-{i:05d}.parquet" for i in range(4)]
         assert sorted(path.name for path in scored.iterdir()) == ["_SUCCESS", *parts]
         for i, part in enumerate(parts):
@@ -98,17 +96,17 @@ def test_predictions_in_parts_are_those_of_one_file_and_complete_or_said_not_to_
         assert said["model"] == "models:/flowers/3"
         assert [one["rows"] for one in said["files"]] == [M // 4] * 4
         with pytest.raises(InputError, match="scored: holds a complete output, as _SUCCESS says; give another folder"):
-            score_parts_with(of, about, source, f"{scored}/", pool)
+            score(source, f"{scored}/")
         (scored / "_SUCCESS").unlink()
-        numbered = score_parts_with(of, about, source, f"{scored}/", pool)  # what was left unfinished is done again
+        numbered = score(source, f"{scored}/")  # what was left unfinished is done again
         assert numbered.rows == M
         np.testing.assert_array_equal(pq.read_table(scored)["row"], np.arange(M))
         (scored / "_SUCCESS").unlink()
         (scored / "notes.txt").touch()
         with pytest.raises(InputError, match=r"scored: holds 'notes\.txt', which this output would stand beside"):
-            score_parts_with(of, about, source, f"{scored}/", pool)
+            score(source, f"{scored}/")
         gaps = pa.table({**{name: new[name] for name in ("x0", "x1", "day")}, "x2": pa.array([None] * M, pa.float64())})
         half = written(tmp_path / "half", gaps)
         with pytest.raises(InputError, match=r"0\.parquet: column 'x2' is missing or not finite in row 0"):
-            score_parts_with(of, about, half, f"{tmp_path / 'none'}/", pool)
+            score(half, f"{tmp_path / 'none'}/")
         assert not (tmp_path / "none" / "_SUCCESS").exists()

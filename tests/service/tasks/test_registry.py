@@ -8,8 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import httpx
 import mlflow
 import numpy as np
 import pandas as pd
@@ -115,7 +115,7 @@ def test_the_folder_has_code_pinned_requirements_and_one_file_without_pickle(chu
     assert {{"sklearn": "scikit-learn"}.get(name, name) for name in THIRD_PARTY["kernels"]} <= set(pins)
 
 
-def test_the_run_goes_on_and_shows_its_model(churn: Registered):
+def test_the_run_goes_on_and_shows_its_model_and_a_version_says_what_it_is_and_how_to_use_it(churn: Registered):
     client = MlflowClient()
     run, model_id = client.get_run(churn.run_id), churn.uri.removeprefix("models:/")
     assert run.info.status == "RUNNING"
@@ -128,10 +128,6 @@ def test_the_run_goes_on_and_shows_its_model(churn: Registered):
     assert kept.params == {"learner": "alignf"}
     assert [(metric.key, metric.value) for metric in kept.metrics] == [("test_error", 0.125)]
     assert len(client.get_metric_history(churn.run_id, "test_error")) == 1
-
-
-def test_a_version_says_what_it_is_and_how_to_use_it(churn: Registered):
-    client = MlflowClient()
     page = client.get_registered_model("churn").description
     for line in (
         "learnkernels predict --model churn@champion --input new.parquet --output scored.parquet",
@@ -139,10 +135,10 @@ def test_a_version_says_what_it_is_and_how_to_use_it(churn: Registered):
         "mlflow models serve -m models:/churn@champion --env-manager local --host 127.0.0.1 --port 5001",
     ):
         assert line in page.splitlines()
-    kept = client.get_model_version("churn", "1")
-    assert kept.description == "The first one."
-    assert kept.tags == {"dataset": "people", DIGEST: file_digest(churn.path)}
-    assert (kept.run_id, kept.source) == (churn.run_id, churn.uri)
+    version = client.get_model_version("churn", "1")
+    assert version.description == "The first one."
+    assert version.tags == {"dataset": "people", DIGEST: file_digest(churn.path)}
+    assert (version.run_id, version.source) == (churn.run_id, churn.uri)
     assert churn.version == ModelVersion("churn", 1, "models:/churn/1", churn.run_id, file_digest(churn.path))
 
 
@@ -237,12 +233,8 @@ def elsewhere(churn: Registered, tmp_path: Path) -> dict[str, str]:
     """The environment of a process that can import MLflow but not this project."""
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_PROJECT)
     binaries = Path(sys.executable).parent  # `mlflow models serve` looks for uvicorn on the path
-    return {
-        **os.environ,
-        "PYTHONPATH": str(tmp_path),
-        "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
-        "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false",
-    }
+    env = os.environ | {"PYTHONPATH": str(tmp_path), "MLFLOW_ALLOW_PICKLE_DESERIALIZATION": "false"}
+    return env | {"PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}"}
 
 
 LOADING = """
@@ -282,24 +274,15 @@ def serving(model: str, env: dict[str, str], folder: Path) -> Iterator[str]:
     """Hold MLflow's own server of a model, and give its address."""
     url, log = f"http://127.0.0.1:{(port := free_port())}", folder / "server.log"
     command = ["mlflow", "models", "serve", "-m", model, "--env-manager", "local", "--host", "127.0.0.1"]
+    command = [sys.executable, "-m", *command, "--port", str(port)]
     with log.open("wb") as output:
-        server = subprocess.Popen(
-            [sys.executable, "-m", *command, "--port", str(port)],
-            env=env,
-            cwd=folder,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        server = subprocess.Popen(command, env=env, cwd=folder, stdout=output, stderr=output, start_new_session=True)
         try:
-            for _ in range(1200):
+            end = time.monotonic() + 120
+            while not answers(f"{url}/ping"):
                 assert server.poll() is None, log.read_text()
-                if answers(f"{url}/ping"):
-                    break
-                with pytest.raises(subprocess.TimeoutExpired):
-                    server.wait(0.1)
-            else:
-                pytest.fail(log.read_text())
+                assert time.monotonic() < end, log.read_text()
+                time.sleep(0.1)
             yield url
         finally:
             os.killpg(server.pid, signal.SIGTERM)
@@ -308,20 +291,14 @@ def serving(model: str, env: dict[str, str], folder: Path) -> Iterator[str]:
 
 def answers(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=5) as response:
-            return bool(response.status == 200)
-    except OSError:
+        return httpx.get(url, timeout=5).is_success
+    except httpx.HTTPError:
         return False
 
 
 def post(url: str, content: bytes, kind: str = "application/json") -> tuple[int, Any]:
-    request = urllib.request.Request(f"{url}/invocations", data=content, headers={"Content-Type": kind})
-    try:
-        with urllib.request.urlopen(request, timeout=60) as response:
-            return response.status, json.loads(response.read())
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.loads(error.read())
+    answer = httpx.post(f"{url}/invocations", content=content, headers={"Content-Type": kind}, timeout=60)
+    return answer.status_code, answer.json()
 
 
 def split(frame: pd.DataFrame) -> bytes:

@@ -36,20 +36,15 @@ def test_from_server_to_server_is_from_disk_to_disk_and_a_failure_leaves_no_obje
     before = s3.keys()
     gap = replaced(table, a=[*table["a"].to_pylist()[:-1], None])
     remote = s3.put("in.parquet", Path(write(gap, tmp_path / "in.parquet")))
+    gone = r"s3://rows/gone\.parquet: there is no such object in the bucket"
     refused = [
         (remote, "rows/out.parquet", "column 'a' is missing or not finite"),
         (remote, "rows/in.parquet", "the output would replace the input"),
         (remote, "nowhere/out.parquet", "there is no bucket 'nowhere'"),
-        (
-            "s3://rows/gone.parquet",
-            "rows/out.parquet",
-            r"s3://rows/gone\.parquet: there is no such object in the bucket",
-        ),
+        ("s3://rows/gone.parquet", "rows/out.parquet", gone),
     ]
-    require_refusals(
-        ((partial(score, model, of, f"s3://{output}", ids=["key"]), said) for of, output, said in refused),
-        error=InputError,
-    )
+    asked = [(partial(score, model, of, f"s3://{output}", ids=["key"]), said) for of, output, said in refused]
+    require_refusals(asked, error=InputError)
     assert s3.keys() == sorted([*before, "rows/in.parquet"])
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from mlflow import MlflowClient
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.dataset import DatasetRef
-from learnkernels.tasks.evidence.saved_view import RUN
+from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, RUN, view_path, view_tag
 from learnkernels.tasks.evidence.tracking import OWNER, TrackedRun, _experiment, log_run, tracked_run
 from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.stopping import Stopped
@@ -81,3 +84,25 @@ def test_runs_that_add_one_data_set_or_make_one_experiment_at_once_all_have_it(w
     for run in runs:
         inputs = client.get_run(run).inputs.dataset_inputs
         assert sorted(given.dataset.digest for given in inputs) == [ref.digest for ref in refs]
+
+
+def test_a_saved_view_is_what_mlflow_can_keep_and_filter_by(working_folder: Path):
+    def filter_of(value: str) -> str:
+        packed = json.loads(value)["state"].removeprefix("deflate;")
+        return str(json.loads(zlib.decompress(base64.b64decode(packed)))["searchFilter"])
+
+    client = MlflowClient(f"sqlite:///{working_folder / 'mlflow.db'}")
+    mine, other = {"learnkernels.run": "20261121-133018-6a18"}, {"learnkernels.run": "older"}
+    for view in (NEWEST, HISTORY, MODELS):
+        key, value = view_tag(view, mine["learnkernels.run"])
+        assert len(value) < 5_000  # MLflow's limit of an experiment tag
+        assert key == f"mlflow.sharedViewState.{view.key}"
+        assert f"viewStateShareKey={view.key}&" in view_path("1", view)
+        experiment = client.create_experiment(view.key)
+        tags = ({"learnkernels.level": view.level}, mine), ({"learnkernels.level": view.level}, other)
+        runs = [client.create_run(experiment, tags=level | run).info.run_id for level, run in tags]
+        client.create_run(experiment, tags={"learnkernels.level": "sweep"} | mine)
+        found = client.search_runs([experiment], filter_of(value))
+        assert [run.info.run_id for run in found] == runs[:1]
+        every = client.search_runs([experiment], filter_of(view_tag(view)[1]))
+        assert {run.info.run_id for run in every} == set(runs)

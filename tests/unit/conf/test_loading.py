@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -30,6 +32,7 @@ from learnkernels.conf.schema.learners import SEARCHING
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.predictors import PREDICTORS
 from learnkernels.kernels.tables.encoding import KINDS
+from tests.refusals import refusal, require_refusals
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 
@@ -154,11 +157,7 @@ def test_a_set_is_called_by_its_label_its_name_or_its_file_and_its_parameters():
     assert labels(file | {"name": "y", "label": "z"}) == ["z"]
     plain = {"source": "synthetic", "name": "relevance"}
     other = {**plain, "params": {"gamma": 5}}
-    assert labels(plain, other, {**other, "seed": 1}) == [
-        "relevance",
-        "relevance gamma=5",
-        "relevance gamma=5 seed=1",
-    ]
+    assert labels(plain, other, {**other, "seed": 1}) == ["relevance", "relevance gamma=5", "relevance gamma=5 seed=1"]
     assert labels({**other, "label": "five"}) == ["five"]
     with pytest.raises(ValidationError, match="data set x appears more than once; give each its own 'label'"):
         labels(file, {"source": "file", "path": "b/x.parquet"})
@@ -215,14 +214,11 @@ def test_defaults_leave_dumps_and_the_digests_made_of_them_as_they_were(conf: Pa
     assert hashlib.sha256(text.encode()).hexdigest()[:20] == "c332f17de7d76bc4e4c3"
 
 
-def test_the_second_stage_has_the_options_that_are_given(conf: Path):
+def test_second_stages_have_the_options_that_are_given_and_classes_of_ones_own_a_module(conf: Path):
     stage = load_config(conf, ["predictor={name: nystrom, landmarks: 500, loss: squared}"]).second_stage
     assert (stage.name, stage.options()) == ("nystrom", {"landmarks": 500, "loss": "squared"})
-    assert load_config(conf).second_stage.options() == {}
-
-
-def test_classes_of_ones_own_are_named_by_module_and_class(conf: Path):
     config = load_config(conf, ["learners=['a.b:Mine', unif]", "kernels.0={family: 'a:F', params: {alphas: [1e-3]}}"])
+    assert config.second_stage.options() == {}
     assert [(one.name, one.title) for one in config.learners] == [("a.b:Mine", "Mine"), ("unif", "unif")]
     assert (config.kernels[0].family, config.kernels[0].params) == ("a:F", {"alphas": [0.001]})
 
@@ -285,13 +281,9 @@ def test_names_in_the_schema_are_those_of_the_tables():
 
 def test_every_key_is_described():
     schema = CompareConfig.model_json_schema()
-    undescribed = [
-        f"{owner}.{key}"
-        for owner, model in {"CompareConfig": schema, **schema["$defs"]}.items()
-        for key, item in model.get("properties", {}).items()
-        if "description" not in item and "const" not in item
-    ]
-    assert undescribed == []
+    for owner, model in {"CompareConfig": schema, **schema["$defs"]}.items():
+        for key, item in model.get("properties", {}).items():
+            assert "description" in item or "const" in item, f"{owner}.{key}"
 
 
 def test_an_item_without_a_family_is_told_all_of_them(conf: Path):
@@ -310,33 +302,28 @@ def test_a_wrong_change_is_told_in_one_sentence_with_what_to_write_instead(conf:
     lines = (Path(__file__).parent / "refused.txt").read_text(encoding="utf-8").splitlines()
     table = [line for line in lines if line and not line.startswith("#")]
     assert len(table) > 360
-    failures = []
-    for change, expected in zip(table[::2], table[1::2], strict=True):
-        said = "nothing was said"
-        try:
-            load_config(conf, [change])
-        except InputError as error:
-            said = str(error).removeprefix(f"{conf}: ")
-        told = re.search(".*".join(re.escape(phrase.strip()) for phrase in expected.split("…")), said)
-        long = len(said) > 340 and "is not valid" not in said  # after which follows all that is
-        if not told or long or "\n" in said or "hidden" in said:
-            failures.append(f"{change}\n    expected: {expected.strip()}\n    said: {said}")
-    assert not failures, "\n".join(failures)
 
+    def told(act: Callable[[], object]) -> str:
+        said = refusal(act, error=InputError).removeprefix(f"{conf}: ")
+        assert len(said) <= 340 or "is not valid" in said, said  # after which follows all that is
+        assert "hidden" not in said, said
+        return said
 
-NO_SECRETS = [
-    "{queue: long, cores: 1, security: true, shared_temp_directory: /shared/keys}",
-    "{connect_options: {client_keys: [/home/me/.ssh/id], known_hosts: null, passphrase: null}}",
-    "{job_script_prologue: ['export AWS_SECRET_ACCESS_KEY=$(cat /shared/key)', \"export TOKEN='$TOKEN'\"]}",
-    "{job_script_prologue: ['export AWS_SHARED_CREDENTIALS_FILE=/shared/keys/s3', 'echo a token is asked for']}",
-    "{env: [{name: AWS_SECRET_ACCESS_KEY, valueFrom: {secretKeyRef: {name: s3, key: secret}}}]}",
-    "{custom_cluster_spec: {spec: {automountServiceAccountToken: false, volumes: [{secret: {secretName: s3}}]}}}",
-    "{job_extra_directives: ['--container-mounts=/run/secret:/keys'], image: 'registry:5000/learnkernels:0.2.0'}",
-]
+    changes = (partial(load_config, conf, [change]) for change in table[::2])
+    sentences = (".*".join(re.escape(phrase.strip()) for phrase in line.split("…")) for line in table[1::2])
+    require_refusals(zip(changes, sentences, strict=True), by=told)
 
 
 def test_options_of_a_cluster_say_where_secrets_are_and_how_large_a_worker_is(conf: Path):
-    for options in NO_SECRETS:
+    for options in (
+        "{queue: long, cores: 1, security: true, shared_temp_directory: /shared/keys}",
+        "{connect_options: {client_keys: [/home/me/.ssh/id], known_hosts: null, passphrase: null}}",
+        "{job_script_prologue: ['export AWS_SECRET_ACCESS_KEY=$(cat /shared/key)', \"export TOKEN='$TOKEN'\"]}",
+        "{job_script_prologue: ['export AWS_SHARED_CREDENTIALS_FILE=/shared/keys/s3', 'echo a token is asked for']}",
+        "{env: [{name: AWS_SECRET_ACCESS_KEY, valueFrom: {secretKeyRef: {name: s3, key: secret}}}]}",
+        "{custom_cluster_spec: {spec: {automountServiceAccountToken: false, volumes: [{secret: {secretName: s3}}]}}}",
+        "{job_extra_directives: ['--container-mounts=/run/secret:/keys'], image: 'registry:5000/learnkernels:0.2.0'}",
+    ):
         assert load_config(conf, [f"dask={{cluster: slurm, workers: 1, options: {options}}}"]).dask.options
     for memory in ("auto", "4GiB", "4 gb", "1e9", ".5TB", "512MiB", "100B"):
         assert load_config(conf, [f"dask.memory='{memory}'"]).dask.memory == memory
@@ -344,7 +331,7 @@ def test_options_of_a_cluster_say_where_secrets_are_and_how_large_a_worker_is(co
         assert load_config(conf, [f"dask.scheduler='{address}'"]).dask.scheduler == address
 
 
-def test_a_file_that_cannot_be_read_from_there_is_refused():
+def test_files_that_cannot_be_read_and_places_without_one_are_refused(tmp_path: Path):
     elsewhere = "files are those of local paths and of s3://bucket/key; download"
     for path, data_dir, sentence in (
         ("https://x.org/a.csv", ".", f"https://...: {elsewhere}"),
@@ -355,9 +342,6 @@ def test_a_file_that_cannot_be_read_from_there_is_refused():
     ):
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}"):
             existing_files(DatasetConfig(source="file", path=path), data_dir)
-
-
-def test_places_that_hold_no_file_are_named(tmp_path: Path):
     places = {
         tmp_path: "Is a directory",
         tmp_path / "gone.yaml": "No such file",

@@ -148,11 +148,13 @@ PART = {"part": ["test", "train", "train"] * 10}
 TWICE = {"b": lambda t: np.where(t["b"] > 1, "x", "y"), "a": GAPS["a"]}
 ODD = {"b": ["p", "q"] * 15, "part": ["r", "s"] * 15}
 DIGITS = {"target": np.arange(30) % 10}
+NESTED = {"b": [[1.0]] * 30}
+TRUTH = {"b": lambda t: t["a"] > 0}
 BYTES = {"b": [b"ab"] * 30}
 FILLED = r"missing values in column a .*set 'missing: impute'.*'missing: drop'"
 NO_TARGET = "target 'target' is missing or not finite in 1 of 30 rows"
 POSITIVE = "'positive' must be one of several values of the target"
-NESTED = r"target 'target' is .*; name a column of text or numbers"
+NO_KIND = r"target 'target' is .*; name a column of text or numbers"
 FAULTY = [
     (GAPS, {"missing": "refuse"}, r"NaN, infinity or missing values in column a \(2\), c \(1\) of 30 rows"),
     (GAPS, {}, "data set data: column 'c' must hold finite numbers or gaps, got infinity in 1 of 30 rows"),
@@ -160,9 +162,9 @@ FAULTY = [
     (TWICE, {"missing": "refuse"}, FILLED),
     ({"c": np.nan}, {"missing": "drop"}, "data set data: no row is complete, so 'missing: drop' leaves none"),
     ({"target": "yes"}, {}, r"at least two classes, got only \['yes'\]"),
-    ({"target": [[1], [2]] * 15}, {}, NESTED),
-    ({"target": [b"1", b"2"] * 15}, {}, NESTED),
-    ({"target": [{"x": 1}, {"x": 2}] * 15}, {}, NESTED),
+    ({"target": [[1], [2]] * 15}, {}, NO_KIND),
+    ({"target": [b"1", b"2"] * 15}, {}, NO_KIND),
+    ({"target": [{"x": 1}, {"x": 2}] * 15}, {}, NO_KIND),
     (LACK, {"missing": "refuse"}, NO_TARGET),
     ({"target": among(0.7, {0: 0.1, 1: 0.2, 2: np.nan})}, {"missing": "refuse"}, NO_TARGET),
     ({}, {"drop": FEATURES}, "leaves 30 rows and 0 feature columns"),
@@ -172,7 +174,7 @@ FAULTY = [
     ({}, {"where": {"b": [1, 9]}}, "no row has '9' in column 'b' of 'where'; it holds '0', '1', '2', '3', '4'"),
     ({}, {"where": {"a": "x"}}, r"no row has 'x' in column 'a' of 'where'; it holds .* and 18 more"),
     (ODD, {"where": {"b": "p", "part": "s"}}, "no row has the values of 'where' in all its columns"),
-    ({"b": [[1.0]] * 30}, {"where": {"b": 1}}, "column 'b' of 'where' is list<.*>; name one of text or numbers"),
+    (NESTED, {"where": {"b": 1}}, "column 'b' of 'where' is list<.*>; name one of text or numbers"),
     ({}, {"where": {"a": 0.126, "b": 4, "c": 0.640}}, "leaves 1 rows and 0 feature columns"),
     (PART, {"test": {"part": "tset"}}, "no row has 'tset' in column 'part' of 'test'; it holds 'test', 'train'"),
     (PART, {"test": {"part": ["test", "train"]}}, "every row has the values of 'test', so none is left to learn from"),
@@ -185,6 +187,13 @@ FAULTY = [
     ({"b": [b""] * 30}, {"bytes": "b"}, "'b' of 'bytes' holds values of 0 to 0 bytes; all must have one length"),
     ({"b": [None] + [b"ab"] * 29}, {"bytes": "b"}, "column 'b' of 'bytes' is missing in 1 of 30 rows"),
     ({}, {"ngrams": {"column": "zz"}}, "ngrams 'zz' is not a column of data.parquet"),
+    ({}, {"groups": "zz"}, "groups 'zz' is not a column of data.parquet; it has a, b, c, target"),
+    (PART, {"time": "part"}, "column 'part' of 'time' has text that is no date or time, such as 't"),
+    (TRUTH, {"time": "b"}, "column 'b' of 'time' is bool; name one of numbers, or of dates"),
+    (NESTED, {"groups": "b"}, "column 'b' of 'groups' is list<.*; name one of text or numbers"),
+    (PART, {"weights": "part"}, "column 'part' of 'weights' is large_string; name one of numbers"),
+    ({"b": [-1, np.inf] * 15}, {"weights": "b"}, "'weights' must be finite and not negative, got -1 among 30 such"),
+    ({"b": 0}, {"weights": "b"}, "column 'b' of 'weights' has no weight above zero"),
     ({}, {"task": "regression"}, r"target 'target' is text \('no', 'yes'\), which a regression cannot use"),
     ({}, {"positive": "maybe"}, f"{POSITIVE}, got 'maybe'.*'no', 'yes'"),
     (DIGITS, {"positive": [1, 11]}, f"{POSITIVE}, got '1', '11'; "),
@@ -198,14 +207,8 @@ FILES: list[tuple[str, str | None, dict[str, Any], str]] = [
     ("data.parquet", "hello", {}, r"data\.parquet cannot be read as parquet"),
     ("data.xlsx", "hello", {}, "cannot read data.xlsx; supported endings: .parquet, .csv"),
     ("data.libsvm", "1 a:b", {}, "cannot be read as LIBSVM text"),
-    *(
-        ("data.libsvm", "0 2:-1\n1 1:2\n", {"scale": of}, "fill this sparse data set's z")
-        for of in ("standard", "unit")
-    ),
-    *(
-        ("data.libsvm", "1 1:2\n-1 1:3\n", {key: value}, f"'{key}' does not go with data.libsvm, whose columns have no")
-        for key, value in NAMELESS.items()
-    ),
+    ("data.libsvm", "0 2:-1\n1 1:2\n", {"scale": "standard"}, "would fill this sparse data set's zeros"),
+    ("data.libsvm", "0 2:-1\n1 1:2\n", {"scale": "unit"}, "would fill this sparse data set's zeros"),
     ("data.csv", LONG, {"columns": {"a" * 500: "number"}}, ""),
     ("data.csv", LONG, {"target": "t" * 500}, ""),
     ("data.csv", LONG, {"where": {"a" * 500: "z" * 500}}, ""),
@@ -218,8 +221,11 @@ def test_a_faulty_table_gets_one_sentence(frame: pd.DataFrame, tmp_path: Path):
     pairs = pa.array([[("a", 1)], [("b", 2)]], pa.map_(pa.string(), pa.int64()))
     refused += [
         ("data.parquet", frame[["target"]], {}, "leaves 30 rows and 0 feature columns"),
-        ("data.parquet", pa.table({"a": [1.0, 2.0], "target": pairs}), {}, NESTED),
+        ("data.parquet", pa.table({"a": [1.0, 2.0], "target": pairs}), {}, NO_KIND),
     ]
+    for key, value in NAMELESS.items():
+        said = f"'{key}' does not go with data.libsvm, whose columns have no names"
+        refused.append(("data.libsvm", "1 1:2\n-1 1:3\n", {key: value}, said))
     for ending, twice in product(ENDINGS[:3], ["a", "target"]):
         columns = [*frame.columns, twice]
         table = pa.table([pa.array(frame[name]) for name in columns], names=columns)

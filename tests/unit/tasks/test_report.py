@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import re
-import zlib
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
-from mlflow import MlflowClient
 from scipy import stats
 
 from learnkernels.conf.schema import CompareConfig
@@ -28,7 +23,7 @@ from learnkernels.tasks.evidence.figures import (
 from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, experiment_note, run_note, sweep_note
 from learnkernels.tasks.evidence.report import markdown_report, verdicts
 from learnkernels.tasks.evidence.report import measures as describe_measures
-from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, view_path, view_tag
+from learnkernels.tasks.evidence.saved_view import NEWEST
 from learnkernels.tasks.evidence.tables import (
     RELEVANCE,
     VIEW_SHARES,
@@ -65,20 +60,10 @@ def folds(errors: dict[str, list[float]] = ERRORS, dataset: str = "d") -> pd.Dat
     )  # fmt: skip
 
 
-def config(**protocol: object) -> CompareConfig:
-    return CompareConfig.model_validate(
-        {
-            "name": "small",
-            "datasets": [{"source": "sklearn", "name": "wine", "scale": "standard"}],
-            "kernels": [{"family": "linear"}],
-            "learners": ["unif", "alignf"],
-            "protocol": protocol,
-        }
-    )
-
-
-def report_of(table: pd.DataFrame, links: dict[str, str] | None = None, figure: str = "", **protocol: object) -> str:
-    return markdown_report(config(**protocol), table, summarise(table), links or {}, *([figure] if figure else []))
+def report_of(table: pd.DataFrame, links: dict[str, str] | None = None, *figure: str, **protocol: object) -> str:
+    keys = {"name": "small", "datasets": "wine", "kernels": "linear", "learners": ["unif", "alignf"]}
+    config = CompareConfig.model_validate(keys | {"protocol": protocol})
+    return markdown_report(config, table, summarise(table), links or {}, *figure)
 
 
 def labels(figure: Figure | None, axis: str = "y") -> list[str]:
@@ -210,16 +195,14 @@ def test_a_report_has_links_predictors_and_a_figure_where_it_has_an_address():
 
 
 def test_a_learner_has_its_own_color_in_every_run():
-    small, large = {"alignf": "alignf"}, {name: name for name in LEARNERS}
-    assert learner_colors(small)["alignf"] == learner_colors(large)["alignf"]
-    assert len(set(learner_colors(large).values())) == len(LEARNERS)
+    large, many = ({name: name for name in LEARNERS}, {f"lq {i}": "lq" for i in range(40)})
+    own = learner_colors(large)
+    assert len(set(own.values())) == len(LEARNERS)
+    assert learner_colors({"alignf": "alignf"}) == {"alignf": own["alignf"]}
     twice = learner_colors({"lq": "lq", "steep": "lq", "unif": "unif", "flat": "lq"})
     assert len(set(twice.values())) == 4
-    assert twice["lq"] == learner_colors(large)["lq"]
-    assert twice["unif"] == learner_colors(large)["unif"]
-    many = learner_colors({f"lq {i}": "lq" for i in range(40)})
-    assert len(many) == 40
-    assert len(set(many.values())) == 26
+    assert (twice["lq"], twice["unif"]) == (own["lq"], own["unif"])
+    assert (len(learner_colors(many)), len(set(learner_colors(many).values()))) == (40, 26)
 
 
 def test_the_first_figure_has_a_panel_a_data_set_that_names_who_wins():
@@ -264,20 +247,18 @@ def of_a_sample(**columns: object) -> pd.DataFrame:
 
 def test_a_sample_has_its_error_beside_the_deviation_over_folds():
     table, exact = of_a_sample(), folds()
-    summary, summary_of_exact = summarise(table), summarise(exact)
-    (row, _) = display_table(summary)
+    (row, _) = display_table(summarise(table))
     assert (row["alignment"], row["sampling error"]) == ("0.600 ± 0.100", "± 0.012 (95 %, 900 of 6,000 rows)")
     report = report_of(table)
     assert "| d | unif | 900 of 6,000 | 0.600 | ± 0.012 | 95 % | ± 0.050 | ± 2.5 |" in report
     assert "| k1 | 0.429 ± 0.000 | 0.429 ± 0.000 |\n| k2 | 0.571 ± 0.050 | 0.571 ± 0.050 |" in report
-    (axis,) = alignment_figure(table, summary).axes
-    assert len(axis.containers) == 4  # of two learners the trials, and the mean
-    assert labels(shares_figure(table, summary), "x") == ["k1", "k2"]
-    assert "sampling error" not in display_table(summary_of_exact)[0]
+    assert labels(shares_figure(table, summarise(table)), "x") == ["k1", "k2"]
+    assert "sampling error" not in display_table(summarise(exact))[0]
     assert "sample" not in report_of(exact).lower()
-    (axis,) = alignment_figure(exact, summary_of_exact).axes
-    assert len(axis.containers) == 0
-    assert shares_figure(exact, summary_of_exact) is None
+    assert shares_figure(exact, summarise(exact)) is None
+    for of, bars in ((table, 4), (exact, 0)):  # of two learners the trials, and the mean
+        (axis,) = alignment_figure(of, summarise(of)).axes
+        assert len(axis.containers) == bars
 
 
 def test_what_a_sample_cannot_tell_is_said_and_not_a_number():
@@ -289,28 +270,6 @@ def test_what_a_sample_cannot_tell_is_said_and_not_a_number():
     assert "| d | unif | 900 of 6,000 | 0.600 |  | 95 % |  |  |" in report
     assert "nan" not in report.lower()
     assert shares_figure(none, summarise(none)) is None
-
-
-def test_a_saved_view_is_what_mlflow_can_keep_and_filter_by(working_folder: Path):
-    def filter_of(value: str) -> str:
-        packed = json.loads(value)["state"].removeprefix("deflate;")
-        return str(json.loads(zlib.decompress(base64.b64decode(packed)))["searchFilter"])
-
-    client = MlflowClient(f"sqlite:///{working_folder / 'mlflow.db'}")
-    mine, other = {"learnkernels.run": "20261121-133018-6a18"}, {"learnkernels.run": "older"}
-    for view in (NEWEST, HISTORY, MODELS):
-        key, value = view_tag(view, mine["learnkernels.run"])
-        assert len(value) < 5_000  # MLflow's limit of an experiment tag
-        assert key == f"mlflow.sharedViewState.{view.key}"
-        assert f"viewStateShareKey={view.key}&" in view_path("1", view)
-        experiment = client.create_experiment(view.key)
-        tags = ({"learnkernels.level": view.level}, mine), ({"learnkernels.level": view.level}, other)
-        runs = [client.create_run(experiment, tags=level | run).info.run_id for level, run in tags]
-        client.create_run(experiment, tags={"learnkernels.level": "sweep"} | mine)
-        found = client.search_runs([experiment], filter_of(value))
-        assert [run.info.run_id for run in found] == runs[:1]
-        every = client.search_runs([experiment], filter_of(view_tag(view)[1]))
-        assert {run.info.run_id for run in every} == set(runs)
 
 
 def test_notes_stay_below_what_mlflow_keeps_and_name_metrics_that_runs_have():
@@ -331,8 +290,11 @@ def test_notes_stay_below_what_mlflow_keeps_and_name_metrics_that_runs_have():
     assert columns - {"test_error_sd"} <= named
 
 
-def test_features_that_count_are_in_table_and_figure():
+def test_features_that_count_and_views_are_in_table_and_figure():
     table = folds({"rfm": [0.2, 0.3], "unif": [0.2, 0.3]})
+    views = ["all features", "numbers", "categories"]
+    table["view_shares"] = [[0.5, 0.3, 0.2], [1.0], None, None]  # a view that a trial leaves out has nothing there
+    table["views"] = [views, ["all features"], None, None]
     table["relevance"] = [[0.7, 0.1, 0.2], [0.5, 0.1, 0.4], None, None]
     table["features"] = [["a", "b", "price in $"]] * 2 + [None] * 2
     assert parts_table(table, RELEVANCE, "feature") == [
@@ -341,24 +303,18 @@ def test_features_that_count_are_in_table_and_figure():
         {"dataset": "d", "feature": "b", "rfm": "0.1000 ± 0.0000"},
     ]
     assert labels(parts_figure(table, {"rfm": "#000000"}, RELEVANCE, "share")) == ["a", "price in $", "b"]
-    assert "over folds" in report_of(table).partition("## How much features count")[2]
-    table["relevance"] = None
-    assert parts_table(table, RELEVANCE, "feature") == []
-    assert parts_figure(table, {}, RELEVANCE, "share") is None
-
-
-def test_a_view_that_a_trial_leaves_out_has_nothing_there():
-    table = folds({"rfm": [0.2, 0.3], "unif": [0.2, 0.3]})
-    views = ["all features", "numbers", "categories"]
-    table["view_shares"] = [[0.5, 0.3, 0.2], [1.0], None, None]
-    table["views"] = [views, ["all features"], None, None]
     shares = ("0.75 ± 0.35", "0.15 ± 0.21", "0.10 ± 0.14")
     assert parts_table(table, VIEW_SHARES, "view") == [
         {"dataset": "d", "view": view, "rfm": share} for view, share in zip(views, shares, strict=True)
     ]
-    assert "## What views have of the kernel" in report_of(table)
+    report = report_of(table)
+    assert "over folds" in report.partition("## How much features count")[2]
+    assert "## What views have of the kernel" in report
     rows = table[:2].assign(regularisation=1.0, parameters=None)
     (summary,) = summarise(rows).itertuples()
     logged = {one.key: one.value for one in _metrics(summary, rows, 2) if one.key.startswith("view/")}
     assert logged == {"view/all features": 0.75, "view/numbers": 0.15, "view/categories": 0.1}
     assert labels(parts_figure(table, {"rfm": "#000000"}, VIEW_SHARES, "share")) == views
+    table["relevance"] = None
+    assert parts_table(table, RELEVANCE, "feature") == []
+    assert parts_figure(table, {}, RELEVANCE, "share") is None

@@ -74,8 +74,6 @@ def test_a_store_holds_the_tile_of_all_rows(tmp_path: Path, family: KernelFamily
     expected = family.tile(rows, rows)
     # The same numbers from other blocks: rounding, relative to the largest value.
     np.testing.assert_allclose(whole(store), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
-    for k in range(family.n_kernels):
-        np.testing.assert_array_equal(np.concatenate([block[k] for block in store]), whole(store)[k])
 
 
 def test_small_tiles_give_the_same_values_and_a_diagonal_of_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -89,15 +87,14 @@ def test_small_tiles_give_the_same_values_and_a_diagonal_of_ones(tmp_path: Path,
     assert len(store) == 3
 
 
-def mapped_files() -> list[tuple[int, int, str]]:
-    """The address ranges that the system has mapped to files."""
-    rows = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines()]
-    return [(*(int(end, 16) for end in row[0].split("-")), row[5]) for row in rows if len(row) == 6]
-
-
-def opened_files() -> list[str]:
-    links = [Path("/proc/self/fd") / fd for fd in os.listdir("/proc/self/fd")]
-    return [str(link.readlink()) for link in links if link.is_symlink()]
+def mapped_file(start: int, last: int) -> str:
+    """The file that the system has mapped to two addresses."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, *_, name = line.split(maxsplit=5)
+        low, high = (int(end, 16) for end in addresses.split("-"))
+        if low <= start and last < high:
+            return name
+    return "none"
 
 
 def test_views_lie_in_mapped_files_and_float32_is_the_rounding_of_float64(tmp_path: Path, store: TileStore):
@@ -107,15 +104,14 @@ def test_views_lie_in_mapped_files_and_float32_is_the_rounding_of_float64(tmp_pa
         for s, shard in enumerate(opened.manifest.shards):
             view = opened[s]
             start, last = view.__array_interface__["data"][0], view[-1, -1, -1:].__array_interface__["data"][0]
-            inside = [name for low, high, name in mapped_files() if low <= start and last < high]
-            assert inside == [str(opened.path / shard.file)]
+            assert mapped_file(start, last) == str(opened.path / shard.file)
             assert not view.flags.writeable
             assert view.flags.aligned
             assert np.shares_memory(opened[s][1], view)
             with pytest.raises(ValueError, match="read-only"):
                 view[0, 0, 0] = 1.0
     assert pa.total_allocated_bytes() == reserved  # no copy
-    assert not [name for name in opened_files() if name.endswith(".arrow")]
+    assert not [link for link in Path("/proc/self/fd").iterdir() if os.path.realpath(link).endswith(".arrow")]
     assert narrow[0].dtype == np.float32
     np.testing.assert_array_equal(whole(narrow), whole(store).astype(np.float32))
     narrow_bytes, wide_bytes = (sum(shard.bytes for shard in of.manifest.shards) for of in (narrow, store))
@@ -134,15 +130,6 @@ def test_the_family_of_a_store_gives_its_values_and_is_pickled_as_a_path(store: 
     make(store.path, spec_of(data="d2"))
     with pytest.raises(InputError, match="was replaced by another store"):
         pickle.loads(sent)
-
-
-def test_matrices_that_are_not_symmetric_are_refused(tmp_path: Path):
-    class Skewed(GaussianFamily):
-        def tile(self, A, B, shift=None):
-            return super().tile(A, B, shift) * (1 + A[:, :1])
-
-    with pytest.raises(InputError, match="is not symmetric"):
-        make(tmp_path / "toy", family=Skewed(FAMILY.gammas)).family()
 
 
 def test_matrices_are_the_only_family():
@@ -227,7 +214,7 @@ def flip(path: Path) -> None:
 
 
 def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-100])
+    os.truncate(path, path.stat().st_size - 100)
 
 
 def replace_by_foreign(path: Path) -> None:
@@ -304,10 +291,16 @@ def test_a_store_of_something_else_is_not_touched(store: TileStore, subtests: py
 # What cannot work ----------------------------------------------------------------------------------------------------
 
 
-def test_values_that_float32_cannot_hold_are_refused(tmp_path: Path):
-    family = PolynomialFamily([30])
+def test_matrices_that_are_not_symmetric_and_values_that_float32_cannot_hold_are_refused(tmp_path: Path):
+    class Skewed(GaussianFamily):
+        def tile(self, A, B, shift=None):
+            return super().tile(A, B, shift) * (1 + A[:, :1])
+
+    skewed, steep = make(tmp_path / "skewed", family=Skewed(FAMILY.gammas)), PolynomialFamily([30])
+    with pytest.raises(InputError, match="is not symmetric"):
+        skewed.family()
     with pytest.raises(InputError, match=r"data set toy: base kernel polynomial.* float32 cannot hold in rows 0 to"):
-        make(tmp_path / "toy", spec_of(family, "float32"), rows=1e3 * X, family=family)
+        make(tmp_path / "steep", spec_of(steep, "float32"), rows=1e3 * X, family=steep)
 
 
 def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
@@ -325,12 +318,9 @@ def test_a_disk_that_is_too_small_is_refused_before_anything_is_written(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_two_runs_do_not_write_to_one_folder(tmp_path: Path):
+def test_what_another_run_writes_or_has_written_since_the_plan_is_seen(tmp_path: Path):
     with tilestore._sole_writer(tmp_path / "toy"), pytest.raises(InputError, match="another run is writing here"):
         make(tmp_path / "toy")
-
-
-def test_what_another_run_has_done_since_the_plan_is_seen(tmp_path: Path):
     plans = [plan_store(tmp_path / name, spec_of(), SHARD) for name in ("other", "same")]
     other = make(tmp_path / "other", spec_of(dtype="float32"))
     same = make(tmp_path / "same")
@@ -341,35 +331,34 @@ def test_what_another_run_has_done_since_the_plan_is_seen(tmp_path: Path):
     assert [shard_files(store.path) for store in (other, same)] == before
 
 
-def test_links_in_the_place_of_files_are_not_followed(tmp_path: Path, store: TileStore):
+def test_links_are_not_followed_and_a_folder_that_cannot_be_written_to_is_one_sentence(
+    tmp_path: Path, store: TileStore
+):
     precious = tmp_path / "precious"
     precious.write_text("all of it")
-    names, content = (MANIFEST, THIRD), (store.path / MANIFEST).read_text()
-    for name in names:
-        (store.path / name).unlink()
-        (store.path / name).symlink_to(precious)
+    files = [store.path / MANIFEST, store.path / THIRD]
+    content = files[0].read_text()
+    for file in files:
+        file.unlink()
+        file.symlink_to(precious)
     with pytest.raises(InputError, match="is damaged"):
         make(store.path)
-    (store.path / MANIFEST).unlink()
-    (store.path / MANIFEST).write_text(content)
+    files[0].unlink()
+    files[0].write_text(content)
     make(store.path)
-    assert not any((store.path / name).is_symlink() for name in names)
-    (tmp_path / "locked").mkdir()
-    (tmp_path / "locked" / ".lock").symlink_to(precious)
-    with pytest.raises(InputError, match=r"locked: cannot be written to \(Too many levels of symbolic links\)"):
-        make(tmp_path / "locked")
+    assert not any(file.is_symlink() for file in files)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / ".lock").symlink_to(precious)
+    (tmp_path / "locked" / ".lock").mkdir(parents=True)
+    for name, sentence in {
+        "linked": r"linked: cannot be written to \(Too many levels of symbolic links\)",
+        "locked": r"locked: cannot be written to \(Is a directory\); name another folder with --outp",
+        "precious": "is not a folder, or lies in none",
+        "precious/below": "is not a folder, or lies in none",
+    }.items():
+        with pytest.raises(InputError, match=sentence):
+            make(tmp_path / name)
     assert precious.read_text() == "all of it"
-
-
-def test_a_folder_that_cannot_be_written_to_is_one_sentence(tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(InputError, match="is not a folder, or lies in none"):
-            make(folder)
-    (tmp_path / "toy" / ".lock").mkdir(parents=True)
-    sentence = r"toy: cannot be written to \(Is a directory\); name another folder with --outp"
-    with pytest.raises(InputError, match=sentence):
-        make(tmp_path / "toy")
 
 
 def test_a_small_manifest_of_many_rows_takes_no_memory(tmp_path: Path):

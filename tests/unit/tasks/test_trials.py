@@ -83,6 +83,12 @@ def measured(of: CompareConfig, trial: Trial, predictor: str) -> tuple[DatasetRe
     return ref, moments, run_trial(job)
 
 
+def rows_of(moments: MomentsRef, trial: Trial) -> list[np.ndarray]:
+    """The training, validation and test rows of a trial."""
+    folds = load_moments(moments)[1]
+    return [np.flatnonzero(np.isin(folds, some)) for some in (trial.training, trial.validation, trial.test)]
+
+
 # Splits --------------------------------------------------------------------------------------------------------------
 
 FAMILIES: dict[str, dict[str, Any]] = {"gaussian": {"gammas": [0.1, 1.0]}, "feature": {}, "linear": {}}
@@ -101,8 +107,7 @@ def stored(classes: int = 2) -> tuple[Dataset, DatasetRef]:
 
 def require_moments_of_training_rows(family: str, pool: DaskPool | None = None) -> None:
     """Fail unless the moments of a split are those of its training rows, in their places in the whole data set."""
-    dataset, ref = stored()
-    config = split_config(family)
+    (dataset, ref), config = stored(), split_config(family)
     moments, folds = load_moments(moments_of(ref, config, 1, pool))
     np.testing.assert_array_equal(folds, draw_folds(dataset, config.protocol, fold_seed(0, 1)))
     training = np.flatnonzero(folds == 0)
@@ -119,34 +124,24 @@ def require_moments_of_training_rows(family: str, pool: DaskPool | None = None) 
         np.testing.assert_allclose(getattr(restricted, name), getattr(expected, name), rtol=1e-10, err_msg=name)
 
 
-@pytest.mark.parametrize("family", list(FAMILIES))
-def test_moments_of_a_split_are_those_of_its_training_rows_in_their_places(family: str):
-    require_moments_of_training_rows(family)
-
-
-def test_a_split_and_each_of_its_repeats_have_moments_of_their_own():
+def test_moments_of_each_repeat_of_a_split_are_those_of_its_training_rows_in_their_places():
+    for family in FAMILIES:
+        require_moments_of_training_rows(family)
     _, ref = stored()
     one, other = split_config("linear", repeats=2), split_config("linear", repeats=2, test=49)
     keys = [moments_of(ref, config, repeat).key for config in (one, other) for repeat in (0, 1)]
     assert len(set(keys)) == 4
     assert moments_of(ref, one).key == keys[0]
     assert len({fold_seed(seed, repeat) for seed in range(3) for repeat in range(3)}) == 9
-    assert len(planned_trials(one.protocol)) == 1
-    assert len(planned_trials(ProtocolConfig(folds=7))) == 7
+    assert [len(planned_trials(protocol)) for protocol in (one.protocol, ProtocolConfig(folds=7))] == [1, 7]
 
 
-def test_a_training_set_on_which_the_target_is_constant_gets_one_sentence():
-    y = np.zeros(301)
-    y[-1] = 1.0
-    dataset = Dataset(np.random.default_rng(6).normal(size=(301, 2)), Target.of(y, "regression"), ("a", "b"))
-    ref = store_dataset(dataset, "rare", "here")
-    of = split_config("linear")
-    repeat = next(r for r in range(9) if draw_folds(dataset, of.protocol, fold_seed(0, r))[-1] != 0)
+def test_a_split_that_a_data_set_does_not_allow_gets_one_sentence():
+    dataset, of = stored()[0], split_config("linear")
+    one = Dataset(dataset.X, Target.of(np.eye(301)[-1], "regression"), dataset.features)  # all zeros but for the last
+    repeat = next(r for r in range(9) if draw_folds(one, of.protocol, fold_seed(0, r))[-1] != 0)
     with pytest.raises(InputError, match="data set rare: Y must vary, got a co"):
-        moments_of(ref, of, repeat)
-
-
-def test_a_split_that_a_data_set_does_not_allow_is_refused_before_any_work():
+        moments_of(store_dataset(one, "rare", "here"), of, repeat)
     _, ref = stored(classes=3)
     rows = r"data set data: train, validation and test must .* 301 rows there are, got 212 \+ 40 \+ 50 = 302[^\n]*"
     classes = r"data set data: each class must have at least one training row, got none of class '2'[^\n]*"
@@ -233,7 +228,7 @@ def test_rows_that_do_not_train_change_nothing(scale: str):
     mixed("other.parquet", np.flatnonzero(folds == trial.test))
     changed, others, _ = measured(own(scale=scale, path="other.parquet"), trial, "krr")
     np.testing.assert_array_equal(folds, load_moments(others)[1])
-    training = np.flatnonzero(np.isin(folds, trial.training))
+    training = rows_of(moments, trial)[0]
     ours, theirs = load_dataset(ref), load_dataset(changed)
     for j, name in enumerate(ours.features):
         np.testing.assert_array_equal(ours.X[training, j], theirs.X[training, theirs.features.index(name)])
@@ -273,7 +268,7 @@ def test_cross_validation_within_the_training_rows_takes_their_units():
     of = own({"split": {"train": 60, "test": 20}, "choose": {"folds": 3}})
     (trial,) = planned_trials(of.protocol)
     ref, moments, row = measured(of, trial, "krr")
-    training = np.flatnonzero(np.isin(load_moments(moments)[1], trial.training))
+    training = rows_of(moments, trial)[0]
     np.testing.assert_allclose(load_dataset(ref).X[training, 0].mean(), 0.0, atol=1e-12)
     assert row["n_train"] == 60
 
@@ -321,8 +316,7 @@ def test_classes_are_weighed_in_learning_and_not_in_errors(patients: pd.DataFram
     assert row["weights"] == pytest.approx(by_rows["weights"], rel=1e-12)
     assert row["alignment"] == pytest.approx(by_rows["alignment"], rel=1e-12)
     assert row["alignment"] != pytest.approx(plain["alignment"], rel=1e-3)
-    X, y, folds = load_dataset(ref).X, patients["y"].to_numpy(), load_moments(moments)[1]
-    training, test = np.flatnonzero(np.isin(folds, TRIAL.training)), np.flatnonzero(folds == TRIAL.test)
+    X, y, (training, _, test) = load_dataset(ref).X, patients["y"].to_numpy(), rows_of(moments, TRIAL)
     model = KernelLearningClassifier(
         GaussianFamily(GAMMAS), "alignf", 1.0, predictor=predictor, class_weight={"ill": 4.0, "well": 1.0}
     ).fit(X[training], y[training])
@@ -340,32 +334,25 @@ def test_balanced_is_one_over_the_share_of_a_class(patients: pd.DataFrame):
     assert of_class == pytest.approx([weighted.weights.sum() / 2] * 2)
 
 
-def test_a_baseline_weighs_classes_as_scikit_learn_does(patients: pd.DataFrame):
-    given = measured(classes(class_weight={"ill": 4}), TRIAL, "svm")[:2]
-    plain = measured(classes(), TRIAL, "svm")[:2]
-    folds, X, y = load_moments(given[1])[1], patients[["a", "b"]].to_numpy(), patients["y"].to_numpy()
-    training, test = np.isin(folds, TRIAL.training), folds == TRIAL.test
-    machine = SVC(gamma=0.3, C=2.0, class_weight={"ill": 4}).fit(X[training], y[training])
-    row = search(SearchJob(*given, TRIAL, SEARCH, GRID_SEARCH))
-    assert row["error"] == pytest.approx(np.mean(machine.predict(X[test]) != y[test]))
-    assert search(SearchJob(*given, TRIAL, SEARCH, BOOSTING))["metric"] == "misclassification"
-    ours, theirs = (search(SearchJob(*of, TRIAL, SEARCH, BOOSTING, "neg_log_loss")) for of in (given, plain))
-    assert ours["error"] != theirs["error"]
-
-
-@pytest.mark.parametrize("metric", ["neg_log_loss", "roc_auc_ovr"])
-def test_a_baseline_has_probabilities(patients: pd.DataFrame, metric: str):
-    ref, moments, _ = measured(classes(), TRIAL, "svm")
-    found = search(SearchJob(ref, moments, TRIAL, SEARCH, GRID_SEARCH, metric))
-    folds, y, X = load_moments(moments)[1], load_dataset(ref).target.values, patients[["a", "b"]].to_numpy()
-    training, choosing, test = (np.isin(folds, of) for of in (TRIAL.training, TRIAL.validation, TRIAL.test))
-    machine = SVC(gamma=0.3, C=2.0).fit(X[training], y[training])
-    slope, offset = fit_sigmoid(machine.decision_function(X[choosing]), y[choosing] == 1, None)
-    p = expit(slope * machine.decision_function(X[test]) + offset)
-    expected = {"neg_log_loss": log_loss(y[test], p), "roc_auc_ovr": 1 - roc_auc_score(y[test], p)}[metric]
-    assert found["error"] == pytest.approx(expected)
-    trees = search(SearchJob(ref, moments, TRIAL, SEARCH, BOOSTING, metric))
-    assert (trees["metric"], 0 < trees["error"] < 2) == (found["metric"], True)
+def test_a_baseline_weighs_classes_as_scikit_learn_does_and_has_probabilities(patients: pd.DataFrame):
+    X, y, of_trees = patients[["a", "b"]].to_numpy(), patients["y"].to_numpy(), []
+    for weight in (None, {"ill": 4}):
+        ref, moments, _ = measured(classes(class_weight=weight), TRIAL, "svm")
+        training, choosing, test = rows_of(moments, TRIAL)
+        machine = SVC(gamma=0.3, C=2.0, class_weight=weight).fit(X[training], y[training])
+        expected = {"misclassification": np.mean(machine.predict(X[test]) != y[test])}
+        if weight is None:
+            slope, offset = fit_sigmoid(machine.decision_function(X[choosing]), y[choosing] == "well", None)
+            p = expit(slope * machine.decision_function(X[test]) + offset)
+            expected |= {"neg_log_loss": log_loss(y[test], p), "roc_auc_ovr": 1 - roc_auc_score(y[test], p)}
+        for metric, error in expected.items():
+            asked = None if metric == "misclassification" else metric
+            found, trees = (search(SearchJob(ref, moments, TRIAL, SEARCH, of, asked)) for of in (GRID_SEARCH, BOOSTING))
+            assert found["error"] == pytest.approx(error)
+            assert found["metric"] == trees["metric"]
+            assert 0 < trees["error"] < 2
+        of_trees.append(search(SearchJob(ref, moments, TRIAL, SEARCH, BOOSTING, "neg_log_loss"))["error"])
+    assert of_trees[0] != of_trees[1]
 
 
 def test_what_takes_no_weights_and_no_such_class_is_refused(patients: pd.DataFrame):
@@ -403,14 +390,9 @@ def searched(X: Any, target: Target, folds: np.ndarray, trial: Trial, **baseline
     return search(SearchJob(ref, moments, trial, BaselineConfig.model_validate(baseline), GRID_SEARCH))
 
 
-def wine() -> tuple[np.ndarray, Target]:
-    X, y = load_wine(return_X_y=True)
-    return (X - X.mean(axis=0)) / X.std(axis=0), Target.of(np.array([f"class_{label}" for label in y]))
-
-
-def diabetes() -> tuple[np.ndarray, Target]:
-    X, y = load_diabetes(return_X_y=True)
-    return (X / X.std(axis=0))[:150], Target.of(y[:150])
+def bundled(load: Any) -> tuple[np.ndarray, Target]:
+    X, y = load(return_X_y=True)
+    return (X / X.std(axis=0))[:150], Target.of((y.astype(str) if load is load_wine else y)[:150])
 
 
 def error_by_hand(X: np.ndarray, target: Target, training: Any, rows: Any, gamma: float, C: float) -> float:
@@ -424,10 +406,11 @@ def error_by_hand(X: np.ndarray, target: Target, training: Any, rows: Any, gamma
 
 
 @pytest.mark.parametrize(
-    ("data", "chosen_by"), [(wine, "one fold"), (wine, "all"), (diabetes, "one fold, refit"), (diabetes, "all")]
+    ("load", "chosen_by"),
+    [(load_wine, "one fold"), (load_wine, "all"), (load_diabetes, "one fold, refit"), (load_diabetes, "all")],
 )
-def test_every_setting_is_tried_on_the_rows_of_the_trial(data: Any, chosen_by: str):
-    X, target = data()
+def test_every_setting_is_tried_on_the_rows_of_the_trial(load: Any, chosen_by: str):
+    X, target = bundled(load)
     nested, refit = chosen_by == "all", chosen_by == "one fold, refit"
     if nested:
         folds, trial = assign_nested_split(target, 90, 40, 4, seed=3), nested_split_trial(4)
@@ -450,7 +433,7 @@ def test_every_setting_is_tried_on_the_rows_of_the_trial(data: Any, chosen_by: s
 
 
 def test_relative_bandwidths_are_multiples_of_the_scale_of_scikit_learn_sparse_or_dense():
-    X, target = diabetes()
+    X, target = bundled(load_diabetes)
     folds, trial = assign_folds(target, 3, seed=0), trials(3)[0]
     training = X[np.isin(folds, trial.training)]
     gamma = 0.5 / (training.shape[1] * training.var())

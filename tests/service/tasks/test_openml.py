@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
+import socket
+import threading
 import warnings
-from collections.abc import Callable
-from email.message import Message
+from collections.abc import Callable, Iterator
 from functools import partial
-from io import BytesIO
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import Request
-from urllib.response import addinfourl
 
 import numpy as np
 import pytest
@@ -71,32 +68,43 @@ def answers(name: str, columns: str, targets: str, rows: str) -> dict[str, Any]:
 ANSWERS = {path: answer for name, about in SETS.items() for path, answer in answers(name, *about).items()}
 
 
-class OpenML:
+class Handler(BaseHTTPRequestHandler):
     """Answers what scikit-learn asks OpenML, in OpenML's words."""
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.away = self.spoiled = False
+    def do_GET(self):
+        path = self.path.removeprefix("/")
+        self.server.asked.append(path)
+        content = ANSWERS.get(path, {"error": {"code": "372", "message": "No results"}})
+        spoiled = self.server.spoiled and isinstance(content, str)
+        text = json.dumps(content).replace(ADDRESS, self.server.address) if isinstance(content, dict) else content
+        body = (text.replace("4", "9") if spoiled else text).encode()
+        self.send_response(200 if path in ANSWERS else 412)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
-    def urlopen(self, request: Request) -> addinfourl:
-        path = request.full_url.removeprefix(ADDRESS)
-        self.asked.append(path)
-        if self.away:
-            raise URLError(ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"))
-        if path not in ANSWERS:
-            raise HTTPError(request.full_url, 412, "No results", Message(), BytesIO())
-        content = ANSWERS[path]
-        body = json.dumps(content) if isinstance(content, dict) else content.replace("4", "9" if self.spoiled else "4")
-        return addinfourl(BytesIO(body.encode()), Message(), request.full_url)
+    def log_message(self, *_: object):
+        pass
+
+
+def direct(monkeypatch: pytest.MonkeyPatch, address: str, before: str = ADDRESS) -> None:
+    """Let scikit-learn ask another server."""
+    for name in ("_SEARCH_NAME", "_DATA_INFO", "_DATA_FEATURES", "_DATA_QUALITIES"):
+        monkeypatch.setattr(_openml, name, getattr(_openml, name).replace(before, address))
 
 
 @pytest.fixture
-def openml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> OpenML:
-    """What scikit-learn takes for OpenML, and an empty store."""
+def openml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
+    """A server on loopback that scikit-learn takes for OpenML, and an empty store."""
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
-    server = OpenML()
-    monkeypatch.setattr(_openml, "urlopen", server.urlopen)
-    return server
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.address, server.asked, server.spoiled = f"http://127.0.0.1:{server.server_port}/", [], False
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        direct(monkeypatch, server.address)
+        yield server
+        server.shutdown()
+        thread.join()
 
 
 def load(name: str, tell: Callable[[str], object] = warnings.warn, **keys: object) -> Dataset:
@@ -104,7 +112,7 @@ def load(name: str, tell: Callable[[str], object] = warnings.warn, **keys: objec
     return load_source(DatasetConfig.model_validate(given | keys), tell=tell)
 
 
-def test_a_set_is_fetched_once_and_read_from_the_store_afterwards(openml: OpenML):
+def test_a_set_is_fetched_once_and_read_from_the_store_afterwards(openml: ThreadingHTTPServer):
     first = load("Plain")
     np.testing.assert_array_equal(first.X, [[4, 0], [5.5, 1], [6, 2], [-7, 1], [4, 0]])
     assert (first.features, first.target.classes) == (("width", "digit"), ("high", "low"))
@@ -130,7 +138,9 @@ def test_a_set_is_fetched_once_and_read_from_the_store_afterwards(openml: OpenML
     assert len(openml.asked) == asked
 
 
-def test_categories_are_features_or_dropped_or_a_target_without_quotes_and_a_warning_is_told(openml: OpenML):
+def test_categories_are_features_or_dropped_or_a_target_without_quotes_and_a_warning_is_told(
+    openml: ThreadingHTTPServer,
+):
     assert {"letter=a", "letter=b"} <= set(load("letters").features)
     np.testing.assert_array_equal(load("letters", drop=["letter"], missing="drop").X, [[4, 1], [6, 0], [1, 0]])
     assert load("words").target.classes == ("a b", "c d")
@@ -153,7 +163,9 @@ def test_categories_are_features_or_dropped_or_a_target_without_quotes_and_a_war
     ],
     ids=["changed", "cut", "no contents", "empty folder"],
 )
-def test_a_damaged_copy_is_replaced(openml: OpenML, tmp_path: Path, damaged: Callable[[bytes], bytes], gone: list[str]):
+def test_a_damaged_copy_is_replaced(
+    openml: ThreadingHTTPServer, tmp_path: Path, damaged: Callable[[bytes], bytes], gone: list[str]
+):
     first = load("plain")
     (table,) = (tmp_path / "state" / "store" / "openml").glob("*/data.parquet")
     whole = table.read_bytes()
@@ -172,12 +184,16 @@ def test_a_damaged_copy_is_replaced(openml: OpenML, tmp_path: Path, damaged: Cal
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_without_a_network_one_sentence_says_what_to_do(openml: OpenML, tmp_path: Path, kept: bool):
+def test_without_a_network_one_sentence_says_what_to_do(
+    openml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kept: bool
+):
     if kept:
         load("plain")
         (table,) = (tmp_path / "state" / "store" / "openml").glob("*/data.parquet")
         table.write_bytes(b"damaged")
-    openml.away = True
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        direct(monkeypatch, f"http://127.0.0.1:{free.getsockname()[1]}/", openml.address)
     told: list[str] = []
     with pytest.raises(TransferError) as caught:
         load("plain", told.append, label="mine")
@@ -190,7 +206,7 @@ def test_without_a_network_one_sentence_says_what_to_do(openml: OpenML, tmp_path
     assert len(told) == kept
 
 
-def test_a_set_that_does_not_fit_gets_one_sentence(openml: OpenML):
+def test_a_set_that_does_not_fit_gets_one_sentence(openml: ThreadingHTTPServer):
     of = "of OpenML"
     refused: list[tuple[str, dict[str, object], str]] = [
         ("nothing", {}, "data set nothing: OpenML has no set 'nothing' of version 1; correct 'name' or 'version'"),
@@ -202,7 +218,7 @@ def test_a_set_that_does_not_fit_gets_one_sentence(openml: OpenML):
     require_refusals(((partial(load, name, **keys), sentence) for name, keys, sentence in refused), error=InputError)
 
 
-def test_what_arrives_with_another_checksum_is_refused_and_not_kept(openml: OpenML, tmp_path: Path):
+def test_what_arrives_with_another_checksum_is_refused_and_not_kept(openml: ThreadingHTTPServer, tmp_path: Path):
     openml.spoiled = True
     with pytest.raises(
         TransferError, match="what arrived of set 'plain' does not have the checksum that OpenML states"
