@@ -95,10 +95,10 @@ class Operator:
             return self._serve(command)
         command = command.replace("RUN_ID", self._last_run() if "RUN_ID" in command else "")
         if command.startswith("export "):
-            shown = self._bash(f"{command}; env -0")
+            shown = self._shown(f"{command}; env -0")
             self.env |= dict(line.split("=", 1) for line in shown.split("\0") if "=" in line)
             return ""
-        return self._forked(command) if command.split()[0] in PROGRAMS else self._bash(command)
+        return self._shown(command)
 
     def stop(self) -> None:
         while self.servers:
@@ -106,21 +106,19 @@ class Operator:
             os.kill(server.pid, signal.SIGTERM)
             server.wait()
 
-    def _forked(self, command: str) -> str:
-        run = self.forked.run(command, self.folder, self.env)
-        assert run.returncode == 0, f"{command}\n{run.stdout}{run.stderr}"
-        return run.stdout
-
-    def _bash(self, command: str) -> str:
-        run = subprocess.run(
-            ["bash", "-c", command], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=300
-        )
+    def _shown(self, command: str) -> str:
+        if command.split()[0] in PROGRAMS:
+            run = self.forked.run(command, self.folder, self.env)
+        else:
+            bash = ["bash", "-c", command]
+            run = subprocess.run(bash, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=300)
         assert run.returncode == 0, f"{command}\n{run.stdout}{run.stderr}"
         return run.stdout
 
     def _serve(self, command: str) -> str:
+        said = "Registered to" if command.startswith("dask worker") else None
         if command.startswith("learnkernels up"):
-            server = self.forked.start(command, self.folder, self.env)
+            said, server = "the worker first", self.forked.start(command, self.folder, self.env)
             log = server.err
         else:
             log = self.folder.parent / f"server{len(self.servers)}.log"
@@ -129,10 +127,8 @@ class Operator:
         self.servers.append(server)
 
         def ready() -> bool:
-            if command.startswith("learnkernels up"):
-                return "the worker first" in log.read_text()
-            if command.startswith("dask worker"):
-                return "Registered to" in log.read_text()
+            if said:
+                return said in log.read_text()
             port = self.ports["5000" if command.startswith("mlflow") else "8786"]
             with socket.socket() as probe:
                 return probe.connect_ex(("127.0.0.1", int(port))) == 0
@@ -146,7 +142,7 @@ class Operator:
         run_id = self.new_run(protocol={"folds": 3, "repeats": 1000}, dask={"workers": 2})
         workers = lambda: [one for one in processes_in(self.folder) if "spawn_main" in one]  # noqa: E731
         assert within(lambda: len(workers()) >= 2, 240, 0.1), processes_in(self.folder)
-        said = self._forked(command.replace("RUN_ID", run_id))
+        said = self._shown(command.replace("RUN_ID", run_id))
         assert within(lambda: self.state_of(run_id) == "CANCELLED", 120, 0.2), self.state_of(run_id)
         assert within(lambda: workers() == [], 30, 0.1), workers()
         return said
@@ -316,9 +312,11 @@ def test_authentication_keeps_strangers_out(operator: Operator):
     prefect, tracking = (f"http://127.0.0.1:{operator.ports[port]}" for port in ("4200", "5000"))
     flows, models = f"{prefect}/api/flow_runs/filter", f"{tracking}/api/2.0/mlflow/registered-models/get?name=demo"
     for stranger in (None, ("admin", "wrong")):
-        assert httpx.post(flows, json={}, auth=stranger).status_code == 401
-        assert httpx.get(tracking, auth=stranger).status_code == 401
-        assert httpx.get(models, auth=stranger).status_code == 401
+        asked = (
+            httpx.post(flows, json={}, auth=stranger),
+            *(httpx.get(url, auth=stranger) for url in (tracking, models)),
+        )
+        assert [answer.status_code for answer in asked] == [401] * 3
     (run,) = httpx.post(flows, json={}, auth=("admin", "change-me")).json()
     assert run["state_type"] == "COMPLETED"
     found = httpx.get(models, auth=("admin", "change-me-too"))

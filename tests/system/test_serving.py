@@ -9,8 +9,10 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -26,10 +28,14 @@ from tools.forked import Commands
 from tools.waiting import within
 
 READ = {"prefect": "/api/flows/filter", "mlflow": "/api/2.0/mlflow/experiments/search"}
-WRITE = {
-    "prefect": ("/api/flows/", {"name": "planted"}),
-    "mlflow": ("/api/2.0/mlflow/experiments/create", {"name": "planted"}),
-}
+PLANTED = {"name": "planted"}
+TARGETS = [
+    {"name": "prefect", "read": "/api/flows/count", "write": ["/api/flows/", PLANTED],
+     "image": "/favicon.ico", "script": "/ui-settings"},
+    {"name": "mlflow", "read": "/version", "write": ["/api/2.0/mlflow/experiments/create", PLANTED],
+     "image": "/static-files/favicon.ico", "script": "/version"},
+]  # fmt: skip
+"""What a page of another place tries on each server."""
 
 
 class Servers(User):
@@ -158,23 +164,19 @@ def test_clients_of_prefect_and_mlflow_send_the_key_over_every_way(servers: Serv
 
 @pytest.mark.slow(1)
 def test_web_sockets_of_prefect_are_closed_to_strangers(servers: Servers):
-    for path in ("/api/events/out", "/api/events/in", "/api/logs/out"):
+    async def first_answer(path: str, token: str, **options: Any) -> str:
         address = f"ws://127.0.0.1:{servers.ports['prefect']}{path}"
+        async with connect(address, subprotocols=["prefect"], **options) as socket:  # type: ignore[list-item]
+            await socket.send(json.dumps({"type": "auth", "token": token}))
+            return str(await socket.recv())
 
-        async def first_answer(token: str, address: str = address) -> str:
-            async with connect(address, subprotocols=["prefect"]) as socket:  # type: ignore[list-item]
-                await socket.send(f'{{"type": "auth", "token": "{token}"}}')
-                return str(await socket.recv())
-
-        async def foreign(address: str = address) -> None:
-            async with connect(address, origin="http://evil.example"):  # type: ignore[arg-type]
-                pass
-
-        assert "auth_success" in asyncio.run(first_answer(":".join(servers.key)))
+    key = ":".join(servers.key)
+    for path in ("/api/events/out", "/api/events/in", "/api/logs/out"):
+        assert "auth_success" in asyncio.run(first_answer(path, key))
         with pytest.raises(Exception, match="1008"):
-            asyncio.run(first_answer("wrong"))
+            asyncio.run(first_answer(path, "wrong"))
         with pytest.raises(InvalidStatus, match="403"):
-            asyncio.run(foreign())
+            asyncio.run(first_answer(path, key, origin="http://evil.example"))
 
 
 HOSTILE = """<!doctype html><title>wait</title><body><script>
@@ -212,33 +214,15 @@ setTimeout(() => Promise.all(tries).then(() => { window.found = read; document.t
 
 
 @pytest.fixture
-def elsewhere(servers: Servers) -> Iterator[str]:
-    """A page of another port of this machine that tries all it can, and what the browser sent to that port."""
-    targets = [
-        {
-            "name": name, "url": servers.url(name), "read": path, "write": WRITE[name],
-            "image": {"prefect": "/favicon.ico", "mlflow": "/static-files/favicon.ico"}[name],
-            "script": {"prefect": "/ui-settings", "mlflow": "/version"}[name],
-        }
-        for name, path in (("prefect", "/api/flows/count"), ("mlflow", "/version"))
-    ]  # fmt: skip
-    page = (HOSTILE % json.dumps(targets)).encode()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/html")
-            self.end_headers()
-            self.wfile.write(page)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/"
-    server.shutdown()
-    server.server_close()
+def elsewhere(servers: Servers, tmp_path: Path) -> Iterator[str]:
+    """A page of another port of this machine that tries all it can."""
+    targets = [target | {"url": servers.url(str(target["name"]))} for target in TARGETS]
+    (tmp_path / "index.html").write_text(HOSTILE % json.dumps(targets))
+    pages = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), pages) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
 
 
 @pytest.mark.slow(25)
@@ -268,8 +252,8 @@ def test_a_page_of_another_port_can_neither_read_nor_write(servers: Servers, els
         assert "planted" not in servers.names(name)
 
 
-@pytest.mark.slow(1)
-def test_no_command_line_and_no_log_shows_the_key(servers: Servers):
+@pytest.mark.slow(3)
+def test_no_command_line_and_no_log_shows_the_key_and_ui_stops_both_servers(servers: Servers):
     _, key = servers.key
     for name in servers.ports:
         httpx.get(f"{servers.url(name)}/?key={key}")
@@ -278,9 +262,6 @@ def test_no_command_line_and_no_log_shows_the_key(servers: Servers):
     assert not any(key in word or "sqlite" in word for line in said for word in line)
     assert key not in servers.logs
 
-
-@pytest.mark.slow(2)
-def test_ui_stops_both_servers(servers: Servers):
     os.kill(servers.ui.pid, signal.SIGINT)
     assert servers.ui.wait().returncode == 130
     assert not servers.note.exists()

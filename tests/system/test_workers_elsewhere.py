@@ -345,7 +345,7 @@ def test_servers_of_containers_start_are_healthy_and_ask_who_is_there(
     shutil.copy(empty_prefect if of_prefect else empty_mlflow, tmp_path / "tables.db")
     env[database] = f"sqlite{'+aiosqlite' * of_prefect}:///{tmp_path}/tables.db"
     env |= SETTINGS | {"PREFECT_HOME": str(tmp_path), "HOME": str(tmp_path), "PATH": os.environ["PATH"]}
-    healthy = [at_home(word) for word in container["healthcheck"]["test"][1:]]
+    healthy = list(map(at_home, container["healthcheck"]["test"][1:]))
     with (
         (tmp_path / "log").open("wb") as log,
         subprocess.Popen(command, env=env, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True) as server,
@@ -367,12 +367,29 @@ def test_an_image_has_the_commands_of_pods(tmp_path: Path):
     subprocess.run(["sh", "-c", make.replace("/usr/local/bin", str(tmp_path))], check=True)
     env = os.environ | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     for name in ("scheduler", "worker"):
-        command = [str(tmp_path / f"dask-{name}"), "--help"]
-        run = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        run = subprocess.run([tmp_path / f"dask-{name}", "--help"], env=env, cwd=ROOT, capture_output=True, text=True)
         assert f"Usage: dask {name}" in run.stdout, run.stderr
 
 
 # Who starts them -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def started(n: int, **keys: Any) -> Iterator[DaskPool]:
+    """Give a pool of two workers and n processes that works, shows no page, and leaves no process."""
+    before = set(listening(os.getpid()))
+    with DaskPool(DaskConfig.model_validate(keys | {"timeout": 60.0})) as pool:
+        pool.require_usable()
+        assert not pool.local
+        pool.client.wait_for_workers(2, timeout=60)  # work begins with the first
+        pids = {*pool.client.run(os.getpid).values(), pool.client.run_on_scheduler(os.getpid)}
+        assert len(pids) == n
+        ports = {at for pid in pids for at in listening(pid)} - before
+        assert codes_of_pages(ports) == {404}
+        require_working(pool)
+        yield pool
+    assert within(lambda: not any(map(psutil.pid_exists, pids - {os.getpid()})), 60)
+
 
 SBATCH = """#!/bin/sh
 for last; do :; done
@@ -392,18 +409,11 @@ def test_slurm_is_asked_for_workers_and_told_that_they_are_done(tmp_path: Path, 
     monkeypatch.setenv("JOBS", str(tmp_path / "jobs"))
     options = documented("slurm") | {"interface": "lo", "log_directory": str(tmp_path), "memory": "1GiB"}
     options |= {"shared_temp_directory": str(tmp_path), "scheduler_options": {"dashboard_address": ":0"}}
-    before = set(listening(os.getpid()))
-    with DaskPool(DaskConfig(cluster="slurm", workers=2, options=options, timeout=60.0)) as pool:
-        pool.require_usable()
-        assert not pool.local
-        pids = pool.client.run(os.getpid)
-        assert all(address.startswith("tls://") for address in pids)
-        assert set(pool.client.run(dask.config.get, "distributed.worker.memory.pause").values()) == {False}
-        ports = {at for pid in (os.getpid(), *pids.values()) for at in listening(pid)} - before
-        assert codes_of_pages(ports) == {404}
-        require_working(pool)
+    with started(3, cluster="slurm", workers=2, options=options) as pool:  # the scheduler is in this process
+        paused_at = pool.client.run(dask.config.get, "distributed.worker.memory.pause")
+        assert all(address.startswith("tls://") for address in paused_at)
+        assert set(paused_at.values()) == {False}
     assert len((tmp_path / "jobs").read_text().split()) == 2
-    assert within(lambda: not any(map(psutil.pid_exists, pids.values())), 60)
     del pool
     gc.collect()
 
@@ -412,11 +422,8 @@ SSHD = """
 import asyncio, os, signal, subprocess, sys
 import asyncssh
 
-class NoPassword(asyncssh.SSHServer):
-    def connection_made(self, connection):
-        print("user", connection.get_extra_info("peername")[0], file=sys.stderr, flush=True)
-
 async def run(process):
+    print("user", process.get_extra_info("peername")[0], file=sys.stderr, flush=True)
     child = await asyncio.create_subprocess_shell(
         process.command, stdin=None, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     )
@@ -429,8 +436,8 @@ async def run(process):
 
 async def main(folder):
     server = await asyncssh.listen(
-        "127.0.0.1", 0, server_factory=NoPassword, server_host_keys=[f"{folder}/host"], encoding=None,
-        authorized_client_keys=f"{folder}/user.pub", process_factory=run,
+        "127.0.0.1", 0, server_host_keys=[f"{folder}/host"], authorized_client_keys=f"{folder}/user.pub",
+        process_factory=run, encoding=None,
     )
     print(server.get_port(), flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until our end is closed
@@ -455,14 +462,7 @@ def test_workers_are_started_by_ssh_and_gone_afterwards(tmp_path: Path, capfd: p
         connect = {"port": port, "known_hosts": str(tmp_path / "known"), "client_keys": [str(tmp_path / "user")]}
         options = {"hosts": ["127.0.0.1"] * 3, "connect_options": connect, "worker_options": {"nthreads": 1}}
         options |= {"scheduler_options": {"port": 0}}
-        with DaskPool(DaskConfig.model_validate({"cluster": "ssh", "options": options, "timeout": 60.0})) as pool:
-            pool.require_usable()
-            assert not pool.local
-            pool.client.wait_for_workers(2, timeout=60)  # work begins with the first
-            pids = [*pool.client.run(os.getpid).values(), pool.client.run_on_scheduler(os.getpid)]
-            assert len(pids) == 3
-            assert codes_of_pages(at for pid in pids for at in listening(pid)) == {404}
-            require_working(pool)
-        assert within(lambda: not any(map(psutil.pid_exists, pids)), 60)
+        with started(3, cluster="ssh", options=options):
+            pass
         server.stdin.close()
     assert capfd.readouterr().err.count("user 127.0.0.1") >= 3

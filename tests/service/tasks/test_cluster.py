@@ -94,16 +94,13 @@ def die(number: int) -> int:
     return number
 
 
-def test_results_come_in_order_from_processes_that_print_nothing_of_their_own(pool: DaskPool):
+def test_results_come_in_order_with_warnings_and_errors_from_processes_that_print_nothing(pool: DaskPool):
     shares: list[float] = []
     squares, processes, levels = zip(*pool.map(square, list(range(10)), shares.append), strict=True)
     assert list(squares) == [n * n for n in range(10)]
     assert os.getpid() not in processes
     assert set(levels) == {logging.CRITICAL}
     assert sum(shares) == pytest.approx(1)
-
-
-def test_warnings_and_errors_of_a_worker_are_those_of_here(pool: DaskPool):
     with pytest.warns(RuntimeWarning, match="two is odd here"):
         assert pool.map(grumble, [1, 2, 3], lambda share: None) == [1, 2, 3]
     with pytest.raises(InputError, match=r"^four is refused; leave it out\.$"):

@@ -135,10 +135,10 @@ def test_the_run_goes_on_and_shows_its_model_and_a_version_says_what_it_is_and_h
         "mlflow models serve -m models:/churn@champion --env-manager local --host 127.0.0.1 --port 5001",
     ):
         assert line in page.splitlines()
-    version = client.get_model_version("churn", "1")
-    assert version.description == "The first one."
-    assert version.tags == {"dataset": "people", DIGEST: file_digest(churn.path)}
-    assert (version.run_id, version.source) == (churn.run_id, churn.uri)
+    of_version = client.get_model_version("churn", "1")
+    assert of_version.description == "The first one."
+    assert of_version.tags == {"dataset": "people", DIGEST: file_digest(churn.path)}
+    assert (of_version.run_id, of_version.source) == (churn.run_id, churn.uri)
     assert churn.version == ModelVersion("churn", 1, "models:/churn/1", churn.run_id, file_digest(churn.path))
 
 

@@ -47,11 +47,6 @@ def tiled(X, y, centering=Centering.CENTER, family=FAMILY) -> tuple[TiledGrams, 
     return grams, Target.of(y).take(moments.rows)
 
 
-@pytest.fixture(params=list(Centering))
-def landmarks(request) -> LandmarkGrams:
-    return LandmarkGrams.of(tiled(*problem(), request.param)[0], 25)
-
-
 def matrices_of(grams: LandmarkGrams) -> np.ndarray:
     """Each base kernel as an explicit matrix, from its definition."""
     ends = [*grams.starts[1:], grams.features.shape[1]]
@@ -59,7 +54,9 @@ def matrices_of(grams: LandmarkGrams) -> np.ndarray:
     return np.stack([F @ F.T + np.diag(own) for F, own in zip(each, grams.own, strict=True)])
 
 
-def test_products_are_those_of_the_matrices(landmarks):
+@pytest.mark.parametrize("centering", Centering)
+def test_products_are_those_of_the_matrices(centering):
+    landmarks = LandmarkGrams.of(tiled(*problem(), centering)[0], 25)
     K, rng = matrices_of(landmarks), np.random.default_rng(1)
     mu, alpha, W = rng.random(P), rng.normal(size=(220, 3)), rng.normal(size=(220, 220))
     W = W + W.T
@@ -134,11 +131,10 @@ def test_machines_are_those_of_the_matrices(C, classes, centering):
 
 def test_interior_points_alone_find_the_machine():
     grams, target = tiled(*problem())
-    landmarks = LandmarkGrams.of(grams, 12)
-    gram, K = combination(landmarks, np.ones(P)), landmarks.combine(np.ones(P))
-    y = np.where(target.values == 1, 1.0, -1.0)
-    a, exact = (machine_by_interior_point(of, y, 5.0, 1e-10) for of in (gram, K))
-    np.testing.assert_allclose(a, exact, rtol=0, atol=1e-6)
+    landmarks, y = LandmarkGrams.of(grams, 12), np.where(target.values == 1, 1.0, -1.0)
+    matrices = combination(landmarks, np.ones(P)), landmarks.combine(np.ones(P))
+    found, exact = (machine_by_interior_point(of, y, 5.0, 1e-10) for of in matrices)
+    np.testing.assert_allclose(found, exact, rtol=0, atol=1e-6)
 
 
 @pytest.fixture
@@ -163,14 +159,12 @@ def test_weights_on_landmarks_are_near_those_without(learner, classes, with_and_
     assert cosine > 0.999
 
 
-LOW_RANK = FamilyUnion([LinearFamily()] * 3, [[0], [1], [2]])
-
-
 @pytest.mark.parametrize(("seed", "C"), [(0, 1e3), (0, 1e6), (1, 1e4), (8, 1e4)])
 def test_weights_of_kernels_of_low_rank_are_exact_whatever_C(seed, C):
     """Rows between the bounds have next to no diagonal of their own there, and no digits are left of a difference."""
     X = np.random.default_rng(seed).normal(size=(300, 3))
-    grams, target = tiled(X, (X[:, 0] + X[:, 1] > 0).astype(int), family=LOW_RANK)
+    family = FamilyUnion([LinearFamily()] * 3, [[0], [1], [2]])
+    grams, target = tiled(X, (X[:, 0] + X[:, 1] > 0).astype(int), family=family)
     landmarks = LandmarkGrams.of(grams)
     ours = L1SVM().solve(landmarks, target, C)
     assert ours.certificate.converged
@@ -183,10 +177,11 @@ def test_a_base_kernel_of_what_no_landmark_has_is_one_of_no_features(place, seed
     rng = np.random.default_rng(seed)
     X = np.column_stack([rng.normal(size=(300, 3)), np.zeros(300)])
     X[rng.choice(300, 2, replace=False), 3] = 1
-    families, columns = [GaussianFamily([0.5]), GaussianFamily([2.0])], [[0, 1], [2]]
-    families.insert(place, GaussianFamily([1.0]))
+    gammas, columns = [0.5, 2.0], [[0, 1], [2]]
+    gammas.insert(place, 1.0)
     columns.insert(place, [3])
-    grams, target = tiled(X, X[:, 0] + 0.5 * rng.normal(size=300) > 0, family=FamilyUnion(families, columns))
+    family = FamilyUnion([GaussianFamily([gamma]) for gamma in gammas], columns)
+    grams, target = tiled(X, X[:, 0] + 0.5 * rng.normal(size=300) > 0, family=family)
     landmarks = LandmarkGrams.of(grams, 30)
     ours = L1SVM().solve(landmarks, target, 1.0)
     stacked = StackedGrams(matrices_of(landmarks), grams.centering)

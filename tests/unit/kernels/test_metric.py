@@ -280,16 +280,16 @@ def test_relevance_says_which_features_count_in_any_unit():
     assert learn_kernel("alignf", GaussianFamily([0.1, 1.0]), X, y).relevance is None
 
 
-def halves(X: np.ndarray, Y: np.ndarray) -> Half:
-    """A half of some rows that tells of metrics that the other half has taught."""
+def telling_half() -> Half:
+    """A half of sixty rows that tells of metrics that the other half has taught."""
+    X, Y = rows(60)
     taught, told = (Examples(X[part::2], Y[part::2], None) for part in (0, 1))
     rounds = list(learned_metrics(taught.X, taught.Y, ["diagonal", "full"], 1, 100))
     return Half(taught, told, Columns.of(X.shape[1], ()), rounds)
 
 
 def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
-    X, Y = rows(60)
-    half = halves(X, Y)
+    half = telling_half()
     choices = [Choice(rounds, kind) for rounds in ((0,), (0, 1)) for kind in TOGETHER]
     choices += [Choice((1,), kind, way) for kind in KINDS for way in (0, 1)]
     expected = []
@@ -310,8 +310,7 @@ def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
 
 
 def test_alignments_of_base_kernels_are_those_of_the_half_that_did_not_teach_them():
-    X, Y = rows(60)
-    half = halves(X, Y)
+    half = telling_half()
     M, a = half.products(Choice((1,), "both"))
     union, _ = half.columns.union(half.rounds[1].metrics, half.told, "both")
     moments = gram_moments(union, half.told.X, half.told.Y)

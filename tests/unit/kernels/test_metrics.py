@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as of_sklearn
 from sklearn.metrics import get_scorer
+from sklearn.utils import Tags, TargetTags
 
 from learnkernels import GaussianFamily, gram_moments
 from learnkernels.conf.schema.protocol import MetricName
@@ -38,24 +39,19 @@ class Told:
     """An estimator that predicts what it was told, for scikit-learn's scorers."""
 
     def __init__(self, predictions: np.ndarray, classes: int) -> None:
-        self._estimator_type = "classifier" if classes else "regressor"
         self.predictions, self.classes_ = predictions, np.arange(classes)
 
-    def __sklearn_tags__(self):
-        from sklearn.utils import Tags, TargetTags
+    def __sklearn_tags__(self) -> Tags:
+        kind = "classifier" if len(self.classes_) else "regressor"
+        return Tags(estimator_type=kind, target_tags=TargetTags(required=True))
 
-        return Tags(estimator_type=self._estimator_type, target_tags=TargetTags(required=True))
-
-    def fit(self, X, y):
-        return self
-
-    def predict(self, X):
+    def predict(self, X: np.ndarray) -> np.ndarray:
         return self.predictions
 
-    def decision_function(self, X):
+    def decision_function(self, X: np.ndarray) -> np.ndarray:
         return self.predictions
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
         return self.predictions
 
 
@@ -66,10 +62,6 @@ def said(metric, target, rng):
         odds = rng.random((n, k))
         return odds / odds.sum(axis=1, keepdims=True)
     return rng.normal(size=n) if metric.task == "regression" or metric.told == "scores" else rng.integers(0, k, n)
-
-
-def test_the_schema_has_the_names_of_the_table():
-    assert get_args(MetricName) == tuple(METRICS)
 
 
 @pytest.mark.parametrize("target", [NUMBERS, TWO, THREE], ids=["numbers", "two classes", "three classes"])
@@ -150,20 +142,19 @@ def test_the_trivial_error_of_classes_is_that_of_the_most_frequent_one_or_of_sha
     assert {name: found[name] for name in known} == pytest.approx(known)
 
 
-def test_trivial_errors_of_three_classes_one_output_and_two_outputs():
+def test_trivial_errors_of_three_classes_and_two_outputs():
     three = Target.of(np.array(["b", "a", "c", "b", "b", "a"]))
-    one = Target.of(np.array([1.0, 3.0, 5.0, 8.0]), "regression")  # training mean 2; deviations 3 and 6
     two = Target.of(np.array([[0.0, 10.0], [2.0, 30.0], [1.0, 24.0]]))  # training means 1 and 20
     for target, test, training, expected in (
         (three, [1, 4, 5], [0, 3, 2], 2 / 3),
-        (one, [2, 3], [0, 1], np.sqrt((9 + 36) / 2)),
         (two, [2], [0, 1], np.sqrt(16 / 2)),
     ):
         found = metric_for(None, target).trivial_error(target.take(test), target.take(training))
         assert found == pytest.approx(expected)
 
 
-def test_what_tables_call_an_error_and_what_people_do():
+def test_metrics_have_the_names_of_the_schema_and_errors_those_of_tables_and_of_people():
+    assert get_args(MetricName) == tuple(METRICS)
     assert metric_for(None, TWO).shown(TWO) == "misclassification"
     assert metric_for(None, NUMBERS).shown(NUMBERS) == "rmse"
     assert metric_for("f1", TWO).shown(TWO) == "1 - f1 of well"
@@ -195,10 +186,10 @@ def test_a_metric_that_does_not_serve_is_refused():
 FAMILY = GaussianFamily([0.1, 1.0])
 
 
-def rare(m: int = 150) -> tuple[np.ndarray, Target]:
+def rare() -> tuple[np.ndarray, Target]:
     rng = np.random.default_rng(3)
-    X = rng.normal(size=(m, 3))
-    return X, Target.of(np.where(X[:, 0] * X[:, 1] + 0.5 * rng.normal(size=m) > 0.8, "ill", "fine"))
+    X = rng.normal(size=(150, 3))
+    return X, Target.of(np.where(X[:, 0] * X[:, 1] + 0.5 * rng.normal(size=150) > 0.8, "ill", "fine"))
 
 
 def hypotheses(X, target: Target, name: str, grid: list[float]):
@@ -211,48 +202,46 @@ def hypotheses(X, target: Target, name: str, grid: list[float]):
     return KernelPredictors([kernel], target, name, grid, X=X, training=np.arange(len(X)))
 
 
-@pytest.mark.parametrize("name", ["svm", "krr", "krr-cg", "nystrom", "l2-krr", "ensemble"])
-def test_scores_rank_the_rows_and_tell_the_classes_that_are_predicted(name):
-    X, target = rare(80)
+@pytest.mark.parametrize(
+    ("name", "classes"),
+    [
+        *((name, 2) for name in ("svm", "krr", "krr-cg", "nystrom", "l2-krr", "ensemble")),
+        *((name, 3) for name in ("svm", "krr", "auto", "ensemble")),
+    ],
+)
+def test_scores_tell_the_classes_that_are_predicted(name, classes):
+    X = np.random.default_rng(4).normal(size=(60, 2))
+    target = Target.of(np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.5, 0.5][: classes - 1]))
     of = hypotheses(X, target, name, [0.5, 2.0, 8.0])
     scores = of.scores(X)
-    assert scores.shape == (3, len(X))
-    np.testing.assert_array_equal(scores > 0, of.predict(X) == 1)
+    assert scores.shape == ((3, 60) if classes == 2 else (3, 60, 3))
+    np.testing.assert_array_equal(scores > 0 if classes == 2 else scores.argmax(axis=2), of.predict(X))
     if name != "ensemble":
         np.testing.assert_array_equal(of.only(1).scores(X), scores if len(of.only(1).grid) == 3 else scores[1:2])
 
 
-@pytest.mark.parametrize("name", ["svm", "krr", "auto", "ensemble"])
-def test_the_largest_score_of_several_classes_is_what_is_predicted(name):
-    X = np.random.default_rng(4).normal(size=(60, 2))
-    target = Target.of(np.digitize(X[:, 0] + 0.3 * X[:, 1], [-0.5, 0.5]))
-    of = hypotheses(X, target, name, [0.5, 4.0])
-    assert of.scores(X).shape == (2, 60, 3)
-    np.testing.assert_array_equal(of.scores(X).argmax(axis=2), of.predict(X))
+def machines(X, target: Target, folds: np.ndarray, training: tuple[int, ...], grid: list[float]):
+    """Return SVMs on the kernel of alignf of some folds, and the rows of these."""
+    moments = gram_moments(FAMILY, X, target.Y, folds).restrict(training)
+    return KernelPredictors([learn_from_moments("alignf", FAMILY, X, moments)], target, "svm", grid), moments.rows
 
 
 @pytest.mark.parametrize("nested", [False, True])
 def test_probabilities_come_by_a_sigmoid_of_the_rows_that_choose(nested):
     X, target = rare()
-    grid, metric = [0.5, 2.0, 8.0], METRICS["neg_log_loss"]
-
-    def fitted(training):
-        moments = gram_moments(FAMILY, X, target.Y, folds).restrict(training)
-        return KernelPredictors([learn_from_moments("alignf", FAMILY, X, moments)], target, "svm", grid), moments.rows
-
+    metric = METRICS["neg_log_loss"]
+    folds = assign_nested_split(target, 100, 50, 3, 0) if nested else assign_folds(target, 3, 0)
+    trial = nested_split_trial(3) if nested else trials(3)[0]
+    fitted = partial(machines, X, target, folds, grid=[0.5, 2.0, 8.0])
+    of, training = fitted(trial.training)
     if nested:
-        folds, trial = assign_nested_split(target, 100, 50, 3, 0), nested_split_trial(3)
-        choosing = [(*fitted(inner.training), inner) for inner in inner_trials(trial)]
-        fits = ((inner, [of]) for of, _, inner in choosing)
-        selection = select_by_cross_validation(fits, X, target, folds, metric)
-        of, training = fitted(trial.training)
+        choosing = [(inner, fitted(inner.training)[0]) for inner in inner_trials(trial)]
+        selection = select_by_cross_validation(((inner, [one]) for inner, one in choosing), X, target, folds, metric)
         result = outcome(of, selection.position, selection, X, target, training, folds, trial, metric)
     else:
-        folds, trial = assign_folds(target, 3, 0), trials(3)[0]
-        of, training = fitted(trial.training)
+        choosing = [(trial, of)]
         result = evaluate([of], X, target, training, folds, trial, metric=metric)
-        choosing = [(of, training, trial)]
-    told = [(one, np.flatnonzero(folds == inner.validation)) for one, _, inner in choosing]
+    told = [(one, np.flatnonzero(folds == inner.validation)) for inner, one in choosing]
     scores = np.concatenate([of.scores(X[rows])[result.position] for of, rows in told])
     labels = np.concatenate([target.values[rows] for _, rows in told])
     slope, offset = fit_sigmoid(scores, labels == 1, None)
@@ -265,9 +254,7 @@ def test_probabilities_come_by_a_sigmoid_of_the_rows_that_choose(nested):
 def test_the_metric_chooses_and_is_measured():
     X, target = rare()
     folds, trial = assign_folds(target, 3, 0), trials(3)[0]
-    grid = [2.0**k for k in range(-8, 9, 2)]
-    moments = gram_moments(FAMILY, X, target.Y, folds).restrict(trial.training)
-    of = KernelPredictors([learn_from_moments("alignf", FAMILY, X, moments)], target, "svm", grid)
+    of, rows = machines(X, target, folds, trial.training, [2.0**k for k in range(-8, 9, 2)])
     scores, predictions = of.scores(X), of.predict(X)
     validation, test = folds == trial.validation, folds == trial.test
     for name, error, told in (
@@ -275,7 +262,7 @@ def test_the_metric_chooses_and_is_measured():
         ("f1", lambda y, predicted: 1 - of_sklearn.f1_score(y, predicted), predictions),
         (None, lambda y, predicted: np.mean(y != predicted), predictions),
     ):
-        result = evaluate([of], X, target, moments.rows, folds, trial, metric=metric_for(name, target))
+        result = evaluate([of], X, target, rows, folds, trial, metric=metric_for(name, target))
         expected = [error(target.values[validation], one[validation]) for one in told]
         np.testing.assert_allclose(result.validation_errors, expected, rtol=1e-12)
         assert result.position == int(np.argmin(expected))

@@ -54,6 +54,22 @@ def labels(grams: FeatureGrams, seed: int, *, share: float = 0.5, noise: float =
     return Target("classification", (y > np.quantile(y, share)).astype(np.intp), ("no", "yes"))
 
 
+def regression(seed: int, *shape: int, **options: str) -> tuple[FeatureGrams, Target]:
+    grams = features(seed, *shape, **options)
+    return grams, numbers(grams, seed + 1)
+
+
+def classification(seed: int, *shape: int, **options: str) -> tuple[FeatureGrams, Target]:
+    grams = features(seed, *shape, **options)
+    return grams, labels(grams, seed + 1)
+
+
+def fitted(grams: FeatureGrams, target: Target, mu: np.ndarray, ridge: float) -> tuple[np.ndarray, ...]:
+    """Return the centered features and target, and the coefficients of rows of the ridge regression."""
+    Z, y = centered(grams), target.Y[:, 0] - target.Y[:, 0].mean()
+    return Z, y, np.linalg.solve((Z * mu) @ Z.T + ridge * np.eye(len(y)), y)
+
+
 def matrices(grams: FeatureGrams) -> StackedGrams:
     Z = centered(grams)
     K = np.einsum("ik,jk->kij", Z, Z)
@@ -76,11 +92,9 @@ def machine(grams: FeatureGrams, target: Target, C: float, radius: float = 1.0, 
 @pytest.mark.parametrize(("shape", "kind", "regularisation", "unit"), CROSSED)
 def test_ridge_meets_the_conditions_of_the_minimax_problem(shape, kind, regularisation, unit):
     """The forms of the dual are largest, and alike, where weights are not zero: with that the weights are optimal."""
-    grams = features(1, *shape, kind=kind)
-    target, radius = numbers(grams, 2), 1.0 if unit else 0.3
+    (grams, target), radius = regression(1, *shape, kind=kind), 1.0 if unit else 0.3
     mu, certificate = ridge(grams, target, regularisation, radius)
-    Z, y = centered(grams), target.Y[:, 0] - target.Y[:, 0].mean()
-    alpha = np.linalg.solve((Z * mu) @ Z.T + np.eye(len(y)) / regularisation, y)
+    Z, y, alpha = fitted(grams, target, mu, 1 / regularisation)
     forms = (Z.T @ alpha) ** 2
     assert certificate.residual <= 1e-11  # the last step is exact
     assert mu.sum() == pytest.approx(radius, rel=1e-12)
@@ -91,20 +105,18 @@ def test_ridge_meets_the_conditions_of_the_minimax_problem(shape, kind, regulari
 
 @pytest.mark.parametrize("shape", [TALL, WIDE])
 def test_central_path_and_active_sets_agree(monkeypatch, shape):
-    grams = features(7, *shape)
-    target = numbers(grams, 8)
+    grams, target = regression(7, *shape)
     found = []
+    monkeypatch.setattr(lasso, "FEW_ACTIVE", np.inf)
     for passes in (200, 0):
         monkeypatch.setattr(lasso, "FEW_PASSES", passes)
-        monkeypatch.setattr(lasso, "FEW_ACTIVE", np.inf)
         found.append(ridge(grams, target, 4.0))
     assert all(certificate.residual <= 1e-11 for _, certificate in found)
     np.testing.assert_allclose(found[0][0], found[1][0], rtol=0, atol=1e-8)
 
 
 def test_a_neighbouring_solution_is_a_start_that_saves_passes():
-    grams = features(9, 120, 300)
-    target = numbers(grams, 10)
+    grams, target = regression(9, 120, 300)
     cold, before = ridge(grams, target, 0.1)
     warm, certificate = ridge(grams, target, 0.1, start=ridge(grams, target, 0.09)[0])
     np.testing.assert_allclose(warm, cold, rtol=0, atol=1e-8)
@@ -112,28 +124,20 @@ def test_a_neighbouring_solution_is_a_start_that_saves_passes():
 
 
 def test_the_start_is_the_ridge_regression_at_its_weights():
-    grams = features(11, 50, 20)
-    target = numbers(grams, 12)
-    y = target.Y[:, 0] - target.Y[:, 0].mean()
+    grams, target = regression(11, 50, 20)
     mu = np.zeros(20)
     mu[[1, 4, 7]] = 0.5, 0.2, 0.3
+    Z, y, alpha = fitted(grams, target, mu, 0.5)
     w = SquaredLasso(Features(grams), y, 0.5, 1.0).from_weights(mu)
-    Z = centered(grams)
-    alpha = np.linalg.solve((Z * mu) @ Z.T + 0.5 * np.eye(50), y)
     np.testing.assert_allclose(w, mu * (Z.T @ alpha), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", [TALL, WIDE])
 def test_a_gap_holds_wherever_the_solver_stops(shape):
-    grams = features(13, *shape)
-    target, two = numbers(grams, 14), labels(grams, 14)
-    exact = ridge(grams, target, 10.0)[1].objectives[-1]
-    widest = machine(grams, two, 10.0)[1].objectives[-1]
-    for most in (1, 2, 5, 9):
-        for certificate, minimum in (
-            (ridge(grams, target, 10.0, max_iterations=most)[1], exact),
-            (machine(grams, two, 10.0, max_iterations=most)[1], widest),
-        ):
+    for solve, (grams, target) in ((ridge, regression(13, *shape)), (machine, classification(13, *shape))):
+        minimum = solve(grams, target, 10.0)[1].objectives[-1]
+        for most in (1, 2, 5, 9):
+            _, certificate = solve(grams, target, 10.0, max_iterations=most)
             value = certificate.objectives[-1]
             assert certificate.iterations <= most
             assert value * (1 - certificate.residual) <= minimum * (1 + 1e-9)
@@ -179,8 +183,7 @@ def test_machines_agree_with_linear_programs(shape, kind, C, equal):
 @pytest.mark.parametrize("shape", [TALL, WIDE])
 def test_a_radius_scales_the_machine(shape):
     """With weights of sum r, kernels count r times: the same problem as features scaled by the root of r."""
-    grams = features(19, *shape)
-    target = labels(grams, 20)
+    grams, target = classification(19, *shape)
     mu, certificate = machine(grams, target, 2.0, radius=0.25)
     scaled, other = machine(FeatureGrams(grams.Z * 0.5), target, 2.0)
     assert certificate.objectives[-1] == pytest.approx(other.objectives[-1], rel=1e-8)
@@ -188,10 +191,8 @@ def test_a_radius_scales_the_machine(shape):
 
 
 def test_classes_that_features_separate_have_a_machine_for_any_C():
-    grams = features(21, 60, 300)
-    target = labels(grams, 22)
     for C in (100.0, 2.0**14):
-        mu, certificate = machine(grams, target, C)
+        mu, certificate = machine(*classification(21, 60, 300), C)
         assert certificate.residual <= 1e-6
         assert np.count_nonzero(mu) <= 60  # a vertex: no more than rows
 
@@ -201,8 +202,7 @@ def test_classes_that_features_separate_have_a_machine_for_any_C():
 
 @pytest.mark.parametrize("solve", [ridge, machine])
 def test_the_sign_and_the_order_of_features_do_not_matter(solve):
-    grams = features(23, 60, 30, kind="dense")
-    target = labels(grams, 24)
+    grams, target = classification(23, 60, 30, kind="dense")
     mu, _ = solve(grams, target, 1.0)
     order = np.random.default_rng(0).permutation(30)
     signs = np.where(order % 2, 1.0, -1.0)
@@ -215,8 +215,7 @@ def test_the_sign_and_the_order_of_features_do_not_matter(solve):
     [(ridge, 1 / 64, "dense"), (ridge, 100.0, "sparse"), (machine, 1 / 64, "sparse"), (machine, 100.0, "dense")],
 )
 def test_copies_and_constants_among_features_change_nothing_but_the_split(solve, regularisation, kind):
-    grams = features(25, 50, 20, kind=kind)
-    target = labels(grams, 26)
+    grams, target = classification(25, 50, 20, kind=kind)
     plain, certificate = solve(grams, target, regularisation)
     blocks = [grams.Z, grams.Z, np.full((50, 1), 0.0)]
     Z = sparse.hstack(blocks).tocsr() if kind == "sparse" else np.hstack(blocks)
@@ -227,16 +226,12 @@ def test_copies_and_constants_among_features_change_nothing_but_the_split(solve,
     np.testing.assert_allclose(mu[:20] + mu[20:40], plain, rtol=0, atol=1e-4)  # the root of the gap
 
 
-def test_features_that_know_nothing_of_the_target_leave_equal_weights():
+def test_features_of_no_use_leave_equal_weights_and_are_certified():
     Z = np.array([[1.0, 1, -1, -1], [1, -1, 0, 0]]).T
-    y = np.array([1.0, 1.0, 1.0, 1.0])
-    mu, certificate = ridge_weights(FeatureGrams(Z), y - y.mean(), 1.0, 1.0, None, 1e-6, 200)
+    mu, certificate = ridge_weights(FeatureGrams(Z), np.zeros(4), 1.0, 1.0, None, 1e-6, 200)
     np.testing.assert_array_equal(mu, [0.5, 0.5])
     assert certificate.residual == 0
-
-
-def test_a_machine_without_any_use_of_its_features_is_certified_too():
-    """Exclusive or: no direction separates, and the best machine says the same of each row."""
+    # Exclusive or: no direction separates, and the best machine says the same of each row.
     Z = np.tile([[1.0, 1], [1, -1], [-1, 1], [-1, -1]], (3, 1))
     mu, certificate = machine_weights(FeatureGrams(Z), np.tile([1.0, -1, -1, 1], 3), 2.0, 1.0, 1e-6, 200)
     assert certificate.residual <= 1e-6
@@ -248,25 +243,24 @@ def test_a_machine_without_any_use_of_its_features_is_certified_too():
 
 
 def test_learners_on_thousands_of_features_are_certified():
-    grams = features(27, 120, 1200)
-    for learner, target, regularisation in (
-        (L1KRR(), numbers(grams, 28), 0.125),
-        (L1KRR(), numbers(grams, 28), 8.0),
-        (L1SVM(), labels(grams, 28), 8.0),
+    shape = 27, 120, 1200
+    for learner, given, regularisation in (
+        (L1KRR(), regression(*shape), 0.125),
+        (L1KRR(), regression(*shape), 8.0),
+        (L1SVM(), classification(*shape), 8.0),
     ):
-        solution = learner.solve(grams, target, regularisation=regularisation)
+        solution = learner.solve(*given, regularisation=regularisation)
         assert solution.certificate.measure == "duality gap"
         assert solution.certificate.residual <= 1e-6
         assert np.count_nonzero(solution.weights) <= 120
 
 
 def test_norm_one_of_the_general_learners_is_the_same_problem():
-    grams = features(29, 40, 90)
-    for general, special, target in (
-        (LpKRR(norm=1.0), L1KRR(), numbers(grams, 30)),
-        (LpSVM(norm=1.0), L1SVM(), labels(grams, 30)),
+    for general, special, given in (
+        (LpKRR(norm=1.0), L1KRR(), regression(29, 40, 90)),
+        (LpSVM(norm=1.0), L1SVM(), classification(29, 40, 90)),
     ):
-        np.testing.assert_array_equal(general.solve(grams, target).weights, special.solve(grams, target).weights)
+        np.testing.assert_array_equal(general.solve(*given).weights, special.solve(*given).weights)
 
 
 def test_several_targets_and_classes_are_solved_as_before():
@@ -280,8 +274,7 @@ def test_several_targets_and_classes_are_solved_as_before():
 
 
 def test_stopping_short_warns_with_the_gap_reached():
-    grams = features(33, 60, 300)
-    for learner, target in ((L1KRR, numbers(grams, 34)), (L1SVM, labels(grams, 34))):
+    for learner, (grams, target) in ((L1KRR, regression(33, 60, 300)), (L1SVM, classification(33, 60, 300))):
         with pytest.warns(ConvergenceWarning, match="stopped after 2 iterations at a relative duality gap of"):
             assert not learner(max_iterations=2).solve(grams, target).certificate.converged
 

@@ -146,13 +146,9 @@ def test_a_split_is_tested_over_its_repeats_and_one_trial_not_at_all():
 
 
 def test_across_data_sets_there_is_one_signed_rank_test():
-    names = [f"d{i}" for i in range(8)]
-    means = {name: (rng.random(), rng.random()) for name in names}
-    folds = table(
-        {(name, learner): [[value - 0.01, value + 0.01]] for name in names
-         for learner, value in zip(("a", "b"), means[name], strict=True)}
-    )  # fmt: skip
-    a, b = (np.array([means[name][i] for name in names]) for i in (0, 1))
+    a, b = np.random.default_rng(5).random((2, 8))
+    errors = {(f"d{i}", "a"): [a[i] - 0.01, a[i] + 0.01] for i in range(8)}
+    folds = table(errors | {(f"d{i}", "b"): [b[i] - 0.01, b[i] + 0.01] for i in range(8)})
     (one,) = verdict(folds, better="a", than="b", across=True).evidence
     assert one.p == pytest.approx(stats.wilcoxon(a, b, alternative="less").pvalue)
     assert one.on == "8 data sets"
@@ -250,9 +246,9 @@ def test_checks_name_what_lies_outside():
 
 def test_measured_leaves_out_what_is_missing():
     assert measured(FOLDS, "d", "unif", "alignment").empty
-    assert len(measured(FOLDS, "d", "unif", "seconds")) == 10
-    passed = FOLDS.assign(seconds_pass=np.where(FOLDS["learner"] == "unif", 2.0, np.nan))
     without = measured(FOLDS, "d", "unif", "seconds")
+    assert len(without) == 10
+    passed = FOLDS.assign(seconds_pass=np.where(FOLDS["learner"] == "unif", 2.0, np.nan))
     np.testing.assert_array_equal(measured(passed, "d", "unif", "seconds"), without + 2.0)
     assert not measured(passed, "d", "alignf", "seconds").isna().any()
 

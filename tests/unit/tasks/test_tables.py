@@ -61,18 +61,23 @@ def read(folder: Path, path: str = "data.csv", **keys: Any) -> Dataset:
 
 
 @pytest.fixture
-def table(frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with the table in it."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder."""
     monkeypatch.chdir(tmp_path)
-    frame.to_csv("data.csv", index=False)
     return tmp_path
 
 
 @pytest.fixture
+def table(frame: pd.DataFrame, folder: Path) -> Path:
+    """The working folder, with the table in it."""
+    frame.to_csv("data.csv", index=False)
+    return folder
+
+
+@pytest.fixture
 def model(frame: pd.DataFrame) -> Model:
-    return Model.of_table(
-        KernelLearningClassifier().fit(frame.drop(columns="churn"), frame["churn"]), {"target": "churn"}
-    )
+    estimator = KernelLearningClassifier().fit(frame.drop(columns="churn"), frame["churn"])
+    return Model.of_table(estimator, {"target": "churn"})
 
 
 def test_a_table_gives_features_and_comes_back_from_the_store(
@@ -93,20 +98,11 @@ def test_a_table_gives_features_and_comes_back_from_the_store(
     frame.to_feather("data.feather")
     stored = load_dataset(store_dataset(dataset, "data", "data.csv"))
     for again in (stored, *(read(table, f"data.{ending}", scale="standard") for ending in ("parquet", "feather"))):
-        assert again.table == dataset.table
-        assert again.features == dataset.features
-        assert again.features.owners == dataset.features.owners  # type: ignore[attr-defined]
-        assert again.features.codes == dataset.features.codes  # type: ignore[attr-defined]
+        assert (again.table, again.features) == (dataset.table, dataset.features)
+        for kept in ("owners", "codes"):
+            assert getattr(again.features, kept) == getattr(dataset.features, kept)
         np.testing.assert_array_equal(again.X, dataset.X)
         assert dataset_digest(again) == dataset_digest(dataset)
-
-
-def test_a_csv_of_other_delimiters_is_read_and_scored(frame: pd.DataFrame, tmp_path: Path, model: Model):
-    for delimiter in (";", "\t", "|"):
-        frame.rename(columns={"age": "age, in years"}).to_csv(tmp_path / "data.csv", index=False, sep=delimiter)
-        assert "age, in years" in read(tmp_path).features
-        frame.to_csv(tmp_path / "new.csv", index=False, sep=delimiter)
-        assert score_with(model, {}, str(tmp_path / "new.csv"), str(tmp_path / "out.csv")).rows == M
 
 
 def test_columns_features_and_gaps_are_as_said(table: Path):
@@ -141,10 +137,8 @@ def test_families_see_columns_of_the_table(frame: pd.DataFrame, table: Path):
     dataset = read(table, columns={"shop": "code"})
     family = build_family(config_of_text(text, Path("n.yaml")).kernels, dataset.features)
     assert isinstance(family, FamilyUnion)
-    seen = [[dataset.features[c] for c in view] for view in family.columns]
-    assert seen[0][:2] == ["age", "age missing"]
-    assert len(seen[0]) == 6
-    assert seen[1] == ["shop code"]
+    numbers, codes = ([dataset.features[c] for c in view] for view in family.columns)
+    assert (numbers[:2], len(numbers), codes) == (["age", "age missing"], 6, ["shop code"])
     shops = frame["shop"].to_numpy()
     X = dataset.X[:, family.columns[1]]
     equal = CategoricalFamily([64.0]).tile(X, X)[0]
@@ -195,22 +189,15 @@ def test_groups_time_and_metric_go_into_the_configuration(table: Path):
     in_time = start("data.csv", "churn", {"time": "joined", "groups": None})
     assert yaml.safe_load(in_time.text)["datasets"][0]["time"] == "joined"
     assert "earlier ones train" in "\n".join(in_time.lines)
-    both = partial(start, "data.csv", "churn", {"time": "joined", "groups": "shop"})
-    require_refusals(
-        [
-            (both, "'groups' and 'time' exclude each other"),
-            (
-                partial(start, "data.csv", None),
-                "column to predict with --target; its columns are customer id, age, city",
-            ),
-            (partial(start, "data.csv", "chrun"), "it has no column 'chrun'; did you mean 'churn'"),
-        ],
-        error=InputError,
-    )
+    refused = [
+        (("churn", {"time": "joined", "groups": "shop"}), "'groups' and 'time' exclude each other"),
+        ((None,), "column to predict with --target; its columns are customer id, age, city"),
+        (("chrun",), "it has no column 'chrun'; did you mean 'churn'"),
+    ]
+    require_refusals(((partial(start, "data.csv", *given), said) for given, said in refused), error=InputError)
 
 
-def test_many_rows_are_drawn_in_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
+def test_many_rows_are_drawn_in_repeats(folder: Path):
     n = MOST_ROWS + 1
     pd.DataFrame({"a": np.random.default_rng(0).normal(size=n), "y": np.arange(n) / 7}).to_parquet("many.parquet")
     protocol = yaml.safe_load(start("many.parquet", "y").text)["protocol"]
@@ -218,10 +205,7 @@ def test_many_rows_are_drawn_in_repeats(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("n", "rows"), [(200, (2, 3)), (2 * MOST_ROWS + 1, (2, 3)), (5 * MOST_ROWS, (5, 6))])
-def test_classes_of_too_few_rows_are_left_out_and_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n: int, rows: tuple[int, int]
-):
-    monkeypatch.chdir(tmp_path)
+def test_classes_of_too_few_rows_are_left_out_and_said(folder: Path, n: int, rows: tuple[int, int]):
     kind = np.array(["plain", "other"] * n)[:n]
     kind[: rows[0]], kind[-rows[1] :] = "odd", "rare"
     columns = {"id": np.arange(1000, 1000 + n), "a": np.random.default_rng(0).normal(size=n), "kind": kind}
@@ -240,8 +224,7 @@ def test_classes_of_too_few_rows_are_left_out_and_said(
         assign_split(dataset.target, split.train, split.validation, split.test, 0)
 
 
-def test_names_that_yaml_reads_otherwise_are_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
+def test_names_that_yaml_reads_otherwise_are_quoted(folder: Path):
     table = pd.DataFrame({"no": ["a", "b"] * 20, "#1: x": ["1", "x"] * 20, "y": np.arange(40) % 3})
     table.to_csv("a b.csv", index=False)
     config = config_of_text(start("a b.csv", "y").text, Path("a b.csv"))
@@ -251,29 +234,29 @@ def test_names_that_yaml_reads_otherwise_are_quoted(tmp_path: Path, monkeypatch:
 # Models --------------------------------------------------------------------------------------------------------------
 
 
-def test_raw_tables_are_scored_with_gaps_and_new_levels(frame: pd.DataFrame, tmp_path: Path, model: Model):
+def test_raw_tables_are_scored_with_gaps_and_new_levels(frame: pd.DataFrame, folder: Path, model: Model):
     new = frame.sample(frac=1, axis=1, random_state=1)
     new.loc[[0, 1], "city"] = "Rome"
-    new.to_csv(tmp_path / "new.csv", index=False)
-    new.to_parquet(tmp_path / "new.parquet")
-    for ending in (".csv", ".parquet"):
-        paths = [str(tmp_path / f"{name}{ending}") for name in ("new", "out")]
-        scores = score_with(model, {}, *paths, ids=["customer id"])
-        assert scores.rows == M
-        assert scores.missing == 0
-        assert scores.gaps == {"age": 2, "city": 1}
-        assert scores.new_levels == {"city": 2}
-    told = pd.read_parquet(tmp_path / "out.parquet")
-    np.testing.assert_array_equal(told["prediction"], model.columns(new)["prediction"])
-    np.testing.assert_allclose(pd.read_csv(tmp_path / "out.csv")["score"], told["score"])
+    new.to_parquet("new.parquet")
+    for delimiter in (",", ";", "\t", "|"):
+        frame.rename(columns={"age": "age, in years"}).to_csv("data.csv", index=False, sep=delimiter)
+        assert "age, in years" in read(folder).features
+        new.to_csv("new.csv", index=False, sep=delimiter)
+        for ending in ("csv", "parquet"):
+            scores = score_with(model, {}, f"new.{ending}", f"out.{ending}", ids=["customer id"])
+            assert (scores.rows, scores.missing) == (M, 0)
+            assert scores.gaps == {"age": 2, "city": 1}
+            assert scores.new_levels == {"city": 2}
+        told = pd.read_parquet("out.parquet")
+        np.testing.assert_allclose(pd.read_csv("out.csv")["score"], told["score"])
+        np.testing.assert_array_equal(told["prediction"], model.columns(new)["prediction"])
 
 
-def test_a_table_that_does_not_fit_is_refused(frame: pd.DataFrame, tmp_path: Path, model: Model):
-    frame.drop(columns="age").to_csv(tmp_path / "less.csv", index=False)
-    frame.assign(age="old").to_csv(tmp_path / "texts.csv", index=False)
+def test_a_table_that_does_not_fit_is_refused(frame: pd.DataFrame, folder: Path, model: Model):
+    frame.drop(columns="age").to_csv("less.csv", index=False)
+    frame.assign(age="old").to_csv("texts.csv", index=False)
     texts = r"texts.csv: rows 0 to 199: column 'age' must hold numbers.* such as 'old'"
     refused = {"less.csv": "missing 'age'", "texts.csv": texts}
-    out = str(tmp_path / "out.csv")
-    scored = ((partial(score_with, model, {}, str(tmp_path / name), out), said) for name, said in refused.items())
+    scored = ((partial(score_with, model, {}, name, "out.csv"), said) for name, said in refused.items())
     require_refusals(scored, error=InputError)
-    assert not (tmp_path / "out.csv").exists()
+    assert not Path("out.csv").exists()

@@ -63,21 +63,13 @@ def shard_files(folder: Path) -> dict[str, int]:
 # Values --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("family", "kind"),
-    [(FAMILY, "sparse"), (LinearFamily(), "dense"), (PolynomialFamily([3, 1]), "sparse")],
-    ids=["gaussian", "linear", "polynomial"],
-)
-def test_a_store_holds_the_tile_of_all_rows(tmp_path: Path, family: KernelFamily, kind: str):
-    rows = X if kind == "dense" else sparse.csr_matrix(np.where(X > 0.3, X, 0.0))
-    store = make(tmp_path / "toy", rows=rows, family=family)
-    expected = family.tile(rows, rows)
-    # The same numbers from other blocks: rounding, relative to the largest value.
-    np.testing.assert_allclose(whole(store), expected, rtol=0, atol=1e-13 * np.abs(expected).max())
-
-
-def test_small_tiles_give_the_same_values_and_a_diagonal_of_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(tilestore, "TILE_BYTES", 1)
+def test_a_store_holds_the_tile_of_all_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    some = sparse.csr_matrix(np.where(X > 0.3, X, 0.0))
+    for family, rows in ((FAMILY, some), (LinearFamily(), X), (PolynomialFamily([3, 1]), some)):
+        found, expected = whole(make(tmp_path / family.names[0], rows=rows, family=family)), family.tile(rows, rows)
+        # The same numbers from other blocks: rounding, relative to the largest value.
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13 * np.abs(expected).max(), err_msg=str(family))
+    monkeypatch.setattr(tilestore, "TILE_BYTES", 1)  # the smallest tiles
     rows = np.random.default_rng(1).normal(size=(150, 3))
     spec = spec_of(rows=150)
     write_store(plan_store(tmp_path / "toy", spec, 70 * spec.row_bytes), FAMILY, rows, HERE, lambda share: None)
@@ -144,12 +136,13 @@ def test_matrices_are_the_only_family():
 # What lies on the disk -----------------------------------------------------------------------------------------------
 
 
-def test_a_manifest_describes_plain_arrow_files_and_not_their_place(store: TileStore):
+def test_plain_arrow_files_are_described_by_a_manifest_and_read_elsewhere_by_the_program_of_the_documentation(
+    store: TileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     text = (store.path / MANIFEST).read_text()
     content = json.loads(text)
     assert str(store.path.parent) not in text
-    assert content["complete"] is True
-    assert content["shape"] == [3, N, N]
+    assert (content["complete"], content["shape"]) == (True, [3, N, N])
     assert content["kernels"] == list(FAMILY.names)
     assert [shard["rows"] for shard in content["shards"]] == [[s, min(s + 7, N)] for s in range(0, N, 7)]
     assert content["shards"][1]["file"] == SECOND
@@ -164,10 +157,6 @@ def test_a_manifest_describes_plain_arrow_files_and_not_their_place(store: TileS
     about = {key.decode().removeprefix("learnkernels."): of.decode() for key, of in batch.schema.metadata.items()}
     assert (about["store"], about["row_start"], about["row_stop"]) == (store.spec.id, "56", "61")
 
-
-def test_a_moved_store_is_read_by_the_program_of_the_documentation(
-    store: TileStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
     expected = whole(store)
     (tmp_path / "grams").mkdir()
     store.path.rename(tmp_path / "grams" / "wine")

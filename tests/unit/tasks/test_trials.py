@@ -60,9 +60,11 @@ def config(data: dict[str, Any], **keys: Any) -> CompareConfig:
     return CompareConfig.model_validate(given | keys)
 
 
-def ingested(of: CompareConfig) -> DatasetRef:
+def ingested(of: CompareConfig, trial: Trial | None = None) -> DatasetRef:
+    """The data set of a configuration, or of one of its trials."""
     with disable_run_logger():
-        return ingest.fn(of.datasets[0], ".", 0)
+        ref = ingest.fn(of.datasets[0], ".", 0)
+        return ref if trial is None else measuring.rows_of_trial.fn(ref, of.protocol, 0, trial)
 
 
 def moments_of(
@@ -74,10 +76,7 @@ def moments_of(
 
 def measured(of: CompareConfig, trial: Trial, predictor: str) -> tuple[DatasetRef, MomentsRef, dict[str, Any]]:
     """The data set of a trial, its moments, and its row of the fold table."""
-    ref = ingested(of)
-    if of.datasets[0].scale_on == "training":
-        with disable_run_logger():
-            ref = measuring.rows_of_trial.fn(ref, of.protocol, 0, trial)
+    ref = ingested(of, trial if of.datasets[0].scale_on == "training" else None)
     moments, grid = moments_of(ref, of, trial=trial), tuple(of.protocol.grid)
     job = TrialJob(ref, moments, trial, of.kernels, of.learners[0], "trace", "center", predictor, grid)
     return ref, moments, run_trial(job)
@@ -156,7 +155,7 @@ def test_a_split_that_a_data_set_does_not_allow_gets_one_sentence():
 COLUMNS = {"when": "date", "size": ["small", "large"]}
 
 
-def mixed(path: str = "data.parquet", changed: Any = None) -> pd.DataFrame:
+def mixed(path: str = "data.parquet", changed: Any = ()) -> pd.DataFrame:
     """Write a table of numbers, dates and categories with missing values; `changed` alters some of its rows."""
     rng, m = np.random.default_rng(0), 90
     rows = pd.DataFrame({"a": rng.lognormal(size=m), "b": rng.normal(size=m)})
@@ -165,9 +164,7 @@ def mixed(path: str = "data.parquet", changed: Any = None) -> pd.DataFrame:
     rows["size"] = rng.choice(["small", "large"], m)
     rows["y"] = rows["b"] + (rows["color"] == "red") + 0.1 * rng.normal(size=m)
     rows.loc[::7, "b"] = np.nan
-    if changed is not None:
-        rows.loc[changed, ["a", "b"]] = 1e6
-        rows.loc[changed, "color"] = "mauve"
+    rows.loc[changed, ["a", "b", "color"]] = 1e6, 1e6, "mauve"
     rows.to_parquet(path)
     return rows
 
@@ -378,13 +375,12 @@ def test_probabilities_of_weighed_classes_are_shares_of_rows(patients: pd.DataFr
 
 # A baseline, against scikit-learn called by hand ---------------------------------------------------------------------
 
-NUMBERS = itertools.count()
 WIDTHS, COSTS = [0.01, 0.1, 1.0], [0.5, 5.0]
 
 
 def searched(X: Any, target: Target, folds: np.ndarray, trial: Trial, **baseline: Any) -> dict[str, Any]:
     ref = store_dataset(Dataset(X, target, tuple(f"f{c}" for c in range(X.shape[1]))), "set", "test")
-    moments = MomentsRef("key", str(store_path("moments", f"key-{next(NUMBERS)}")), 4)
+    moments = MomentsRef("key", str(store_path("moments", "key")), 4)
     dense = X.toarray() if sparse.issparse(X) else X
     save_moments(moments, gram_moments(GaussianFamily([0.1]), dense, target.Y), folds, 1.0)
     return search(SearchJob(ref, moments, trial, BaselineConfig.model_validate(baseline), GRID_SEARCH))
