@@ -43,8 +43,10 @@ time.sleep(600)
 """
 
 PARENT = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell, and nohup, may have had ignored
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.operate.children import Service, children
 from learnkernels.tasks.stopping import orderly_end
