@@ -149,7 +149,8 @@ def test_a_replicate_is_the_estimate_without_the_rows_of_one_part():
 def test_samples_of_a_seed_are_the_same_and_nested_and_spread_over_folds():
     X, y = data("regression", 2000)
     groups = np.repeat([0, 1, 2], [1000, 600, 400])
-    small, again, other = (sample_moments(FAMILY, X, y, groups, sample=500, seed=seed) for seed in (3, 3, 4))
+    small, again, other, zero = (sample_moments(FAMILY, X, y, groups, sample=500, seed=seed) for seed in (3, 3, 4, 0))
+    np.testing.assert_array_equal(sample_moments(FAMILY, X, y, groups, sample=500).rows, zero.rows)
     large = sample_moments(FAMILY, X, y, groups, sample=1000, seed=3)
     np.testing.assert_array_equal(small.rows, again.rows)
     np.testing.assert_array_equal(small.frobenius, again.frobenius)
