@@ -27,29 +27,16 @@ from learnkernels.flows.compare import compare
 from learnkernels.tasks import store
 from learnkernels.tasks.evidence.tracking import LEVEL, OWNER
 from learnkernels.tasks.owner import Owner
+from tests.unit.tasks.test_comparison import DIABETES, WINE, small
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 alone = pytest.mark.usefixtures("working_folder")
 
-DIABETES = [{"source": "sklearn", "name": "diabetes", "scale": "standard"}]
-WINE = [{"source": "sklearn", "name": "wine", "scale": "standard"}]
 SEARCH = {"gammas": [0.1], "grid": [1]}
 NYSTROM = {"name": "nystrom", "landmarks": 50}
 TWO = {"learners": ["unif", "alignf"], "protocol": {"grid": [0.125, 1, 8]}}
 WAVES = [{"source": "synthetic", "name": "three_sines", "params": {"rows": 1000}}]
 FINE = [{"family": "gaussian", "gammas": {"from": -2, "to": 4}}]
-
-
-def small(**keys: Any) -> CompareConfig:
-    data = {
-        "name": "small",
-        "datasets": WINE + DIABETES,
-        "kernels": [{"family": "gaussian", "gammas": {"from": -6, "to": -2}}, {"family": "linear"}],
-        "learners": ["unif", "single", "align", "alignf"],
-        "protocol": {"grid": {"from": -2, "to": 4}},
-        "dask": {"workers": 0},
-    }
-    return CompareConfig.model_validate(data | keys)
 
 
 def flow_runs(state: str) -> list[Any]:
