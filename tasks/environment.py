@@ -116,8 +116,10 @@ def _bypass_proxies_on_loopback() -> None:
     """Except this machine from proxies that the environment names; Prefect's client would look for its server there."""
     if not urllib.request.getproxies_environment():
         return
-    hosts = [host for name in ("no_proxy", "NO_PROXY") for host in os.environ.get(name, "").split(",") if host.strip()]
-    os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(dict.fromkeys([*map(str.strip, hosts), *LOOPBACK]))
+    given = ",".join(os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY"))
+    hosts = [host.strip() for host in given.split(",") if host.strip()]
+    if "*" not in hosts:  # which excepts every host, and only where it stands alone
+        os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(dict.fromkeys([*hosts, *LOOPBACK]))
 
 
 def _require_drivers() -> None:

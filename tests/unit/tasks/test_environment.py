@@ -58,3 +58,6 @@ def test_proxies_are_not_asked_for_servers_of_this_machine(tmp_path: Path, monke
     assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == "example.org,127.0.0.1,localhost,::1"
     assert all(proxy_bypass_environment(host) for host in ("localhost", "127.0.0.1", "example.org"))
     assert not proxy_bypass_environment("example.com")
+    monkeypatch.setenv("no_proxy", "*")
+    prepare_environment()
+    assert proxy_bypass_environment("example.com")
