@@ -393,10 +393,11 @@ def started(n: int, **keys: Any) -> Iterator[DaskPool]:
 
 SBATCH = """#!/bin/sh
 for last; do :; done
-sh "$last" >/dev/null 2>&1 &
+sh -c "$(cat "$last")" >/dev/null 2>&1 &
 echo $! >> "$JOBS"
 echo "Submitted batch job $!"
 """
+"""The script is read before the answer, as by Slurm: who submits removes it then."""
 
 
 @pytest.mark.filterwarnings("ignore:unclosed file.*dask-jobqueue:ResourceWarning")  # which it leaves to be collected
