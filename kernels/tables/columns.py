@@ -252,13 +252,13 @@ class CategoryColumn(ColumnEncoding):
         frequent = sorted(counts, key=lambda level: (-counts[level], level is None, level or ""))
         many = len(frequent) > most
         levels = tuple(frequent[: max(0, most - 1)] if many else frequent)
-        scales = _indicators(counts, column.n, levels, scale)
+        scales = indicator_scales(counts, column.n, levels, scale)
         return cls(column.name, levels, many, scales, column.kind == "number")
 
     def learned_on(self, column: Column, scale: Scale) -> Self:
         """Return the same features in units of some rows; the indicator of a level that none of them has is zero."""
         texts = self._texts(column).tolist()
-        return replace(self, scales=_indicators(Counter(texts), len(texts), self.levels, scale))
+        return replace(self, scales=indicator_scales(Counter(texts), len(texts), self.levels, scale))
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
@@ -329,7 +329,7 @@ def gap_feature(name: str, gaps: bool) -> tuple[tuple[str, View], ...]:
     return ((f"{name} missing", "gaps"),) if gaps else ()
 
 
-def _indicators(
+def indicator_scales(
     counts: Mapping[str | None, int], n: int, levels: Sequence[str | None], scale: Scale
 ) -> tuple[float, ...]:
     """Return what the indicator of each level is where it holds, from how many of n rows have a level."""

@@ -1,4 +1,4 @@
-"""How a column of dates becomes features: how long ago, and where in the year, the week and the day."""
+"""How a column of dates becomes features: the time, cycles of year and day, and indicators of month and weekday."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Any, Self
 
 import numpy as np
 
-from learnkernels.kernels.tables.columns import ColumnEncoding, View, gap_feature
-from learnkernels.kernels.tables.dates import CYCLES, DAY, First, days_of
+from learnkernels.kernels.tables.columns import ColumnEncoding, View, gap_feature, indicator_scales
+from learnkernels.kernels.tables.dates import CALENDAR, CYCLES, DAY, First, days_of
 from learnkernels.kernels.tables.known import KnownDays, Scale, days_known
 from learnkernels.kernels.tables.reading import Column
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DateColumn(ColumnEncoding):
-    """A moment in time: how long ago, and where in the year, the week and the day, as far as these differ.
+    """A moment in time: the time itself, sine and cosine of year and day, and indicators of month and weekday.
+
+    Features that do not vary on the training rows are left out.
 
     Attributes
     ----------
@@ -25,10 +27,13 @@ class DateColumn(ColumnEncoding):
         Whether training rows had gaps, so that a feature says where.
     low, spread : float
         The first feature is (days - low) / spread.
-    cycles : tuple of {"year", "week", "day"}
-        Of which sine and cosine are features.
+    cycles : tuple of {"year", "month", "week", "weekday", "day"}
+        Of "month" and "weekday" there is an indicator a level, of the others sine and cosine. Files of older versions
+        have "week" in place of "weekday".
     first : {"year", "day", "month"}
         What texts begin with; those of ISO 8601, with the year, are read in any case.
+    scaled : bool
+        Whether indicators are in the units of those of categories, whose variances are comparable with one.
     """
 
     fill: float
@@ -37,6 +42,7 @@ class DateColumn(ColumnEncoding):
     spread: float
     cycles: tuple[str, ...]
     first: First = "year"
+    scaled: bool = False
 
     kind = "date"
 
@@ -44,20 +50,27 @@ class DateColumn(ColumnEncoding):
     def of(cls, name: str, dates: KnownDays, scale: Scale, first: First = "year") -> Self:
         """Return the encoding of moments in time of which some are there; texts begin with `first`."""
         days = dates.days
-        cycles = [name for name in CYCLES if dates.spans[name] > (0.25 if name == "year" else 1e-6)]
+        varies = {name for name in CYCLES if dates.spans[name] > (0.25 if name == "year" else 1e-6)}
+        varies |= {name for name, (cycle, *_) in CALENDAR.items() if cycle in varies}
+        cycles = tuple(name for name in ("year", "month", "weekday", "day") if name in varies)
         scaling = days.scaling("standard" if scale == "quantile" else scale)
-        return cls(name, days.fill, days.gaps > 0, *scaling, tuple(cycles), first)
+        return cls(name, days.fill, days.gaps > 0, *scaling, cycles, first, scale in ("standard", "quantile"))
 
     def learned_on(self, column: Column, scale: Scale) -> Self:
         dates = self._dates(column)
         if np.isnat(dates).all():
             return replace(self, fill=0.0, low=0.0, spread=1.0)
         learned = type(self).of(self.name, days_known(days_of(dates)), scale, self.first)
-        return replace(learned, gaps=self.gaps, cycles=self.cycles)
+        return replace(learned, gaps=self.gaps, cycles=self.cycles, scaled=self.scaled)
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
-        parts = [self.name, *(f"{self.name} {wave} of {cycle}" for cycle in self.cycles for wave in ("sine", "cosine"))]
+        parts = [self.name]
+        for cycle in self.cycles:
+            if cycle in CALENDAR:
+                parts += [f"{self.name}={level}" for level in CALENDAR[cycle][1]]
+            else:
+                parts += [f"{self.name} {wave} of {cycle}" for wave in ("sine", "cosine")]
         return (*((part, "dates") for part in parts), *gap_feature(self.name, self.gaps))
 
     @property
@@ -77,12 +90,39 @@ class DateColumn(ColumnEncoding):
         gaps = np.isnan(days)
         days = np.where(gaps, self.fill, days)
         out[:, 0] = (days - self.low) / self.spread
-        for j, cycle in enumerate(self.cycles):
-            angle = 2.0 * np.pi * CYCLES[cycle](days)
-            out[:, 2 * j + 1], out[:, 2 * j + 2] = np.sin(angle), np.cos(angle)
+        for cycle, columns in self._columns.items():
+            if cycle in CALENDAR:
+                _, levels, level_of = CALENDAR[cycle]
+                out[:, columns] = 0.0
+                even = dict.fromkeys(levels, 1)  # as the calendar has them
+                scale = indicator_scales(even, len(levels), levels, "standard" if self.scaled else "none")[0]
+                out[np.arange(len(days)), columns.start + level_of(days)] = scale
+            else:
+                angle = 2.0 * np.pi * CYCLES[cycle](days)
+                out[:, columns] = np.column_stack([np.sin(angle), np.cos(angle)])
         if self.gaps:
             out[:, -1] = gaps
         return int(gaps.sum()), 0
+
+    @property
+    def _columns(self) -> dict[str, slice]:
+        """Positions of the features of each cycle."""
+        found, start = dict[str, slice](), 1
+        for cycle in self.cycles:
+            found[cycle] = slice(start, start + (len(CALENDAR[cycle][1]) if cycle in CALENDAR else 2))
+            start = found[cycle].stop
+        return found
+
+    def for_trees(self, Z: np.ndarray) -> np.ndarray:
+        """Return features as trees take them: month and weekday as one number each."""
+        parts = [Z[:, :1]]
+        for cycle, columns in self._columns.items():
+            of = Z[:, columns]
+            parts.append(of.argmax(axis=1)[:, None].astype(np.float64) if cycle in CALENDAR else of)
+        values = np.hstack(parts)
+        if self.gaps:
+            values[Z[:, -1] > 0] = np.nan
+        return values
 
     def magnitudes(self, column: Column) -> np.ndarray:
         return days_of(self._dates(column))

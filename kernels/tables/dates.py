@@ -34,6 +34,23 @@ CYCLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 """Where in a cycle, from 0 to 1, some days since 1970 are."""
 
+MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+CALENDAR: dict[str, tuple[str, tuple[str, ...], Callable[[np.ndarray], np.ndarray]]] = {
+    "month": ("year", MONTHS, lambda days: _whole(days).astype("datetime64[M]").astype(np.intp) % 12),
+    "weekday": ("week", WEEKDAYS, lambda days: (_whole(days).astype(np.intp) + 3) % 7),
+}
+"""Names of months and weekdays, the cycle that they divide, and which of them some days since 1970 are in."""
+
+
+def _whole(days: np.ndarray) -> np.ndarray:
+    return np.floor(days).astype("datetime64[D]")
+
 
 def days_of(dates: np.ndarray) -> np.ndarray:
     """Return moments in time as days since 1970, NaN for gaps."""

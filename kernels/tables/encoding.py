@@ -22,7 +22,7 @@ from learnkernels.kernels.tables.columns import (
     require_no_infinity,
 )
 from learnkernels.kernels.tables.date_column import DateColumn
-from learnkernels.kernels.tables.dates import CYCLES, FIRSTS
+from learnkernels.kernels.tables.dates import CALENDAR, CYCLES, FIRSTS
 from learnkernels.kernels.tables.known import KnownColumn, KnownNumbers, Scale, WholeColumn
 from learnkernels.kernels.tables.reading import MISSING, read_columns
 from learnkernels.kernels.tables.summary import TableSummary
@@ -323,10 +323,11 @@ def column_from_dict(data: object) -> ColumnEncoding:
         made = CategoryColumn(fields.get("name", text), held, *rest)
     elif kind == "date":
         cycles = tuple(fields.get("cycles", list_of(text)))
-        if not set(cycles) <= set(CYCLES):
-            fields.refuse("cycles", f"some of {', '.join(CYCLES)}", list(cycles))
+        if not set(cycles) <= {*CYCLES, *CALENDAR}:
+            fields.refuse("cycles", f"some of {', '.join((*CYCLES, *CALENDAR))}", list(cycles))
         given = fields.get("first", optional(one_of(FIRSTS))) or "year"  # which older files do not tell
-        made = DateColumn(*_place(fields), cycles, next(first for first in FIRSTS if first == given))
+        first = next(first for first in FIRSTS if first == given)
+        made = DateColumn(*_place(fields), cycles, first, bool(fields.data.get("scaled", False)))
     else:
         fields.refuse("kind", "number, category or date", kind)
     if not getattr(made, "spread", 1.0) > 0:

@@ -6,6 +6,7 @@ from datetime import datetime
 
 import numpy as np
 import pandas as pd
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -71,15 +72,38 @@ def test_what_new_rows_and_levels_cannot_be_is_refused():
     assert column.has_gaps
 
 
-def test_a_gaussian_of_sine_and_cosine_is_the_periodic_kernel_and_older_files_say_nothing_of_an_order():
+def test_a_gaussian_of_sine_and_cosine_is_the_periodic_kernel_and_older_files_are_read_as_they_were_written():
     table = pd.DataFrame({"when": DAYS})
     encoding = TableEncoding.of(table, scale="none")
-    X, data = encoding.encode(table), encoding.to_dict()
+    data = encoding.to_dict()
     assert data["columns"][0].pop("first") == "year"
+    assert data["columns"][0].pop("scaled") is False
     assert TableEncoding.from_dict(data) == encoding
+    data["columns"][0]["cycles"] = ["year", "week"]  # before there were weekdays
+    older = TableEncoding.from_dict(data)
+    X = older.encode(table)
     elapsed = (DAYS - pd.Timestamp("1970-01-01")).days.to_numpy(dtype=float)
     for cycle, days in (("year", 365.2425), ("week", 7.0)):
-        parts = [list(encoding.features).index(f"when {wave} of {cycle}") for wave in ("sine", "cosine")]
+        parts = [list(older.features).index(f"when {wave} of {cycle}") for wave in ("sine", "cosine")]
         (K,) = GaussianFamily([0.5]).tile(X[:, parts], X[:, parts])
         oracle = np.exp(-4 * 0.5 * np.sin(np.pi * (elapsed[:, None] - elapsed) / days) ** 2)
         np.testing.assert_allclose(K, oracle, rtol=1e-9)  # angles of 20,000 days have 1e-12 of rounding
+
+
+@pytest.mark.parametrize("scale", ["none", "standard"])
+def test_months_and_weekdays_have_an_indicator_each_also_before_1970(scale: str):
+    days = pd.date_range("1966-12-30 13:00", periods=60, freq="37D")
+    table = pd.DataFrame({"when": [*days, None]})
+    encoding = TableEncoding.of(table, scale=scale)
+    X = encoding.encode(table)
+    features = list(encoding.features)
+    for names, levels in ((days.day_name(), 7), (days.month_name(), 12)):
+        # Variances of equally frequent indicators add up to 1 - 1 / levels, and each has its share of that.
+        height = 1.0 if scale == "none" else ((1 - 1 / levels) ** 2 / levels) ** -0.25
+        places = [features.index(f"when={name}") for name in sorted(set(names))]
+        np.testing.assert_allclose(X[:-1, places], height * pd.get_dummies(names).to_numpy(float), rtol=1e-12)
+    trees, of_levels = encoding.for_trees(X)
+    assert not of_levels.any()
+    np.testing.assert_array_equal(trees[:-1, -1], days.day_of_week)
+    np.testing.assert_array_equal(trees[:-1, -2], days.month - 1)
+    assert np.isnan(trees[-1]).all()

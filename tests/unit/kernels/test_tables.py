@@ -75,7 +75,7 @@ def test_columns_are_taken_for_what_the_rules_say(table: pd.DataFrame):
         "color": "category of 4 levels",
         "shop": f"category of {MOST_LEVELS - 1} and more levels",
         "grade": "order of 3 levels",
-        "day": "date (time, year, week, day)",
+        "day": "date (time, year, month, weekday, day)",
     }
     assert encoding.left_out == {"key": "it numbers the rows", "one": "it is constant", "comment": "it is free text"}
 
@@ -167,9 +167,8 @@ def test_features_are_numbers_indicators_codes_and_parts(table: pd.DataFrame):
     same = column["shop code"][:, None] == column["shop code"]
     np.testing.assert_array_equal(same, table["shop"].to_numpy()[:, None] == table["shop"].to_numpy())
     seen = table["day"].notna().to_numpy()
-    # 1970 began on a Thursday, the third day counted from Monday.
-    angle = 2 * np.pi * (table["day"].dt.day_of_week.to_numpy()[seen] - 3) / 7
-    np.testing.assert_allclose(column["day sine of week"][seen], np.sin(angle), atol=1e-12)
+    hours = (table["day"].dt.hour + table["day"].dt.minute / 60 + table["day"].dt.second / 3600).to_numpy()[seen]
+    np.testing.assert_allclose(column["day sine of day"][seen], np.sin(2 * np.pi * hours / 24), atol=1e-6)
     assert names.codes == (names.index("shop code"),)
 
 
