@@ -34,6 +34,8 @@ def test_differences_without_variance_and_missing_pairs(test):
     errors = np.array([0.1, 0.2, 0.3])
     assert test(errors, errors) == 1.0
     assert test(errors - 0.25, errors - 0.25 + 0.125) == 0.0
+    assert test(errors, errors + 0.2) == 0.0  # but for rounding
+    assert test(errors + 0.2, errors) == test((errors + 0.2) - 0.2, errors) == 1.0
     assert test(errors[:1], errors[:1]) is None
     assert test(errors, errors[:2]) is None
 
