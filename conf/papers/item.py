@@ -25,6 +25,9 @@ Measure = Literal["error", "alignment", "test_alignment", "seconds", "rank"]
 Printed = Annotated[list[Parameter], Field(min_length=1, max_length=2)]
 """A number of a paper: its mean and, where the paper prints one, its standard deviation."""
 
+NOT_OF_PAPERS = ("constant", "linear")
+"""Baselines that no table of a paper has."""
+
 
 class CellConfig(Strict):
     """A cell of a table as the paper prints it."""
@@ -255,6 +258,8 @@ class PaperItem(Strict):
         configs = []
         for i, part in enumerate(study.parts):
             data = merged(study.shared, part) | own
+            if isinstance(data.get("baseline"), dict):
+                data["baseline"] = {"without": NOT_OF_PAPERS, **data["baseline"]}
             try:
                 configs.append(CompareConfig.model_validate(data))
             except ValidationError as error:

@@ -2,9 +2,10 @@
 
 from learnkernels.conf.schema.base import Parameter, Positive, Strict
 from learnkernels.conf.schema.compare import (
-    BOOSTING_TITLE,
+    BASELINE_TITLES,
     GRID_SEARCH_TITLE,
     BaselineConfig,
+    BaselineName,
     ClusterName,
     CompareConfig,
     DaskConfig,
@@ -37,7 +38,7 @@ from learnkernels.conf.schema.predictors import PREDICTOR_OPTIONS, PredictorName
 from learnkernels.conf.schema.protocol import OF_PROBABILITIES, MetricName, ProtocolConfig
 
 __all__ = [
-    "BOOSTING_TITLE",
+    "BASELINE_TITLES",
     "ENDINGS",
     "GRID_SEARCH_TITLE",
     "OF_PROBABILITIES",
@@ -45,6 +46,7 @@ __all__ = [
     "PRESETS",
     "WILDCARD",
     "BaselineConfig",
+    "BaselineName",
     "CategoricalConfig",
     "ClusterName",
     "CompareConfig",

@@ -24,10 +24,18 @@ from learnkernels.conf.schema.predictors import PredictorConfig, PredictorName, 
 from learnkernels.conf.schema.protocol import ProtocolConfig
 
 GRID_SEARCH_TITLE = "GridSearchCV"
-"""The baseline in reports: scikit-learn's search, which is no learner."""
+"""The search over one Gaussian kernel in reports: scikit-learn's, which is no learner."""
 
-BOOSTING_TITLE = "HistGradientBoosting"
-"""The other baseline in reports."""
+BaselineName = Literal["constant", "linear", "grid-search", "boosting"]
+"""What learners are compared with."""
+
+BASELINE_TITLES: dict[BaselineName, str] = {
+    "constant": "best constant",
+    "linear": "linear model",
+    "grid-search": GRID_SEARCH_TITLE,
+    "boosting": "HistGradientBoosting",
+}
+"""Baselines in reports, in the order in which they run: the slowest last."""
 
 ClusterName = Literal["ssh", "slurm", "kubernetes"]
 """What can start Dask's workers on other machines."""
@@ -76,7 +84,7 @@ class MomentsConfig(Strict):
 
 
 class BaselineConfig(Strict):
-    """What most would use instead: scikit-learn's GridSearchCV over one Gaussian kernel, on the same trials."""
+    """Baselines on the same trials: the best constant, a linear model, a search over one Gaussian kernel."""
 
     gammas: Grid = Field(
         default_factory=lambda: Powers.model_validate({"base": 4, "from": -3, "to": 3}),
@@ -93,14 +101,25 @@ class BaselineConfig(Strict):
         description="Also scikit-learn's gradient boosting of trees, with categories and gaps as such, of which the "
         "validation rows choose leaves and learning rate.",
     )
+    without: tuple[BaselineName, ...] = Field(
+        (), description=f"Baselines to leave out, of {', '.join(BASELINE_TITLES)}; boosting takes the longest."
+    )
+
+    @property
+    def kinds(self) -> list[BaselineName]:
+        """The baselines to measure, the slowest last."""
+        left_out = {*self.without, *([] if self.boosting else ["boosting"])}
+        return [name for name in BASELINE_TITLES if name not in left_out]
+
+    @field_validator("without", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return several(value)
 
     @model_serializer(mode="wrap")
-    def _without_boosting(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `boosting` out where it is not asked for, as results of the search are stored under this dump."""
-        data: dict[str, Any] = dump(self)
-        if not self.boosting:
-            data.pop("boosting", None)
-        return data
+    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not asked for, as results of the search are stored under this dump."""
+        return {key: value for key, value in dump(self).items() if value or key not in ("boosting", "without")}
 
 
 class CertificatesConfig(Strict):
@@ -280,8 +299,8 @@ class CompareConfig(Strict):
     )
     baseline: BaselineConfig | None = Field(
         None,
-        description="Also measure what most would use instead: scikit-learn's GridSearchCV over one Gaussian kernel; "
-        "{} for its defaults.",
+        description="Also measure what most would use instead: the best constant, a linear model and scikit-learn's "
+        "GridSearchCV over one Gaussian kernel; {} for its defaults.",
     )
     protocol: ProtocolConfig = Field(
         default_factory=lambda: ProtocolConfig.model_validate({}), description="How errors are measured."
@@ -383,7 +402,7 @@ class CompareConfig(Strict):
                     f"learner {learner.title}: 'tune_by: alignment' needs validation rows, and 'protocol.choose' has "
                     "none; give the split 'validation' rows, or set 'tune_by: error'"
                 )
-        taken = {GRID_SEARCH_TITLE, BOOSTING_TITLE} & {learner.title for learner in self.learners}
+        taken = {*BASELINE_TITLES.values()} & {learner.title for learner in self.learners}
         if self.baseline is not None and taken:
             raise ValueError(
                 f"a learner is labelled {min(taken)}, the name of a baseline in reports; label it otherwise"

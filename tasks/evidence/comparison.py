@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from learnkernels.conf.schema import CompareConfig
+from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig
 from learnkernels.kernels.learners import as_learner
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.tracking import TrackedRun, track_result
-from learnkernels.tasks.measure.baseline import TITLES, kinds_of
+from learnkernels.tasks.measure.baseline import SEARCHED, kinds_of
 from learnkernels.tasks.measure.evaluation import (
     FoldsRef,
     evaluate_baseline,
@@ -30,7 +30,7 @@ WORTH_WORKERS = 20.0
 """Work from which on worker processes are worth the five seconds or so that they take to start and to end."""
 
 SEARCHES = 10.0
-"""Paths that learners of one stage, those that search base kernels, and baselines take about as long as."""
+"""Paths that learners of one stage, those that search base kernels, and searched baselines take about as long as."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,14 @@ def work(config: CompareConfig, ref: DatasetRef) -> float:
     for learner in config.learners:
         two_stage = as_learner(learner.name, **learner.params).two_stage
         settings += prod(map(len, learner.tune.values())) * (1.0 if two_stage else SEARCHES)
-    settings += SEARCHES * len(kinds_of(config))
-    trials = protocol.repeats * len(planned_trials(protocol, ref.ordered))
-    trials *= protocol.choose.folds if protocol.choose is not None else 1
+    settings += SEARCHES * len({*SEARCHED} & {*kinds_of(config)})
+    trials = _trials(config, ref) * (protocol.choose.folds if protocol.choose is not None else 1)
     return trials * settings * (training_rows(protocol, ref.n_rows) / 1000) ** 3
+
+
+def _trials(config: CompareConfig, ref: DatasetRef) -> int:
+    """Return how many trials a learner has on a data set."""
+    return config.protocol.repeats * len(planned_trials(config.protocol, ref.ordered))
 
 
 def prepare(config: CompareConfig, pool: DaskPool, progress: RunProgress) -> Prepared:
@@ -104,19 +108,23 @@ def measure(
 ) -> Sequence[FoldsRef]:
     """Compute moments once a data set and repeat, measure every learner in every trial, and log each as an MLflow run.
 
-    What the store has is not computed again.
+    Baselines follow the learners of all data sets, the slowest last. What the store has is not computed again. Results
+    are in the order of the data sets.
     """
     config, results = prepared.config, []
+    moments = []
     for ref, rows, local in prepared.jobs:
-        moments = measure_kernels(rows, local, pool, progress)
-        for folds in measure_learners(rows, moments, local, pool, progress):
+        moments.append(measure_kernels(rows, local, pool, progress))
+        for folds in measure_learners(rows, moments[-1], local, pool, progress):
             results.append(folds)
             track_result(sweep, config, run_id, ref, folds)
-        for kind in kinds_of(config):
-            progress.start(f"{ref.name}: {TITLES[kind]}")
-            results.append(evaluate_baseline(ref, moments, local, pool, progress.advance, kind))
+    for kind in kinds_of(config):
+        for (ref, _, local), of in zip(prepared.jobs, moments, strict=True):
+            progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}")
+            results.append(evaluate_baseline(ref, of, local, pool, progress.advance, kind))
             track_result(sweep, config, run_id, ref, results[-1])
-    return results
+    order = [ref.name for ref in prepared.refs]
+    return sorted(results, key=lambda one: order.index(one.dataset))
 
 
 def measure_kernels(rows: DatasetRef, config: CompareConfig, pool: DaskPool, progress: RunProgress) -> list[MomentsRef]:

@@ -20,14 +20,13 @@ from learnkernels.tasks.evidence.tables import (
     parts_of,
     sampled,
 )
-from learnkernels.tasks.measure.baseline import BOOSTING, GRID_SEARCH
+from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-GRID_SEARCH_COLOR, BOOSTING_COLOR = "#333333", "#999999"
-
+BASELINE_COLORS = {GRID_SEARCH: "#333333", LINEAR: "#666666", BOOSTING: "#999999", CONSTANT: "#cccccc"}
 
 BARS: dict[str, Any] = {"fmt": "none", "elinewidth": 1.2, "zorder": 1}
 """How intervals are drawn: behind the dots."""
@@ -245,7 +244,7 @@ def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
     from matplotlib.colors import to_hex
 
     palette = [to_hex(color) for name in ("tab10", "Set2", "Dark2") for color in colormaps[name].colors]  # type: ignore[attr-defined]
-    own = {**dict(zip(LEARNERS, palette, strict=False)), GRID_SEARCH: GRID_SEARCH_COLOR, BOOSTING: BOOSTING_COLOR}
+    own = {**dict(zip(LEARNERS, palette, strict=False)), **BASELINE_COLORS}
     free = [color for color in palette if color not in {own.get(algorithm) for algorithm in learners.values()}]
     colors: dict[str, str] = {}
     for title, algorithm in learners.items():

@@ -14,7 +14,7 @@ import yaml
 from prefect import get_run_logger
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
-from learnkernels.conf.schema import CompareConfig, ProtocolConfig
+from learnkernels.conf.schema import BASELINE_TITLES, GRID_SEARCH_TITLE, CompareConfig, ProtocolConfig
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.protocol.metrics import in_words
 from learnkernels.tasks.evidence.figures import (
@@ -33,6 +33,7 @@ from learnkernels.tasks.evidence.tables import (
     RELEVANCE,
     STORED,
     VIEW_SHARES,
+    better_than,
     certificate_table,
     display_table,
     equals_p,
@@ -48,7 +49,7 @@ from learnkernels.tasks.evidence.tables import (
     stored_line,
     summarise,
 )
-from learnkernels.tasks.measure.baseline import BOOSTING, GRID_SEARCH
+from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 from learnkernels.tasks.naming import step
@@ -101,39 +102,74 @@ LIBRARIES = ("pyarrow", "dask", "prefect", "mlflow")
 
 
 WHAT = {
-    GRID_SEARCH: ("One tuned Gaussian kernel", "better_than_grid_search"),
-    BOOSTING: ("Gradient boosting", "better_than_boosting"),
+    CONSTANT: "the best constant",
+    LINEAR: "the linear model",
+    GRID_SEARCH: f"one tuned Gaussian kernel ({GRID_SEARCH_TITLE})",
+    BOOSTING: f"gradient boosting ({BASELINE_TITLES[BOOSTING]})",
 }
-"""Baselines, and the test that the best learner is better."""
+"""Baselines in sentences."""
+
+INSTEAD = {
+    CONSTANT: "look for features that say more about the target, or for more rows, before you train a model",
+    LINEAR: "use RidgeCV or LogisticRegression of scikit-learn, which are simpler",
+    GRID_SEARCH: "use SVC or KernelRidge of scikit-learn with one tuned Gaussian kernel",
+    BOOSTING: "use HistGradientBoosting of scikit-learn",
+}
+"""What to do next where a baseline has the lowest error."""
+
+
+def winners(summary: pd.DataFrame) -> pd.DataFrame:
+    """Return the row of the lowest error of each data set; of equal ones the first, so that learners precede."""
+    return summary.loc[summary.groupby("dataset", sort=False)["error_mean"].idxmin()]
 
 
 def verdicts(summary: pd.DataFrame) -> list[str]:
-    """Return one sentence a data set: which learner wins, against what, and whether that is significant."""
-    sentences = []
-    for dataset, group in summary.groupby("dataset", sort=False):
+    """Return one text a data set: who wins, against what, whether that is significant; after a baseline, what to do."""
+    texts = []
+    for winner in winners(summary).itertuples():
+        group = summary[summary["dataset"] == winner.dataset]
         learned, others = group[~group["algorithm"].isin(WHAT)], group[group["algorithm"].isin(WHAT)]
         best = learned.loc[learned["error_mean"].idxmin()]
-        among = "of the learners, " if (others["error_mean"] < best.error_mean).any() else ""
-        error = mean_and_sd(best.error_mean, best.error_sd)
-        text = f"{dataset}: {among}{best.learner} has the lowest {best.metric}, {error}"
+        who = WHAT.get(winner.algorithm, winner.learner)
+        said = [f"{who} has the lowest {winner.metric}, {_error(winner)}"]
+        if winner.algorithm in WHAT:
+            said[0] += _is_better(best, winner)
+            said.append(f"of the learners, {best.learner} has the lowest, {_error(best)}")
         baseline = group[group["algorithm"] == BASELINE]
         if best.algorithm == BASELINE:
-            text += "; no learner beats the uniform combination"
+            said[-1] += "; no learner beats the uniform combination"
         elif len(baseline):
             p, first = best.p_better_than_unif, baseline.iloc[0]
-            than = f"{first.learner}'s {mean_and_sd(first.error_mean, first.error_sd)}"
+            than = f"{first.learner}'s {_error(first)}"
             if missing(p):
-                text += f", against {than}; no test without pairs of at least two trials"
+                said[-1] += f", against {than}; no test without pairs of at least two trials"
             else:
                 clear = "significantly better" if p < SIGNIFICANCE else "not significantly better"
-                text += f", {clear} than {than} ({_both(p, best.plain_p_better_than_unif)})"
-        for row in others.itertuples():
-            what, test = WHAT[row.algorithm]
-            text += f". {what} ({row.learner}) has {mean_and_sd(row.error_mean, row.error_sd)}"
-            if not missing(p := best[f"p_{test}"]):
-                text += f" (that {best.learner} is better: {_both(p, best[f'plain_p_{test}'])})"
-        sentences.append(text + ".")
-    return sentences
+                said[-1] += f", {clear} than {than} ({_both(p, best.plain_p_better_than_unif)})"
+        for row in others[others["algorithm"] != winner.algorithm].itertuples():
+            said.append(f"{WHAT[row.algorithm]} has {_error(row)}{_is_better(best, row)}")
+        if winner.algorithm in WHAT:
+            said.append(f"next: {INSTEAD[winner.algorithm]}")
+        texts.append(" ".join([f"{winner.dataset}: {said[0]}.", *map(as_sentence, said[1:])]))
+    return texts
+
+
+def _error(row: Any) -> str:
+    return mean_and_sd(row.error_mean, row.error_sd)
+
+
+def _is_better(best: pd.Series, baseline: Any) -> str:
+    """Return the test that the best learner is better than a baseline; nothing where there is none."""
+    test = better_than(baseline.algorithm)
+    if missing(p := best[f"p_{test}"]):
+        return ""
+    return f" (that {best.learner} is better: {_both(p, best[f'plain_p_{test}'])})"
+
+
+def left_out(config: CompareConfig) -> list[str]:
+    """Return the sentence that says which baselines were dropped; none where none was."""
+    dropped = [] if config.baseline is None else [BASELINE_TITLES[name] for name in config.baseline.without]
+    return [f"Baselines left out as asked: {', '.join(dropped)}."] if dropped else []
 
 
 def _both(p: float, plain: float) -> str:
@@ -175,6 +211,7 @@ def markdown_report(
         f"`*` lowest mean error of the data set. Test error: {plain(measures(summary))}. {_reading(config)}",
         "",
         *([f"{said}.", ""] if (said := stored_line(summary)) else []),
+        *(line for said in left_out(config) for line in (said, "")),
     ]
     if summary["grid_edge"].any():
         lines += [

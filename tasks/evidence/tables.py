@@ -11,12 +11,15 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from learnkernels.tasks.measure.baseline import BOOSTING, GRID_SEARCH
+from learnkernels.conf.schema import BASELINE_TITLES
 from learnkernels.tasks.measure.evaluation import COLUMNS, TABLE, FoldsRef
 from learnkernels.tasks.measure.t_tests import corrected_p, paired_p, share_of_test
 from learnkernels.tasks.store import checked
 
 BASELINE = "unif"
+
+COMPARED = (BASELINE, *BASELINE_TITLES)
+"""What each learner is tested against."""
 
 OF_A_SAMPLE = ("n_sampled", "confidence", "alignment_error", "alignment_bound")
 """Columns of a fold table that say how far numbers from a sample can be off."""
@@ -62,8 +65,8 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
 
     Columns: `error_mean`, `error_sd` and the like over folds (n - 1 in the deviation), `relative_error` against the
     best constant, `percent_above_best` and `alignment_over_best` against the best of the data set, on which
-    learners differ more than data sets do, `p_better_than_unif`, `p_better_than_grid_search` and
-    `p_better_than_boosting` of corrected resampled t-tests over folds, which decide, the same with `plain_` of the
+    learners differ more than data sets do, `p_better_than_unif` and the same for each baseline, such as
+    `p_better_than_grid_search`, of corrected resampled t-tests over folds, which decide, the same with `plain_` of the
     papers' paired t-tests, `best` on its data set. With a split, a repeat takes the place of a fold. Where base
     kernels were measured on a sample, `alignment_error` and `shares_error` are mean half widths of the intervals at
     `confidence`, `alignment_bound` is the mean of Theorem 12, and `n_sampled` and `n_train` are mean numbers of
@@ -77,9 +80,7 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
         first = group.iloc[0]
-        baseline = folds[(folds["dataset"] == dataset) & (folds["algorithm"] == BASELINE)]
-        searched = folds[(folds["dataset"] == dataset) & (folds["algorithm"] == GRID_SEARCH)]
-        boosted = folds[(folds["dataset"] == dataset) & (folds["algorithm"] == BOOSTING)]
+        others = {name: folds[(folds["dataset"] == dataset) & (folds["algorithm"] == name)] for name in COMPARED}
         rows.append(
             {
                 "dataset": dataset,
@@ -94,9 +95,7 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
                 "alignment_mean": group["alignment"].mean(),
                 "alignment_sd": group["alignment"].std(),
                 "test_alignment_mean": group["test_alignment"].mean(),
-                **_tests(group, baseline, "better_than_unif"),
-                **_tests(group, searched, "better_than_grid_search"),
-                **_tests(group, boosted, "better_than_boosting"),
+                **{key: p for name, of in others.items() for key, p in _tests(group, of, better_than(name)).items()},
                 "seconds_weights": group["seconds_weights"].sum(),
                 "seconds_fit": group["seconds_fit"].sum(),
                 "n_kernels": int(group["n_kernels"].median()),
@@ -122,6 +121,11 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     summary["percent_above_best"] = above.mask(summary["best"], 0.0)
     summary["alignment_over_best"] = summary["alignment_mean"] / highest.where(highest > 0)
     return summary
+
+
+def better_than(algorithm: str) -> str:
+    """Return what the test that a learner is better than a baseline is called in columns."""
+    return f"better_than_{algorithm.replace('-', '_')}"
 
 
 def _tests(group: pd.DataFrame, against: pd.DataFrame, name: str) -> dict[str, float | None]:

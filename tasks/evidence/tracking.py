@@ -31,7 +31,7 @@ from prefect.states import Crashed
 from sqlalchemy.exc import SQLAlchemyError
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import CompareConfig, TrackingConfig, grid_values
+from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, TrackingConfig, grid_values
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.figures import learner_colors
 from learnkernels.tasks.evidence.markdown import link, plain
@@ -48,7 +48,7 @@ from learnkernels.tasks.evidence.tables import (
     read_folds,
     summarise,
 )
-from learnkernels.tasks.measure.baseline import BOOSTING, LEAVES, RATES, TITLES, kinds_of
+from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, GRID_SEARCH, LEAVES, RATES, kinds_of
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_options
 from learnkernels.tasks.measure.moments import planned_trials
 from learnkernels.tasks.naming import file_name, step
@@ -259,9 +259,9 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
 
 
 def _colors(config: CompareConfig) -> dict[str, str]:
-    """Return the colour of each learner of a comparison, and of the baseline."""
+    """Return the colour of each learner of a comparison, and of the baselines."""
     return learner_colors(
-        {of.title: of.name for of in config.learners} | {TITLES[kind]: kind for kind in kinds_of(config)}
+        {of.title: of.name for of in config.learners} | {BASELINE_TITLES[kind]: kind for kind in kinds_of(config)}
     )
 
 
@@ -282,7 +282,9 @@ def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: Folds
         settings = learner.params | {name: f"one of {values}" for name, values in learner.tune.items()}
     elif row.algorithm == BOOSTING:
         settings = {"max_leaf_nodes": f"one of {LEAVES}", "learning_rate": f"one of {RATES}"}
-    elif config.baseline is not None:
+    elif row.predictor == "ridge":
+        settings = {"alpha": f"one of {ALPHAS}"}
+    elif row.algorithm == GRID_SEARCH and config.baseline is not None:
         settings = {
             "gamma": f"one of {grid_values(config.baseline.gammas)}{'' if config.baseline.absolute else ' x scale'}"
         }

@@ -1,25 +1,28 @@
-"""What most would use instead of a learned kernel, of scikit-learn and on the same trials: a search over one Gaussian
-kernel, and gradient boosting.
+"""Baselines on the trials of the learners, of scikit-learn.
+
+The best constant, a linear model, a search over one Gaussian kernel, and gradient boosting.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from scipy import sparse
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from learnkernels.conf.schema import BOOSTING_TITLE, GRID_SEARCH_TITLE, BaselineConfig, CompareConfig, grid_values
+from learnkernels.conf.schema import BASELINE_TITLES, BaselineConfig, BaselineName, CompareConfig, grid_values
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.predictors.calibration import fit_calibration, probabilities
@@ -32,11 +35,16 @@ from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.measure.stored_moments import MomentsRef, load_folds
 from learnkernels.tasks.measure.trials import trial_columns
 
-GRID_SEARCH, BOOSTING = "grid-search", "boosting"
-"""What stands in the fold table in place of a learner."""
+CONSTANT: Final = "constant"
+LINEAR: Final = "linear"
+GRID_SEARCH: Final = "grid-search"
+BOOSTING: Final = "boosting"
 
-TITLES = {GRID_SEARCH: GRID_SEARCH_TITLE, BOOSTING: BOOSTING_TITLE}
-"""Names in reports."""
+SEARCHED = (GRID_SEARCH, BOOSTING)
+"""Baselines whose settings are searched; the others take next to no time."""
+
+ALPHAS = tuple(10.0**k for k in range(-3, 5))
+"""Penalties of ridge regression on standardized features, which leave-one-out errors choose among."""
 
 LEAVES, RATES = (8, 31), (0.3, 0.1, 0.03)
 """Most leaves of a tree, and learning rates, that the validation rows choose among; 31 and 0.1 are the defaults."""
@@ -54,7 +62,7 @@ class SearchJob:
     trial : Trial
     baseline : BaselineConfig
     kind : str
-        GRID_SEARCH or BOOSTING.
+        Which baseline.
     metric : str or None
         What errors are measured by; the task's own by default.
     """
@@ -63,20 +71,29 @@ class SearchJob:
     moments: MomentsRef
     trial: Trial
     baseline: BaselineConfig
-    kind: str
+    kind: BaselineName
     metric: str | None = None
 
 
-def kinds_of(config: CompareConfig) -> list[str]:
-    """Return which baselines a configuration asks for."""
-    if config.baseline is None:
-        return []
-    return [GRID_SEARCH, BOOSTING] if config.baseline.boosting else [GRID_SEARCH]
+def kinds_of(config: CompareConfig) -> list[BaselineName]:
+    """Return which baselines a configuration asks for, the slowest last."""
+    return [] if config.baseline is None else config.baseline.kinds
 
 
-def predictor_of(kind: str, task: str) -> str:
+def predictor_of(kind: BaselineName, task: str) -> str:
     """Return what stands in the fold table in place of a predictor."""
-    return "trees" if kind == BOOSTING else "svm" if task == "classification" else "krr"
+    if kind == LINEAR:
+        return "logistic" if task == "classification" else "ridge"
+    if kind == GRID_SEARCH:
+        return "svm" if task == "classification" else "krr"
+    return "trees" if kind == BOOSTING else "constant"
+
+
+def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
+    """Return the settings of a baseline, for the keys of the store."""
+    if kind == GRID_SEARCH:
+        return baseline.model_dump_json(exclude={"boosting", "without"})
+    return repr({LINEAR: ALPHAS, BOOSTING: (LEAVES, RATES)}.get(kind))
 
 
 def search(job: SearchJob) -> dict[str, Any]:
@@ -89,39 +106,34 @@ def search(job: SearchJob) -> dict[str, Any]:
     dataset, folds = load_dataset(job.ref), load_folds(job.moments)
     trial, target = job.trial, dataset.target
     metric = metric_for(job.metric, target)
-    training = rows_of(folds, trial.final)
+    training, test = rows_of(folds, trial.final), np.flatnonzero(folds == trial.test)
     rows, parts = _choosing(trial, folds)
-    X: Rows = dataset.X
-    of_classes = None if dataset.class_weight is None else dict(enumerate(dataset.class_weight))
-    settings: Sequence[float]
-    grid: Sequence[float]
-    values: Sequence[float]
-    if job.kind == BOOSTING:
-        X, estimator = _trees(dataset, of_classes)
-        names, settings, grid, values = ("max_leaf_nodes", "learning_rate"), LEAVES, RATES, RATES
+    trivial = metric.trivial_error(target.take(test), target.take(training))
+    X, estimator, values, grid = _tried(job, dataset, training)
+    if estimator is None:
+        constant = [metric.trivial_error(target.take(rows[held]), target.take(rows[of])) for of, held in parts]
+        error, errors, candidate, position = trivial, np.array([[np.mean(constant)]]), 0, 0
     else:
-        settings, grid = _gammas(job.baseline, X[training]), grid_values(job.baseline.grid)
-        estimator, names, values = _machine(target, grid, of_classes)
-    with blas_threads_for(len(rows)):
-        found = GridSearchCV(
-            estimator,
-            {names[0]: list(settings), names[1]: list(values)},
-            scoring=_scoring(metric, target),
-            cv=[(np.flatnonzero(learning), np.flatnonzero(held_out)) for learning, held_out in parts],
-            refit=False,
-        ).fit(X[rows], target.values[rows])
-        errors = _errors(found.cv_results_, names, settings, values)
-        # As for the learners; of a few rates no one is like its neighbours.
-        candidate, position = best_on_grid(errors, smooth=trial.refit and job.kind == GRID_SEARCH)
-        best = estimator.set_params(**{names[0]: settings[candidate], names[1]: values[position]})
-        test = np.flatnonzero(folds == trial.test)
-        sigmoid = _sigmoid(best, X[rows], target.values[rows], parts) if metric.told == "probabilities" else None
-        best.fit(X[training], target.values[training])
-        told = _told(best, X[test], metric, sigmoid)
-    held_out = target.take(test)
+        with blas_threads_for(len(rows)):
+            found = GridSearchCV(
+                estimator,
+                {name: list(of) for name, of in values.items()},
+                scoring=_scoring(metric, target),
+                cv=[(np.flatnonzero(learning), np.flatnonzero(held_out)) for learning, held_out in parts],
+                refit=False,
+            ).fit(X[rows], target.values[rows])
+            errors = _errors(found.cv_results_, values)
+            # As for the learners; of a few rates no one is like its neighbours.
+            candidate, position = best_on_grid(errors, smooth=trial.refit and job.kind == GRID_SEARCH)
+            chosen = zip(values.items(), (candidate, position), strict=False)
+            best = estimator.set_params(**{name: of[at] for (name, of), at in chosen})
+            sigmoid = _sigmoid(best, X[rows], target.values[rows], parts) if metric.told == "probabilities" else None
+            best.fit(X[training], target.values[training])
+            error = metric.measure(target.take(test), _told(best, X[test], metric, sigmoid), None)
+    params = {name.rpartition("__")[2]: of[candidate] for name, of in [*values.items()][:1]}
     result = FoldResult(
-        error=metric.measure(held_out, told, None),
-        trivial_error=metric.trivial_error(held_out, target.take(training)),
+        error=error,
+        trivial_error=trivial,
         candidate=candidate,
         position=position,
         validation_errors=errors[candidate],
@@ -133,17 +145,34 @@ def search(job: SearchJob) -> dict[str, Any]:
     )
     return {
         **trial_columns(job.ref, metric.shown(target), job.moments, folds, trial, result),
-        "learner": TITLES[job.kind],
+        "learner": BASELINE_TITLES[job.kind],
         "algorithm": job.kind,
         "predictor": predictor_of(job.kind, target.task),
-        "params": json.dumps({names[0].rpartition("__")[2]: settings[candidate]}),
+        "params": json.dumps(params),
         "alignment": None,
         "test_alignment": None,
         "seconds_weights": 0.0,
         "seconds_fit": time.perf_counter() - started,
         "seconds_pass": 0.0,
-        **_kernel_columns(job.kind, settings[candidate]),
+        **_kernel_columns(params.get("gamma")),
     }
+
+
+def _tried(
+    job: SearchJob, dataset: Dataset, training: np.ndarray
+) -> tuple[Rows, Any, dict[str, Sequence[float]], Sequence[float]]:
+    """Return the rows and the estimator of a baseline, and what the validation rows choose among.
+
+    Values of a setting and of a parameter along a grid, and the grid in the terms of the fold table. The best constant
+    has no estimator, as it depends on the metric alone.
+    """
+    of_classes = None if dataset.class_weight is None else dict(enumerate(dataset.class_weight))
+    if job.kind == BOOSTING:
+        return *_trees(dataset, of_classes), {"max_leaf_nodes": LEAVES, "learning_rate": RATES}, RATES
+    if job.kind == GRID_SEARCH:
+        gammas, grid = _gammas(job.baseline, dataset.X[training]), grid_values(job.baseline.grid)
+        return dataset.X, *_machine(dataset.target, gammas, grid, of_classes), grid
+    return dataset.X, _linear(dataset, of_classes) if job.kind == LINEAR else None, {}, [np.nan]
 
 
 def _choosing(trial: Trial, folds: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
@@ -184,16 +213,24 @@ def _sigmoid(best: Any, X: Rows, y: np.ndarray, parts: Sequence[tuple[np.ndarray
     return fit_calibration(np.concatenate(scores), np.concatenate([y[held_out] for _, held_out in parts]), None)
 
 
-def _kernel_columns(kind: str, setting: float) -> dict[str, Any]:
-    """Return what a row says of the one kernel of the search; trees have none."""
-    if kind == BOOSTING:
+def _kernel_columns(gamma: float | None) -> dict[str, Any]:
+    """Return what a row says of the one kernel of the search; other baselines have none."""
+    if gamma is None:
         return {"n_kernels": 0, "weights": [], "kernels": []}
     return {
         "n_kernels": 1,
         "weights": [1.0],
-        "kernels": [f"gaussian gamma={setting:.4g}"],
-        "parameters": [[setting**-0.5]],
+        "kernels": [f"gaussian gamma={gamma:.4g}"],
+        "parameters": [[gamma**-0.5]],
     }
+
+
+def _linear(dataset: Dataset, class_weight: dict[int, float] | None) -> Any:
+    """Return a linear model on standardized features; those of sparse rows are scaled and not centered."""
+    model: Any = RidgeCV(ALPHAS)
+    if dataset.target.task == "classification":
+        model = LogisticRegression(class_weight=class_weight, max_iter=1000)
+    return make_pipeline(StandardScaler(with_mean=not sparse.issparse(dataset.X)), model)
 
 
 def _trees(dataset: Dataset, class_weight: dict[int, float] | None) -> tuple[Rows, Any]:
@@ -210,14 +247,14 @@ def _trees(dataset: Dataset, class_weight: dict[int, float] | None) -> tuple[Row
 
 
 def _machine(
-    target: Target, grid: Sequence[float], class_weight: dict[int, float] | None
-) -> tuple[Any, tuple[str, str], list[float]]:
-    """Return the estimator, the names of bandwidth and regularisation, and the values of the latter."""
+    target: Target, gammas: Sequence[float], grid: Sequence[float], class_weight: dict[int, float] | None
+) -> tuple[Any, dict[str, Sequence[float]]]:
+    """Return the estimator, and the values of its bandwidth and of its regularization."""
     if target.task == "classification":
-        return SVC(kernel="rbf", class_weight=class_weight), ("gamma", "C"), list(grid)
+        return SVC(kernel="rbf", class_weight=class_weight), {"gamma": gammas, "C": grid}
     # KernelRidge has no intercept: the target is centered for it.
     ridge = TransformedTargetRegressor(KernelRidge(kernel="rbf"), transformer=StandardScaler(with_std=False))
-    return ridge, ("regressor__gamma", "regressor__alpha"), [1 / Lambda for Lambda in grid]
+    return ridge, {"regressor__gamma": gammas, "regressor__alpha": [1 / Lambda for Lambda in grid]}
 
 
 def _gammas(baseline: BaselineConfig, X: Rows) -> list[float]:
@@ -231,11 +268,9 @@ def _gammas(baseline: BaselineConfig, X: Rows) -> list[float]:
     return [gamma * scale for gamma in gammas]
 
 
-def _errors(
-    results: dict[str, Any], names: tuple[str, str], settings: Sequence[float], values: Sequence[float]
-) -> np.ndarray:
-    """Return the mean validation errors of a search, shape (n_settings, n_values)."""
-    errors = np.empty((len(settings), len(values)))
-    for of, score in zip(results["params"], results["mean_test_score"], strict=True):
-        errors[settings.index(of[names[0]]), values.index(of[names[1]])] = -score
-    return errors
+def _errors(results: dict[str, Any], values: Mapping[str, Sequence[float]]) -> np.ndarray:
+    """Return the mean validation errors of a search, shape (n_settings, n_values); of one without values (1, 1)."""
+    errors = np.empty([len(of) for of in values.values()])
+    for at, score in zip(results["params"], results["mean_test_score"], strict=True):
+        errors[tuple(of.index(at[name]) for name, of in values.items())] = -score
+    return np.atleast_2d(errors)

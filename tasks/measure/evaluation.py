@@ -19,7 +19,9 @@ from prefect import get_run_logger
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import (
+    BASELINE_TITLES,
     PREDICTOR_OPTIONS,
+    BaselineName,
     CompareConfig,
     DirichletConfig,
     FamilyConfig,
@@ -40,7 +42,7 @@ from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.predictors.choice import Auto, PredictorChoice, Problem, choose_predictor
 from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
-from learnkernels.tasks.measure.baseline import GRID_SEARCH, LEAVES, RATES, TITLES, SearchJob, predictor_of, search
+from learnkernels.tasks.measure.baseline import SearchJob, predictor_of, search, settings_of
 from learnkernels.tasks.measure.moments import Advance, planned_trials, sampled, unusual_refit
 from learnkernels.tasks.measure.stored_moments import MomentsRef
 from learnkernels.tasks.measure.trials import Held, TrialJob, run_trial
@@ -199,7 +201,7 @@ def predictor_for(
     stage, outputs = config.second_stage, len(ref.classes) if len(ref.classes) > 2 else 1
     problem = Problem(
         ref.task,
-        row.predictor,
+        row.predictor or row.suited,
         n_rows=n_rows or training_rows(config.protocol, ref.n_rows),
         n_kernels=_n_kernels(config.kernels, ref.n_features) if row.takes_family else FOUND,
         n_seeds=1 if row.takes_family else FOUND,
@@ -363,22 +365,23 @@ def evaluate_learner(
 
 @step("{kind} on {ref.name}")
 def evaluate_baseline(
-    ref: DatasetRef, moments: Sequence[MomentsRef], config: CompareConfig, pool: DaskPool, advance: Advance, kind: str
+    ref: DatasetRef,
+    moments: Sequence[MomentsRef],
+    config: CompareConfig,
+    pool: DaskPool,
+    advance: Advance,
+    kind: BaselineName,
 ) -> FoldsRef:
-    """Search the settings of a baseline in every trial, unless the store has the result.
-
-    Bandwidth and regularisation of one Gaussian kernel, or leaves and learning rate of gradient boosting.
-    """
+    """Measure a baseline in every trial, unless the store has the result."""
     assert config.baseline is not None
-    setting = config.baseline.model_dump_json(exclude={"boosting"}) if kind == GRID_SEARCH else repr((LEAVES, RATES))
     key = digest(
-        NUMERICS_VERSION, kind, ref.name, ref.digest, [m.key for m in moments], setting,
+        NUMERICS_VERSION, kind, ref.name, ref.digest, [m.key for m in moments], settings_of(kind, config.baseline),
         *unusual_metric(config.protocol), *unusual_refit(config.protocol),
     )  # fmt: skip
     path, log = store_path("folds", key), get_run_logger()
-    result = FoldsRef(ref.name, TITLES[kind], kind, predictor_of(kind, ref.task), str(path))
+    result = FoldsRef(ref.name, BASELINE_TITLES[kind], kind, predictor_of(kind, ref.task), str(path))
     if kept(path, log.warning):
-        log.info("%s, %s: fold results %s are in the store", ref.name, TITLES[kind], key)
+        log.info("%s, %s: fold results %s are in the store", ref.name, result.learner, key)
         advance(1.0)
         return replace(result, stored=computed_at(path))
     planned, metric = planned_trials(config.protocol, ref.ordered), config.protocol.metric

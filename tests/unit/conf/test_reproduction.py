@@ -101,6 +101,7 @@ def test_the_reduced_form_keeps_what_it_names_and_changes_what_it_sets(folder: P
     full = found.comparisons("data", False, folder)
     assert [len(one.datasets) for one in full] == [2, 1]
     assert full[0].baseline is not None
+    assert full[0].baseline.kinds == ["grid-search"]  # no paper has other baselines
 
 
 def test_an_item_that_is_the_same_as_another_takes_its_study(folder: Path):

@@ -31,6 +31,7 @@ from learnkernels.tasks.evidence.comparison import SEARCHES, work
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.report import markdown_report
 from learnkernels.tasks.evidence.tables import read_folds, summarise
+from learnkernels.tasks.measure.baseline import settings_of
 from learnkernels.tasks.measure.evaluation import training_rows
 from learnkernels.tasks.measure.moments import fold_seed
 from learnkernels.tasks.workers.cluster import DaskPool
@@ -152,6 +153,41 @@ def test_work_is_counted_in_paths_on_a_thousand_rows_and_little_of_it_needs_no_w
         with DaskPool(config.dask) as pool:
             comparison.prepare(config, pool, PROGRESS)
             assert pool.local == has_workers
+
+
+# Baselines ------------------------------------------------------------------------------------------------------------
+
+
+def test_baselines_follow_all_learners_the_slowest_last_and_stand_in_the_tables(monkeypatch: pytest.MonkeyPatch):
+    tracked: list[tuple[str, str]] = []
+    note = lambda *of: tracked.append((of[-1].dataset, of[-1].learner))  # noqa: E731
+    monkeypatch.setattr(comparison, "track_result", note)
+    config = small(learners=["unif"], baseline=SEARCH | {"boosting": True}, protocol={"folds": 3, "grid": [1]})
+    folds, report = compared(config)
+    baselines = ["best constant", "linear model", "GridSearchCV", "HistGradientBoosting"]
+    measured = [(dataset, learner) for learner in ["unif", *baselines] for dataset in ("wine", "diabetes")]
+    assert tracked == measured
+    # The tables are in the order of the data sets.
+    shown = list(dict.fromkeys(zip(folds["dataset"], folds["learner"], strict=True)))
+    assert shown == [(dataset, learner) for dataset in ("wine", "diabetes") for learner in ["unif", *baselines]]
+    assert summarise(folds).set_index("learner").loc["best constant", "relative_error"].tolist() == [1.0, 1.0]
+    assert all(f"| diabetes | {learner}" in report for learner in baselines)
+
+
+def test_a_baseline_that_is_dropped_is_not_measured_and_changes_no_key_of_the_others():
+    asked = {"boosting": True, "without": ["boosting", "linear"]}
+    config = small(datasets=WINE, learners=["unif"], baseline=SEARCH | asked, protocol={"folds": 3, "grid": [1]})
+    folds, report = compared(config)
+    assert list(folds["learner"].unique()) == ["unif", "best constant", "GridSearchCV"]
+    assert "left out as asked: HistGradientBoosting, linear model." in report
+    whole = small(baseline=SEARCH | {"boosting": True}).baseline
+    assert whole is not None
+    assert config.baseline is not None
+    assert settings_of("grid-search", config.baseline) == settings_of("grid-search", whole)
+    assert "without" not in whole.model_dump()
+    assert config.baseline.model_dump()["without"] == ("boosting", "linear")
+    with pytest.raises(ValueError, match="'constant', 'linear', 'grid-search' or 'boosting'"):
+        small(baseline={"without": "trees"})
 
 
 # Every number, recomputed with the pure functions on the training rows alone ------------------------------------------

@@ -33,7 +33,6 @@ from learnkernels.tasks.evidence.tables import (
     summarise,
 )
 from learnkernels.tasks.evidence.tracking import _metrics
-from learnkernels.tasks.measure.baseline import GRID_SEARCH
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
@@ -60,9 +59,11 @@ def folds(errors: dict[str, list[float]] = ERRORS, dataset: str = "d") -> pd.Dat
     )  # fmt: skip
 
 
-def report_of(table: pd.DataFrame, links: dict[str, str] | None = None, *figure: str, **protocol: object) -> str:
+def report_of(
+    table: pd.DataFrame, links: dict[str, str] | None = None, *figure: str, baseline: object = None, **protocol: object
+) -> str:
     keys = {"name": "small", "datasets": "wine", "kernels": "linear", "learners": ["unif", "alignf"]}
-    config = CompareConfig.model_validate(keys | {"protocol": protocol})
+    config = CompareConfig.model_validate(keys | {"baseline": baseline, "protocol": protocol})
     return markdown_report(config, table, summarise(table), links or {}, *figure)
 
 
@@ -129,17 +130,48 @@ def test_verdicts_say_who_wins_and_whether_it_is_significant():
     alone = summarise(folds({"alignf": ERRORS["alignf"]}))
     assert alone["p_better_than_unif"].isna().all()
     assert verdicts(alone) == [f"d: {lowest}."]
-    # A baseline below all learners makes none of them the lowest.
-    below = folds(ERRORS | {"svc": [0.1, 0.1, 0.1]})
-    below.loc[below["learner"] == "svc", "algorithm"] = GRID_SEARCH
-    (said,) = verdicts(summarise(below))
-    assert said.startswith(f"d: of the learners, {lowest}, ")
-    assert "One tuned Gaussian kernel (svc) has 0.1000" in said
     # What the plain test alone calls significant is not.
     summary = summarise(folds({"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.19, 0.30]}))
     row = summary.set_index("learner").loc["alignf"]
     assert row.plain_p_better_than_unif < SIGNIFICANCE < row.p_better_than_unif
     assert "not significantly better than unif's" in verdicts(summary)[0]
+
+
+def beside(**errors: list[float]) -> pd.DataFrame:
+    """Three learners, and baselines by their names, with underscores."""
+    return folds(ERRORS | {name.replace("_", "-"): of for name, of in errors.items()})
+
+
+def test_a_baseline_of_the_lowest_error_wins_and_says_what_to_use_instead():
+    won = "d: {} has the lowest misclassification, 0.1000 ± 0.0000 (that alignf is better: p = 0.9"
+    for name, what, instead in [
+        ("constant", "the best constant", "look for features"),
+        ("linear", "the linear model", "use RidgeCV or LogisticRegression"),
+        ("grid_search", "one tuned Gaussian kernel (GridSearchCV)", "use SVC or KernelRidge"),
+        ("boosting", "gradient boosting (HistGradientBoosting)", "use HistGradientBoosting"),
+    ]:
+        (said,) = verdicts(summarise(beside(**{name: [0.1, 0.1, 0.1]})))
+        assert said.startswith(won.format(what))
+        assert "Of the learners, alignf has the lowest, 0.210 ± 0.066, significantly better than unif's" in said
+        assert said.count("0.1000") == 1
+        assert f" Next: {instead}" in said
+    (behind,) = verdicts(summarise(beside(linear=[0.5, 0.45, 0.6], boosting=[0.2, 0.15, 0.28])))
+    assert behind.startswith("d: alignf has the lowest misclassification, ")  # a tie goes to the learner
+    assert "The linear model has 0.517 ± 0.076 (that alignf is better: p < 0.01" in behind
+    assert "Next" not in behind
+
+
+def test_a_learner_is_tested_against_every_baseline():
+    rows = summarise(beside(constant=ERRORS["unif"], linear=ERRORS["unif"])).set_index("learner")
+    of = rows.loc["alignf"]
+    assert of.p_better_than_constant == of.p_better_than_linear == of.p_better_than_unif < 0.05
+    assert rows[["p_better_than_grid_search", "p_better_than_boosting"]].isna().all(axis=None)
+
+
+def test_a_report_says_which_baselines_were_left_out():
+    assert "left out" not in report_of(folds())
+    without = {"boosting": True, "without": ["boosting", "linear"]}
+    assert "Baselines left out as asked: HistGradientBoosting, linear model.\n" in report_of(folds(), baseline=without)
 
 
 def test_the_table_shows_as_many_digits_as_the_deviation_allows():

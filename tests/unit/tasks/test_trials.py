@@ -15,7 +15,10 @@ from scipy import sparse
 from scipy.special import expit
 from sklearn.datasets import load_diabetes, load_wine
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, gram_moments, learn_kernel
@@ -30,7 +33,7 @@ from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.measure import moments as measuring
-from learnkernels.tasks.measure.baseline import BOOSTING, GRID_SEARCH, SearchJob, search
+from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, CONSTANT, GRID_SEARCH, LINEAR, SearchJob, search
 from learnkernels.tasks.measure.evaluation import predictor_for
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import draw_folds, fold_seed, planned_trials
@@ -378,12 +381,14 @@ def test_probabilities_of_weighed_classes_are_shares_of_rows(patients: pd.DataFr
 WIDTHS, COSTS = [0.01, 0.1, 1.0], [0.5, 5.0]
 
 
-def searched(X: Any, target: Target, folds: np.ndarray, trial: Trial, **baseline: Any) -> dict[str, Any]:
+def searched(
+    X: Any, target: Target, folds: np.ndarray, trial: Trial, kind: Any = GRID_SEARCH, **baseline: Any
+) -> dict[str, Any]:
     ref = store_dataset(Dataset(X, target, tuple(f"f{c}" for c in range(X.shape[1]))), "set", "test")
     moments = MomentsRef("key", str(store_path("moments", "key")), 4)
     dense = X.toarray() if sparse.issparse(X) else X
     save_moments(moments, gram_moments(GaussianFamily([0.1]), dense, target.Y), folds, 1.0)
-    return search(SearchJob(ref, moments, trial, BaselineConfig.model_validate(baseline), GRID_SEARCH))
+    return search(SearchJob(ref, moments, trial, BaselineConfig.model_validate(baseline), kind))
 
 
 def bundled(load: Any) -> tuple[np.ndarray, Target]:
@@ -426,6 +431,48 @@ def test_every_setting_is_tried_on_the_rows_of_the_trial(load: Any, chosen_by: s
     assert (row["repeat"], row["n_train"], row["n_test"]) == (4, training.sum(), test.sum())
     assert (row["learner"], row["algorithm"], row["alignment"]) == ("GridSearchCV", "grid-search", None)
     assert row["regularisation"] == COSTS[c]
+
+
+@pytest.mark.parametrize("load", [load_wine, load_diabetes])
+@pytest.mark.parametrize("refit", [False, True])
+def test_a_linear_model_and_the_best_constant_learn_from_the_training_rows(load: Any, refit: bool):
+    X, target = bundled(load)
+    folds, trial = assign_folds(target, 5, seed=3), replace(trials(5)[2], refit=refit)
+    few, training = np.isin(folds, trial.training), np.isin(folds, trial.final)
+    test, choosing = folds == trial.test, folds == trial.validation
+    model = LogisticRegression(max_iter=1000) if load is load_wine else RidgeCV(ALPHAS)
+
+    def error(learning: np.ndarray, rows: np.ndarray) -> float:
+        scaler = StandardScaler().fit(X[learning])
+        fitted = model.fit(scaler.transform(X[learning]), target.values[learning])
+        return target.take(np.flatnonzero(rows)).error(fitted.predict(scaler.transform(X[rows])))
+
+    for of in (X, sparse.csr_matrix(X)):
+        row = searched(of, target, folds, trial, LINEAR)
+        assert row["error"] == pytest.approx(error(training, test), rel=1e-6)
+        assert row["validation_error"] == pytest.approx(error(few, choosing), rel=1e-6)
+        assert (row["learner"], row["algorithm"], row["n_kernels"]) == ("linear model", "linear", 0)
+    assert row["n_train"] == training.sum()
+
+    values = target.values
+    constant = np.bincount(values[training]).argmax() if load is load_wine else values[training].mean()
+    by_hand = target.take(np.flatnonzero(test)).error(np.full(test.sum(), constant))
+    row = searched(X, target, folds, trial, CONSTANT)
+    assert row["error"] == row["trivial_error"] == pytest.approx(by_hand)
+    assert (row["learner"], row["algorithm"], row["predictor"]) == ("best constant", "constant", "constant")
+
+
+def test_a_linear_model_has_scores_probabilities_and_weights_of_classes(patients: pd.DataFrame):
+    X, y = patients[["a", "b"]].to_numpy(), patients["y"].to_numpy()
+    for weight in (None, {"ill": 4}):
+        ref, moments, _ = measured(classes(class_weight=weight), TRIAL, "svm")
+        training, _, test = rows_of(moments, TRIAL)
+        model = make_pipeline(StandardScaler(), LogisticRegression(class_weight=weight)).fit(X[training], y[training])
+        p = model.predict_proba(X[test])[:, 1]
+        for metric, error in {"neg_log_loss": log_loss(y[test], p), "roc_auc": 1 - roc_auc_score(y[test], p)}.items():
+            found, none = (search(SearchJob(ref, moments, TRIAL, SEARCH, of, metric)) for of in (LINEAR, CONSTANT))
+            assert found["error"] == pytest.approx(error)
+            assert none["error"] == none["trivial_error"]
 
 
 def test_relative_bandwidths_are_multiples_of_the_scale_of_scikit_learn_sparse_or_dense():
