@@ -77,6 +77,14 @@ Time = Annotated[
 MetricOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="What errors are measured by, such as roc_auc; see protocol.metric.")
 ]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="BASELINE",
+        help="Baseline of a table to leave out: constant, linear, grid-search, or boosting, which takes the longest. "
+        "Repeatable, or several with commas.",
+    ),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")]
 
 BAD_INPUT = 2
@@ -121,6 +129,7 @@ def compare(
     group: Group = None,
     time: Time = None,
     metric: MetricOption = None,
+    without: Without = None,
     changes: Changes = None,
     verbose: Verbose = False,
 ) -> None:
@@ -134,11 +143,12 @@ def compare(
     given = {"--group": group, "--time": time, "--metric": metric}
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
         if is_table := _is_table(conf):
-            config = _started(conf, target, {"groups": group, "time": time}, metric, changes, verbose)
+            beside = {"groups": group, "time": time}
+            config = _started(conf, target, beside, metric, _separate(without), changes, verbose)
         else:
             if len(conf) > 1:
                 raise InputError(f"{conf[0]}: one configuration is run at a time, got {len(conf)}; give one.")
-            _refuse_options(Path(conf[0]), {"--target": target, **given})
+            _refuse_options(Path(conf[0]), {"--target": target, **given, "--without": without})
             config = _prepare(Path(conf[0]), changes, verbose)
         names = ", ".join(learner.title for learner in config.learners)
         err.print(f"{conf[0]}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
@@ -148,6 +158,7 @@ def compare(
             result = own(flow)(config)
     said = [part for one in target or () for part in ("--target", one)]
     said += [part for option, value in given.items() if value is not None for part in (option, value)]
+    said += [part for one in without or () for part in ("--without", one)]
     again = shlex.join(["learnkernels", "init", *conf, *said]) if is_table else ""
     _show(config, Path(result["results"]), result["mlflow_chart"], again)
 
@@ -165,6 +176,7 @@ def init(
     group: Group = None,
     time: Time = None,
     metric: MetricOption = None,
+    without: Without = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The configuration; TABLE with .yaml in place of its ending.")
     ] = None,
@@ -181,7 +193,7 @@ def init(
         from learnkernels.tasks.data.starting import start
         from learnkernels.tasks.store import atomic_path
 
-        found = start(table, target, {"groups": group, "time": time}, metric)
+        found = start(table, target, {"groups": group, "time": time}, metric, _separate(without))
         with atomic_path(path) as aside:
             aside.write_text(found.text, encoding="utf-8")
     _say(
@@ -206,6 +218,7 @@ def _started(
     target: Sequence[str] | None,
     beside: dict[str, str | None],
     metric: str | None,
+    without: Sequence[str],
     changes: list[str] | None,
     verbose: bool,
 ) -> CompareConfig:
@@ -219,17 +232,22 @@ def _started(
     _set_up(verbose)
     from learnkernels.tasks.data.starting import start
 
-    found = start(table, target, beside, metric)
+    found = start(table, target, beside, metric, without)
     for line in found.lines:
         err.print(line, markup=False, soft_wrap=True)
     return config_of_text(found.text, Path(table[0]), changes or [])
+
+
+def _separate(given: Sequence[str] | None) -> list[str]:
+    """Return the names of a repeatable option, of which each value may hold several with commas."""
+    return [name.strip() for value in given or () for name in value.split(",")]
 
 
 def _refuse_options(conf: Path, options: Mapping[str, object]) -> None:
     if given := [option for option, value in options.items() if value]:
         raise InputError(
             f"{conf}: {given[0]} is for tables ({', '.join(TABLES)}); a configuration says such things itself, in its "
-            "data sets and 'protocol'."
+            "data sets, 'protocol' and 'baseline'."
         )
 
 
@@ -364,18 +382,22 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
     """
     import pandas as pd
 
-    from learnkernels.tasks.evidence.report import measures, verdicts
+    from learnkernels.conf.schema import BASELINE_TITLES
+    from learnkernels.tasks.evidence.report import left_out, measures, verdicts, winners
     from learnkernels.tasks.evidence.tables import display_table, stored_line
 
     summary = pd.read_parquet(results / "summary.parquet")
+    beaten = winners(summary)["algorithm"].isin(BASELINE_TITLES).all()
+    use = "to change it, as a baseline won" if beaten else "to train from it"
     title = f"{config.name}: which way of learning the kernel wins?"
     _show_table(display_table(summary), title, folded=("dataset", "learner"), numbers=True)
     _say(
         f"test error: {measures(summary)}; * marks the lowest",
         *([said] if (said := stored_line(summary)) else []),
+        *left_out(config),
         *verdicts(summary),
         "",
-        *([f"next:    {again}     writes what was run, to train from it", " " * 9 + UI_SHOWS] if again else []),
+        *([f"next:    {again}     writes what was run, {use}", " " * 9 + UI_SHOWS] if again else []),
         *([] if again else [f"next:    {UI_SHOWS}"]),
         f"         {chart}",
         f"report:  {results / 'report.md'}",

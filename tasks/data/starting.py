@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from learnkernels.conf.errors import InputError, did_you_mean, listed, one_line, short
 from learnkernels.conf.loading import describe
-from learnkernels.conf.schema import DatasetConfig, name_of_files
+from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig, name_of_files
 from learnkernels.kernels.estimators import default_family
 from learnkernels.kernels.tables.columns import ColumnEncoding
 from learnkernels.kernels.tables.encoding import AS_SAID, TableEncoding
@@ -65,6 +65,7 @@ def start(
     target: str | Sequence[str] | None,
     beside: Mapping[str, str | None] | None = None,
     metric: str | None = None,
+    without: Sequence[str] = (),
 ) -> Start:
     """Find out what a table holds, and return the configuration that compares learners on it.
 
@@ -78,11 +79,14 @@ def start(
         The columns of `groups` and `time`, where there are some.
     metric : str, optional
         Of the protocol; the task's own by default.
+    without : sequence of str, optional
+        Baselines to leave out.
 
     Raises
     ------
     InputError
-        The file cannot be read, the target is not given or no column of it, or nothing is left to learn from.
+        The file cannot be read, the target is not given or no column of it, nothing is left to learn from, or there is
+        no such baseline.
 
     Notes
     -----
@@ -91,6 +95,9 @@ def start(
     paths = [path] if isinstance(path, str) else list(path)
     targets = [target] if isinstance(target, str) else list(target or ())
     shown_as = ", ".join(paths[:2]) + (", ..." if len(paths) > 2 else "")
+    if others := [one for one in without if one not in BASELINE_TITLES]:
+        meant = did_you_mean(others[0], BASELINE_TITLES)
+        raise InputError(f"--without {short(others[0], str)}: {meant}the baselines are {', '.join(BASELINE_TITLES)}.")
     label = re.sub(r"[^A-Za-z0-9_.-]+", "-", name_of_files(paths)).strip("-.") or "table"
     names = columns_of(paths)
     unknown = [one for one in targets if one not in names]
@@ -128,7 +135,7 @@ def start(
         lines.append(why)
     if metric is not None:
         protocol += f"\n  metric: {_yaml(metric)}"
-    return Start(tuple(lines), _text(label, paths, targets, datasets, keys, where, protocol))
+    return Start(tuple(lines), _text(label, paths, targets, datasets, keys, where, protocol, without))
 
 
 def _rare_classes(dataset: Dataset) -> dict[str, int]:
@@ -213,6 +220,7 @@ def _text(
     beside: Mapping[str, str],
     where: Mapping[str, Sequence[str]],
     protocol: str,
+    without: Sequence[str],
 ) -> str:
     """Return the configuration as YAML with comments."""
     (dataset, *_) = datasets
@@ -231,6 +239,7 @@ def _text(
         f"    where: {{{_yaml(name)}: [{', '.join(map(_yaml, values))}]}}  # the rows to take\n"
         for name, values in where.items()
     )
+    left_out = f", without: [{', '.join(without)}]" if without else ""
     coded = [column.name for column in table.columns if column.is_coded]
     return f"""\
 # Which way of learning the kernel predicts {one_line(", ".join(targets))} best, and is it worth it?
@@ -251,7 +260,7 @@ kernels:  # that alignf weighs; rfm finds its own
     gammas: {{base: 2, from: {exponents[0]}, to: {exponents[-1]}}}  # around the median distance
 {"".join(f"  - {{family: categorical, gammas: 64, columns: {_yaml(name)}}}{chr(10)}" for name in coded)}
 learners: [rfm, alignf]
-baseline: {{boosting: true}}  # one tuned Gaussian kernel, and boosted trees
+baseline: {{boosting: true{left_out}}}  # a constant, a linear model, one tuned Gaussian kernel, boosted trees
 
 protocol:
 {protocol}

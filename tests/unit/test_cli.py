@@ -57,6 +57,7 @@ def test_bad_input_is_one_sentence_at_once_and_writes_nothing(here: Path):
             [CONF, "--set", "learners=[{name: lq, params: {q: 0.5}}]"],
             f"{learners}: q must be a number from 1 to infinity, got 0.5",
         ),
+        ([CONF, "--without", "boosting"], "--without is for tables .*'baseline'"),
         ([CONF, "--set", "learners='nowhere:Mine'"], "learners: .*nowhere"),
         ([CONF, "--set", "kernels={family: 'nowhere:Mine'}"], "kernels: .*nowhere"),
         (
@@ -126,6 +127,18 @@ def test_learners_lists_every_learner_with_its_parameters(here: Path):
     assert cells[0] == COLUMNS
     assert [row[0].strip("`") for row in cells[1:]] == list(LEARNERS)
     assert list(here.iterdir()) == []
+
+
+def test_what_to_do_next_follows_from_who_won(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    for errors, use in [
+        ({"unif": [0.3, 0.2], "boosting": [0.1, 0.1]}, "to change it, as a baseline won"),
+        ({"unif": [0.1, 0.1], "boosting": [0.3, 0.2]}, "to train from it"),
+    ]:
+        summarise(folds(errors)).to_parquet(tmp_path / "summary.parquet")
+        _show(load_config(Path(CONF), ["baseline.without=linear"]), tmp_path, "chart", "learnkernels init t.csv")
+        said = capsys.readouterr().out
+        assert f"next:    learnkernels init t.csv     writes what was run, {use}\n" in said
+        assert "Baselines left out as asked: linear model.\n" in said
 
 
 def test_a_piped_table_is_wide_enough_for_long_names_and_shows_brackets_as_they_are(

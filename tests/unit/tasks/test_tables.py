@@ -173,7 +173,7 @@ def test_a_table_and_a_target_are_enough(table: Path):
     config = config_of_text(found.text, Path("data.csv"))
     assert [learner.name for learner in config.learners] == ["rfm", "alignf"]
     assert config.baseline is not None
-    assert config.baseline.boosting
+    assert config.baseline.kinds == ["constant", "linear", "grid-search", "boosting"]
     told: list[str] = []
     dataset = load_source(config.datasets[0], ".", tell=told.append)
     assert dataset.table is not None
@@ -186,6 +186,11 @@ def test_groups_time_and_metric_go_into_the_configuration(table: Path):
     grouped = yaml.safe_load(start("data.csv", "churn", {"groups": "shop"}, "roc_auc").text)
     assert grouped["datasets"][0]["groups"] == "shop"
     assert grouped["protocol"] == {"folds": 5, "refit": True, "metric": "roc_auc"}
+    dropped = config_of_text(start("data.csv", "churn", without=["boosting", "linear"]).text, Path("data.csv"))
+    assert dropped.baseline is not None
+    assert dropped.baseline.kinds == ["constant", "grid-search"]
+    with pytest.raises(InputError, match=r"--without bosting: did you mean 'boosting'\? the baselines are constant"):
+        start("data.csv", "churn", without=["bosting"])
     in_time = start("data.csv", "churn", {"time": "joined", "groups": None})
     assert yaml.safe_load(in_time.text)["datasets"][0]["time"] == "joined"
     assert "earlier ones train" in "\n".join(in_time.lines)
