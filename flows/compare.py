@@ -18,7 +18,7 @@ from learnkernels.conf.forms import (
     WholeConfig,
     filled_in,
 )
-from learnkernels.tasks.evidence.comparison import measure, prepare, steps
+from learnkernels.tasks.evidence.comparison import measure, prepare, steps, timed_steps
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.report import write_results
 from learnkernels.tasks.evidence.tracking import track_sweep, tracked_run
@@ -51,7 +51,7 @@ def compare(
     1. Open the sweep run in MLflow; an error from here on marks it failed.
     2. Ingest every data set: read, check, store under its digest; refuse what cannot work before any long work.
     3. Compute the base kernels' moments once a data set and repeat, on Dask, for all folds.
-    4. Learn weights, fit the predictor and measure the test error in every trial of every learner.
+    4. Learn weights, fit the predictor and measure the test error in every trial of every learner; baselines follow.
     5. Log each (data set, learner) as one MLflow run.
     6. Write tables, figure and report to `results/`, to Prefect and to the sweep run.
     """
@@ -59,7 +59,7 @@ def compare(
     run_id = new_run_id()
     with (
         tracked_run(config, "sweep", f"sweep {run_id}", run_id, str(runtime.flow_run.id)) as sweep,
-        RunProgress(steps(config) + 1) as progress,
+        RunProgress(steps(config) + 1, timed=timed_steps(config)) as progress,
         DaskPool(config.dask) as pool,
     ):
         prepared = prepare(config, pool, progress)

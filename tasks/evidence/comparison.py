@@ -60,6 +60,11 @@ def steps(config: CompareConfig) -> int:
     return len(config.datasets) * (1 + config.protocol.repeats + measured)
 
 
+def timed_steps(config: CompareConfig) -> int:
+    """Return how many of these have trials that take time."""
+    return len(config.datasets) * (len(config.learners) + len({*SEARCHED} & {*kinds_of(config)}))
+
+
 def work(config: CompareConfig, ref: DatasetRef) -> float:
     """Return what there is to do on a data set, in units of a predictor's path on a thousand training rows."""
     protocol = config.protocol
@@ -120,7 +125,7 @@ def measure(
             track_result(sweep, config, run_id, ref, folds)
     for kind in kinds_of(config):
         for (ref, _, local), of in zip(prepared.jobs, moments, strict=True):
-            progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}")
+            progress.start(f"{ref.name}: {BASELINE_TITLES[kind]}", _trials(config, ref) if kind in SEARCHED else 0)
             results.append(evaluate_baseline(ref, of, local, pool, progress.advance, kind))
             track_result(sweep, config, run_id, ref, results[-1])
     order = [ref.name for ref in prepared.refs]
@@ -150,5 +155,5 @@ def measure_learners(
 ) -> Iterator[FoldsRef]:
     """Give the fold results of each learner as they are measured; a step of the progress each."""
     for learner in config.learners:
-        progress.start(f"{rows.name}: {learner.title}")
+        progress.start(f"{rows.name}: {learner.title}", _trials(config, rows))
         yield evaluate_learner(rows, moments, learner, config, pool, progress.advance)

@@ -27,6 +27,7 @@ from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence import comparison
+from learnkernels.tasks.evidence import progress as progressing
 from learnkernels.tasks.evidence.comparison import SEARCHES, work
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.evidence.report import markdown_report
@@ -155,7 +156,7 @@ def test_work_is_counted_in_paths_on_a_thousand_rows_and_little_of_it_needs_no_w
             assert pool.local == has_workers
 
 
-# Baselines ------------------------------------------------------------------------------------------------------------
+# Baselines, and what is told on the way -------------------------------------------------------------------------------
 
 
 def test_baselines_follow_all_learners_the_slowest_last_and_stand_in_the_tables(monkeypatch: pytest.MonkeyPatch):
@@ -188,6 +189,44 @@ def test_a_baseline_that_is_dropped_is_not_measured_and_changes_no_key_of_the_ot
     assert config.baseline.model_dump()["without"] == ("boosting", "linear")
     with pytest.raises(ValueError, match="'constant', 'linear', 'grid-search' or 'boosting'"):
         small(baseline={"without": "trees"})
+
+
+def test_progress_says_what_is_measured_how_many_trials_are_done_and_how_long_the_rest_takes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    clock = Mock(monotonic=Mock(return_value=1000.0))
+    monkeypatch.setattr(progressing, "time", clock)
+    monkeypatch.setattr(progressing, "create_progress_artifact", Mock())
+    monkeypatch.setattr(progressing, "update_progress_artifact", Mock())
+
+    def take(seconds: float, share: float) -> None:
+        clock.monotonic.return_value += seconds
+        progress.advance(share)
+
+    with RunProgress(6, timed=3) as progress:
+        progress.start("reading d")
+        take(60.0, 1.0)
+        progress.start("d: unif", 4)
+        take(0.0, 1.0)  # from the store
+        progress.start("d: rfm", 4)
+        for _ in range(4):
+            take(30.0, 0.25)
+        progress.start("d: alignf", 4)
+        take(0.5, 0.25)  # too soon to be told
+        take(9.5, 0.25)
+        take(1.0, 0.5)
+        progress.start("writing the report")
+    assert capsys.readouterr().err.splitlines() == [
+        "[0/6] reading d",
+        "[1/6] d: unif, 0/4 trials done",
+        "[2/6] d: rfm, 0/4 trials done",
+        "[2/6] d: rfm, 1/4 trials done, about 210 s left",
+        "[2/6] d: rfm, 2/4 trials done, about 180 s left",
+        "[2/6] d: rfm, 3/4 trials done, about 150 s left",
+        "[3/6] d: alignf, 0/4 trials done, about 120 s left",
+        "[3/6] d: alignf, 2/4 trials done, about 10 s left",
+        "[4/6] writing the report",
+    ]
 
 
 # Every number, recomputed with the pure functions on the training rows alone ------------------------------------------
