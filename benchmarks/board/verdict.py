@@ -1,4 +1,4 @@
-"""Who wins: geometric means against one tuned kernel, mean ranks and their critical difference, wins by the t-test."""
+"""Comparison of methods: losses, mean ranks with the Nemenyi test, geometric means, wins by the corrected t-test."""
 
 from __future__ import annotations
 
@@ -11,202 +11,219 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from benchmarks.board.contestants import CONTESTANTS, OURS, TUNED
-from benchmarks.board.tables import PRINTED
+from benchmarks.board.contestants import OURS
 from learnkernels.tasks.measure.t_tests import corrected_p
 
 if TYPE_CHECKING:
     from benchmarks.board.__main__ import Measurement
+    from benchmarks.board.sections import Section
 
 LEVEL = 0.05
-"""Of the critical difference, and of each one-sided test."""
+"""Significance level of the Nemenyi test, and of each one-sided t-test."""
 
-MEASURES = ("mean rank", "errors / tuned RBF", "seconds")
-"""Of the summary, which MLflow has."""
+MEASURES = {"error": "error", "log_loss": "log loss", "auc_loss": "1 - AUC"}
+"""Metrics by the names of their columns; lower is better."""
 
 TASKS = ("classification", "regression")
 
-HALVES = {True: "tables that chose nothing", False: "tables that defaults were chosen on"}
+HALVES = {True: "held-out data sets", False: "development data sets"}
 
 
 class Board:
-    """All measurements of the tables on which every contestant's drawings are complete.
+    """Measurements of a section.
 
     Parameters
     ----------
     rows : DataFrame
-        One measurement each.
+        One measurement per row.
+    section : Section
+        Gives the methods, the reference and the metrics.
     """
 
-    def __init__(self, rows: pd.DataFrame) -> None:
-        self.rows = rows
+    def __init__(self, rows: pd.DataFrame, section: Section) -> None:
+        self.rows, self.section = rows, section
 
     @classmethod
-    def of(cls, measurements: Sequence[Measurement]) -> Board:
-        """Return the board of a journal; the last measurement of a kind counts."""
-        rows = pd.DataFrame([asdict(one) for one in measurements])
-        return cls(rows.drop_duplicates(["task", "table", "drawing", "contestant"], keep="last"))
+    def of(cls, measurements: Sequence[Measurement], section: Section) -> Board:
+        """Return the board of a journal; of repeated measurements the last one counts."""
+        rows = pd.DataFrame([asdict(one) for one in measurements]).assign(auc_loss=lambda table: 1 - table["auc"])
+        return cls(rows.drop_duplicates(["task", "table", "size", "drawing", "contestant"], keep="last"), section)
 
-    def errors(self, task: str, apart: bool, value: str = "error") -> pd.DataFrame:
-        """Return means over drawings, a row a table and a column a contestant; NaN where one did not take part."""
-        part = self.rows[(self.rows["task"] == task) & (self.rows["apart"] == apart)]
-        means = part.pivot_table(index="table", columns="contestant", values=value, aggfunc="mean")
-        return means.reindex(columns=[name for name in CONTESTANTS if name in means])
+    def _part(self, task: str, apart: bool) -> pd.DataFrame:
+        return self.rows[(self.rows["task"] == task) & (self.rows["apart"] == apart)]
 
-    def summary(self, task: str, apart: bool) -> pd.DataFrame:
-        """Return what is said of each contestant, the lowest mean rank first.
+    def _sizes(self) -> list[Board]:
+        """Return one board per size of the training set: sizes of one data set are not independent."""
+        return [Board(part, self.section) for _, part in self.rows.groupby("size")]
 
-        The geometric mean is over tables that both have; no wrong row counts as one. Ranks are over the tables that all
-        have who have more than half of them.
-        """
-        errors = self.errors(task, apart)
-        part = self.rows[(self.rows["task"] == task) & (self.rows["apart"] == apart)]
-        floored = errors.clip(lower=self._least(task, part, errors), axis=0)
-        ratio = np.exp(np.log(floored.div(floored[TUNED], axis=0)).mean())
-        usual = [name for name in errors if errors[name].notna().mean() > 0.5]
-        ranks = errors[usual].dropna().rank(axis=1)
-        seconds = self.errors(task, apart, "seconds")
+    def values(self, task: str, apart: bool, measure: str = "error") -> pd.DataFrame:
+        """Return means over splits, one row per data set and size, one column per method; NaN where missing."""
+        part = self._part(task, apart)
+        if part["size"].nunique() > 1:
+            part = part.assign(table=part["table"] + part["n_train"].map(", {:,} rows".format))
+        means = part.pivot_table(index="table", columns="contestant", values=measure, aggfunc="mean", sort=False)
+        return means.reindex(columns=[name for name in self.section.contestants if name in means]).sort_index()
+
+    def _floored(self, task: str, apart: bool, measure: str) -> pd.DataFrame:
+        """Return `values` with at least one wrong test row, so that ratios are defined."""
+        values = self.values(task, apart, measure)
+        if task == "regression":
+            return values
+        tested = self._part(task, apart).drop_duplicates(["table", "drawing"]).groupby("table")["n_test"].sum()
+        return values.clip(lower=1.0 / tested.reindex(values.index), axis=0)
+
+    @staticmethod
+    def _common(values: pd.DataFrame) -> pd.DataFrame:
+        """Return the methods that have more than half of the data sets, on the data sets that they all have."""
+        return values.loc[:, values.notna().mean() > 0.5].dropna()
+
+    def summary(self, task: str, apart: bool, measure: str = "error") -> pd.DataFrame:
+        """Return one row per method, the lowest mean rank first; a geometric mean is over common data sets."""
+        values, floored = self.values(task, apart, measure), self._floored(task, apart, measure)
+        reference = self.section.reference
+        ratio = floored.div(floored[reference], axis=0) if reference in floored else floored * np.nan
         table = pd.DataFrame(
             {
-                "mean rank": ranks.mean(),
-                "errors / tuned RBF": ratio,
-                "seconds": seconds.median(),
-                "tables": errors.notna().sum(),
+                "mean rank": self._common(values).rank(axis=1).mean(),
+                f"{MEASURES[measure]} / {reference}": np.exp(np.log(ratio).mean()),
+                "seconds": self.values(task, apart, "seconds").median(),
+                "data sets": values.notna().sum(),
             }
-        )
-        against = {name: self._against(name, part, errors) for name in errors}
-        table = table.join(pd.DataFrame.from_dict(against, orient="index", columns=["we win", "we lose", "surely"]))
-        return table.sort_values("mean rank").rename_axis("contestant")
+        ).reindex(values.columns)
+        against = {name: self._against(name, task, apart, measure) for name in values}
+        table = table.join(pd.DataFrame.from_dict(against, orient="index", columns=["wins", "losses", "significant"]))
+        return table.sort_values("mean rank").rename_axis("method")
 
-    def _least(self, task: str, part: pd.DataFrame, errors: pd.DataFrame) -> pd.Series:
-        """Return what an error of each table counts as at least: one wrong row."""
-        tested = part.drop_duplicates(["table", "drawing"]).groupby("table")["n_test"].sum().reindex(errors.index)
-        return 1.0 / tested if task == "classification" else 0.0 * tested
-
-    def _against(self, other: str, part: pd.DataFrame, errors: pd.DataFrame) -> list[object]:
-        """Return how many tables we win and lose against another, and how many of each significantly."""
-        if other == OURS or OURS not in errors:
+    def _against(self, other: str, task: str, apart: bool, measure: str) -> list[object]:
+        """Return on how many data sets we are better and worse than a method, and on how many significantly."""
+        values = self.values(task, apart, measure)
+        if other == OURS or OURS not in values:
             return ["", "", ""]
-        both = errors[[OURS, other]].dropna()
-        won, lost = int((both[OURS] < both[other]).sum()), int((both[OURS] > both[other]).sum())
-        surely = [0, 0]
+        both, part = values[[OURS, other]].dropna(), self._part(task, apart)
+        significant = [0, 0]
         for name in both.index:
-            drawn = part[part["table"] == name].pivot_table(index="drawing", columns="contestant", values="error")
+            of_table = part[part["table"] == name]
+            drawn = of_table.pivot_table(index="drawing", columns="contestant", values=measure)
             ours, theirs = drawn[[OURS, other]].dropna().to_numpy().T
-            rows = part[part["table"] == name].iloc[0]
+            ratio = of_table["n_test"].iloc[0] / of_table["n_train"].iloc[0]
             for place, (one, two) in enumerate(((ours, theirs), (theirs, ours))):
-                p = corrected_p(one, two, rows["n_test"] / rows["n_train"])
-                surely[place] += p is not None and p < LEVEL
-        return [won, lost, f"{surely[0]} : {surely[1]}"]
+                p = corrected_p(one, two, ratio)
+                significant[place] += p is not None and p < LEVEL
+        won, lost = int((both[OURS] < both[other]).sum()), int((both[OURS] > both[other]).sum())
+        return [won, lost, f"{significant[0]} : {significant[1]}"]
 
-    def critical_difference(self, task: str, apart: bool) -> float:
-        """Return the difference of mean ranks above which two differ (Nemenyi; Demsar 2006, JMLR 7:1-30)."""
-        errors = self.errors(task, apart)
-        usual = errors[[name for name in errors if errors[name].notna().mean() > 0.5]].dropna()
-        n, k = usual.shape
+    def critical_difference(self, task: str, apart: bool, measure: str = "error") -> float:
+        """Return the critical difference of mean ranks (Nemenyi; Demsar 2006, JMLR 7:1-30)."""
+        n, k = self._common(self.values(task, apart, measure)).shape
         if n < 2 or k < 2:
             return float("nan")
         q = stats.studentized_range.ppf(1 - LEVEL, k, np.inf) / np.sqrt(2)
         return float(q * np.sqrt(k * (k + 1) / (6 * n)))
 
-    def losses(self, task: str, apart: bool) -> pd.DataFrame:
-        """Return the tables by how far the best other is ahead of us, the worst first."""
-        errors = self.errors(task, apart)
-        others = errors.drop(columns=[name for name in errors if name.startswith(OURS)]).dropna(how="all")
-        errors = errors.loc[others.index]
-        table = pd.DataFrame({"ours": errors[OURS], "best other": others.min(axis=1), "who": others.idxmin(axis=1)})
-        table["ratio"] = table["ours"] / table["best other"].clip(lower=1e-3)
+    def losses(self, task: str, apart: bool, measure: str = "error") -> pd.DataFrame:
+        """Return the data sets on which another method is better, the largest ratio first."""
+        floored = self._floored(task, apart, measure)
+        others = floored.drop(columns=[name for name in floored if name.startswith(OURS)]).dropna(how="all")
+        if OURS not in floored or others.empty:
+            return pd.DataFrame()
+        ours, best = floored.loc[others.index, OURS], others.min(axis=1)
+        table = pd.DataFrame({"ours": ours, "best other": best, "method": others.idxmin(axis=1), "ratio": ours / best})
         return table[table["ratio"] > 1].sort_values("ratio", ascending=False)
 
-    # What is shown
-
     def overall(self) -> pd.DataFrame:
-        """Return the geometric means of our errors over another's, of each half and of all tables of both tasks."""
+        """Return geometric means of our errors relative to every other method, per half and for all data sets."""
         rows = {}
-        for what, halves in (*((half, [apart]) for apart, half in HALVES.items()), ("all tables", [True, False])):
-            ratios = []
-            for task, apart in ((task, apart) for task in TASKS for apart in halves):
-                if OURS in (errors := self.errors(task, apart)):
-                    part = self.rows[(self.rows["task"] == task) & (self.rows["apart"] == apart)]
-                    floored = errors.clip(lower=self._least(task, part, errors), axis=0)
-                    ratios.append(floored.rdiv(floored[OURS], axis=0))
+        for what, halves in (*((half, [apart]) for apart, half in HALVES.items()), ("all data sets", [True, False])):
+            floored = [self._floored(task, apart, "error") for task in TASKS for apart in halves]
+            ratios = [part.rdiv(part[OURS], axis=0) for part in floored if OURS in part]
             if ratios:
                 together = pd.concat(ratios)
-                rows[what] = {"tables": float(len(together)), **np.exp(np.log(together).mean())}
-        table = pd.DataFrame(rows).T.drop(columns=OURS, errors="ignore").rename_axis("ours over")
-        return table.astype({"tables": int})
+                rows[what] = {"number": float(len(together)), **np.exp(np.log(together).mean())}
+        table = pd.DataFrame(rows).T.drop(columns=OURS, errors="ignore").rename_axis("our error relative to")
+        return table.astype({"number": int}) if rows else table
+
+    # Output
 
     def page(self) -> str:
-        """Return the tables in Markdown: of each half and task the losses, the summary and all errors."""
-        drawings = self.rows["drawing"].nunique()
-        lines = [f"{drawings} drawings a table, {self.rows['table'].nunique()} tables."]
-        lines += ["\nGeometric means of our errors over those of others:\n", _markdown(self.overall(), 3)]
-        for apart, half in HALVES.items():
+        """Return the results in Markdown: losses, then summaries, for each half, task and metric; then all values."""
+        drawings, number = self.rows["drawing"].nunique(), self.rows["table"].nunique()
+        lines = [f"{number} data sets, {drawings} random splits per data set and size."]
+        for board in self._sizes():
+            size = f", {board.rows['size'].iloc[0]:,} training rows" if len(self._sizes()) > 1 else ""
+            for apart, task, measure in self._shown():
+                lines += board._verdict(task, apart, measure, size)
+            if len(overall := board.overall()):
+                lines += [f"\n### Geometric-mean ratios of errors{size}\n", _markdown(overall, 3)]
+        for apart, task, measure in self._shown():
+            values = self.values(task, apart, measure).dropna(how="all").dropna(how="all", axis=1)
+            if len(values):
+                lines += [f"\n### {task.capitalize()}, {HALVES[apart]}: {MEASURES[measure]}\n", _markdown(values, 4)]
+        for apart in HALVES:
             for task in TASKS:
-                if OURS not in (errors := self.errors(task, apart)) or TUNED not in errors:
-                    continue
-                summary, lost = self.summary(task, apart), self.losses(task, apart)
-                lines += [f"\n### {task.capitalize()}: {len(errors)} {half}\n"]
-                lines += [f"Where we lose most, of {len(lost)} tables where anyone is ahead of us:\n"]
-                lines += [_markdown(lost.head(8), 3)]
-                critical = self.critical_difference(task, apart)
-                lines += [f"\nMean ranks differ at the 5 % level from {critical:.2f} on.\n", _markdown(summary, 3)]
-                lines += ["\nErrors:\n", _markdown(errors, 3)]
+                if len(seconds := self.values(task, apart, "seconds")):
+                    lines += [f"\n### {task.capitalize()}, {HALVES[apart]}: seconds per fit\n", _markdown(seconds, 2)]
         return "\n".join(lines) + "\n"
 
-    def anchors(self) -> str:
-        """Return errors, tests, seconds and memory of tables of their own splits in Markdown, printed errors beside."""
-        lines = []
-        for task in TASKS:
-            if OURS not in (errors := self.errors(task, True)):
-                continue
-            part = self.rows[self.rows["task"] == task]
-            drawings = part.groupby("table")["drawing"].nunique()
-            told = pd.DataFrame(PRINTED).T.add_suffix(", printed").reindex(errors.index).dropna(axis=1, how="all")
-            shown = errors.join(told).assign(drawings=drawings, rows=part.groupby("table")["n_train"].max())
-            lines += [f"\n### {task.capitalize()}\n", _markdown(shown, 4)]
-            others = {name: self._against(name, part, errors) for name in errors if name != OURS}
-            if others:
-                against = pd.DataFrame.from_dict(others, orient="index", columns=["we win", "we lose", "surely"])
-                lines += ["", _markdown(against.rename_axis("contestant"), 3)]
-            for value, what in (("seconds", "Seconds"), ("cpu", "Processor seconds"), ("megabytes", "Megabytes")):
-                if value in part and part[value].notna().any():
-                    lines += [f"\n{what}:\n", _markdown(self.errors(task, True, value), 1)]
-        return "\n".join(lines) + "\n"
+    def _shown(self) -> list[tuple[bool, str, str]]:
+        measures = {"classification": self.section.measures, "regression": ("error",)}
+        return [(apart, task, measure) for apart in HALVES for task in TASKS for measure in measures[task]]
+
+    def _verdict(self, task: str, apart: bool, measure: str, size: str) -> list[str]:
+        values = self.values(task, apart, measure).dropna(how="all")
+        if not len(values):
+            return []
+        lost = self.losses(task, apart, measure)
+        lines = [f"\n### {task.capitalize()}, {len(values)} {HALVES[apart]}{size}: {MEASURES[measure]}\n"]
+        if len(lost):
+            lines += [f"Another method is better on {len(lost)}; largest ratios:\n", _markdown(lost.head(8), 3), ""]
+        critical = self.critical_difference(task, apart, measure)
+        summary = self.summary(task, apart, measure).dropna(how="all", subset=["mean rank", "data sets"])
+        lines += [f"Critical difference of mean ranks (Nemenyi test, 5 % level): {critical:.2f}.\n"]
+        return [*lines, _markdown(summary[summary["data sets"] > 0], 3)]
 
     def picture(self, path: Path) -> None:
-        """Draw mean ranks on tables that chose nothing, with the critical difference as a bar from the best."""
+        """Draw mean ranks on held-out data sets, with the critical difference from the best; one size per section."""
         import matplotlib.pyplot as plt
 
-        figure, axes = plt.subplots(1, 2, figsize=(10, 3.2), sharex=False)
-        for axis, task in zip(axes, TASKS, strict=True):
-            if TUNED not in self.errors(task, True):
-                continue
-            ranks = self.summary(task, True)["mean rank"].dropna().iloc[::-1]
-            axis.plot(ranks, range(len(ranks)), "o", color="0.4")
-            if OURS in ranks:
-                axis.plot(ranks[OURS], ranks.index.get_loc(OURS), "o", color="C3")
-            critical = self.critical_difference(task, True)
+        if self.rows["size"].nunique() > 1:
+            return
+        measures = {"classification": self.section.measures[0], "regression": "error"}
+        ranks = {task: self.summary(task, True, measures[task])["mean rank"].dropna() for task in TASKS}
+        ranks = {task: of_task.iloc[::-1] for task, of_task in ranks.items() if len(of_task)}
+        if not ranks:
+            return
+        figure, axes = plt.subplots(1, len(ranks), figsize=(5 * len(ranks), 3.2), squeeze=False)
+        for axis, (task, of_task) in zip(axes[0], ranks.items(), strict=True):
+            axis.plot(of_task, range(len(of_task)), "o", color="0.4")
+            if OURS in of_task:
+                axis.plot(of_task[OURS], of_task.index.get_loc(OURS), "o", color="C3")
+            critical = self.critical_difference(task, True, measures[task])
             if np.isfinite(critical):
-                axis.axvspan(ranks.min(), ranks.min() + critical, color="0.92", zorder=0)
-            axis.set(yticks=range(len(ranks)), yticklabels=ranks.index, xlabel="mean rank, lower is better", title=task)
+                axis.axvspan(of_task.min(), of_task.min() + critical, color="0.92", zorder=0)
+            axis.set(
+                yticks=range(len(of_task)), yticklabels=of_task.index, xlabel="mean rank, lower is better", title=task
+            )
         figure.tight_layout()
         figure.savefig(path, dpi=120)
         plt.close(figure)
 
-    def track(self) -> None:
-        """Log a run a contestant in the MLflow experiment board."""
+    def track(self, name: str) -> None:
+        """Log one run per method in the MLflow experiment board, for the section of this name."""
         import mlflow
 
         mlflow.set_experiment("board")
-        for name in CONTESTANTS:
-            with mlflow.start_run(run_name=name):
-                for task in TASKS:
-                    for apart, half in ((True, "apart"), (False, "chosen_on")):
-                        said = self.summary(task, apart) if TUNED in self.errors(task, apart) else pd.DataFrame()
-                        for measure in MEASURES if name in said.index else ():
-                            key = f"{task}.{half}.{measure.replace(' / ', ' over ')}"
-                            mlflow.log_metric(key, float(said.loc[name, measure]))
+        found = {}
+        for board in self._sizes():
+            for apart, task, measure in self._shown():
+                key = f"{name}.{board.rows['size'].iloc[0]}.{task}.{'held_out' if apart else 'development'}.{measure}"
+                summary = board.summary(task, apart, measure)
+                for method, row in summary.iloc[:, :3].rename(columns=lambda column: column.split(" /")[0]).iterrows():
+                    found.setdefault(method, {}).update(
+                        {f"{key}.{what.replace(' ', '_')}": float(value) for what, value in row.dropna().items()}
+                    )
+        for method, values in found.items():
+            with mlflow.start_run(run_name=f"{name}: {method}"):
+                mlflow.log_metrics(values)
 
 
 def _markdown(table: pd.DataFrame, digits: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -10,23 +12,28 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import history
-from benchmarks.board.__main__ import Measurement, measured
+from benchmarks.board.__main__ import LEAST, Measurement, measured, metrics
 from benchmarks.board.contestants import OURS, TUNED
-from benchmarks.board.tables import Split, Table, numbers
+from benchmarks.board.sections import SECTIONS
+from benchmarks.board.tables import GROWING, LARGE, Drawing, Split, Table, numbers
 from benchmarks.board.verdict import Board
 from tools.chaos.__main__ import KINDS
 from tools.chaos.journal import Attempt, Failure, Journal, attempts_in, report
 
 
-def board(errors: dict[str, list[list[float]]], task: str = "regression") -> Board:
+def board(errors: dict[str, list[list[float]]], task: str = "regression", sizes: tuple[int, ...] = (500,)) -> Board:
     """A board of some contestants: errors by table and drawing."""
     return Board.of(
         [
-            Measurement(f"t{table}", task, True, drawing, name, error, 1.0, 500, 100, 7)
+            Measurement(
+                "small", f"t{table}", task, True, size, drawing, name, error, 2 * error, 1 - error, 1.0, size, 100, 7
+            )
             for name, tables in errors.items()
             for table, drawings in enumerate(tables)
             for drawing, error in enumerate(drawings)
-        ]
+            for size in sizes
+        ],
+        SECTIONS["small"],
     )
 
 
@@ -37,17 +44,79 @@ def test_the_board_has_ranks_means_and_wins():
     summary = found.summary("regression", True)
     assert summary["mean rank"].to_dict() == pytest.approx({OURS: 5 / 3, TUNED: 2.0, "LightGBM": 7 / 3})
     ratios = [np.mean(a) / np.mean(b) for a, b in zip(ours, tuned, strict=True)]
-    assert summary.loc[OURS, "errors / tuned RBF"] == pytest.approx(np.prod(ratios) ** (1 / 3))
-    assert summary.loc[TUNED, ["we win", "we lose", "surely"]].tolist() == [2, 1, "2 : 1"]
+    assert summary.loc[OURS, "error / tuned RBF"] == pytest.approx(np.prod(ratios) ** (1 / 3))
+    assert summary.loc[TUNED, ["wins", "losses", "significant"]].tolist() == [2, 1, "2 : 1"]
     # Demsar 2006, table 5: q of three classifiers at 5 % is 2.343.
     assert found.critical_difference("regression", True) == pytest.approx(2.343 * np.sqrt(3 * 4 / (6 * 3)), rel=1e-3)
     assert found.losses("regression", True).index.tolist() == ["t2"]
     page = found.page()
-    assert page.index("Where we lose most") < page.index("Mean ranks differ") < page.index("Errors:")
+    assert (
+        page.index("largest ratios")
+        < page.index("Critical difference")
+        < page.index("regression".capitalize() + ", held")
+    )
     # No wrong row counts as one.
     found = board({OURS: [[0.0, 0.0]], TUNED: [[0.02, 0.02]]}, "classification")
-    ratio = found.summary("classification", True).loc[OURS, "errors / tuned RBF"]
+    ratio = found.summary("classification", True).loc[OURS, "error / tuned RBF"]
     assert ratio == pytest.approx((1 / 200) / 0.02)
+
+
+def test_the_board_compares_sizes_apart_and_works_without_us():
+    errors = {OURS: [[0.1, 0.1]], TUNED: [[0.2, 0.2]]}
+    page = board(errors, "classification", (500, 4000)).page()
+    for measure in ("error", "log loss", "1 - AUC"):
+        for size in ("500", "4,000"):
+            assert f"### Classification, 1 held-out data sets, {size} training rows: {measure}\n" in page
+    assert "| t0, 4,000 rows | 0.1000 | 0.2000 |" in page
+    assert "| t0, 4,000 rows | 0.2000 | 0.4000 |" in page
+    page = board({TUNED: [[0.2, 0.2]], "LightGBM": [[0.3, 0.3]]}, "classification").page()
+    assert "| tuned RBF | 1.000 | 1.000 | 1.000 | 1 |  |  |  |" in page
+    assert "largest ratios" not in page
+
+
+class Shares:
+    """A classifier that has seen two of three classes."""
+
+    classes_ = np.array([0, 2])
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return np.where(X[:, 0] > 0.5, 2, 0)
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return np.column_stack([1 - X[:, 0], X[:, 0]])
+
+
+class Scores:
+    """A classifier of two classes without probabilities."""
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return (X[:, 0] > 0.5).astype(int)
+
+    def decision_function(self, X: np.ndarray) -> np.ndarray:
+        return X[:, 0] - 0.5
+
+
+def test_metrics_count_classes_that_were_not_seen_and_need_no_probabilities():
+    X = np.array([[0.1], [0.7], [0.2]])
+    found = metrics(Shares(), "classification", Drawing(X, np.array([0, 2]), X, np.array([0, 2, 1]), 1.0))
+    assert found["error"] == pytest.approx(1 / 3)
+    assert found["log_loss"] == pytest.approx(-np.log([0.9, 0.7, LEAST]).mean())
+    assert np.isnan(found["auc"])
+    found = metrics(Scores(), "classification", Drawing(X, np.array([0, 1]), X, np.array([0, 1, 1]), 1.0))
+    assert found["auc"] == 1.0
+    assert np.isnan(found["log_loss"])
+    found = metrics(Scores(), "regression", Drawing(X, X[:, 0], X, np.array([2.0, 3.0, 2.0]), 2.0))
+    assert found["error"] == pytest.approx(1.0)
+
+
+def test_sizes_of_a_data_set_share_their_test_rows():
+    splits = [Split(0.8, 0.2, size, 300) for size in (100, 4000)]
+    (few, test), (many, same) = (split.of(1000, 3) for split in splits)
+    assert (len(few), len(many), len(test)) == (100, 800, 200)
+    np.testing.assert_array_equal(test, same)
+    np.testing.assert_array_equal(few, many[:100])
+    assert not set(many) & set(test)
+    assert set(GROWING) <= set(LARGE)
 
 
 def test_tables_become_numbers_and_drawings_their_own_units():
@@ -58,7 +127,6 @@ def test_tables_become_numbers_and_drawings_their_own_units():
     drawing = Table("t", "regression", True, lambda: (X, y)).drawn(1)
     assert (drawing.X.shape, drawing.X_test.shape) == ((70, 1), (30, 1))
     assert (drawing.X.mean(), drawing.X.std()) == (pytest.approx(0, abs=1e-12), pytest.approx(1))
-    assert drawing.test_share == pytest.approx(3 / 7)
     as_it_is = Table("t", "regression", True, lambda: (X, y), split=Split(scaled=False)).drawn(1)
     np.testing.assert_allclose((as_it_is.X - as_it_is.X.mean()) / as_it_is.X.std(), drawing.X, rtol=0, atol=1e-12)
     assert set(as_it_is.X.ravel()) < set(X.ravel())
@@ -84,8 +152,10 @@ def test_the_history_keeps_every_run_and_tells_what_became_slower(tmp_path: Path
 def test_a_journal_of_the_board_goes_on_after_a_line_that_was_cut_off(tmp_path: Path):
     path = tmp_path / "journal.jsonl"
     assert list(measured(path)) == []
-    line = '{"table": "t", "task": "regression", "apart": true, "drawing": 0, "contestant": "x", "error": 1.0, '
-    path.write_text(line + '"seconds": 1.0, "n_train": 1, "n_test": 1, "n_features": 1}\n' + line)
+    line = json.dumps(
+        asdict(Measurement("small", "t", "regression", True, 9, 0, "x", 1.0, np.nan, np.nan, 1.0, 1, 1, 1))
+    )
+    path.write_text(f"{line}\n{line[:-20]}")
     assert [one.contestant for one in measured(path)] == ["x"]
 
 
