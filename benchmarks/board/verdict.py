@@ -161,7 +161,7 @@ class Board:
         for apart in HALVES:
             for task in TASKS:
                 if len(seconds := self.values(task, apart, "seconds")):
-                    lines += [f"\n### {task.capitalize()}, {HALVES[apart]}: seconds per fit\n", _markdown(seconds, 2)]
+                    lines += [f"\n### {task.capitalize()}, {HALVES[apart]}: CPU seconds per fit\n", _markdown(seconds, 2)]
         return "\n".join(lines) + "\n"
 
     def _shown(self) -> list[tuple[bool, str, str]]:
