@@ -1,1 +1,1 @@
-"""Real tables, the same rows for everyone: the estimators as they come beside what else a user would take."""
+"""Benchmark of the estimators with default settings: public data sets, the same rows for all methods."""
