@@ -149,7 +149,7 @@ class Board:
         drawings, number = self.rows["drawing"].nunique(), self.rows["table"].nunique()
         lines = [f"{number} data sets, {drawings} random splits per data set and size."]
         for board in self._sizes():
-            size = f", {board.rows['size'].iloc[0]:,} training rows" if len(self._sizes()) > 1 else ""
+            size = f", at most {board.rows['size'].iloc[0]:,} training rows" if len(self._sizes()) > 1 else ""
             for apart, task, measure in self._shown():
                 lines += board._verdict(task, apart, measure, size)
             if len(overall := board.overall()):
@@ -161,7 +161,10 @@ class Board:
         for apart in HALVES:
             for task in TASKS:
                 if len(seconds := self.values(task, apart, "seconds")):
-                    lines += [f"\n### {task.capitalize()}, {HALVES[apart]}: CPU seconds per fit\n", _markdown(seconds, 2)]
+                    lines += [
+                        f"\n### {task.capitalize()}, {HALVES[apart]}: CPU seconds per fit\n",
+                        _markdown(seconds, 2),
+                    ]
         return "\n".join(lines) + "\n"
 
     def _shown(self) -> list[tuple[bool, str, str]]:

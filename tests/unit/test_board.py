@@ -66,7 +66,7 @@ def test_the_board_compares_sizes_apart_and_works_without_us():
     page = board(errors, "classification", (500, 4000)).page()
     for measure in ("error", "log loss", "1 - AUC"):
         for size in ("500", "4,000"):
-            assert f"### Classification, 1 held-out data sets, {size} training rows: {measure}\n" in page
+            assert f"### Classification, 1 held-out data sets, at most {size} training rows: {measure}\n" in page
     assert "| t0, 4,000 rows | 0.1000 | 0.2000 |" in page
     assert "| t0, 4,000 rows | 0.2000 | 0.4000 |" in page
     page = board({TUNED: [[0.2, 0.2]], "LightGBM": [[0.3, 0.3]]}, "classification").page()
