@@ -141,7 +141,7 @@ class XRFM(BaseEstimator):  # type: ignore[misc]
         self.model_ = xRFM(device="cpu", random_state=self.seed, n_threads=1, verbose=False)
         self.model_.fit(rows, target, held, held_target)
         if classes:
-            self.classes_ = np.unique(y)
+            self.classes_ = np.arange(1 + y.max())  # it has a column for each index, seen or not
         return self
 
     def predict(self, X: np.ndarray) -> np.ndarray:
