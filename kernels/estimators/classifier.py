@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self, cast
+from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -16,23 +16,12 @@ from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import Precision, within_n_jobs
 from learnkernels.kernels.estimators.regularisation import given
-from learnkernels.kernels.estimators.supervised import (
-    SupervisedLearner,
-    linear_scores,
-    require_precision,
-    without_zero_weights,
-)
+from learnkernels.kernels.estimators.supervised import SupervisedLearner, require_precision, without_zero_weights
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
-from learnkernels.kernels.predictors import KernelOnRows, Predictor
-from learnkernels.kernels.predictors.base import ExactPredictor, RowsPredictor
-from learnkernels.kernels.predictors.calibration import (
-    assign_calibration_folds,
-    class_scores,
-    fit_calibration,
-    probabilities,
-)
+from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor
+from learnkernels.kernels.predictors.calibration import class_scores, fit_calibration, probabilities
 from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.targets import Target
 
@@ -56,8 +45,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         ridge regression, of the least squared leave-one-out residuals, of at most 2,000 rows. A one-stage learner uses
         it for its weights, too; "auto" is then what suits its base kernels with equal weights.
     predictor : str or Predictor, default "auto"
-        "svm", a support vector machine; "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate
-        gradients; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
+        "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate gradients; "svm", a support vector
+        machine; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
         such as ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" is, up to 20,000 rows of
         which the matrix fits the memory (krr: 5,000), the predictor whose problem the learner solves, or a support
         vector machine, and for more what suits the memory.
@@ -78,8 +67,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         all rows up to 20,000; beyond, it acts as "auto" and warns. The predictor is fitted on all training rows.
     class_weight : dict, "balanced" or None, default None
         What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.
-    probability : bool, default False
-        Whether to fit probabilities, which takes five more predictors.
+    probability : bool, default True
+        Whether to fit probabilities: of kernel ridge regression in closed form, by five more fits of other predictors,
+        and of these by one for more than 10,000 rows.
     precision : {"float64", "float32"}, default "float64"
         Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
         of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
@@ -145,11 +135,10 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
     Probabilities are those of Platt's sigmoid, fitted on scores of rows that the predictor did not see; several classes
     share one, so that the most probable of them is the one that `predict` says. Class weights do not count there: a
-    probability is the share of rows as they come. Predictors that are fitted on rows
-    center the kernel, and draw landmarks, anew for each of the five. The kernel has seen these rows, and
-    where it was fitted closely to the classes the probabilities are too sure of themselves:
-    `sklearn.calibration.CalibratedClassifierCV` learns the kernel anew a fold instead, and takes five times as long.
-    The only row of a class is scored by a predictor that has seen it.
+    probability is the share of rows as they come. The kernel has seen these rows, and where it was fitted closely to
+    the classes the probabilities are too sure of themselves: `sklearn.calibration.CalibratedClassifierCV` learns the
+    kernel anew a fold instead, and takes five times as long. The only row of a class is scored by a predictor that has
+    seen it.
 
     References
     ----------
@@ -162,7 +151,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     >>> from learnkernels import GaussianFamily, KernelLearningClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> print(f"{cross_val_score(KernelLearningClassifier(), X, y).mean():.2f}")
-    0.96
+    0.97
     >>> model = KernelLearningClassifier(GaussianFamily([0.01, 0.1, 1.0])).fit(X, y)
     >>> model.learner_, model.weights_.round(2)
     ('alignf', array([0.  , 0.57, 0.82]))
@@ -183,7 +172,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         centering: str = "center",
         sample: Literal["auto", "all"] | int | None = None,
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
-        probability: bool = False,
+        probability: bool = True,
         precision: Precision = "float64",
         random_state: Any = 0,
         n_jobs: int | None = None,
@@ -249,34 +238,23 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             predictor, fitted = self._solve(on, target, C)
             self.classes_ = classes
             if self.probability:
-                self.calibration_ = self._calibrated(on, predictor, fitted.gram, target, self.regularisation_)
+                self.calibration_ = self._calibrated(on, predictor, fitted, target)
             elif hasattr(self, "calibration_"):
                 del self.calibration_
         return self
 
-    def _calibrated(
-        self, on: KernelOnRows, predictor: Predictor, K: np.ndarray | None, target: Target, C: float
-    ) -> np.ndarray:
+    @property
+    def _leaves_out(self) -> bool:
+        return bool(self.probability)
+
+    def _calibrated(self, on: KernelOnRows, predictor: Predictor, fitted: Fitted, target: Target) -> np.ndarray:
         """Return slope and offset fitted on the scores of rows that the predictor did not see."""
-        X, weights, n_classes = on.take(np.arange(on.n_rows))[0], on.sample_weight, len(self.classes_)
-        folds = assign_calibration_folds(X, target.values)
-        scores = np.empty((on.n_rows, 1 if n_classes == 2 else n_classes))
-        for fold in np.unique(folds):
-            # Rows that no predictor can do without are scored by that of all rows.
-            held_out, others = np.flatnonzero(folds == fold), np.flatnonzero((folds != fold) | (folds < 0))
-            if K is None:
-                path = cast(RowsPredictor, predictor).fit(on.only(others), target.take(others), [C], fine=True)
-                linear = linear_scores(path, X, held_out)
-            else:
-                w = None if weights is None else weights[others]
-                exact = cast(ExactPredictor, predictor)
-                own = exact.fit(K[np.ix_(others, others)], target.take(others), [C], w, True, on.kernel.centering)
-                dual, intercept = own.coefficients()
-                linear = K[np.ix_(held_out, others)] @ dual + intercept
-            scores[held_out] = class_scores(linear, n_classes, self.predictor_ == "svm").reshape(len(held_out), -1)
+        rows, linear = self._left_out(on, predictor, fitted, target)
+        scores = class_scores(linear, len(self.classes_), self.predictor_ == "svm")
+        weights, codes = None if on.sample_weight is None else on.sample_weight[rows], target.values[rows]
         if self.class_weight is not None and weights is not None:
-            weights = weights / compute_sample_weight(self.class_weight, self.classes_[target.values])
-        return fit_calibration(scores, target.values, weights)
+            weights = weights / compute_sample_weight(self.class_weight, self.classes_[target.values])[rows]
+        return fit_calibration(scores, codes, weights)
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores of new rows.

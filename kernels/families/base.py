@@ -367,8 +367,10 @@ def distinct_rows(X: Rows) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(order, dtype=np.intp)[new], which
 
 
-def distinct_examples(X: Rows, Y: np.ndarray, w: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return where each row with its target first appears, and the weight of all its copies.
+def distinct_examples(
+    X: Rows, Y: np.ndarray, w: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
+    """Return where each different row first appears, which it is of each row, and the mean target and weight of copies.
 
     Parameters
     ----------
@@ -383,13 +385,18 @@ def distinct_examples(X: Rows, Y: np.ndarray, w: np.ndarray | None) -> tuple[np.
     -------
     first : ndarray of int of shape (n,)
         All rows in their order where each counts once and none has a copy.
+    which : ndarray of int of shape (m,)
+        Positions in `first`.
+    means : ndarray of shape (n, q)
+        A squared loss of copies is that of their mean, but for a constant.
     weights : ndarray of shape (n,) or None
     """
-    _, of_row = distinct_rows(X)
-    first, which = distinct_rows(np.column_stack([of_row, Y]))
+    first, which = distinct_rows(X)
     if w is None and len(first) == len(Y):
-        return np.arange(len(Y)), None
-    return first, np.bincount(which, w)
+        return np.arange(len(Y)), np.arange(len(Y)), Y, None
+    weights = np.bincount(which, w)
+    sums = [np.bincount(which, column if w is None else w * column) for column in Y.T]
+    return first, which, np.column_stack(sums) / weights[:, None], weights
 
 
 def drawn_rows(m: int, most: int, seed: int) -> np.ndarray:

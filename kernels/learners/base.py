@@ -107,6 +107,9 @@ class Learner(Parameterised, ABC):
         Paper and equation.
     tasks : tuple of str
         The tasks it serves.
+    suited : str or None
+        The predictor that ``predictor="auto"`` takes on few rows where the learner solves no problem of one; None for
+        that of the task.
     predictor : str or None
         The predictor whose problem it solves, krr or svm, which ``predictor="auto"`` takes; None for learners of
         weights alone.
@@ -133,6 +136,7 @@ class Learner(Parameterised, ABC):
     source: ClassVar[str] = ""
     tasks: ClassVar[tuple[Task, ...]] = ("classification", "regression")
     predictor: ClassVar[str | None] = None
+    suited: ClassVar[str | None] = None
     needs: ClassVar[str]
     centered: ClassVar[bool] = True
     takes_uncentered: ClassVar[bool] = False

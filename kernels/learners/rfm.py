@@ -44,7 +44,7 @@ LAST = 3
 LEAST_ROWS = 20
 """Distinct rows from which on two halves of them tell what predicts best."""
 
-MANY_ROWS = 4000
+MANY_ROWS = 8000
 """Rows from which on numbers are predicted by base kernels in one metric alone."""
 
 SEARCH_ROWS = 2000
@@ -121,6 +121,7 @@ class RFM(SearchingLearner):
 
     name = "rfm"
     takes_weights = True
+    suited = "krr"
     summary = "Gaussians and Laplacians in metrics of average gradient outer products, in equal parts or by alignment"
     source = "Radhakrishnan et al. 2024, with JMLR 2012"
 
@@ -147,23 +148,22 @@ class RFM(SearchingLearner):
             raise ValueError("Y must vary, got a constant target, from which no metric can be learned.")
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.seed)
-        some, w = distinct_examples(X[rows], target.Y[rows], None if sample_weight is None else sample_weight[rows])
-        searched, columns = (
-            Examples(X[rows[some]], target.Y[rows[some]], w),
-            Columns.of(X.shape[1], self.codes, self.views),
-        )
-        suits = target.task == "regression" and self.effects == "joint" and len(columns.others) <= COMPONENTS
-        if self.scores is True or (self.scores == "auto" and suits):
-            return self._beside_scores(X, target, regularisation, sample_weight, searched)
+        given = None if sample_weight is None else sample_weight[rows]
+        some, _, Y, w = distinct_examples(X[rows], target.Y[rows], given)
+        searched, columns = Examples(X[rows[some]], Y, w), Columns.of(X.shape[1], self.codes, self.views)
+        if self.scores is True or (self.scores == "auto" and self.effects == "joint"):
+            knots = normal_scores(searched.X, searched.w)
+            knots = tuple(None if j in self.codes else one for j, one in enumerate(knots))
+            if self.scores is True or 0 < sum(one is not None for one in knots) <= COMPONENTS:
+                return self._beside_scores(X, target, regularisation, sample_weight, searched, knots)
         alone = self.alone if self.alone != "auto" else target.task == "regression" and m >= MANY_ROWS
         choices = self._choices(alone, len(columns.others))
         halves = self._halves(searched, columns, choices)
-        choice = choices[0]
-        if halves and len(choices) > 1:
-            choice = choices[int(np.argmin(np.sum([half.errors(choices) for half in halves], axis=0)))]
-        metrics = choice.metrics(self._rounds(searched, columns, choice))
+        choice = _chosen(halves, choices)
+        near = halves[0].rounds[1].ridge if halves and 1 in halves[0].rounds else None
+        metrics = choice.metrics(self._rounds(searched, columns, choice, near))
         family, sigmas = columns.union(metrics, searched, choice.kind)
-        moments = gram_moments(family, X, target.Y, sample_weight=sample_weight)
+        moments = gram_moments(family, searched.X, searched.Y, sample_weight=searched.w)
         rules = list(WEIGHTS) if self.weights == "auto" else [self.weights]
         ways = [_weigh(rule, moments, halves, choice) for rule in rules]
         weights = ways[0] if len(ways) == 1 else min(ways, key=lambda one: _left_out(family, one, searched))
@@ -179,11 +179,16 @@ class RFM(SearchingLearner):
         return beside_views(together, *of_views, lambda M, a: Alignf().weigh(M, a).weights)
 
     def _beside_scores(
-        self, X: Rows, target: Target, regularisation: float, sample_weight: np.ndarray | None, searched: Examples
+        self,
+        X: Rows,
+        target: Target,
+        regularisation: float,
+        sample_weight: np.ndarray | None,
+        searched: Examples,
+        knots: Sequence[np.ndarray | None],
     ) -> FoundKernels:
         """Return what is found of features beside their normal scores on the rows that are searched."""
-        d, scores = X.shape[1], normal_scores(searched.X, searched.w)
-        knots = [None if j in self.codes else one for j, one in enumerate(scores)]
+        d = X.shape[1]
         scored = np.array([j for j in range(d) if knots[j] is not None], dtype=np.intp)
         found = replace(self, scores=False).find(scores_beside(X, knots), target, regularisation, sample_weight)
         # Where rows differ in one feature alone, by a deviation, its score does by about one.
@@ -215,12 +220,12 @@ class RFM(SearchingLearner):
         except ValueError:  # no metric can be learned of one of them
             return []
 
-    def _rounds(self, examples: Examples, columns: Columns, choice: Choice) -> list[Round]:
-        """Return the rounds of a choice, and learn no further than these go."""
+    def _rounds(self, examples: Examples, columns: Columns, choice: Choice, near: float | None = None) -> list[Round]:
+        """Return the rounds of a choice, and learn no further than these go; the first ridge is near the given one."""
         kinds = [kind for kind in ("diagonal", "full") if self.metric in (kind, "both")]
         X, last = examples.X[:, columns.others], max(choice.rounds)
         start = metric_of(X, examples.w, self.scaled)
-        learned = learned_metrics(X, examples.Y, kinds, last, self.rank, examples.w, start)
+        learned = learned_metrics(X, examples.Y, kinds, last, self.rank, examples.w, start, near)
         rounds = [one for one in learned if one.number in choice.rounds]
         if UNSUPERVISED in choice.rounds:
             rounds.append(Round(UNSUPERVISED, (components_of(X, examples.w),)))
@@ -250,6 +255,19 @@ class RFM(SearchingLearner):
         for name, known in known_values.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")
+
+
+def _chosen(halves: Sequence[Half], choices: Sequence[Choice]) -> Choice:
+    """Return what predicts best: metrics by the first kind of base kernels, and then the kind in these metrics."""
+
+    def best(among: Sequence[Choice]) -> Choice:
+        errors = np.sum([half.errors(among) for half in halves], axis=0)
+        return among[int(np.argmin(errors))]
+
+    if not halves or len(choices) == 1:
+        return choices[0]
+    of_kind = best([one for one in choices if one.kind == choices[0].kind])
+    return best([one for one in choices if (one.rounds, one.alone) == (of_kind.rounds, of_kind.alone)])
 
 
 def _weigh(rule: str, moments: Moments, halves: Sequence[Half], choice: Choice) -> np.ndarray:

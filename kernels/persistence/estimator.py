@@ -32,8 +32,21 @@ if TYPE_CHECKING:
 
     Estimator: TypeAlias = KernelLearningClassifier | KernelLearningRegressor
 
-ADDED = {"predictor", "columns", "centering", "sample", "class_weight", "random_state", "n_jobs", "precision"}
+ADDED = {
+    "predictor",
+    "columns",
+    "centering",
+    "sample",
+    "class_weight",
+    "random_state",
+    "n_jobs",
+    "precision",
+    "intervals",
+}
 """Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
+
+LEFT_OUT = ("calibration", "residuals")
+"""What scores of rows that were left out have told, where they were asked for."""
 
 KERNEL = "kernel."
 """What the names of the kernel's arrays begin with."""
@@ -71,8 +84,10 @@ def target_to_data(estimator: Any) -> dict[str, Any]:
 def coefficients(estimator: Estimator) -> dict[str, np.ndarray]:
     """Return the arrays of float64 of a fitted estimator besides its kernel, by name."""
     found = {"dual_coef": estimator.dual_coef_, "intercept": estimator.intercept_}
-    calibration = getattr(estimator, "calibration_", None)
-    return found if calibration is None else {**found, "calibration": calibration}
+    for name in LEFT_OUT:
+        if hasattr(estimator, f"{name}_"):
+            found[name] = getattr(estimator, f"{name}_")
+    return found
 
 
 def estimator_to_arrays(estimator: Estimator) -> dict[str, np.ndarray]:
@@ -111,8 +126,9 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
     ):
         fields.refuse("table", f"columns that become {estimator.n_features_in_} features", len(table.features))
     estimator.take_table(table)
-    if "calibration" in arrays:
-        estimator.calibration_ = take(arrays, "calibration")
+    for name in LEFT_OUT:
+        if name in arrays:
+            setattr(estimator, f"{name}_", take(arrays, name))
     return estimator
 
 

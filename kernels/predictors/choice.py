@@ -24,8 +24,11 @@ SINGLE_ROWS = 20_000
 landmarks would be no quicker and err more."""
 
 RIDGE_ROWS = 5000
-"""Most of them for kernel ridge regression, which conjugate gradients take over: at twice as many, in an eighth of the
-time of the matrix's eigenvectors."""
+"""Most of them for a path of kernel ridge regressions, which conjugate gradients take over: at twice as many, in an
+eighth of the time of the matrix's eigenvectors."""
+
+FACTOR_ROWS = 8000
+"""The same for one regularisation, which takes a Cholesky factor: some five seconds."""
 
 EXACT_MATRICES = 4
 """Matrices of all pairs of rows that an exact predictor holds at once."""
@@ -103,6 +106,8 @@ class Problem:
     task : {"classification", "regression"}
     own : str or None
         The predictor whose problem the learner solves.
+    suited : str or None, default None
+        The one that suits what it learns, where it solves no such problem, on few rows.
     n_rows, n_kernels, n_features : int
         m training rows, p, and of how many features distances are taken.
     n_columns : int
@@ -129,10 +134,17 @@ class Problem:
     fits: float = 1.0
     power: bool = False
     indefinite: bool = False
+    suited: str | None = None
 
     @classmethod
     def of(
-        cls, on: KernelOnRows, target: Target, n_regularisations: int, own: str | None = None, fits: float = 1.0
+        cls,
+        on: KernelOnRows,
+        target: Target,
+        n_regularisations: int,
+        own: str | None = None,
+        fits: float = 1.0,
+        suited: str | None = None,
     ) -> Problem:
         """Return the problem of a learned kernel on training rows."""
         family = on.kernel.combination.evaluated[0]
@@ -148,6 +160,7 @@ class Problem:
             fits=fits,
             power=on.kernel.degree != 1,
             indefinite=on.kernel.indefinite,
+            suited=suited,
         )
 
 
@@ -168,13 +181,13 @@ class Auto(Predictor):
 
     Notes
     -----
-    The first of these that fits. Exact, the learner's own predictor or else the task's: up to `EXACT_ROWS` rows, of
-    kernel ridge regression `RIDGE_ROWS`, of a support vector machine of one regularisation `SINGLE_ROWS`, whose
-    matrices fit the memory. For kernel ridge regression conjugate gradients
-    on all rows, which give the same numbers: while the preconditioner fits the memory and thirty passes over the pairs
-    of rows stay below `CONJUGATE_FLOPS`. For classes of more than `SINGLE_ROWS` rows, of a learner without a predictor
-    of its own and of one regularisation, the same, of indicators and to a residual of `DECIDED`, unless landmarks or
-    another loss are asked for. Otherwise landmarks.
+    The first of these that fits. Exact, the learner's own predictor, the one that suits it, or else the task's: up to
+    `EXACT_ROWS` rows, of kernel ridge regression `RIDGE_ROWS` or, of one regularisation, `FACTOR_ROWS`, of a support
+    vector machine of one regularisation `SINGLE_ROWS`, whose matrices fit the memory. For kernel ridge regression
+    conjugate gradients on all rows, which give the same numbers: while the preconditioner fits the memory and thirty
+    passes over the pairs of rows stay below `CONJUGATE_FLOPS`. For classes of more than `SINGLE_ROWS` rows, of a
+    learner without a predictor of its own and of one regularisation, the same, of indicators and to a residual of
+    `DECIDED`, unless landmarks or another loss are asked for. Otherwise landmarks.
     """
 
     name = "auto"
@@ -198,7 +211,9 @@ class Auto(Predictor):
 
     def choose(self, problem: Problem) -> PredictorChoice:
         """Return the predictor for a problem, and why it is that one; ValueError for a learner's own that is none."""
-        own, m = problem.own or DEFAULTS[problem.task], problem.n_rows
+        m, most_ridges = problem.n_rows, FACTOR_ROWS if problem.single else RIDGE_ROWS
+        suited = problem.suited if m <= most_ridges else None
+        own = problem.own or suited or DEFAULTS[problem.task]
         fitting: dict[str, Predictor] = {one.name: one for one in (KRR(), SVM()) if problem.task in one.tasks}
         if own not in fitting:
             raise ValueError(
@@ -213,7 +228,7 @@ class Auto(Predictor):
         labelled = problem.task == "classification" and problem.own is None and problem.single and m > SINGLE_ROWS
         labelled = labelled and self.landmarks is None and self.loss == "squared"  # which are asked for
         conjugate = (own == "krr" or labelled) and held <= self.memory and not (problem.indefinite or problem.power)
-        most = SINGLE_ROWS if alone or labelled else RIDGE_ROWS if conjugate else EXACT_ROWS
+        most = SINGLE_ROWS if alone or labelled else most_ridges if conjugate else EXACT_ROWS
         if m <= most and matrices <= self.memory:
             return PredictorChoice(exact, f"{own}, exact: the matrices of {rows} take {_size(matrices)} of {room}")
         if problem.power:

@@ -14,7 +14,7 @@ from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.predictors.base import ExactPredictor, Fitted
 from learnkernels.kernels.predictors.rows import KernelOnRows
-from learnkernels.kernels.solvers.factor import cholesky
+from learnkernels.kernels.solvers.factor import cholesky, ridge_factor
 from learnkernels.kernels.solvers.monomial_ridge import factor_of_power
 from learnkernels.kernels.targets import Target
 
@@ -180,6 +180,26 @@ def few_monomials(on: KernelOnRows) -> np.ndarray | None:
     Z = Z - kernel.centering.mean(Z, kernel.sample_weight)
     grams = FeatureGrams(Z, Centering.NONE)
     return factor_of_power(grams, kernel.combination.coefficients, kernel.degree, kernel.offset)
+
+
+def left_out_scores(
+    F: np.ndarray, Y: np.ndarray, ridge: float, sample_weight: np.ndarray | None, centering: Centering
+) -> np.ndarray:
+    r"""Return the scores of ridge regressions on features F, shape (m, D), each of the row that it is fitted without.
+
+    .. math:: y_i - f^{(-i)}(x_i) = \frac{y_i - f(x_i)}{1 - h_i}, \qquad
+              h = \operatorname{diag} F (F^\top F + \lambda I)^{-1} F^\top + \tfrac 1 m
+
+    for features that are centered, with weights as `KernelRidgePath`; without an intercept the last term is missing.
+    O(m D^2).
+    """
+    w = np.ones(len(F)) if sample_weight is None else sample_weight
+    root = np.sqrt(w)[:, None]
+    Z, y = root * F, root * (Y - centering.target_mean(Y, sample_weight))
+    factor = ridge_factor(Z.T @ Z, ridge)
+    leverage = np.einsum("ij,ji->i", Z, cho_solve(factor, Z.T)) + w / w.sum() * centering.subtracts
+    residuals = (y - Z @ cho_solve(factor, Z.T @ y)) / root
+    return np.asarray(Y - residuals / (1.0 - leverage)[:, None])
 
 
 def _solutions(K: np.ndarray, Y: np.ndarray, grid: Sequence[float]) -> np.ndarray:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import cho_solve
 
 from learnkernels.kernels.centering import center_gram, grand_mean, mean_over, weighted_by_roots
 from learnkernels.kernels.families.base import KernelFamily, distinct_rows
@@ -21,8 +22,10 @@ from learnkernels.kernels.search.metric import (
     Factors,
     Metric,
     Round,
-    best_left_out,
+    ridges_of,
 )
+from learnkernels.kernels.solvers.factor import cholesky
+from learnkernels.kernels.solvers.leave_one_out import least_along
 
 EQUAL = 64.0
 """Bandwidth of a categorical kernel that is one where levels are equal and zero, to rounding, elsewhere."""
@@ -153,28 +156,51 @@ class Half:
 
     def __init__(self, taught: Examples, told: Examples, columns: Columns, rounds: Sequence[Round]) -> None:
         self.taught, self.told, self.columns = taught, told, columns
+        self._position: int | None = None  # of the ridge that was best for the choice before
+        self._sums: dict[int, Sums] = {}  # of rounds, of which many choices are made
         self.rounds = {of.number: of for of in rounds}
         others = told.X[:, columns.others]
         self.alignments = [of.alignment(others, told.Y, told.w) for of in rounds if of.number != UNSUPERVISED]
 
     def errors(self, choices: Sequence[Choice]) -> np.ndarray:
-        """Return the weighted sums of squared errors on the rows that did not teach, of equal weights, by choice."""
-        of_rounds: dict[int, Sums] = {}  # of which many choices are made
-        return np.array([self._error(choice, of_rounds) for choice in choices])
+        """Return the weighted sums of squared errors on the rows that did not teach, of equal weights, by choice.
 
-    def _error(self, choice: Choice, of_rounds: dict[int, Sums]) -> float:
+        Each choice has the ridge with which it errs least on these rows, searched from that of the choice before.
+        """
+        return np.array([self._error(choice) for choice in choices])
+
+    def _error(self, choice: Choice) -> float:
         if choice.alone is None:
-            sums = [self._of_round(number, of_rounds)[choice.kind] for number in choice.rounds]
+            sums = [self._of_round(number)[choice.kind] for number in choice.rounds]
         else:  # which no other choice has a part in
             factors = KINDS[choice.kind]
             sums = [self._summed(choice.metrics(self.rounds.values()), factors, {choice.kind: factors})[choice.kind]]
         if len(self.columns.codes):
             sums.append(self._of_codes)
         K, cross = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
-        fit = best_left_out(center_gram(K, self.taught.w), self.taught.Y, self.taught.w)
-        intercept = mean_over(self.taught.Y - K @ fit.alpha, self.taught.w)
-        squared = np.square(self.told.Y - cross @ fit.alpha - intercept).sum(axis=1)
-        return float(squared.sum() if self.told.w is None else self.told.w @ squared)
+        return self._least_error(K, cross)
+
+    def _least_error(self, K: np.ndarray, cross: np.ndarray) -> float:
+        """Return the error of the ridge regression with the ridge that predicts best; a Cholesky factor a ridge."""
+        w = np.ones(len(K)) if self.taught.w is None else self.taught.w
+        roots, centered = np.sqrt(w)[:, None], center_gram(K, self.taught.w)
+        ridges = ridges_of(centered, self.taught.w)
+        rooted = np.ascontiguousarray(centered * roots * roots.T)
+        Y = roots * (self.taught.Y - mean_over(self.taught.Y, self.taught.w))
+
+        def error(position: int) -> float:
+            factor = cholesky(rooted.copy(), ridges[position])
+            if factor is None:
+                return np.inf
+            alpha = roots * cho_solve(factor, Y, check_finite=False)
+            intercept = mean_over(self.taught.Y - K @ alpha, self.taught.w)
+            squared = np.square(self.told.Y - cross @ alpha - intercept).sum(axis=1)
+            errors[position] = float(squared.sum() if self.told.w is None else self.told.w @ squared)
+            return errors[position]
+
+        errors: dict[int, float] = {}
+        self._position = least_along(error, len(ridges), self._position)
+        return errors[self._position]
 
     def products(self, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
         """Return M and a of base kernels of unit trace on the rows that did not teach their metrics."""
@@ -187,25 +213,31 @@ class Half:
         centered = centered if w is None else centered * np.sqrt(w)[:, None]
         return rows @ rows.T, rows @ (centered @ centered.T).ravel()
 
-    def _of_round(self, number: int, of_rounds: dict[int, Sums]) -> Sums:
-        if number not in of_rounds:
+    def _of_round(self, number: int) -> Sums:
+        if number not in self._sums:
             kinds = {kind: KINDS[kind] for kind in TOGETHER}
-            of_rounds[number] = self._summed(self.rounds[number].metrics, EVERY, kinds)
-        return of_rounds[number]
+            self._sums[number] = self._summed(self.rounds[number].metrics, EVERY, kinds)
+        return self._sums[number]
 
     def _summed(self, metrics: Sequence[Metric], every: Factors, kinds: Mapping[str, Factors]) -> Sums:
         """Return sums of the base kernels of some kinds, all of which are among `every`, over metrics."""
         X, X_told, w = self.taught.X[:, self.columns.others], self.told.X[:, self.columns.others], self.taught.w
         a, b = len(X), len(X_told)
         sums: Sums = {kind: (np.zeros((a, a)), np.zeros((b, a))) for kind in kinds}
+        taken = {kind: set(_positions(factors, every).tolist()) for kind, factors in kinds.items()}
         for metric in metrics:
             family, _ = metric.base_kernels(X, w, every)
-            own, scales = _unit(family.tile(X, X), w)
-            cross = family.tile(X_told, X)
-            for kind, factors in kinds.items():
-                taken = _positions(factors, every)
-                sums[kind][0][...] += own[taken].sum(axis=0)
-                sums[kind][1][...] += np.tensordot(1.0 / scales[taken], cross[taken], 1)
+            assert isinstance(family.base, FamilyUnion)
+            Z, Z_told, position = metric.mapped(X), metric.mapped(X_told), 0
+            for part in family.base.families:
+                own, scales = _unit(part.tile(Z, Z), w)
+                cross = part.tile(Z_told, Z)
+                cross /= scales[:, None, None]
+                for tiles in zip(own, cross, strict=True):
+                    for kind in (kind for kind in kinds if position in taken[kind]):
+                        for total, tile in zip(sums[kind], tiles, strict=True):
+                            np.add(total, tile, out=total)
+                    position += 1
         return sums
 
     @cached_property

@@ -49,6 +49,9 @@ COMPONENTS = 50
 """Most principal components that base kernels are taken of: of no more features there are none to leave out, and normal
 scores stand beside these."""
 
+MEDIAN_ROWS = 500
+"""Rows whose distances give the median where there are more."""
+
 LEAST = 1e-6
 """Share of the largest eigenvalue below which a direction of a metric is left out."""
 
@@ -128,10 +131,13 @@ class Round:
         How many ridge regressions have taught them; `UNSUPERVISED` for principal components.
     metrics : tuple of Metric
         One a kind.
+    ridge : float or None
+        Of the last of these regressions.
     """
 
     number: int
     metrics: tuple[Metric, ...]
+    ridge: float | None = None
 
     def alignment(self, X: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None) -> float:
         """Return the centered alignment of the kernel of the next regression with the target, on any rows."""
@@ -144,7 +150,14 @@ class Round:
 def median_distance(
     Z: np.ndarray, of: Literal["sqeuclidean", "cityblock"], sample_weight: np.ndarray | None = None
 ) -> float:
-    """Return the median distance of different rows, by their weights; ValueError where all are equal."""
+    """Return the median distance of different rows, by their weights; ValueError where all are equal.
+
+    Of more than `MEDIAN_ROWS` rows so many at even steps are taken, unless these are equal.
+    """
+    step = -(-len(Z) // MEDIAN_ROWS)
+    some = Z[::step], None if sample_weight is None else sample_weight[::step]
+    if step > 1 and np.ptp(some[0], axis=0).any():
+        return median_distance(some[0], of, some[1])
     D = pdist(Z, of)
     apart = D > 0
     if not apart.any():
@@ -191,6 +204,7 @@ def learned_metrics(
     rank: int,
     sample_weight: np.ndarray | None = None,
     start: Metric | None = None,
+    near: float | None = None,
 ) -> Iterator[Round]:
     r"""Give the metrics after each round: of the gradients of a ridge regression in the metric of the round before.
 
@@ -214,6 +228,8 @@ def learned_metrics(
         Weights of the rows; by default each counts once. Not modified.
     start : Metric, optional
         Of weights, to begin with; by default features in units of their standard deviation.
+    near : float, optional
+        A ridge that is known to be close to the best of the first regression.
 
     Notes
     -----
@@ -229,9 +245,12 @@ def learned_metrics(
     yield Round(0, (start,))
     varying = start.map > 0
     Z = X[:, varying] * start.map[varying]
-    maps = [np.eye(Z.shape[1])]
+    maps, ridge = [np.eye(Z.shape[1])], near
     for number in range(1, rounds + 1):
-        products = [A @ gradient_outer_product(Z @ A, Y, sample_weight) @ A.T for A in maps]
+        products = []
+        for A in maps:
+            M, ridge = gradient_outer_product(Z @ A, Y, sample_weight, ridge)
+            products.append(A @ M @ A.T)
         products = products * len(kinds) if number == 1 else products
         maps, metrics = [], []
         for kind, M in zip(kinds, products, strict=True):
@@ -241,7 +260,7 @@ def learned_metrics(
             mapped[varying] = start.map[varying, None] * A
             maps.append(A)
             metrics.append(Metric(mapped if kind == "full" else mapped.sum(axis=1), f"{kind} metric {number}"))
-        yield Round(number, tuple(metrics))
+        yield Round(number, tuple(metrics), ridge)
 
 
 def _root(M: np.ndarray, rank: int) -> np.ndarray:
@@ -251,7 +270,9 @@ def _root(M: np.ndarray, rank: int) -> np.ndarray:
     return np.asarray(directions[:, kept] * eigenvalues[kept] ** 0.5)
 
 
-def gradient_outer_product(Z: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None = None) -> np.ndarray:
+def gradient_outer_product(
+    Z: np.ndarray, Y: np.ndarray, sample_weight: np.ndarray | None = None, near: float | None = None
+) -> tuple[np.ndarray, float]:
     """Return the average outer product of the gradients of a ridge regression on Gaussians and Euclidean Laplacians.
 
     The base kernels have equal weights and traces, the ridge is chosen by leave-one-out, and the gradient at each row
@@ -265,11 +286,15 @@ def gradient_outer_product(Z: np.ndarray, Y: np.ndarray, sample_weight: np.ndarr
         Targets. Not modified.
     sample_weight : ndarray of shape (m,), optional
         Weights of the rows; by default each counts once. Not modified.
+    near : float, optional
+        A ridge that is known to be close to the best.
 
     Returns
     -------
     M : ndarray of shape (r, r)
         Symmetric, positive semi-definite, of trace one.
+    ridge : float
+        The one that was chosen.
 
     Raises
     ------
@@ -277,7 +302,7 @@ def gradient_outer_product(Z: np.ndarray, Y: np.ndarray, sample_weight: np.ndarr
         All rows are equal, or the prediction is constant.
     """
     K, slopes = radial_kernel(Z, sample_weight)
-    fit = best_left_out(K, Y, sample_weight)
+    fit = best_left_out(K, Y, sample_weight, near)
     del K  # as slopes and eigenvectors are, all pairs of rows
     M = np.zeros((Z.shape[1], Z.shape[1]))
     for gradients in left_out_gradients(Z, slopes, fit):
@@ -286,13 +311,18 @@ def gradient_outer_product(Z: np.ndarray, Y: np.ndarray, sample_weight: np.ndarr
     trace = np.trace(M)
     if not trace > 0:
         raise ValueError("the prediction does not depend on any feature, so no metric can be learned; take alignf.")
-    return M / trace
+    return M / trace, fit.ridge
 
 
-def best_left_out(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None) -> LeftOut:
+def best_left_out(K: np.ndarray, Y: np.ndarray, w: np.ndarray | None = None, near: float | None = None) -> LeftOut:
     """Return the ridge regression on a centered Gram matrix with the least squared leave-one-out residuals."""
-    trace = np.trace(K) if w is None else np.diag(K) @ w
-    return LeaveOneOut(K, Y, w).best([ridge * trace for ridge in RIDGES])
+    return LeaveOneOut(K, Y, w).best(ridges_of(K, w), near)
+
+
+def ridges_of(K: np.ndarray, w: np.ndarray | None = None) -> list[float]:
+    """Return the ridges to choose among for a centered Gram matrix of weighted rows."""
+    trace = float(np.trace(K) if w is None else np.diag(K) @ w)
+    return [ridge * trace for ridge in RIDGES]
 
 
 def radial_kernel(Z: np.ndarray, w: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:

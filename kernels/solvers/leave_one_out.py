@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg import cho_solve, lapack
 
 from learnkernels.kernels.centering import Centering
-from learnkernels.kernels.solvers.factor import eigenvectors
+from learnkernels.kernels.solvers.factor import Factor, cholesky
 
-MOST_NUMBERS = 1 << 22
-"""Most coefficients, of all ridges and outputs, that are held at once."""
+STEPS = (4, 2, 1)
+"""Positions of a grid between the values that a search compares, from first to last."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,8 @@ class LeftOut:
     alpha: np.ndarray
     residuals: np.ndarray
     sample_weight: np.ndarray
-    _eigenvalues: np.ndarray
-    _eigenvectors: np.ndarray
+    _factor: Factor
+    _constant: float
 
     @property
     def loss(self) -> float:
@@ -46,8 +47,12 @@ class LeftOut:
     @cached_property
     def inverse(self) -> np.ndarray:
         r"""G, shape (m, m): :math:`\alpha = G Y`, and without row i :math:`\alpha_j - G_{ji} \alpha_i / G_{ii}`."""
-        rooted = np.sqrt(self.sample_weight)[:, None] * self._eigenvectors
-        return np.asarray((rooted / (self._eigenvalues + self.ridge)) @ rooted.T)
+        lower, _ = lapack.dpotri(self._factor[0], lower=1)
+        G = np.tril(lower)
+        G += np.tril(lower, -1).T
+        G -= self._constant * np.sqrt(np.outer(self.sample_weight, self.sample_weight))
+        G *= np.sqrt(np.outer(self.sample_weight, self.sample_weight))
+        return G
 
 
 class LeaveOneOut:
@@ -76,10 +81,10 @@ class LeaveOneOut:
     -----
     G is the block of the inverse of the bordered matrix, with ones for the intercept, that belongs to the rows: leaving
     out a row takes its row and column out of that matrix, and the inverse of what is left follows by one elimination.
-    With ``sqrt(W) K_c sqrt(W) = U diag(s) U^T``, G is ``sqrt(W) U diag(1 / (s + lambda)) U^T sqrt(W)`` over all
-    eigenvectors but ``sqrt(w)``, so that no digits are lost in the difference above.
-    O(m^3) once for the eigenvectors, then O(m^2 q) a ridge. Only the centering of K is that of all rows, which changes
-    no prediction of a regression with an intercept.
+    With an intercept, ``sqrt(w)`` is an eigenvector of ``sqrt(W) K_c sqrt(W)``, which gets a large eigenvalue before
+    the matrix is factorized, so that no digits are lost in the difference above.
+    A ridge takes a Cholesky factor and its inverse, 2 m^3 / 3 flops, and O(m^2 q). Only the centering of K is that of
+    all rows, which changes no prediction of a regression with an intercept.
 
     References
     ----------
@@ -95,45 +100,85 @@ class LeaveOneOut:
         centering: Centering = Centering.CENTER,
     ) -> None:
         self._weights = np.ones(len(K)) if sample_weight is None else sample_weight
-        self._roots = np.sqrt(self._weights)[:, None]
-        rooted = self._roots * K
-        rooted *= self._roots.T
-        if centering.subtracts:
-            # The roots of the weights, which the intercept fits, are made the last eigenvector, and left out of G.
-            constant = self._roots @ self._roots.T
-            constant /= self._weights.sum()
-            constant *= 2.0 * np.trace(rooted)
-            rooted += constant
-            del constant  # as many numbers as K has
-        eigenvalues, vectors = eigenvectors(rooted)
-        if centering.subtracts:
-            eigenvalues, vectors = eigenvalues[:-1], vectors[:, :-1]
-        # A Gram matrix is positive semi-definite; what is below zero is rounding.
-        self._eigenvalues, self._eigenvectors = np.maximum(eigenvalues, 0.0), vectors
-        self._projected = self._eigenvectors.T @ (self._roots * (Y - centering.target_mean(Y, sample_weight)))
-        self._squared = np.square(self._eigenvectors)
+        roots = np.sqrt(self._weights)
+        self._matrix = np.array(K, dtype=np.float64, order="C")
+        if sample_weight is not None:
+            self._matrix *= roots
+            self._matrix *= roots[:, None]
+        self._eigenvalue = 2.0 * float(np.trace(self._matrix)) if centering.subtracts else None
+        if self._eigenvalue is not None:
+            self._matrix += np.outer(roots * (self._eigenvalue / self._weights.sum()), roots)
+        self._roots = roots[:, None]
+        self._targets = self._roots * (Y - centering.target_mean(Y, sample_weight))
 
     def at(self, ridge: float) -> LeftOut:
-        """Return the regression for a ridge, positive."""
+        """Return the regression for a ridge, positive; ValueError for one that rounding takes away."""
         if not 0 < ridge < np.inf:
             raise ValueError(f"ridge must be positive and finite, got {ridge}.")
-        damping = 1.0 / (self._eigenvalues + ridge)
-        alpha = self._roots * (self._eigenvectors @ (self._projected * damping[:, None]))
-        diagonal = self._weights * (self._squared @ damping)
-        return LeftOut(ridge, alpha, alpha / diagonal[:, None], self._weights, self._eigenvalues, self._eigenvectors)
+        found = self._at(ridge)
+        if found is None:
+            raise ValueError(f"the kernel plus a ridge of {ridge:.1e} is not positive definite; use a larger ridge.")
+        return found
 
-    def losses(self, ridges: Sequence[float]) -> np.ndarray:
-        """Return `LeftOut.loss` for each ridge, shape (L,), in two products of matrices."""
-        (r, q), m = self._projected.shape, len(self._weights)
-        losses, step = np.empty(len(ridges)), max(1, MOST_NUMBERS // (q * m))
-        for start in range(0, len(ridges), step):
-            damping = 1.0 / (self._eigenvalues[:, None] + np.asarray(ridges[start : start + step]))
-            projected = (self._projected[:, :, None] * damping[:, None, :]).reshape(r, -1)
-            alpha = (self._roots * (self._eigenvectors @ projected)).reshape(m, q, -1)
-            diagonal = self._weights[:, None] * (self._squared @ damping)
-            losses[start : start + step] = self._weights @ np.square(alpha / diagonal[:, None]).sum(axis=1)
-        return losses
+    def _at(self, ridge: float) -> LeftOut | None:
+        factor = cholesky(self._matrix.copy(), ridge)
+        if factor is None:
+            return None
+        solved = cho_solve(factor, self._targets, check_finite=False)
+        constant = 0.0 if self._eigenvalue is None else 1.0 / (self._weights.sum() * (self._eigenvalue + ridge))
+        inverse, _ = lapack.dtrtri(factor[0], lower=1)
+        # The other triangle holds what the matrix had there.
+        diagonal = np.array([column @ column for j in range(len(inverse)) for column in [inverse[j:, j]]])
+        diagonal -= constant * self._weights
+        alpha = self._roots * solved
+        residuals = alpha / (self._weights * diagonal)[:, None]
+        return LeftOut(ridge, alpha, residuals, self._weights, factor, constant)
 
-    def best(self, ridges: Sequence[float]) -> LeftOut:
-        """Return the regression whose leave-one-out residuals have the least sum of squares."""
-        return self.at(ridges[int(np.argmin(self.losses(ridges)))])
+    def best(self, ridges: Sequence[float], near: float | None = None) -> LeftOut:
+        """Return the regression whose leave-one-out residuals have the least sum of squares; see `least_along`.
+
+        Parameters
+        ----------
+        ridges : sequence of float
+            Ascending or descending.
+        near : float, optional
+            A ridge that is known to be close to the best.
+        """
+        best: dict[int, LeftOut] = {}
+
+        def loss(position: int) -> float:
+            found = self._at(ridges[position])
+            value = np.inf if found is None else found.loss
+            if found is not None and value < min((one.loss for one in best.values()), default=np.inf):
+                best.clear()  # a factor each
+                best[position] = found
+            return value
+
+        least_along(loss, len(ridges), None if near is None else int(np.argmin(np.abs(np.log(ridges) - np.log(near)))))
+        return next(iter(best.values())) if best else self.at(max(ridges))
+
+
+def least_along(value: Callable[[int], float], n: int, start: int | None = None) -> int:
+    """Return where a function is least among n positions of a grid, along which it falls and then rises.
+
+    Parameters
+    ----------
+    value : callable
+        Of a position; called at most once for each.
+    n : int
+        Number of positions.
+    start : int, optional
+        Where to begin; by default the best of every fourth position.
+    """
+    seen: dict[int, float] = {}
+
+    def known(position: int) -> float:
+        if position not in seen:
+            seen[position] = value(position)
+        return seen[position]
+
+    at = min(range(min(STEPS[0] // 2, n - 1), n, STEPS[0]), key=known) if start is None else start
+    for step in STEPS[1:]:
+        while (best := min((at, max(at - step, 0), min(at + step, n - 1)), key=known)) != at:
+            at = best
+    return at

@@ -94,7 +94,7 @@ class DateColumn(ColumnEncoding):
             if cycle in CALENDAR:
                 _, levels, level_of = CALENDAR[cycle]
                 out[:, columns] = 0.0
-                even = dict.fromkeys(levels, 1)  # as the calendar has them
+                even: dict[str | None, int] = dict.fromkeys(levels, 1)  # as the calendar has them
                 scale = indicator_scales(even, len(levels), levels, "standard" if self.scaled else "none")[0]
                 out[np.arange(len(days)), columns.start + level_of(days)] = scale
             else:

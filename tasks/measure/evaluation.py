@@ -201,7 +201,8 @@ def predictor_for(
     stage, outputs = config.second_stage, len(ref.classes) if len(ref.classes) > 2 else 1
     problem = Problem(
         ref.task,
-        row.predictor or row.suited,
+        row.predictor,
+        suited=row.suited,
         n_rows=n_rows or training_rows(config.protocol, ref.n_rows),
         n_kernels=_n_kernels(config.kernels, ref.n_features) if row.takes_family else FOUND,
         n_seeds=1 if row.takes_family else FOUND,

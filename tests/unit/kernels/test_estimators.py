@@ -543,12 +543,14 @@ def test_probabilities_are_fitted_on_scores_of_held_out_rows(predictor, y):
     kernel, Y = learn_kernel("alignf", FAMILY, X, y), Target.of(y).Y
     K, _ = unit_gram(kernel)
     folds = assign_calibration_folds(kernel.X, np.unique(y, return_inverse=True)[1])
+    folds = np.arange(len(X)) if predictor == "krr" else folds  # in closed form, each row by itself
     scores = np.empty(Y.shape)
-    for fold in range(5):
+    for fold in np.unique(folds):
         out, others = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
         among, across = K[np.ix_(others, others)], K[np.ix_(out, others)]
-        if predictor in (CG, ALL_ROWS):  # whose kernel is centered and scaled by the rows it is fitted on
+        if predictor != "svm":  # with the best intercept for the rows it is fitted on
             among, across = center_gram(among), center_cross_gram(across, among)
+        if predictor in (CG, ALL_ROWS):  # whose kernel is scaled by these rows, too
             among, across = (part * len(others) / np.trace(among) for part in (among, across))
         if predictor == "svm":
             held_out = SVC(kernel="precomputed", C=2.0, tol=1e-9).fit(among, y[others]).decision_function(across)
@@ -869,3 +871,46 @@ def test_learners_and_weighted_machines_that_end_early_warn_through_the_estimato
     monkeypatch.setattr(svm, "MAX_WEIGHTED_ITERATIONS", 3)
     with pytest.warns(ConvergenceWarning, match="ended after 3 iterations, before its tolerance of 1e-09; use a small"):
         KernelLearningClassifier(FAMILY, C=1.0).fit(X, TWO, sample_weight=np.arange(1, 61))
+
+
+# Intervals -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "params", [{"learner": "alignf"}, {"predictor": "nystrom"}, {"learner": "nkrr", "family": FeatureFamily(3)}]
+)
+def test_intervals_hold_as_many_new_targets_as_they_say(params):
+    rng = np.random.default_rng(0)
+    X, noise = rng.normal(size=(1500, 3)), rng.standard_t(3, size=1500)
+    y = X[:, 0] * X[:, 1] + 0.5 * noise
+    model = KernelLearningRegressor(**params).fit(X[:300], y[:300])
+    for alpha in (0.1, 0.5):
+        low, high = model.predict_interval(X[300:], alpha).T
+        np.testing.assert_allclose((low + high) / 2, model.predict(X[300:]), rtol=0, atol=1e-9)
+        # 300 residuals and 1,200 targets: three standard deviations of the difference of two shares.
+        spread = 3 * np.sqrt(alpha * (1 - alpha) * (1 / 300 + 1 / 1200))
+        assert np.mean((y[300:] < low) | (y[300:] > high)) == pytest.approx(alpha, abs=spread)
+    sentence = "alpha must be between 0.00332, as 300 residuals are known, and 1, got"
+    require_refusals([(partial(model.predict_interval, X, alpha), sentence) for alpha in (0.0, 1.0, 0.001)])
+
+
+def test_residuals_are_those_of_fits_without_the_row_and_its_copies():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(12, 2))[np.r_[:12, 3, 3, 5]]
+    y = np.column_stack([X[:, 0] + rng.normal(size=15), X[:, 1] ** 2])
+    for family in (FAMILY, FeatureFamily(2)):
+        model = KernelLearningRegressor(family, "unif", alpha=0.3).fit(X, y)
+        K, expected = model.kernel_.gram(), []
+        K /= np.trace(K) / 15
+        for row in range(15):
+            others = np.flatnonzero((X[row] != X).any(axis=1))
+            among, across = K[np.ix_(others, others)], K[[row]][:, others]
+            among, across = center_gram(among), center_cross_gram(across, among)
+            expected.append(y[row] - ridge_predictions(among, y[others], 1 / 0.3, across)[0])
+        np.testing.assert_allclose(model.residuals_, np.sort(np.abs(expected), axis=0), rtol=0, atol=1e-9)
+    assert model.predict_interval(X, 0.2).shape == (15, 2, 2)
+    assert not hasattr(model.set_params(intervals=False).fit(X, y), "residuals_")
+    many = KernelLearningRegressor(FAMILY, "unif", alpha=0.3).fit(
+        np.arange(1200.0)[:, None] % 7 + X[:1], y[:1].repeat(1200, 0) * np.arange(1200)[:, None]
+    )
+    assert many.residuals_.shape == (999, 2)

@@ -16,6 +16,7 @@ from learnkernels import (
     load_kernel,
     save_kernel,
 )
+from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, MetricFamily, NormalScoresFamily
 from learnkernels.kernels.families.normal_scores import normal_scores, scores_beside
 from learnkernels.kernels.learners import RFM, rfm
@@ -29,6 +30,7 @@ from learnkernels.kernels.search.metric import (
     LAPLACIANS,
     RIDGES,
     Metric,
+    best_left_out,
     components_of,
     gradient_outer_product,
     learned_metrics,
@@ -37,8 +39,7 @@ from learnkernels.kernels.search.metric import (
     radial_kernel,
     spread_of,
 )
-from learnkernels.kernels.solvers import leave_one_out
-from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
+from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut, least_along
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
 
@@ -119,15 +120,31 @@ def test_left_out_residuals_are_those_of_regressions_without_the_row_and_its_cop
     assert fit.loss == pytest.approx(float(w @ (fit.residuals**2).sum(axis=1)), rel=1e-12)
 
 
-def test_the_best_ridge_has_the_least_residuals(monkeypatch: pytest.MonkeyPatch):
+def test_the_best_ridge_has_the_least_residuals_wherever_the_search_begins():
     X, Y = rows(60)
-    path, ridges = LeaveOneOut(radial_kernel(X)[0], Y), [10.0**exponent for exponent in range(-4, 4)]
+    path, ridges = LeaveOneOut(radial_kernel(X)[0], Y), [2.0**exponent for exponent in range(-12, 8)]
     errors = [float((path.at(ridge).residuals ** 2).sum()) for ridge in ridges]
-    np.testing.assert_allclose(path.losses(ridges), errors, rtol=1e-9)  # the same sums in another order
-    monkeypatch.setattr(leave_one_out, "MOST_NUMBERS", 300)  # two ridges at a time
-    np.testing.assert_allclose(path.losses(ridges), errors, rtol=1e-9)
-    assert path.best(ridges).ridge == ridges[int(np.argmin(errors))]
+    least = ridges[int(np.argmin(errors))]
+    for near in (None, ridges[0], least, ridges[-1]):
+        assert path.best(ridges, near).ridge == path.best(ridges[::-1], near).ridge == least
     require_refusals([(partial(path.at, 0.0), "ridge must be positive")])
+    singular = LeaveOneOut(center_gram(np.outer(Y[:, 0], Y[:, 0])), Y, centering=Centering.NONE)
+    assert singular.best([1e-30, 1.0, 1e-30]).ridge == 1.0  # of the others rounding leaves no factor
+    require_refusals([(partial(singular.at, 1e-30), "the kernel plus a ridge of 1.0e-30 is not positive definite")])
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 31])
+def test_a_search_along_a_grid_finds_the_least_value_of_a_valley(n: int):
+    for least in range(n):
+        for start in (None, *range(n)):
+            asked: list[int] = []
+
+            def value(position: int, least: int = least, asked: list[int] = asked) -> float:
+                asked.append(position)
+                return abs(position - least)
+
+            assert least_along(value, n, start) == least
+            assert len(set(asked)) == len(asked) <= n
 
 
 # Gradients -----------------------------------------------------------------------------------------------------------
@@ -162,16 +179,17 @@ def test_gradients_are_those_of_regressions_without_the_row():
 
 def test_outer_products_know_rotations_and_no_unit_of_weights_and_name_what_the_target_depends_on():
     X, Y = rows(200, 4)
-    M = gradient_outer_product(X, Y)
+    M, ridge = gradient_outer_product(X, Y)
+    assert ridge == best_left_out(radial_kernel(X)[0], Y).ridge
     assert np.trace(M) == pytest.approx(1.0, rel=1e-12)
     assert np.linalg.eigvalsh(M).min() >= -1e-12
     assert np.diag(M)[:2].min() > 5 * np.diag(M)[2:].max()
     Q, _ = np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))
-    np.testing.assert_allclose(gradient_outer_product(X @ Q, Y), Q.T @ M @ Q, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(gradient_outer_product(X @ Q, Y)[0], Q.T @ M @ Q, rtol=0, atol=1e-8)
     X, Y = rows(60)
     w = np.random.default_rng(7).uniform(0.5, 2.0, size=60)
     for one, other in ((w, 8 * w), (np.ones(60), None)):
-        M, expected = (gradient_outer_product(X, Y, of) for of in (one, other))
+        M, expected = (gradient_outer_product(X, Y, of)[0] for of in (one, other))
         np.testing.assert_allclose(M, expected, rtol=0, atol=SOLVED)
 
 
@@ -304,8 +322,11 @@ def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
                 K, cross = K + own / trace, cross + other / trace
         centered = center_gram(K)
         ridges = [ridge * np.trace(centered) for ridge in RIDGES]
-        alpha, intercept = bordered(K, half.taught.Y, LeaveOneOut(centered, half.taught.Y).best(ridges).ridge)
-        expected.append(((half.told.Y - cross @ alpha - intercept) ** 2).sum())
+        errors = []
+        for ridge in ridges:
+            alpha, intercept = bordered(K, half.taught.Y, ridge)
+            errors.append(((half.told.Y - cross @ alpha - intercept) ** 2).sum())
+        expected.append(min(errors))
     np.testing.assert_allclose([half.errors([choice])[0] for choice in choices], expected, rtol=NEARLY)
 
 
@@ -382,14 +403,14 @@ def test_of_many_features_principal_components_are_one_metric_more_to_choose(alo
     assert "principal components" in names
     assert names.count("principal components") == len(names.split(" in ")) - 1  # in no other metric beside it
     assert len(found.alignments) == LAST + 1  # of rounds, which components are not
-    for without in ({"rounds": 1}, {"metric": "diagonal"}, {"d": COMPONENTS}):
+    for without in ({"rounds": 1}, {"metric": "diagonal"}, {"d": COMPONENTS // 2}):
         assert "principal components" not in find(**without)[1]
     models = [KernelLearningRegressor(learner=RFM(alone=alone, rounds=rounds)) for rounds in ("auto", 0)]
     errors = [np.mean((model.fit(X, y).predict(X_new) - y_new) ** 2) for model in models]
     assert errors[0] < 0.8 * errors[1]  # spread makes all features count alike, noise as well
 
 
-def test_numbers_are_predicted_from_features_beside_normal_scores_which_codes_of_levels_have_not():
+def test_features_stand_beside_normal_scores_which_codes_of_levels_have_not():
     X, Y = rows(80)
     X[:, 2] = X[:, 2] > 0
     y = Target.of(Y[:, 0])
@@ -405,12 +426,14 @@ def test_numbers_are_predicted_from_features_beside_normal_scores_which_codes_of
     np.testing.assert_allclose(found.parameters[:, :2], 1 / both, rtol=1e-12)
     labels = Target.of((Y[:, 0] > 0).astype(str))
     for family in (
-        RFM().find(X, labels).family,
+        RFM(scores=False).find(X, labels).family,
         RFM(effects="auto", views=(("a", (0,)), ("b", (1, 2)))).find(X, y).family,
         RFM(rounds=0).find(np.random.default_rng(0).normal(size=(80, COMPONENTS + 1)), y).family,
     ):
         assert not isinstance(family, NormalScoresFamily)
-    assert isinstance(RFM(scores=True).find(X, labels).family, NormalScoresFamily)
+    assert isinstance(RFM().find(X, labels).family, NormalScoresFamily)
+    counted = np.hstack([X, np.random.default_rng(1).integers(0, 2, (80, COMPONENTS))])  # indicators do not count
+    assert isinstance(RFM(rounds=0).find(counted, y).family, NormalScoresFamily)
     coded = [np.column_stack([X[:, :2], factor * np.arange(80) % 7]) for factor in (1, 3)]
     found, again = (RFM(codes=(2,)).find(of, y) for of in coded)
     assert [one is None for one in found.family.knots] == [False, False, True]

@@ -370,7 +370,9 @@ def test_a_file_holds_landmarks_in_place_of_training_rows():
     )
     arrays = unpack(content := saved(few))
     assert arrays["kernel.X"].shape == (30, 3)
-    assert max(len(array) for name, array in arrays.items() if array.dtype == np.float64) == 30
+    sizes = {name: len(array) for name, array in arrays.items() if array.dtype == np.float64}
+    assert sizes.pop("residuals") == 600  # at most 999
+    assert max(sizes.values()) == 30
     # What does not grow with the rows: the text, and headers.
     assert len(content) < len(saved(all_rows)) - 8 * 570 * 3
     assert few.batch_rows % chunk_rows_for(30) == 0
