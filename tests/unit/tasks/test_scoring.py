@@ -46,7 +46,8 @@ def model_of(kind: str) -> Model:
     low, spread = np.array([0.5, 0.0, -1.0]), np.array([2.0, 1.0, 3.0])
     value = X[:, 0] + X[:, 1] * X[:, 2]
     labels = {"text": np.where(value > 0, "yes", "no"), "whole": np.digitize(value, [-1, 1]), "truth": value > 0}
-    of = KernelLearningRegressor if kind == "regression" else partial(KernelLearningClassifier, predictor="krr", probability=False)
+    classifier = partial(KernelLearningClassifier, predictor="krr", probability=False)
+    of = KernelLearningRegressor if kind == "regression" else classifier
     fitted = of(GaussianFamily([0.1, 1.0]), "align").fit((X - low) / spread, labels.get(kind, value))
     return Model(fitted, FEATURES, low, spread, {"target": "y", "drop": ["comment", "key"]})
 
