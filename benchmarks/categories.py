@@ -4,8 +4,7 @@
 Gaussians of the number stand beside one kernel of equal levels.
 
 `python -m benchmarks.categories` prints, for 10, 1,000 and 50,000 levels, the error, the median seconds of processors
-for fit and prediction, and the peak memory of a process that does nothing else; `--views` what base kernels of each
-view of a table alone are worth in `rfm`, where effects of numbers and categories add up, and where they do not.
+for fit and prediction, and the peak memory of a process that does nothing else.
 """
 
 from __future__ import annotations
@@ -20,18 +19,14 @@ import time
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from scipy import sparse
 
 from learnkernels import CategoricalFamily, FamilyUnion, GaussianFamily, KernelLearningRegressor
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.learners import RFM
 
 LEVELS = (10, 1_000, 50_000)
 WAYS = ("one grid", "indicators", "sparse indicators", "code")
 TRAINING, TEST, REPEATS = 4_000, 1_000, 5
-FEW = 300
-EFFECTS = ("joint", "additive", "auto")
 GAMMAS = tuple(2.0**exponent for exponent in range(-4, 3))
 
 
@@ -75,38 +70,11 @@ def measure(way: str, levels: int) -> dict[str, float]:
     return {"error": error, "seconds": statistics.median(seconds), "GiB": peak}
 
 
-def views() -> None:
-    """Print mean errors of `rfm` with joint effects, with additive ones, and with what leave-one-out chooses."""
-    print("| effects | joint | additive | auto |\n|---|---|---|---|")  # noqa: T201
-    for adds in (True, False):
-        errors = [[error_of(effects, adds, seed) for effects in EFFECTS] for seed in range(REPEATS)]
-        means = " | ".join(f"{mean:.3f}" for mean in np.mean(errors, axis=0))
-        print(f"| that {'add up' if adds else 'multiply'} | {means} |")  # noqa: T201
-
-
-def error_of(effects: str, adds: bool, seed: int) -> float:
-    """Return the RMSE over the deviation on 1,000 rows: a wave of a number and the effect of one of 15 levels."""
-    rng = np.random.default_rng(seed)
-    m, n = FEW, FEW + TEST
-    x, shop, kind = rng.normal(size=(n, 3)), rng.integers(0, 15, n), rng.integers(0, 4, n)
-    wave, effect = np.sin(2 * x[:, 0]), rng.normal(size=15)[shop]
-    y = (wave + effect if adds else wave * effect) + 0.5 * x[:, 1] + 0.3 * rng.normal(size=n)
-    numbers = {name: x[:, j] for j, name in enumerate("abc")}
-    table = pd.DataFrame({**numbers, "shop": shop.astype(str), "kind": kind.astype(str)})
-    said = {"shop": "categorical", "kind": "categorical"}
-    model = KernelLearningRegressor(learner=RFM(effects=effects), columns=said).fit(table[:m], y[:m])
-    return float(np.sqrt(np.mean((model.predict(table[m:]) - y[m:]) ** 2)) / y[m:].std())
-
-
 def main() -> None:
     """Measure each way in a process of its own."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.categories", description=__doc__.splitlines()[0])
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--views", action="store_true", help="in place of levels: effects of views")
     asked = parser.parse_args()
-    if asked.views:
-        views()
-        return
     if asked.one:
         print(json.dumps(measure(asked.one[0], int(asked.one[1]))))  # noqa: T201
         return

@@ -222,7 +222,6 @@ def raw_boosting(task: str, d: int, seed: int) -> Any:
 
 RAW_CONTESTANTS = {
     OURS: Contestant(ours("auto")),
-    "learnkernels, views": Contestant(ours(RFM(effects="auto"))),
     TUNED: Contestant(raw_rbf),
     "HistGradientBoosting": Contestant(raw_boosting),
     "LightGBM": Contestant(lambda task, d, seed: Categories(lightgbm(task, d, seed)), "lightgbm"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -32,7 +32,6 @@ from learnkernels.kernels.search.metric import (
     metric_of,
     spread_of,
 )
-from learnkernels.kernels.search.views import Effects, beside_views
 from learnkernels.kernels.targets import Target
 
 WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Unif(), Align(), Alignf())}
@@ -92,13 +91,9 @@ class RFM(SearchingLearner):
         metrics: beside the other base kernels stands one for each, which tells whether two rows have the same level.
     views : tuple of (str, tuple of int), default ()
         Names of parts of the columns of X, as tables have numbers, categories, dates and gaps, and their positions.
-    effects : {"joint", "additive", "auto"}, default "joint"
-        Where there are several views: base kernels of all features, whose effects are joint, of each view alone, whose
-        effects add up, weighed by alignment, or, with "auto", both in the parts that predict best (`beside_views`).
     scores : bool or "auto", default "auto"
-        Whether each feature stands beside its normal score, which tells its rank, as another one
-        (`NormalScoresFamily`). With "auto" where numbers are predicted from no more than `COMPONENTS` features, and
-        effects are joint.
+        Whether each feature of more than two values stands beside its normal score, which tells its rank, as another
+        one (`NormalScoresFamily`). With "auto" where there are no more than `COMPONENTS` of these.
 
     Notes
     -----
@@ -136,7 +131,6 @@ class RFM(SearchingLearner):
     scaled: bool = False
     codes: tuple[int, ...] = ()
     views: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    effects: Effects = "joint"
     scores: bool | Literal["auto"] = "auto"
 
     def find(
@@ -151,7 +145,7 @@ class RFM(SearchingLearner):
         given = None if sample_weight is None else sample_weight[rows]
         some, _, Y, w = distinct_examples(X[rows], target.Y[rows], given)
         searched, columns = Examples(X[rows[some]], Y, w), Columns.of(X.shape[1], self.codes, self.views)
-        if self.scores is True or (self.scores == "auto" and self.effects == "joint"):
+        if self.scores in (True, "auto"):
             knots = normal_scores(searched.X, searched.w)
             knots = tuple(None if j in self.codes else one for j, one in enumerate(knots))
             if self.scores is True or 0 < sum(one is not None for one in knots) <= COMPONENTS:
@@ -168,15 +162,12 @@ class RFM(SearchingLearner):
         ways = [_weigh(rule, moments, halves, choice) for rule in rules]
         weights = ways[0] if len(ways) == 1 else min(ways, key=lambda one: _left_out(family, one, searched))
         carried = weights > 0
-        together = FoundKernels(
+        return FoundKernels(
             family.subset(np.flatnonzero(carried).tolist()),
             weights[carried],
             sigmas[carried],
             tuple(np.mean([half.alignments for half in halves], axis=0).tolist()) if halves else (),
         )
-        views = [(name, of) for name, of in self.views if not set(of) <= set(self.codes)]
-        of_views = searched.X, searched.Y, w, views, self.effects
-        return beside_views(together, *of_views, lambda M, a: Alignf().weigh(M, a).weights)
 
     def _beside_scores(
         self,
@@ -244,13 +235,10 @@ class RFM(SearchingLearner):
         for name in ("alone", "scores"):
             if getattr(self, name) not in (True, False, "auto"):
                 raise ValueError(f"{name} must be true, false or auto, got {getattr(self, name)!r}.")
-        if self.scores is True and self.effects != "joint":
-            raise ValueError(f"scores must be false or auto where effects are {self.effects}, got true.")
         known_values = {
             "metric": ("both", "diagonal", "full"),
             "kernels": ("auto", *KINDS),
             "weights": ("auto", *WEIGHTS),
-            "effects": get_args(Effects),
         }
         for name, known in known_values.items():
             if getattr(self, name) not in known:

@@ -45,6 +45,9 @@ ADDED = {
 }
 """Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
 
+REMOVED = {("rfm", "effects")}
+"""Parameters of learners that older files have and that are no more: what was learned with them is in the kernel."""
+
 LEFT_OUT = ("calibration", "residuals")
 """What scores of rows that were left out have told, where they were asked for."""
 
@@ -201,6 +204,7 @@ def parameter_from_data(data: object, where: str) -> Any:
         def of(held: object) -> Any:
             named = Fields(held, where)  # of the table alone: nothing is imported because a file says so
             params = _named(named.data.get("params"), f"the parameters of {where}")
+            params = {key: value for key, value in params.items() if (named.data.get("name"), key) not in REMOVED}
             return make(named.get("name", one_of(tuple(known))), **{key: inner(one) for key, one in params.items()})
 
         return of

@@ -427,7 +427,6 @@ def test_features_stand_beside_normal_scores_which_codes_of_levels_have_not():
     labels = Target.of((Y[:, 0] > 0).astype(str))
     for family in (
         RFM(scores=False).find(X, labels).family,
-        RFM(effects="auto", views=(("a", (0,)), ("b", (1, 2)))).find(X, y).family,
         RFM(rounds=0).find(np.random.default_rng(0).normal(size=(80, COMPONENTS + 1)), y).family,
     ):
         assert not isinstance(family, NormalScoresFamily)
@@ -504,7 +503,6 @@ def test_parameters_out_of_range_and_nothing_to_learn_from_are_refused():
         ({"metric": "round"}, "metric must be one of both, diagonal, full, got 'round'"),
         ({"kernels": "all"}, f"kernels must be one of {kinds}, got 'all'"),
         ({"weights": "best"}, "weights must be one of auto, unif, align, alignf, got 'best'"),
-        ({"scores": True, "effects": "additive"}, "scores must be false or auto where effects are additive, got true"),
         ({"alone": "never"}, "alone must be true, false or auto, got 'never'"),
     ]
     table = [(partial(RFM(**params).find, X, y), reason) for params, reason in refused]

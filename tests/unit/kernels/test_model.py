@@ -18,8 +18,9 @@ from scipy import sparse
 from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, LinearFamily, load_kernel, save_kernel
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, chunk_rows_for
 from learnkernels.kernels.families import KernelFamily
-from learnkernels.kernels.learners import CA, NKRR, Lq
+from learnkernels.kernels.learners import CA, NKRR, RFM, Lq
 from learnkernels.kernels.persistence.archive import SEAL, SEAL_LENGTH, _seal, pack, unpack
+from learnkernels.kernels.persistence.estimator import parameter_from_data, parameter_to_data
 from learnkernels.kernels.persistence.model import BATCH, TEXT, Model, load_model, save_model
 from learnkernels.kernels.predictors import KRR, Auto, Nystrom
 from tests.refusals import refusal, require_refusals
@@ -499,3 +500,9 @@ def test_files_of_other_kinds_are_refused(tmp_path: Path):
     for path, kind in ((tmp_path / "none.npz", FileNotFoundError), (tmp_path, IsADirectoryError)):
         with pytest.raises(kind):
             load_model(path)
+
+
+def test_parameters_of_older_files_that_are_no_more_are_left_out():
+    data = parameter_to_data(RFM(rounds=1), "learner")
+    data["learner"]["params"]["dict"]["effects"] = "auto"
+    assert parameter_from_data(data, "learner") == RFM(rounds=1)
