@@ -147,7 +147,7 @@ class Board:
     def page(self) -> str:
         """Return the results in Markdown: losses, then summaries, for each half, task and metric; then all values."""
         drawings, number = self.rows["drawing"].nunique(), self.rows["table"].nunique()
-        lines = [f"{number} data sets, {drawings} random splits per data set and size."]
+        lines = [f"Data sets: {number}. Random splits per data set and size of the training set: {drawings}."]
         for board in self._sizes():
             size = f", at most {board.rows['size'].iloc[0]:,} training rows" if len(self._sizes()) > 1 else ""
             for apart, task, measure in self._shown():
