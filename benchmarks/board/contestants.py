@@ -32,7 +32,6 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor
-from learnkernels.kernels.learners import RFM
 
 TUNED = "tuned RBF"
 
@@ -163,7 +162,7 @@ def gaussian_process(task: str, d: int, seed: int) -> Any:
     return GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed)
 
 
-def ours(learner: str | RFM) -> Callable[[str, int, int], Any]:
+def ours(learner: str) -> Callable[[str, int, int], Any]:
     """Return the maker of the estimators of this package with default settings, except for the learner."""
 
     def make(task: str, d: int, seed: int) -> Any:
