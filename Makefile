@@ -51,7 +51,7 @@ bench: install ## Time engine, one-stage learners and predictors of many rows ag
 	@$(BIN)/python -m benchmarks.scale
 	@$(BIN)/python -m benchmarks.predictions
 
-board: $(VENV)/.board ## Compare the estimators with other methods on 110 public data sets; two hours, resumes when interrupted.
+board: $(VENV)/.board ## Compare the estimators with other methods on 94 public data sets; two hours, resumes when interrupted.
 	@$(BIN)/python -m benchmarks.board --track $(BOARD)
 
 chaos: install-dev ## Kill, signal, damage, fill up, run two at once, for two hours; goes on where it was stopped.
