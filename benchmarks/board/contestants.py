@@ -166,10 +166,8 @@ def ours(learner: str) -> Callable[[str, int, int], Any]:
     """Return the maker of the estimators of this package with default settings, except for the learner."""
 
     def make(task: str, d: int, seed: int) -> Any:
-        settings = {"learner": learner, "random_state": seed, "n_jobs": int(os.environ.get("OMP_NUM_THREADS", "1"))}
-        if task == "classification":
-            return KernelLearningClassifier(probability=True, **settings)
-        return KernelLearningRegressor(**settings)
+        kind = KernelLearningClassifier if task == "classification" else KernelLearningRegressor
+        return kind(learner=learner, random_state=seed, n_jobs=int(os.environ.get("OMP_NUM_THREADS", "1")))
 
     return make
 
