@@ -90,8 +90,9 @@ def test_every_learner_has_a_row_a_fold_with_its_own_name_algorithm_and_predicto
     assert set(folds["regularisation"]) <= set(GRID)
     predictors = folds.groupby("learner")["predictor"].first()
     for learner in CONFIG.learners:
-        assert predictors[learner.title] == (LEARNERS[learner.name].predictor or "svm")
-    assert (predictors["l2-krr"], predictors["l1-svm"], predictors["unif"]) == ("krr", "svm", "svm")
+        of = LEARNERS[learner.name]
+        assert predictors[learner.title] == (of.predictor or of.suited or "svm")
+    assert [predictors[name] for name in ("l2-krr", "l1-svm", "unif", "rfm")] == ["krr", "svm", "svm", "krr"]
 
 
 def test_mlflow_has_how_much_each_feature_counts(folds: pd.DataFrame, runs: dict[str, Run]):

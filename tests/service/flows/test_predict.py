@@ -57,7 +57,7 @@ def test_a_flow_scores_with_the_version_that_is_named_and_reports_it(registered:
     rows.assign(y="?").to_parquet("in.parquet")
     result = predict("flowers/1", "in.parquet", "new/out.parquet", ["key"], "null")
     assert json.loads(json.dumps(result)) == result
-    assert result["columns"] == ["key", "prediction", "score"]
+    assert result["columns"] == ["key", "prediction", "score", "probability no", "probability yes"]
     assert (result["rows"], result["missing"], result["output"]) == (5000, 2, "new/out.parquet")
     assert (result["model"], result["version"]) == ("models:/flowers/1", version.version)
     table = pyarrow.parquet.read_table("new/out.parquet")
