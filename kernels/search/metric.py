@@ -340,19 +340,20 @@ def radial_kernel(Z: np.ndarray, w: np.ndarray | None = None) -> tuple[np.ndarra
     D, median = squared_distances(Z, Z), median_distance(Z, "sqeuclidean", w)
     K, slopes = np.zeros_like(D), np.zeros_like(D)
 
-    def add(gamma: float, slope: float | np.ndarray) -> None:
-        values = np.exp(-gamma * D)
-        values /= (1.0 - grand_mean(values, w)) * (len(GAUSSIANS) + len(LAPLACIANS))  # of equal traces, once centered
-        np.add(K, values, out=K)
-        values *= gamma * slope
-        np.subtract(slopes, values, out=slopes)
+    def add(factors: Sequence[float], gamma: float, distances: np.ndarray, slope: float | np.ndarray) -> None:
+        values = np.exp(-gamma * factors[0] * distances)
+        for place, factor in enumerate(factors):
+            for _ in range(round(np.log2(factor / factors[place - 1])) if place else 0):
+                np.square(values, out=values)  # bandwidths are powers of two apart
+            scaled = values / ((1.0 - grand_mean(values, w)) * (len(GAUSSIANS) + len(LAPLACIANS)))  # of equal traces
+            np.add(K, scaled, out=K)
+            scaled *= gamma * factor * slope
+            np.subtract(slopes, scaled, out=slopes)
 
-    for factor in GAUSSIANS:
-        add(factor / median, 1.0)
+    add(GAUSSIANS, 1.0 / median, D, 1.0)
     np.sqrt(D, out=D)
     inverse = np.divide(0.5, D, out=np.zeros_like(D), where=D > 0)  # slope of the distance itself
-    for factor in LAPLACIANS:
-        add(factor / np.sqrt(median), inverse)
+    add(LAPLACIANS, 1.0 / np.sqrt(median), D, inverse)
     return center_gram(K, w), slopes
 
 

@@ -168,7 +168,7 @@ def least_along(value: Callable[[int], float], n: int, start: int | None = None)
     n : int
         Number of positions.
     start : int, optional
-        Where to begin; by default the best of every fourth position.
+        Where to begin, close to the least value; by default at the best of every fourth position.
     """
     seen: dict[int, float] = {}
 
