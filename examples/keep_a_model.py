@@ -22,7 +22,7 @@ from learnkernels.kernels.persistence.model import Model, load_model, save_model
 table, y = load_breast_cancer(return_X_y=True, as_frame=True)
 table["site"] = np.random.default_rng(0).choice(["north", "south"], len(table))
 train, test, y_train, y_test = train_test_split(table, y, random_state=0)
-estimator = KernelLearningClassifier().fit(train, y_train)
+estimator = KernelLearningClassifier(predictor="svm").fit(train, y_train)
 
 # %%
 # ``on_support`` keeps the support vectors alone, which give the same scores; ``about``
