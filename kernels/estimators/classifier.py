@@ -47,9 +47,9 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     predictor : str or Predictor, default "auto"
         "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate gradients; "svm", a support vector
         machine; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
-        such as ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" is, up to 20,000 rows of
-        which the matrix fits the memory (krr: 5,000), the predictor whose problem the learner solves, or a support
-        vector machine, and for more what suits the memory.
+        such as ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" is the predictor whose problem
+        the learner solves, krr after rfm up to 8,000 rows, or else a support vector machine up to 20,000 rows, of which
+        the matrix fits the memory, and for more what suits the memory.
     columns : mapping of str to str or sequence of str, or None, default None
         What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
         category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from scipy.linalg import cho_solve
@@ -182,25 +182,23 @@ class Half:
 
     def _least_error(self, K: np.ndarray, cross: np.ndarray) -> float:
         """Return the error of the ridge regression with the ridge that predicts best; a Cholesky factor a ridge."""
-        w = np.ones(len(K)) if self.taught.w is None else self.taught.w
-        roots, centered = np.sqrt(w)[:, None], center_gram(K, self.taught.w)
-        ridges = ridges_of(centered, self.taught.w)
-        rooted = np.ascontiguousarray(centered * roots * roots.T)
-        Y = roots * (self.taught.Y - mean_over(self.taught.Y, self.taught.w))
+        w, centered = self.taught.w, center_gram(K, self.taught.w)
+        roots = np.ones((len(K), 1)) if w is None else np.sqrt(w)[:, None]
+        ridges, rooted = ridges_of(centered, w), weighted_by_roots(centered, w)
+        Y = roots * (self.taught.Y - mean_over(self.taught.Y, w))
 
+        @cache
         def error(position: int) -> float:
             factor = cholesky(rooted.copy(), ridges[position])
             if factor is None:
                 return np.inf
             alpha = roots * cho_solve(factor, Y, check_finite=False)
-            intercept = mean_over(self.taught.Y - K @ alpha, self.taught.w)
+            intercept = mean_over(self.taught.Y - K @ alpha, w)
             squared = np.square(self.told.Y - cross @ alpha - intercept).sum(axis=1)
-            errors[position] = float(squared.sum() if self.told.w is None else self.told.w @ squared)
-            return errors[position]
+            return float(squared.sum() if self.told.w is None else self.told.w @ squared)
 
-        errors: dict[int, float] = {}
         self._position = least_along(error, len(ridges), self._position)
-        return errors[self._position]
+        return error(self._position)
 
     def products(self, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
         """Return M and a of base kernels of unit trace on the rows that did not teach their metrics."""

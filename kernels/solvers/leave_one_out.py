@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import cho_solve, lapack
 
-from learnkernels.kernels.centering import Centering
+from learnkernels.kernels.centering import Centering, weighted_by_roots
 from learnkernels.kernels.solvers.factor import Factor, cholesky
 
 STEPS = (4, 2, 1)
@@ -48,10 +48,10 @@ class LeftOut:
     def inverse(self) -> np.ndarray:
         r"""G, shape (m, m): :math:`\alpha = G Y`, and without row i :math:`\alpha_j - G_{ji} \alpha_i / G_{ii}`."""
         lower, _ = lapack.dpotri(self._factor[0], lower=1)
-        G = np.tril(lower)
+        G, roots = np.tril(lower), np.sqrt(np.outer(self.sample_weight, self.sample_weight))
         G += np.tril(lower, -1).T
-        G -= self._constant * np.sqrt(np.outer(self.sample_weight, self.sample_weight))
-        G *= np.sqrt(np.outer(self.sample_weight, self.sample_weight))
+        G -= self._constant * roots
+        G *= roots
         return G
 
 
@@ -101,10 +101,7 @@ class LeaveOneOut:
     ) -> None:
         self._weights = np.ones(len(K)) if sample_weight is None else sample_weight
         roots = np.sqrt(self._weights)
-        self._matrix = np.array(K, dtype=np.float64, order="C")
-        if sample_weight is not None:
-            self._matrix *= roots
-            self._matrix *= roots[:, None]
+        self._matrix = weighted_by_roots(np.array(K, dtype=np.float64, order="C"), sample_weight)
         self._eigenvalue = 2.0 * float(np.trace(self._matrix)) if centering.subtracts else None
         if self._eigenvalue is not None:
             self._matrix += np.outer(roots * (self._eigenvalue / self._weights.sum()), roots)
@@ -128,7 +125,7 @@ class LeaveOneOut:
         constant = 0.0 if self._eigenvalue is None else 1.0 / (self._weights.sum() * (self._eigenvalue + ridge))
         inverse, _ = lapack.dtrtri(factor[0], lower=1)
         # The other triangle holds what the matrix had there.
-        diagonal = np.array([column @ column for j in range(len(inverse)) for column in [inverse[j:, j]]])
+        diagonal = np.array([np.vdot(inverse[j:, j], inverse[j:, j]) for j in range(len(inverse))])
         diagonal -= constant * self._weights
         alpha = self._roots * solved
         residuals = alpha / (self._weights * diagonal)[:, None]
@@ -144,18 +141,18 @@ class LeaveOneOut:
         near : float, optional
             A ridge that is known to be close to the best.
         """
-        best: dict[int, LeftOut] = {}
+        best: list[LeftOut] = []
 
         def loss(position: int) -> float:
             found = self._at(ridges[position])
-            value = np.inf if found is None else found.loss
-            if found is not None and value < min((one.loss for one in best.values()), default=np.inf):
-                best.clear()  # a factor each
-                best[position] = found
-            return value
+            if found is None:
+                return np.inf
+            if not best or found.loss < best[0].loss:
+                best[:] = [found]  # one alone, as each holds a factor
+            return found.loss
 
         least_along(loss, len(ridges), None if near is None else int(np.argmin(np.abs(np.log(ridges) - np.log(near)))))
-        return next(iter(best.values())) if best else self.at(max(ridges))
+        return best[0] if best else self.at(max(ridges))
 
 
 def least_along(value: Callable[[int], float], n: int, start: int | None = None) -> int:
