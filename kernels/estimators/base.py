@@ -37,7 +37,7 @@ MOST_ROWS = 20_000
 """Rows up to which a pass over all pairs of them is made without a word: ten seconds or so."""
 
 SEARCHED_ROWS = 5_000
-"""Rows that base kernels are found on where there are more than `MOST_ROWS`, and nobody says how many."""
+"""Rows that base kernels are found on where nobody says how many: by rfm where there are more, else by `MOST_ROWS`."""
 
 AUTO = "auto"
 """The learner that is chosen by what is given: `default_learner`."""
@@ -239,6 +239,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             if why:
                 raise ValueError(f"sample must be None where {why}, got {self.sample!r}; learn from all rows.")
             return cast(Any, self.sample)
+        if isinstance(learner, RFM) and self.sample is None and not weighted and m > SEARCHED_ROWS:
+            return "auto"  # which searches fewer rows yet
         if m <= MOST_ROWS or self.sample == "all" or (features and learner.two_stage):
             return None
         if why:

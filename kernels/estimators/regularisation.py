@@ -11,7 +11,7 @@ from learnkernels.kernels.families.base import distinct_examples, drawn_rows
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds
-from learnkernels.kernels.predictors.choice import DECIDED, best_on_grid
+from learnkernels.kernels.predictors.choice import ROUGH, best_on_grid
 from learnkernels.kernels.predictors.rows import usable_gram
 from learnkernels.kernels.predictors.svm import SVM
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
@@ -33,7 +33,7 @@ LEAST = 2.0**-12
 """The least of them for predictors that take steps, of which smaller ones take hundreds."""
 
 LEAST_DECIDED = 2.0**-3
-"""The same for classes that are told by a residual of `DECIDED`: smaller ridges cost steps, and change few of them."""
+"""The same for classes that are told by a residual of `ROUGH`: smaller ridges cost steps, and change few of them."""
 
 GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 """Values of C that folds choose among."""
@@ -87,7 +87,7 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
     if squared:
         first, _, Y, weights = distinct_examples(X, target.Y, weights)
         gram, centering = K[np.ix_(first, first)], kernel.centering
-        decided = target.task == "classification" and (getattr(predictor, "tolerance", None) or 0.0) >= DECIDED
+        decided = target.task == "classification" and (getattr(predictor, "tolerance", None) or 0.0) >= ROUGH
         least = LEAST_DECIDED if decided else 0.0 if predictor.name == "krr" else LEAST
         ridges = [ridge for ridge in RIDGES[::-1] if ridge >= least]
 

@@ -12,19 +12,20 @@ from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.estimators.base import AUTO, KernelLearner, Precision, within_n_jobs
 from learnkernels.kernels.estimators.defaults import DEFAULTS, default_family
 from learnkernels.kernels.estimators.regularisation import MOST_ROWS, chosen
-from learnkernels.kernels.families.base import Rows, distinct_examples, drawn_rows
+from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor, RowsPath, as_predictor
 from learnkernels.kernels.predictors.base import ExactPredictor, RowsPredictor
-from learnkernels.kernels.predictors.calibration import FOLDS, WORK_OF_FOLDS, assign_calibration_folds
+from learnkernels.kernels.predictors.calibration import assign_calibration_folds
 from learnkernels.kernels.predictors.choice import Problem, choose_predictor
-from learnkernels.kernels.predictors.krr import few_monomials, left_out_scores
 from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
-from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
 from learnkernels.kernels.targets import Target, Task
+
+WORK_OF_HELD_OUT = 0.5
+"""Work of conjugate gradients that begin without some rows, in units of that of all at once, in addition to it."""
 
 MOST_FOLD_ROWS = 10_000
 """Rows beyond which one fold of them tells how a predictor does on rows that it has not seen."""
@@ -154,7 +155,7 @@ class SupervisedLearner(KernelLearner):
         predictor = self._checked_predictor(target.task)
         if getattr(predictor, "seed", 0) is None:
             predictor = as_predictor(predictor, seed=self._seed)
-        fits = 1.0 + self._left_out_fits(on.n_rows)
+        fits = 1.0 + WORK_OF_HELD_OUT * self._leaves_out
         learner = as_learner(kernel.learner)
         problem = Problem.of(on, target, 1, learner.predictor, fits, learner.suited)
         choice = choose_predictor(predictor, problem)
@@ -170,30 +171,18 @@ class SupervisedLearner(KernelLearner):
         """Whether scores of rows that a predictor has not seen are asked for."""
         raise NotImplementedError
 
-    def _left_out_fits(self, m: int) -> float:
-        """Return the work of `_left_out` for a predictor that is fitted on rows, in units of one fit."""
-        return (WORK_OF_FOLDS if m <= MOST_FOLD_ROWS else WORK_OF_FOLDS / FOLDS) * self._leaves_out
-
     def _left_out(
         self, on: KernelOnRows, predictor: Predictor, fitted: Fitted, target: Target
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return training rows, and their scores by predictors that have seen neither them nor their copies.
 
-        Of a ridge regression on the matrix of all rows in closed form; else by five folds, and where there are more
-        than `MOST_FOLD_ROWS` rows by the first of these. Rows that no predictor can do without have the score of all.
+        As they follow from the fit, in closed form or of rows that it left out at first; else by five folds, and where
+        there are more than `MOST_FOLD_ROWS` rows by the first of these. Rows that no predictor can do without have the
+        score of all.
         """
+        if fitted.left_out is not None:
+            return fitted.left_out()
         X, weights, C = on.take(np.arange(on.n_rows))[0], on.sample_weight, [self.regularisation_]
-        if predictor.name == "krr":
-            first, which, Y, w = distinct_examples(X, target.Y, weights)
-            ridge, centering = 1.0 / self.regularisation_, on.kernel.centering
-            if fitted.gram is None:  # of few features, whose products it would be
-                F = few_monomials(on)
-                assert F is not None
-                scores_of = left_out_scores(F[first], Y, ridge / float(np.mean(fitted.new_rows)), w, centering)
-            else:
-                left = LeaveOneOut(fitted.gram[np.ix_(first, first)], Y, w, centering).at(ridge)
-                scores_of = Y - left.residuals
-            return np.arange(on.n_rows), scores_of[which]
         codes = target.values if target.task == "classification" else np.zeros(on.n_rows, dtype=np.intp)
         folds = assign_calibration_folds(X, codes)
         rows, scores = list[np.ndarray](), list[np.ndarray]()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Literal
@@ -20,7 +20,7 @@ from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import NormalisedProducts, Statistics
 from learnkernels.kernels.search.found import FoundKernels
-from learnkernels.kernels.search.halves import ALONE, TOGETHER, Choice, Columns, Examples, Half, halves_of
+from learnkernels.kernels.search.halves import TOGETHER, Choice, Columns, Examples, Half, halves_of
 from learnkernels.kernels.search.metric import (
     COMPONENTS,
     KINDS,
@@ -38,13 +38,13 @@ WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Uni
 """How base kernels in all metrics are weighed."""
 
 LAST = 3
-"""Rounds of "auto"."""
+"""Most rounds of "auto"."""
+
+GAIN = 0.01
+"""Share of the squared error of halves that a second round must save for a third to be learned."""
 
 LEAST_ROWS = 20
 """Distinct rows from which on two halves of them tell what predicts best."""
-
-MANY_ROWS = 8000
-"""Rows from which on numbers are predicted by base kernels in one metric alone."""
 
 SEARCH_ROWS = 2000
 """Rows that metrics are learned on where there are more; weights and alignments always use all."""
@@ -66,15 +66,12 @@ class RFM(SearchingLearner):
         Whether features are weighed, mapped by a matrix, or the base kernels are taken in metrics of both kinds.
     rounds : int or "auto", default "auto"
         After how many rounds metrics are taken; 0 for no learned metric. With "auto" none, those of round 1, those of
-        round 3 or both are taken, whichever predicts best; of more than `COMPONENTS` features there is one metric more
-        to choose, that of their principal components, unless it is to be diagonal.
-    kernels : {"auto", "both", "gaussian", "laplacian", "wide", "euclidean", "cityblock"}, default "auto"
-        Which base kernels are taken: Gaussians and Laplacians, either of them, Gaussians of larger width, or a single
-        Laplacian of the Euclidean or of the absolute distance; with "auto" those that predict best.
-    alone : bool or "auto", default "auto"
-        Whether base kernels are taken in one metric alone, whichever predicts best: that to begin with or one of the
-        last round; with ``kernels="auto"`` they are Gaussians or a single Laplacian. All pairs of rows then cost a
-        tenth. With "auto" where numbers are predicted and there are at least `MANY_ROWS` rows.
+        the last round or both are taken, whichever predicts best. The last round is the second, or the third where the
+        second is worth `GAIN`. Of more than `COMPONENTS` features there is one metric more to choose, that of their
+        principal components, unless it is to be diagonal.
+    kernels : {"auto", "both", "gaussian", "laplacian", "wide"}, default "auto"
+        Which base kernels are taken: Gaussians and Laplacians, either of them, or Gaussians of larger width; with
+        "auto" those that predict best.
     weights : {"auto", "unif", "align", "alignf"}, default "unif"
         How base kernels are weighed; with "auto" whichever has the least squared leave-one-out residuals.
     rank : int, default 100
@@ -122,8 +119,7 @@ class RFM(SearchingLearner):
 
     metric: Literal["both", "diagonal", "full"] = "both"
     rounds: int | Literal["auto"] = "auto"
-    kernels: Literal["auto", "both", "gaussian", "laplacian", "wide", "euclidean", "cityblock"] = "auto"
-    alone: bool | Literal["auto"] = "auto"
+    kernels: Literal["auto", "both", "gaussian", "laplacian", "wide"] = "auto"
     weights: Literal["auto", "unif", "align", "alignf"] = "unif"
     rank: int = 100
     search_rows: int = SEARCH_ROWS
@@ -150,12 +146,10 @@ class RFM(SearchingLearner):
             knots = tuple(None if j in self.codes else one for j, one in enumerate(knots))
             if self.scores is True or 0 < sum(one is not None for one in knots) <= COMPONENTS:
                 return self._beside_scores(X, target, regularisation, sample_weight, searched, knots)
-        alone = self.alone if self.alone != "auto" else target.task == "regression" and m >= MANY_ROWS
-        choices = self._choices(alone, len(columns.others))
-        halves = self._halves(searched, columns, choices)
-        choice = _chosen(halves, choices)
+        halves = self._halves(searched, columns)
+        choice = self._chosen(halves)
         near = halves[0].rounds[1].ridge if halves and 1 in halves[0].rounds else None
-        metrics = choice.metrics(self._rounds(searched, columns, choice, near))
+        metrics = choice.metrics(self._rounds(searched, columns, choice.rounds, near))
         family, sigmas = columns.union(metrics, searched, choice.kind)
         moments = gram_moments(family, searched.X, searched.Y, sample_weight=searched.w)
         rules = list(WEIGHTS) if self.weights == "auto" else [self.weights]
@@ -188,39 +182,65 @@ class RFM(SearchingLearner):
         with np.errstate(divide="ignore"):  # a feature that does not count
             return replace(found, family=NormalScoresFamily(found.family, knots), parameters=1.0 / by_value)
 
-    def _choices(self, alone: bool, d: int) -> list[Choice]:
-        """Return what there is to choose among for so many features; of equals the first is taken."""
-        auto = ALONE if alone else TOGETHER
-        kernels = auto if self.kernels == "auto" else [self.kernels]
-        wide = self.rounds == "auto" and self.metric != "diagonal" and d > COMPONENTS
-        if alone:
-            last, ways = LAST if self.rounds == "auto" else self.rounds, range(2 if self.metric == "both" else 1)
-            metrics = [(0, 0), *((last, way) for way in ways if last), *[(UNSUPERVISED, 0)] * wide]
-            return [Choice((number,), kind, way) for (number, way), kind in product(metrics, kernels)]
-        rounds = [(0,), (0, 1), (0, LAST), (0, 1, LAST)] if self.rounds == "auto" else [tuple(sorted({0, self.rounds}))]
-        return [Choice(*one) for one in product([*rounds, *[(UNSUPERVISED,)] * wide], kernels)]
-
-    def _halves(self, examples: Examples, columns: Columns, choices: Sequence[Choice]) -> list[Half]:
+    def _halves(self, examples: Examples, columns: Columns) -> list[Half]:
         """Return how each of two halves predicts the other; none where rows are too few, or half of them too alike."""
         if len(examples.X) < LEAST_ROWS:
             return []
         last = LAST if self.rounds == "auto" else self.rounds
-        every = Choice(tuple(sorted({*range(last + 1), *(number for one in choices for number in one.rounds)})), "both")
+        wide = self.rounds == "auto" and self.metric != "diagonal" and len(columns.others) > COMPONENTS
+        every = (*range(last + 1), *[UNSUPERVISED] * wide)
         try:
-            return halves_of(examples, columns, self.seed, lambda half: self._rounds(half, columns, every))
+            halves = halves_of(examples, columns, self.seed, lambda half: self._rounds(half, columns, every))
+            for half in halves:
+                half.learn(min(last, 2) if self.rounds == "auto" else last)
         except ValueError:  # no metric can be learned of one of them
             return []
+        return halves
 
-    def _rounds(self, examples: Examples, columns: Columns, choice: Choice, near: float | None = None) -> list[Round]:
-        """Return the rounds of a choice, and learn no further than these go; the first ridge is near the given one."""
+    def _chosen(self, halves: Sequence[Half]) -> Choice:
+        """Return what predicts best: metrics by the first kind of base kernels, and then the kind in these metrics.
+
+        Of equals the first is taken.
+        """
+        kinds = TOGETHER if self.kernels == "auto" else (self.kernels,)
+
+        def best(rounds: Sequence[tuple[int, ...]], kinds: Sequence[str]) -> tuple[Choice, float]:
+            choices = [Choice(*one) for one in product(rounds, kinds)]
+            errors = np.sum([half.errors(choices) for half in halves], axis=0)
+            return choices[int(np.argmin(errors))], float(errors.min())
+
+        if self.rounds != "auto":
+            first = Choice(tuple(sorted({0, self.rounds})), kinds[0])
+            return best([first.rounds], kinds)[0] if halves and len(kinds) > 1 else first
+        if not halves:
+            return Choice((0,), kinds[0])
+        wide = [(UNSUPERVISED,)] * (UNSUPERVISED in halves[0].rounds)
+        choice, error = best([(0,), (0, 1), *wide], kinds[:1])
+        for last in range(2, LAST + 1):
+            try:
+                for half in halves:
+                    half.learn(last)
+            except ValueError:  # its prediction is constant
+                break
+            further, its_error = best([(0, last), (0, 1, last)], kinds[:1])
+            enough = its_error > (1.0 - GAIN) * error
+            if its_error < error:
+                choice, error = further, its_error
+            if enough:
+                break
+        return best([choice.rounds], kinds)[0] if len(kinds) > 1 else choice
+
+    def _rounds(
+        self, examples: Examples, columns: Columns, numbers: Sequence[int], near: float | None = None
+    ) -> Iterator[Round]:
+        """Give the rounds of some numbers, and learn no further than is asked; the first ridge is near a given one."""
         kinds = [kind for kind in ("diagonal", "full") if self.metric in (kind, "both")]
-        X, last = examples.X[:, columns.others], max(choice.rounds)
+        X = examples.X[:, columns.others]
+        if UNSUPERVISED in numbers:
+            yield Round(UNSUPERVISED, (components_of(X, examples.w),))
         start = metric_of(X, examples.w, self.scaled)
-        learned = learned_metrics(X, examples.Y, kinds, last, self.rank, examples.w, start, near)
-        rounds = [one for one in learned if one.number in choice.rounds]
-        if UNSUPERVISED in choice.rounds:
-            rounds.append(Round(UNSUPERVISED, (components_of(X, examples.w),)))
-        return rounds
+        learned = learned_metrics(X, examples.Y, kinds, max(numbers), self.rank, examples.w, start, near)
+        yield from (one for one in learned if one.number in numbers)
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do: gradients are dense."""
@@ -232,9 +252,8 @@ class RFM(SearchingLearner):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < low:
                 raise ValueError(f"{name} must be a whole number of at least {low}, got {value!r}.")
-        for name in ("alone", "scores"):
-            if getattr(self, name) not in (True, False, "auto"):
-                raise ValueError(f"{name} must be true, false or auto, got {getattr(self, name)!r}.")
+        if self.scores not in (True, False, "auto"):
+            raise ValueError(f"scores must be true, false or auto, got {self.scores!r}.")
         known_values = {
             "metric": ("both", "diagonal", "full"),
             "kernels": ("auto", *KINDS),
@@ -243,19 +262,6 @@ class RFM(SearchingLearner):
         for name, known in known_values.items():
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")
-
-
-def _chosen(halves: Sequence[Half], choices: Sequence[Choice]) -> Choice:
-    """Return what predicts best: metrics by the first kind of base kernels, and then the kind in these metrics."""
-
-    def best(among: Sequence[Choice]) -> Choice:
-        errors = np.sum([half.errors(among) for half in halves], axis=0)
-        return among[int(np.argmin(errors))]
-
-    if not halves or len(choices) == 1:
-        return choices[0]
-    of_kind = best([one for one in choices if one.kind == choices[0].kind])
-    return best([one for one in choices if (one.rounds, one.alone) == (of_kind.rounds, of_kind.alone)])
 
 
 def _weigh(rule: str, moments: Moments, halves: Sequence[Half], choice: Choice) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
@@ -57,6 +57,37 @@ class RowsPath(RegularisationPath, Protocol):
     notes: tuple[str, ...]
 
 
+class LinearPath:
+    """Predictors that are linear in a kernel, one a regularisation.
+
+    Parameters
+    ----------
+    target : Target
+        What the target is like, for predictions.
+    dual : ndarray of shape (L, m, q)
+        Coefficients, one set a regularisation.
+    intercept : ndarray of shape (q,) or (L, q)
+    """
+
+    def __init__(self, target: Target, dual: np.ndarray, intercept: np.ndarray) -> None:
+        self._target, self.dual, self.intercept = target, dual, intercept
+
+    def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
+        """Return dual, shape (m, q), and intercept, shape (q,), at a position of the grid."""
+        return self.dual[position], self.intercept if self.intercept.ndim == 1 else self.intercept[position]
+
+    def predict(self, K_cross: np.ndarray) -> np.ndarray:
+        """Return predictions in the terms of the target, one row a regularisation, shape (L, n) or (L, n, q)."""
+        return self.decode(K_cross @ self.dual + np.atleast_2d(self.intercept)[:, None])
+
+    def decode(self, scores: np.ndarray) -> np.ndarray:
+        """Return predictions from scores of each regularisation, shape (L, n, q)."""
+        return self._target.decode(scores)
+
+    def __len__(self) -> int:
+        return len(self.dual)
+
+
 @dataclass(frozen=True)
 class Fitted:
     """Predictors of one kernel, one a regularisation, and the kernel that they see new rows by.
@@ -72,6 +103,9 @@ class Fitted:
         The matrix that `path` was fitted on, where it was on one.
     notes : tuple of str
         What was done, for a log.
+    left_out : callable or None
+        Returns positions of training rows, and their scores by predictors that have seen neither them nor their copies,
+        shape (n, q); where they follow from the fit of one regularisation.
     """
 
     kernel: LearnedKernel
@@ -79,6 +113,7 @@ class Fitted:
     path: RegularisationPath
     gram: np.ndarray | None = None
     notes: tuple[str, ...] = ()
+    left_out: Callable[[], tuple[np.ndarray, np.ndarray]] | None = None
 
     def predict(self, X_new: Any) -> np.ndarray:
         """Return predictions for new rows in the terms of the target, one row a regularisation."""

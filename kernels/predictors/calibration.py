@@ -12,9 +12,6 @@ from learnkernels.kernels.families.base import Rows, distinct_rows
 FOLDS = 5
 """Parts of the training rows, each scored by a predictor of the others."""
 
-WORK_OF_FOLDS = FOLDS * (1.0 - 1.0 / FOLDS) ** 2
-"""Work of the fits without each fold, in units of one with all rows, where it grows as their square."""
-
 NEWTON_STEPS = 100
 """Most steps of Newton's method for a sigmoid; ten are usual."""
 

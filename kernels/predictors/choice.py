@@ -9,7 +9,7 @@ import numpy as np
 
 from learnkernels.kernels.predictors.base import DEFAULTS, Fitted, Predictor
 from learnkernels.kernels.predictors.krr import KRR
-from learnkernels.kernels.predictors.krr_cg import SKETCH, ConjugateGradients
+from learnkernels.kernels.predictors.krr_cg import ConjugateGradients, sketched
 from learnkernels.kernels.predictors.landmarks import MEMORY, Sampling
 from learnkernels.kernels.predictors.nystrom import Loss, Nystrom
 from learnkernels.kernels.predictors.rows import KernelOnRows
@@ -24,11 +24,8 @@ SINGLE_ROWS = 20_000
 landmarks would be no quicker and err more."""
 
 RIDGE_ROWS = 5000
-"""Most of them for a path of kernel ridge regressions, which conjugate gradients take over: at twice as many, in an
-eighth of the time of the matrix's eigenvectors."""
-
-FACTOR_ROWS = 8000
-"""The same for one regularisation, which takes a Cholesky factor: some five seconds."""
+"""Most of them for kernel ridge regressions, which conjugate gradients take over: at twice as many, in an eighth of the
+time of the matrix's eigenvectors."""
 
 EXACT_MATRICES = 4
 """Matrices of all pairs of rows that an exact predictor holds at once."""
@@ -39,11 +36,11 @@ SINGLE_MATRICES = 1.25
 CONJUGATE_FLOPS = 5e12
 """Most work of conjugate gradients over pairs of rows: five to eight minutes on two cores."""
 
-DECIDED = 1e-2
-"""Residual of conjugate gradients that classes are told by: of their scores they need the largest."""
+ROUGH = 0.1
+"""Relative residual of conjugate gradients of one regularisation: errors on new rows then differ by a thousandth."""
 
-LABELLED = 4.0
-"""Times the work that is afforded to that residual, which takes a quarter of the steps."""
+QUICKER = 4.0
+"""Times the work that is afforded to that residual, which takes half of the steps, in float32."""
 
 EXPONENTIAL = 30.0
 """Flops whose time an exponential takes; base kernels of a grid of powers of two share one."""
@@ -182,12 +179,12 @@ class Auto(Predictor):
     Notes
     -----
     The first of these that fits. Exact, the learner's own predictor, the one that suits it, or else the task's: up to
-    `EXACT_ROWS` rows, of kernel ridge regression `RIDGE_ROWS` or, of one regularisation, `FACTOR_ROWS`, of a support
-    vector machine of one regularisation `SINGLE_ROWS`, whose matrices fit the memory. For kernel ridge regression
-    conjugate gradients on all rows, which give the same numbers: while the preconditioner fits the memory and thirty
-    passes over the pairs of rows stay below `CONJUGATE_FLOPS`. For classes of more than `SINGLE_ROWS` rows, of a
-    learner without a predictor of its own and of one regularisation, the same, of indicators and to a residual of
-    `DECIDED`, unless landmarks or another loss are asked for. Otherwise landmarks.
+    `EXACT_ROWS` rows, of kernel ridge regression `RIDGE_ROWS`, of a support vector machine of one regularisation
+    `SINGLE_ROWS`, whose matrices fit the memory. For kernel ridge regression conjugate gradients on all rows, which
+    give the same numbers: while the preconditioner fits the memory and thirty passes over the pairs of rows stay below
+    `CONJUGATE_FLOPS`; of one regularisation to a residual of `ROUGH`. For classes of more than `SINGLE_ROWS` rows, of a
+    learner without a predictor of its own and of one regularisation, the same, of indicators, unless landmarks or
+    another loss are asked for. Otherwise landmarks.
     """
 
     name = "auto"
@@ -211,9 +208,7 @@ class Auto(Predictor):
 
     def choose(self, problem: Problem) -> PredictorChoice:
         """Return the predictor for a problem, and why it is that one; ValueError for a learner's own that is none."""
-        m, most_ridges = problem.n_rows, FACTOR_ROWS if problem.single else RIDGE_ROWS
-        suited = problem.suited if m <= most_ridges else None
-        own = problem.own or suited or DEFAULTS[problem.task]
+        m, own = problem.n_rows, problem.own or problem.suited or DEFAULTS[problem.task]
         fitting: dict[str, Predictor] = {one.name: one for one in (KRR(), SVM()) if problem.task in one.tasks}
         if own not in fitting:
             raise ValueError(
@@ -224,11 +219,13 @@ class Auto(Predictor):
         alone = own == "svm" and problem.single and not problem.indefinite and m > EXACT_ROWS
         matrices = (SINGLE_MATRICES if alone else EXACT_MATRICES) * 8 * m**2
         rows, room = f"{m:,} training rows", f"the {_size(self.memory)} there are"
-        held = 8 * m * (2 * SKETCH + 6 * problem.n_columns)
-        labelled = problem.task == "classification" and problem.own is None and problem.single and m > SINGLE_ROWS
-        labelled = labelled and self.landmarks is None and self.loss == "squared"  # which are asked for
-        conjugate = (own == "krr" or labelled) and held <= self.memory and not (problem.indefinite or problem.power)
-        most = SINGLE_ROWS if alone or labelled else most_ridges if conjugate else EXACT_ROWS
+        held = 8 * m * (2 * sketched(m) + 6 * problem.n_columns)
+        labelled = own == "svm" and problem.own is None and problem.single and m > SINGLE_ROWS
+        asked = self.landmarks is not None or self.loss != "squared"  # of landmarks
+        asked = asked and problem.task == "classification" and problem.own is None
+        conjugate = (own == "krr" or labelled) and held <= self.memory
+        conjugate = conjugate and not (problem.indefinite or problem.power or asked)
+        most = SINGLE_ROWS if alone or labelled else RIDGE_ROWS if conjugate else EXACT_ROWS
         if m <= most and matrices <= self.memory:
             return PredictorChoice(exact, f"{own}, exact: the matrices of {rows} take {_size(matrices)} of {room}")
         if problem.power:
@@ -240,9 +237,9 @@ class Auto(Predictor):
         )
         flops = 2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
         flops = problem.fits * (flops + EXPONENTIAL * (problem.n_seeds - 1))
-        if conjugate and STEPS * m**2 * flops <= CONJUGATE_FLOPS * (LABELLED if labelled else 1.0):
+        if conjugate and STEPS * m**2 * flops <= CONJUGATE_FLOPS * (QUICKER if problem.single else 1.0):
             reason = f"krr-cg, conjugate gradients on all pairs of rows: {too_large}"
-            tolerance = DECIDED if labelled and self.tolerance is None else self.tolerance
+            tolerance = ROUGH if problem.single and self.tolerance is None else self.tolerance
             return PredictorChoice(ConjugateGradients(tolerance, self.seed), reason)
         pairs = f", and {STEPS} passes over all pairs of rows too long" if conjugate else ""
         return PredictorChoice(self._nystrom(), f"nystrom, landmarks in place of all rows: {too_large}{pairs}")

@@ -11,10 +11,12 @@ from scipy.linalg import cho_solve
 
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.operators import FeatureGrams
+from learnkernels.kernels.families.base import distinct_examples
 from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.predictors.base import ExactPredictor, Fitted
-from learnkernels.kernels.predictors.rows import KernelOnRows
+from learnkernels.kernels.predictors.base import ExactPredictor, Fitted, LinearPath
+from learnkernels.kernels.predictors.rows import KernelOnRows, usable_gram
 from learnkernels.kernels.solvers.factor import cholesky, ridge_factor
+from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
 from learnkernels.kernels.solvers.monomial_ridge import factor_of_power
 from learnkernels.kernels.targets import Target
 
@@ -38,15 +40,33 @@ class KRR(ExactPredictor):
 
     def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
         """Fit on the matrix, or on the monomials that it is a product of."""
-        calibrated = fine and target.task == "classification"  # which takes parts of the matrix
-        factor = None if calibrated else few_monomials(on)
-        if factor is None:
+        factor, single = few_monomials(on), fine and len(grid) == 1
+        if factor is None and not single:
             return super().fit_on(on, target, grid, fine=fine)
-        kernel, weights, unit = on.kernel, on.kernel.sample_weight, 1.0
-        if kernel.regularisation is None:
-            unit = float(np.average(np.square(factor).sum(axis=1), weights=weights))
-        path = KernelRidgePath.on_factor(factor / np.sqrt(unit), target, grid, weights, kernel.centering)
-        return Fitted(kernel, 1.0 / unit, path)
+        X, kernel, centering = on.take(np.arange(on.n_rows))[0], on.whole_kernel(), on.kernel.centering
+        first, which, Y, w = distinct_examples(X, target.Y, kernel.sample_weight)
+        if factor is not None:
+            unit = 1.0
+            if kernel.regularisation is None:
+                unit = float(np.average(np.square(factor).sum(axis=1), weights=kernel.sample_weight))
+            F = factor / np.sqrt(unit)
+            path: LinearPath = KernelRidgePath.on_factor(F, target, grid, kernel.sample_weight, centering)
+            return Fitted(kernel, 1.0 / unit, path, left_out=lambda: (
+                np.arange(on.n_rows), left_out_scores(F[first], Y, 1.0 / grid[0], w, centering)[which]
+            ))  # fmt: skip
+        K, new_rows = usable_gram(kernel)
+        try:
+            left = LeaveOneOut(K if w is None else K[np.ix_(first, first)], Y, w, centering).at(1.0 / grid[0])
+        except ValueError:  # a ridge that rounding takes away: eigenvectors will do
+            return Fitted(kernel, new_rows, self.fit(K, target, grid, kernel.sample_weight, fine, centering), K)
+        dual = left.alpha
+        if w is not None:  # what is left of each copy, of which the ridge is a multiple
+            own = np.ones(len(K)) if kernel.sample_weight is None else kernel.sample_weight
+            dual = own[:, None] * ((left.alpha / left.sample_weight[:, None])[which] + grid[0] * (target.Y - Y[which]))
+        path = LinearPath(target, dual[None], centering.target_mean(target.Y, kernel.sample_weight))
+        return Fitted(
+            kernel, new_rows, path, left_out=lambda: (np.arange(on.n_rows), (Y - left.residuals)[which])
+        )  # fmt: skip
 
     def fit(
         self,
@@ -61,7 +81,7 @@ class KRR(ExactPredictor):
         return KernelRidgePath(K, target, grid, sample_weight, centering)
 
 
-class KernelRidgePath:
+class KernelRidgePath(LinearPath):
     r"""Kernel ridge regressions, one a regularisation.
 
     .. math:: \alpha_\Lambda = (\Lambda K_c + I)^{-1} \Lambda (Y - \bar Y) ,\qquad h(x) = k_c(x)^\top \alpha + \bar Y
@@ -152,21 +172,6 @@ class KernelRidgePath:
     def _end(self, dual: np.ndarray, root: np.ndarray | None) -> None:
         """Keep coefficients of weighted rows as those of the rows themselves."""
         self.dual = dual if root is None else dual * root
-
-    def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return dual, shape (m, q), and intercept, shape (q,), at a position of the grid."""
-        return self.dual[position], self.intercept
-
-    def predict(self, K_cross: np.ndarray) -> np.ndarray:
-        """Return predictions in the terms of the target, one row a regularisation, shape (L, n) or (L, n, q)."""
-        return self.decode(K_cross @ self.dual + self.intercept)
-
-    def decode(self, scores: np.ndarray) -> np.ndarray:
-        """Return predictions from scores of each regularisation, shape (L, n, q)."""
-        return self._target.decode(scores)
-
-    def __len__(self) -> int:
-        return len(self.dual)
 
 
 def few_monomials(on: KernelOnRows) -> np.ndarray | None:

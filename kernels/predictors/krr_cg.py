@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.engine.combined_gram import CombinedGram
-from learnkernels.kernels.predictors.base import RowsPredictor
+from learnkernels.kernels.families.base import distinct_rows
+from learnkernels.kernels.predictors.base import Fitted, LinearPath, RowsPredictor
 from learnkernels.kernels.predictors.landmarks import uniform_landmarks
 from learnkernels.kernels.predictors.nystrom import tell_of
 from learnkernels.kernels.predictors.rows import KernelOnRows
@@ -21,8 +23,17 @@ TOLERANCE = 1e-8
 
 MOST_ITERATIONS = 1000
 
-SKETCH = 1000
+SKETCH = 2000
 """Most columns of the Gram matrix that the preconditioner is made from."""
+
+SKETCH_VALUES = 48_000_000
+"""Most values of these columns: 384 MB."""
+
+SINGLE = 1e-4
+"""Tolerance from which on products with the Gram matrix are taken in float32, which keeps six digits."""
+
+HELD_OUT = 1000
+"""Most rows that tell how scores of new rows err, of a regression that was not yet told their targets."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,8 +64,26 @@ class ConjugateGradients(RowsPredictor):
         seed = 0 if self.seed is None else self.seed
         return ConjugateRidgePath(on, target, grid, seed=seed, tolerance=tolerance)
 
+    def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
+        """Fit on rows; one regularisation whose scores are shown first without some rows, which tell how they err."""
+        if not fine or len(grid) > 1:
+            return super().fit_on(on, target, grid, fine=fine)
+        tolerance = TOLERANCE if self.tolerance is None else self.tolerance
+        seed = 0 if self.seed is None else self.seed
+        held_out = held_out_rows(on, seed)
+        path = ConjugateRidgePath(on, target, grid, seed=seed, tolerance=tolerance, held_out=held_out)
+        return Fitted(path.kernel, 1.0, path, None, path.notes, lambda: (held_out, path.held_out_scores))
 
-class ConjugateRidgePath:
+
+def held_out_rows(on: KernelOnRows, seed: int) -> np.ndarray:
+    """Return positions of training rows, a tenth of all and at most about `HELD_OUT`, with all their copies."""
+    first, which = distinct_rows(on.take(np.arange(on.n_rows))[0])
+    n = min(HELD_OUT, len(first) // 10)
+    some = np.random.default_rng(seed).choice(len(first), n, replace=False)
+    return np.flatnonzero(np.isin(which, some))
+
+
+class ConjugateRidgePath(LinearPath):
     r"""Kernel ridge regressions with an intercept, one a regularisation, from products with the Gram matrix alone.
 
     .. math:: \Bigl(D K_c D + \tfrac u\Lambda I\Bigr) \, D^{-1} \alpha_\Lambda = D (Y - \bar Y), \qquad
@@ -86,6 +115,7 @@ class ConjugateRidgePath:
         *,
         seed: int = 0,
         tolerance: float = TOLERANCE,
+        held_out: np.ndarray | None = None,
     ) -> None:
         """Fit.
 
@@ -101,6 +131,8 @@ class ConjugateRidgePath:
             Of the columns that the preconditioner is made from.
         tolerance : float, default 1e-8
             Largest relative residual.
+        held_out : ndarray of int, optional
+            Positions of rows that have no part in a first regression, from which the one of all rows begins.
 
         Raises
         ------
@@ -134,51 +166,66 @@ class ConjugateRidgePath:
         if kernel.regularisation is None:
             self.unit = float(mean_over(gram.diagonal(), w) - mean_over(row_means, w))
         self.intercept = kernel.centering.target_mean(target.Y, w)
-        centered = _CenteredGram(gram, row_means, on.shares, None if w is None else np.sqrt(w)[:, None])
-        right = centered.rooted(target.Y - self.intercept)
-        q = right.shape[1]
+        dtype = np.float32 if tolerance >= SINGLE else np.float64
+        centered = _CenteredGram(gram, row_means, on.shares, None if w is None else np.sqrt(w)[:, None], dtype)
+        q, shifts = target.Y.shape[1], np.repeat(self.unit / np.asarray(grid), target.Y.shape[1])
+        precondition = _preconditioner(centered, on, seed)
+
+        right, start, steps = np.tile(centered.rooted(target.Y - self.intercept), len(grid)), None, 0
+        if held_out is not None and len(held_out):
+            kept = np.ones((on.n_rows, 1))
+            kept[held_out] = 0.0
+            of_others = precondition.without(held_out)
+            without = solve_shifted(
+                lambda V: kept * centered.matvec(V),
+                kept * right,
+                shifts,
+                lambda R, of: kept * of_others(R, of),
+                tolerance=2.0 * tolerance,
+                progress=on.progress,
+                most=MOST_ITERATIONS,
+            )
+            steps, first = without.iterations, without.solutions
+            products = centered.matvec(first)
+            roots = 1.0 if centered.root is None else centered.root[held_out]
+            self.held_out_scores = products[held_out] / roots + self.intercept
+            start = first, right - products - first * shifts
+        progress = on.progress
         self.solutions = solve_shifted(
             centered.matvec,
-            np.tile(right, len(grid)),
-            np.repeat(self.unit / np.asarray(grid), q),
-            _preconditioner(centered, on, seed),
+            right,
+            shifts,
+            precondition,
             tolerance=tolerance,
             most=MOST_ITERATIONS,
-            progress=on.progress,
+            progress=None if progress is None else lambda step, worst: progress(steps + step, worst),
+            start=start,
         )
         dual = centered.rooted(self.solutions.solutions)
         self.dual = np.ascontiguousarray(dual.reshape(on.n_rows, len(grid), q).transpose(1, 0, 2))
         self.notes = tell_of(self.solutions, grid, q)
 
-    def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return dual, shape (m, q), and intercept, shape (q,), at a position of the grid."""
-        return self.dual[position], self.intercept
 
-    def predict(self, K_cross: np.ndarray) -> np.ndarray:
-        """Return predictions in the terms of the target, one row a regularisation."""
-        return self.decode(K_cross @ self.dual + self.intercept)
-
-    def decode(self, scores: np.ndarray) -> np.ndarray:
-        """Return predictions from scores of each regularisation, shape (L, n, q)."""
-        return self._target.decode(scores)
-
-    def __len__(self) -> int:
-        return len(self.dual)
+Start = tuple[np.ndarray, np.ndarray]
+"""Where conjugate gradients begin, and the residuals there."""
 
 
 class _CenteredGram:
-    """``D H K H' D`` for the weights D^2 / W of the rows' mean, from products with K."""
+    """``D H K H' D`` for the weights D^2 / W of the rows' mean, from products with K in a precision."""
 
-    def __init__(self, gram: CombinedGram, row_means: np.ndarray, shares: np.ndarray, root: np.ndarray | None) -> None:
-        self._gram, self._row_means, self._shares, self._root = gram, row_means, shares[:, None], root
+    def __init__(
+        self, gram: CombinedGram, row_means: np.ndarray, shares: np.ndarray, root: np.ndarray | None, dtype: Any
+    ) -> None:
+        self._gram, self._row_means, self._shares = gram, row_means, shares[:, None]
+        self.root, self._dtype = root, dtype
 
     def rooted(self, V: np.ndarray) -> np.ndarray:
         """Return ``D V``."""
-        return V if self._root is None else V * self._root
+        return V if self.root is None else V * self.root
 
     def matvec(self, V: np.ndarray) -> np.ndarray:
         V = self.rooted(V)
-        KV = self._gram.matvec(V - self._shares * V.sum(axis=0))
+        KV = self._gram.matvec(V - self._shares * V.sum(axis=0), self._dtype)
         return self.rooted(KV - (self._shares * KV).sum(axis=0))
 
     def columns(self, positions: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -186,15 +233,19 @@ class _CenteredGram:
         K = self._gram.columns(rows)
         K -= self._row_means[:, None]
         K -= self._row_means[positions] - float(self._shares[:, 0] @ self._row_means)
-        if self._root is not None:
-            K *= self._root
-            K *= self._root[positions, 0]
+        if self.root is not None:
+            K *= self.root
+            K *= self.root[positions, 0]
         return K
+
+
+def sketched(m: int) -> int:
+    """Return how many columns of the matrix of m rows the preconditioner is made from."""
+    return max(1, min(SKETCH, m // 4, SKETCH_VALUES // m))
 
 
 def _preconditioner(gram: _CenteredGram, on: KernelOnRows, seed: int) -> Preconditioner:
     """Return a preconditioner from some columns of the matrix."""
-    size = min(SKETCH, max(1, on.n_rows // 4))
-    positions = uniform_landmarks(on.n_rows, size, np.random.default_rng(seed)).positions
+    positions = uniform_landmarks(on.n_rows, sketched(on.n_rows), np.random.default_rng(seed)).positions
     C = gram.columns(positions, on.take(positions)[0])
-    return Preconditioner.of_columns(C, C[positions])
+    return Preconditioner(C, C[positions])

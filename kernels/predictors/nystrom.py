@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.predictors.base import RowsPredictor
+from learnkernels.kernels.predictors.base import LinearPath, RowsPredictor
 from learnkernels.kernels.predictors.landmarks import (
     MEMORY,
     SAMPLINGS,
@@ -108,7 +108,7 @@ class Nystrom(RowsPredictor):
         return NystromPath(on, target, grid, **given)
 
 
-class NystromPath:
+class NystromPath(LinearPath):
     r"""Predictors in the span of M landmarks, one a regularisation.
 
     .. math:: f = \bar Y + (k_Z(x) - \bar k_Z)^\top \beta, \qquad
@@ -229,21 +229,6 @@ class NystromPath:
         self.intercept = intercepts - (mean @ weights)
         ended = () if self.solutions is None else tell_of(self.solutions, grid, q)
         self.notes = (_describe(drawn, on, subspace, sampling), *ended)
-
-    def coefficients(self, position: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Return dual, shape (M, q), and intercept, shape (q,), at a position of the grid."""
-        return self.dual[position], self.intercept[position]
-
-    def predict(self, K_cross: np.ndarray) -> np.ndarray:
-        """Return predictions from the kernel with the landmarks, one row a regularisation."""
-        return self.decode(K_cross @ self.dual + self.intercept[:, None])
-
-    def decode(self, scores: np.ndarray) -> np.ndarray:
-        """Return predictions from scores of each regularisation, shape (L, n, q)."""
-        return self._target.decode(scores)
-
-    def __len__(self) -> int:
-        return len(self.dual)
 
 
 def tell_of(solutions: ShiftedSolutions, grid: Sequence[float], n_outputs: int) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -13,17 +13,7 @@ from learnkernels.kernels.centering import center_gram, grand_mean, mean_over, w
 from learnkernels.kernels.families.base import KernelFamily, distinct_rows
 from learnkernels.kernels.families.categorical import CategoricalFamily
 from learnkernels.kernels.families.union import FamilyUnion
-from learnkernels.kernels.search.metric import (
-    GAUSSIANS,
-    KINDS,
-    LAPLACIANS,
-    UNSUPERVISED,
-    WIDE,
-    Factors,
-    Metric,
-    Round,
-    ridges_of,
-)
+from learnkernels.kernels.search.metric import KINDS, UNSUPERVISED, Metric, Round, ridges_of, summed, unit_weights
 from learnkernels.kernels.solvers.factor import cholesky
 from learnkernels.kernels.solvers.leave_one_out import least_along
 
@@ -32,12 +22,6 @@ EQUAL = 64.0
 
 TOGETHER = ("both", "gaussian", "laplacian", "wide")
 """Kinds of base kernels to choose among where they are taken in several metrics."""
-
-ALONE = ("gaussian", "wide", "euclidean", "cityblock")
-"""Kinds to choose among where there is one metric."""
-
-EVERY: Factors = (tuple(sorted({*GAUSSIANS, *WIDE})), LAPLACIANS, LAPLACIANS)
-"""The base kernels of those that are taken together."""
 
 TINY = np.finfo(np.float64).tiny
 """Smallest sigma."""
@@ -53,13 +37,10 @@ class Choice:
         Whose metrics they are in; those of round 0 and `UNSUPERVISED` are not learned.
     kind : str
         One of `KINDS`.
-    alone : int, optional
-        Which of the metrics of a round is taken; by default all are.
     """
 
     rounds: tuple[int, ...]
     kind: str
-    alone: int | None = None
 
     @property
     def taught(self) -> bool:
@@ -68,8 +49,7 @@ class Choice:
 
     def metrics(self, rounds: Iterable[Round]) -> list[Metric]:
         """Return the metrics that are taken of some rounds."""
-        of = [one.metrics for one in rounds if one.number in self.rounds]
-        return [metric for several in of for metric in (several if self.alone is None else [several[self.alone]])]
+        return [metric for one in rounds if one.number in self.rounds for metric in one.metrics]
 
 
 @dataclass(frozen=True)
@@ -127,10 +107,6 @@ class Columns:
         return union, whole
 
 
-Sums = dict[str, tuple[np.ndarray, np.ndarray]]
-"""By kind, sums of base kernels among the rows that taught, and between the others and them."""
-
-
 class Half:
     """Rows that teach metrics and ridge regressions, and others that tell how good these are.
 
@@ -140,47 +116,48 @@ class Half:
         Of different rows.
     columns : Columns
         Of both.
-    rounds : sequence of Round
-        What the first have taught, from round 0 on, and principal components where these are to choose.
+    rounds : iterator of Round
+        What the first teach, from round 0 on, after principal components where these are to choose.
 
     Attributes
     ----------
+    rounds : dict of int to Round
+        Those that were learned.
     alignments : list of float
-        Of the kernel of each round with the target of the rows that did not teach it.
-
-    Raises
-    ------
-    ValueError
-        The others are all equal in a metric.
+        Of the kernel of each of these with the target of the rows that did not teach it.
     """
 
-    def __init__(self, taught: Examples, told: Examples, columns: Columns, rounds: Sequence[Round]) -> None:
+    def __init__(self, taught: Examples, told: Examples, columns: Columns, rounds: Iterator[Round]) -> None:
         self.taught, self.told, self.columns = taught, told, columns
-        self._position: int | None = None  # of the ridge that was best for the choice before
-        self._sums: dict[int, Sums] = {}  # of rounds, of which many choices are made
-        self.rounds = {of.number: of for of in rounds}
-        others = told.X[:, columns.others]
-        self.alignments = [of.alignment(others, told.Y, told.w) for of in rounds if of.number != UNSUPERVISED]
+        self._positions: dict[str, int] = {}  # of the ridge that was best for the choice before of a kind
+        self._sums: dict[tuple[int, str], tuple[np.ndarray, np.ndarray]] = {}  # of rounds, in many choices
+        self._further, self.rounds, self.alignments = rounds, dict[int, Round](), list[float]()
+
+    def learn(self, number: int) -> None:
+        """Learn rounds up to a number."""
+        while number not in self.rounds:
+            of = next(self._further)
+            self.rounds[of.number] = of
+            if of.number != UNSUPERVISED:
+                others = self.told.X[:, self.columns.others]
+                self.alignments.append(of.alignment(others, self.told.Y, self.told.w))
 
     def errors(self, choices: Sequence[Choice]) -> np.ndarray:
         """Return the weighted sums of squared errors on the rows that did not teach, of equal weights, by choice.
 
-        Each choice has the ridge with which it errs least on these rows, searched from that of the choice before.
+        Each choice has the ridge with which it errs least on these rows, searched from that of the choice before of
+        its kind.
         """
         return np.array([self._error(choice) for choice in choices])
 
     def _error(self, choice: Choice) -> float:
-        if choice.alone is None:
-            sums = [self._of_round(number)[choice.kind] for number in choice.rounds]
-        else:  # which no other choice has a part in
-            factors = KINDS[choice.kind]
-            sums = [self._summed(choice.metrics(self.rounds.values()), factors, {choice.kind: factors})[choice.kind]]
+        sums = [self._of_round(number, choice.kind) for number in choice.rounds]
         if len(self.columns.codes):
             sums.append(self._of_codes)
         K, cross = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
-        return self._least_error(K, cross)
+        return self._least_error(K, cross, choice.kind)
 
-    def _least_error(self, K: np.ndarray, cross: np.ndarray) -> float:
+    def _least_error(self, K: np.ndarray, cross: np.ndarray, kind: str) -> float:
         """Return the error of the ridge regression with the ridge that predicts best; a Cholesky factor a ridge."""
         w, centered = self.taught.w, center_gram(K, self.taught.w)
         roots = np.ones((len(K), 1)) if w is None else np.sqrt(w)[:, None]
@@ -197,85 +174,41 @@ class Half:
             squared = np.square(self.told.Y - cross @ alpha - intercept).sum(axis=1)
             return float(squared.sum() if self.told.w is None else self.told.w @ squared)
 
-        self._position = least_along(error, len(ridges), self._position)
-        return error(self._position)
+        self._positions[kind] = least_along(error, len(ridges), self._positions.get(kind))
+        return error(self._positions[kind])
 
     def products(self, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
         """Return M and a of base kernels of unit trace on the rows that did not teach their metrics."""
         X, Y, w = self.told.X, self.told.Y, self.told.w
         family, _ = self.columns.union(choice.metrics(self.rounds.values()), self.told, choice.kind)
         rows = np.empty((family.n_kernels, len(X) ** 2))
-        for k, K in enumerate(_unit(family.tile(X, X), w)[0]):
-            rows[k] = weighted_by_roots(center_gram(K, w), w).ravel()
+        for k, K in enumerate(family.tile(X, X)):
+            rows[k] = weighted_by_roots(center_gram(K / (1.0 - grand_mean(K, w) or 1.0), w), w).ravel()
         centered = Y - mean_over(Y, w)
         centered = centered if w is None else centered * np.sqrt(w)[:, None]
         return rows @ rows.T, rows @ (centered @ centered.T).ravel()
 
-    def _of_round(self, number: int) -> Sums:
-        if number not in self._sums:
-            kinds = {kind: KINDS[kind] for kind in TOGETHER}
-            self._sums[number] = self._summed(self.rounds[number].metrics, EVERY, kinds)
-        return self._sums[number]
-
-    def _summed(self, metrics: Sequence[Metric], every: Factors, kinds: Mapping[str, Factors]) -> Sums:
-        """Return sums of the base kernels of some kinds, all of which are among `every`, over metrics."""
-        X, X_told, w = self.taught.X[:, self.columns.others], self.told.X[:, self.columns.others], self.taught.w
-        a, b = len(X), len(X_told)
-        sums: Sums = {kind: (np.zeros((a, a)), np.zeros((b, a))) for kind in kinds}
-        taken = {kind: set(_positions(factors, every).tolist()) for kind, factors in kinds.items()}
-        for metric in metrics:
-            family, _ = metric.base_kernels(X, w, every)
-            assert isinstance(family.base, FamilyUnion)
-            Z, Z_told, position = metric.mapped(X), metric.mapped(X_told), 0
-            for part in family.base.families:
-                own, scales = _unit(part.tile(Z, Z), w)
-                cross = part.tile(Z_told, Z)
-                cross /= scales[:, None, None]
-                for tiles in zip(own, cross, strict=True):
-                    for kind in (kind for kind in kinds if position in taken[kind]):
-                        for total, tile in zip(sums[kind], tiles, strict=True):
-                            np.add(total, tile, out=total)
-                    position += 1
-        return sums
+    def _of_round(self, number: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sum of base kernels of unit trace among the rows that taught, and between the others and them."""
+        if (number, kind) not in self._sums:
+            X, w = self.taught.X[:, self.columns.others], self.taught.w
+            family = FamilyUnion([one.base_kernels(X, w, KINDS[kind])[0] for one in self.rounds[number].metrics])
+            units = unit_weights(family, X, w)
+            others = self.told.X[:, self.columns.others]
+            self._sums[number, kind] = summed(family, units, X, X), summed(family, units, others, X)
+        return self._sums[number, kind]
 
     @cached_property
     def _of_codes(self) -> tuple[np.ndarray, np.ndarray]:
-        a, b = len(self.taught.X), len(self.told.X)
-        K, cross = np.zeros((a, a)), np.zeros((b, a))
-        for code in self.columns.codes:
-            own, other = self.taught.X[:, [code]], self.told.X[:, [code]]
-            (unit,), (scale,) = _unit(CategoricalFamily([EQUAL]).tile(own, own), self.taught.w)
-            K += unit
-            cross += CategoricalFamily([EQUAL]).tile(other, own)[0] / scale
-        return K, cross
+        codes = self.columns.codes
+        family = FamilyUnion([CategoricalFamily([EQUAL])] * len(codes), codes[:, None].tolist())
+        units = unit_weights(family, self.taught.X, self.taught.w)
+        return summed(family, units, self.taught.X, self.taught.X), summed(family, units, self.told.X, self.taught.X)
 
 
 def halves_of(
-    examples: Examples, columns: Columns, seed: int, rounds: Callable[[Examples], Sequence[Round]]
+    examples: Examples, columns: Columns, seed: int, rounds: Callable[[Examples], Iterator[Round]]
 ) -> list[Half]:
     """Return how each of two halves predicts the other, by the metrics that `rounds` learns of its rows."""
     one, other = examples.halves(seed)
     return [Half(taught, told, columns, rounds(taught)) for taught, told in ((one, other), (other, one))]
-
-
-def _positions(factors: Factors, every: Factors) -> np.ndarray:
-    """Return where the base kernels of a kind stand among others."""
-    firsts = np.cumsum([0, *map(len, every)])
-    return np.array(
-        [
-            first + every_one.index(factor)
-            for first, taken, every_one in zip(firsts[:-1], factors, every, strict=True)
-            for factor in taken
-        ]
-    )
-
-
-def _unit(K: np.ndarray, w: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return base kernels over their centered mean diagonals, and these, one in place of zero.
-
-    In place.
-    """
-    scales = np.array([1.0 - grand_mean(one, w) for one in K])
-    scales[scales <= 0] = 1.0
-    K /= scales[:, None, None]
-    return K, scales

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from learnkernels.kernels.centering import alignment_of_matrix, center_gram, grand_mean, mean_over
+from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.families.base import KernelFamily, squared_distances
 from learnkernels.kernels.families.gaussian import GaussianFamily
 from learnkernels.kernels.families.laplacian import LaplacianFamily
@@ -34,15 +35,13 @@ KINDS: dict[str, Factors] = {
     "gaussian": (GAUSSIANS, (), ()),
     "laplacian": ((), LAPLACIANS, LAPLACIANS),
     "wide": (WIDE, (), ()),
-    "euclidean": ((), LAPLACIANS[1:2], ()),
-    "cityblock": ((), (), LAPLACIANS[1:2]),
 }
 """Kinds of base kernels."""
 
 UNSUPERVISED = -1
 """Number of the round whose metric is that of principal components."""
 
-RIDGES = tuple(2.0**exponent for exponent in range(-30, 1))
+RIDGES = tuple(4.0**exponent for exponent in range(-15, 1))
 """Ridges that leave-one-out chooses among, in units of the sum of the eigenvalues."""
 
 COMPONENTS = 50
@@ -51,6 +50,9 @@ scores stand beside these."""
 
 MEDIAN_ROWS = 500
 """Rows whose distances give the median where there are more."""
+
+UNIT_ROWS = 250
+"""Rows whose kernels give their mean, where they are summed with about equal traces."""
 
 LEAST = 1e-6
 """Share of the largest eigenvalue below which a direction of a metric is left out."""
@@ -143,7 +145,9 @@ class Round:
         """Return the centered alignment of the kernel of the next regression with the target, on any rows."""
         K = np.zeros((len(X), len(X)))
         for metric in self.metrics:
-            K += radial_kernel(metric.mapped(X), w)[0]
+            Z = metric.mapped(X)
+            gaussians, laplacians, units = _radial_families(Z, w)
+            K += summed(FamilyUnion([gaussians, laplacians]), units, Z, Z)
         return alignment_of_matrix(K, Y - mean_over(Y, w), w)
 
 
@@ -333,28 +337,46 @@ def radial_kernel(Z: np.ndarray, w: np.ndarray | None = None) -> tuple[np.ndarra
     Returns
     -------
     K : ndarray of shape (m, m)
-        Of mean diagonal one.
+        Of about mean diagonal one.
     slopes : ndarray of shape (m, m)
         Zero where two rows are equal: there the gradient of a Gaussian is zero, and a Laplacian has none.
     """
-    D, median = squared_distances(Z, Z), median_distance(Z, "sqeuclidean", w)
-    K, slopes = np.zeros_like(D), np.zeros_like(D)
-
-    def add(factors: Sequence[float], gamma: float, distances: np.ndarray, slope: float | np.ndarray) -> None:
-        values = np.exp(-gamma * factors[0] * distances)
-        for place, factor in enumerate(factors):
-            for _ in range(round(np.log2(factor / factors[place - 1])) if place else 0):
-                np.square(values, out=values)  # bandwidths are powers of two apart
-            scaled = values / ((1.0 - grand_mean(values, w)) * (len(GAUSSIANS) + len(LAPLACIANS)))  # of equal traces
-            np.add(K, scaled, out=K)
-            scaled *= gamma * factor * slope
-            np.subtract(slopes, scaled, out=slopes)
-
-    add(GAUSSIANS, 1.0 / median, D, 1.0)
+    gaussians, laplacians, units = _radial_families(Z, w)
+    D = squared_distances(Z, Z)
     np.sqrt(D, out=D)
-    inverse = np.divide(0.5, D, out=np.zeros_like(D), where=D > 0)  # slope of the distance itself
-    add(LAPLACIANS, 1.0 / np.sqrt(median), D, inverse)
-    return center_gram(K, w), slopes
+    n = gaussians.n_kernels
+    slopes = summed(laplacians, units[n:] * laplacians.gammas, Z, Z, shift=0.0)
+    slopes *= np.divide(-0.5, D, out=np.zeros_like(D), where=D > 0)  # slope of the distance itself
+    slopes -= np.where(D > 0, summed(gaussians, units[:n] * gaussians.gammas, Z, Z, shift=0.0), 0.0)
+    return center_gram(summed(FamilyUnion([gaussians, laplacians]), units, Z, Z), w), slopes
+
+
+def _radial_families(Z: np.ndarray, w: np.ndarray | None) -> tuple[GaussianFamily, LaplacianFamily, np.ndarray]:
+    """Return the base kernels of `radial_kernel`, and what each is weighed by."""
+    median = median_distance(Z, "sqeuclidean", w)
+    gaussians = GaussianFamily([factor / median for factor in GAUSSIANS])
+    laplacians = LaplacianFamily([factor / np.sqrt(median) for factor in LAPLACIANS], 2)
+    units = unit_weights(FamilyUnion([gaussians, laplacians]), Z, w)
+    return gaussians, laplacians, units / len(units)
+
+
+def unit_weights(family: KernelFamily, X: np.ndarray, w: np.ndarray | None) -> np.ndarray:
+    """Return one over the centered mean diagonal of each base kernel, shape (p,), on at most `UNIT_ROWS` rows.
+
+    Of kernels that are one where rows are equal; one for a kernel that is constant.
+    """
+    step = -(-len(X) // UNIT_ROWS)
+    some, weights = X[::step], None if w is None else w[::step]
+    scales = np.array([1.0 - grand_mean(K, weights) for K in family.tile(some, some)])
+    return np.divide(1.0, scales, out=np.ones(len(scales)), where=scales > 0)
+
+
+def summed(family: KernelFamily, weights: np.ndarray, A: np.ndarray, B: np.ndarray, shift: float = 1.0) -> np.ndarray:
+    """Return a weighted sum of base kernels less a number between rows, shape (a, b).
+
+    Less one, kernels that are nearly one keep all digits of what centering leaves of them.
+    """
+    return Combination(family, weights, np.full(len(weights), shift)).matrix(A, B, symmetric=A is B)
 
 
 def left_out_gradients(Z: np.ndarray, slopes: np.ndarray, fit: LeftOut) -> Iterator[np.ndarray]:
@@ -382,11 +404,12 @@ def left_out_gradients(Z: np.ndarray, slopes: np.ndarray, fit: LeftOut) -> Itera
     Without row i the coefficient of row j is ``alpha_j - G_ij alpha_i / G_ii``, and that quotient is the residual: one
     product of all pairs more than gradients of the whole regression take serves all outputs.
     """
-    own = _differences(slopes * fit.inverse, Z)
+    with_ones = np.column_stack([Z, np.ones(len(Z))])
+
+    def differences(products: np.ndarray) -> np.ndarray:
+        """Return the sums over j of weights_ij (z_i - z_j), of the products of the weights with Z and ones."""
+        return np.asarray(products[:, -1:] * Z - products[:, :-1])
+
+    own = differences((slopes * fit.inverse) @ with_ones)
     for alpha, residuals in zip(fit.alpha.T, fit.residuals.T, strict=True):
-        yield 2.0 * (_differences(slopes * alpha, Z) - residuals[:, None] * own)
-
-
-def _differences(weights: np.ndarray, Z: np.ndarray) -> np.ndarray:
-    """Return the sum over j of weights_ij (z_i - z_j), shape (m, r)."""
-    return np.asarray(weights.sum(axis=1)[:, None] * Z - weights @ Z)
+        yield 2.0 * (differences(slopes @ (alpha[:, None] * with_ones)) - residuals[:, None] * own)

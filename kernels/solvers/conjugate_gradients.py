@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import blas, cho_solve
+
+from learnkernels.kernels.solvers.factor import Factor, factored
 
 RESTARTS = 4
 """Times that the residual is computed anew and the search begun again from the solution so far."""
@@ -17,48 +21,57 @@ Progress = Callable[[int, float], None]
 """Told the number of steps and the largest relative residual so far."""
 
 
+JITTER = 1e-10
+"""Added to the diagonal of columns' own rows, relative to its largest entry."""
+
 DEPENDENT = 10 * np.finfo(np.float64).eps
 """Times their number and the largest eigenvalue: directions of some rows below that are rounding, and dropped."""
 
 
-@dataclass(frozen=True)
 class Preconditioner:
-    r"""About :math:`(A + s I)^{-1}` for every shift s, from an approximation :math:`U \Theta U^\top` of A.
+    r"""About :math:`(A + s I)^{-1}` for every shift s, from some columns C of A, and W of their own rows.
 
-    .. math:: P_s = I + U \bigl( (\theta_1 + s) (\Theta + s I)^{-1} - I \bigr) U^\top
+    .. math:: (F F^\top + s I)^{-1} = \frac 1 s \left( I - F (F^\top F + s I)^{-1} F^\top \right), \qquad
+              F = C L^{-\top}, \qquad L L^\top = W
 
-    Attributes
+    Parameters
     ----------
-    C, T : ndarray of shape (n, s) and (s, r)
-        ``U = C T`` has orthonormal columns; formed it would take as long as theta.
-    theta : ndarray of shape (r,)
-        Ascending; the first one is :math:`\theta_1`.
+    C : ndarray of shape (n, r)
+        In C order. Overwritten.
+    W : ndarray of shape (r, r)
+        Positive semi-definite. Not modified.
+
+    Notes
+    -----
+    2 n r^2 flops, and r^3 / 3 for each shift when it is first met.
 
     References
     ----------
     Frangella, Tropp, Udell (2023), Randomized Nystroem Preconditioning, SIAM Journal on Matrix Analysis and
-    Applications 44:718-752, section 5, with columns in place of random projections.
+    Applications 44:718-752, with columns in place of random projections.
     """
 
-    C: np.ndarray
-    T: np.ndarray
-    theta: np.ndarray
+    def __init__(self, C: np.ndarray, W: np.ndarray) -> None:
+        lower, _ = factored(W, JITTER)
+        self._F = blas.dtrsm(1.0, lower, C.T, lower=1, overwrite_b=1).T
+        self._products = self._F.T @ self._F
+        self._factors: dict[float, Factor] = {}
 
-    @classmethod
-    def of_columns(cls, C: np.ndarray, among: np.ndarray) -> Preconditioner:
-        """Return the preconditioner from some columns of A, shape (n, s), and their own rows of it, shape (s, s)."""
-        s, Q = np.linalg.eigh(among)
-        used = s > DEPENDENT * len(s) * s[-1]
-        C = C @ (Q[:, used] / np.sqrt(s[used]))
-        theta, Q = np.linalg.eigh(C.T @ C)
-        used = theta > DEPENDENT * len(theta) * theta[-1]
-        return cls(C, Q[:, used] / np.sqrt(theta[used]), theta[used])
+    def without(self, rows: np.ndarray) -> Preconditioner:
+        """Return the same of A without some rows and columns, for vectors that are zero there."""
+        other, part = copy(self), self._F[rows]
+        other._products, other._factors = self._products - part.T @ part, {}
+        return other
 
     def __call__(self, R: np.ndarray, shifts: np.ndarray) -> np.ndarray:
         """Return it times the columns of R, shape (n, c), each with its shift."""
-        inside, theta = self.T.T @ (self.C.T @ R), self.theta
-        inside *= (theta[0] + shifts) / (theta[:, None] + shifts) - 1
-        return np.asarray(R + self.C @ (self.T @ inside))
+        inside = self._F.T @ R
+        for shift in np.unique(shifts):
+            if shift not in self._factors:
+                self._factors[shift] = factored(self._products, shift / float(self._products.diagonal().max()))
+            own = shifts == shift
+            inside[:, own] = cho_solve(self._factors[shift], inside[:, own], check_finite=False)
+        return np.asarray((R - self._F @ inside) / shifts)
 
 
 @dataclass(frozen=True)
@@ -99,6 +112,7 @@ def solve_shifted(
     tolerance: float,
     most: int,
     progress: Progress | None = None,
+    start: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> ShiftedSolutions:
     r"""Return the solutions of :math:`(A + s_j I) x_j = b_j`, a column j each, for one product with A a step.
 
@@ -119,6 +133,8 @@ def solve_shifted(
         Most steps.
     progress : callable, optional
         Told the number of steps and the largest relative residual after each.
+    start : pair of ndarray of shape (n, c), optional
+        Where to begin, and the residuals there; by default at zero. Not modified.
 
     Returns
     -------
@@ -135,7 +151,7 @@ def solve_shifted(
     ----------
     Hestenes, Stiefel (1952), Journal of Research of the National Bureau of Standards 49:409-436.
     """
-    X, R = np.zeros_like(B), B.copy()
+    X, R = (np.zeros_like(B), B.copy()) if start is None else (start[0].copy(), start[1].copy())
     norms = np.linalg.norm(B, axis=0)
     norms[norms == 0] = 1.0
     residuals, steps = np.linalg.norm(R, axis=0) / norms, 0

@@ -26,18 +26,29 @@ class LeftOut:
         lambda.
     alpha : ndarray of shape (m, q)
         Dual coefficients; with an intercept they sum to zero.
-    residuals : ndarray of shape (m, q)
-        ``y_i - f^(-i)(x_i)``, where f^(-i) is fitted, intercept included, on all rows but row i.
     sample_weight : ndarray of shape (m,)
         w.
     """
 
     ridge: float
     alpha: np.ndarray
-    residuals: np.ndarray
     sample_weight: np.ndarray
     _factor: Factor
     _constant: float
+
+    @cached_property
+    def _inverse(self) -> np.ndarray:
+        """Inverse of the factor, of which one triangle counts."""
+        inverse, _ = lapack.dtrtri(self._factor[0], lower=1)
+        return np.asarray(inverse)
+
+    @cached_property
+    def residuals(self) -> np.ndarray:
+        """``y_i - f^(-i)(x_i)``, where f^(-i) is fitted, intercept included, on all rows but row i, shape (m, q)."""
+        inverse = self._inverse  # the other triangle holds what the matrix had there
+        diagonal = np.array([np.vdot(inverse[j:, j], inverse[j:, j]) for j in range(len(inverse))])
+        diagonal -= self._constant * self.sample_weight
+        return np.asarray(self.alpha / (self.sample_weight * diagonal)[:, None])
 
     @property
     def loss(self) -> float:
@@ -47,7 +58,7 @@ class LeftOut:
     @cached_property
     def inverse(self) -> np.ndarray:
         r"""G, shape (m, m): :math:`\alpha = G Y`, and without row i :math:`\alpha_j - G_{ji} \alpha_i / G_{ii}`."""
-        lower, _ = lapack.dpotri(self._factor[0], lower=1)
+        lower, _ = lapack.dlauum(self._inverse, lower=1)
         G, roots = np.tril(lower), np.sqrt(np.outer(self.sample_weight, self.sample_weight))
         G += np.tril(lower, -1).T
         G -= self._constant * roots
@@ -83,8 +94,8 @@ class LeaveOneOut:
     out a row takes its row and column out of that matrix, and the inverse of what is left follows by one elimination.
     With an intercept, ``sqrt(w)`` is an eigenvector of ``sqrt(W) K_c sqrt(W)``, which gets a large eigenvalue before
     the matrix is factorized, so that no digits are lost in the difference above.
-    A ridge takes a Cholesky factor and its inverse, 2 m^3 / 3 flops, and O(m^2 q). Only the centering of K is that of
-    all rows, which changes no prediction of a regression with an intercept.
+    A ridge takes a Cholesky factor, m^3 / 3 flops, its residuals the inverse of this, as many, and O(m^2 q). Only the
+    centering of K is that of all rows, which changes no prediction of a regression with an intercept.
 
     References
     ----------
@@ -123,13 +134,7 @@ class LeaveOneOut:
             return None
         solved = cho_solve(factor, self._targets, check_finite=False)
         constant = 0.0 if self._eigenvalue is None else 1.0 / (self._weights.sum() * (self._eigenvalue + ridge))
-        inverse, _ = lapack.dtrtri(factor[0], lower=1)
-        # The other triangle holds what the matrix had there.
-        diagonal = np.array([np.vdot(inverse[j:, j], inverse[j:, j]) for j in range(len(inverse))])
-        diagonal -= constant * self._weights
-        alpha = self._roots * solved
-        residuals = alpha / (self._weights * diagonal)[:, None]
-        return LeftOut(ridge, alpha, residuals, self._weights, factor, constant)
+        return LeftOut(ridge, self._roots * solved, self._weights, factor, constant)
 
     def best(self, ridges: Sequence[float], near: float | None = None) -> LeftOut:
         """Return the regression whose leave-one-out residuals have the least sum of squares; see `least_along`.
@@ -148,7 +153,7 @@ class LeaveOneOut:
             if found is None:
                 return np.inf
             if not best or found.loss < best[0].loss:
-                best[:] = [found]  # one alone, as each holds a factor
+                best[:] = [found]  # one alone, as each holds a matrix
             return found.loss
 
         least_along(loss, len(ridges), None if near is None else int(np.argmin(np.abs(np.log(ridges) - np.log(near)))))
@@ -165,7 +170,8 @@ def least_along(value: Callable[[int], float], n: int, start: int | None = None)
     n : int
         Number of positions.
     start : int, optional
-        Where to begin, close to the least value; by default at the best of every fourth position.
+        Where to begin, close to the least value, and go on position by position; by default at the best of every
+        fourth one.
     """
     seen: dict[int, float] = {}
 
@@ -175,7 +181,7 @@ def least_along(value: Callable[[int], float], n: int, start: int | None = None)
         return seen[position]
 
     at = min(range(min(STEPS[0] // 2, n - 1), n, STEPS[0]), key=known) if start is None else start
-    for step in STEPS[1:]:
+    for step in STEPS[1:] if start is None else STEPS[-1:]:
         while (best := min((at, max(at - step, 0), min(at + step, n - 1)), key=known)) != at:
             at = best
     return at

@@ -161,9 +161,13 @@ class StreamedRidge:
         size = min(int(SKETCH * np.sqrt(m)), MOST_SKETCHED, max(1, m // 4))
         some = self._drawn(size)
         C = self._grams.columns(mu, some)
-        among = C[some].copy()
-        C = self._grams.centering.less_mean(C)
-        return Preconditioner.of_columns(C, (among + among.T) / 2)
+        centering = self._grams.centering
+        C = centering.less_mean(C)
+        C -= centering.mean(C, axis=1)[:, None]
+        among = centering.gram((C[some] + C[some].T) / 2)
+        if centering.subtracts:
+            among += np.trace(among) / size**2  # along ones, where columns are zero
+        return Preconditioner(np.ascontiguousarray(C), among)
 
 
 def ridge_problem(

@@ -41,8 +41,17 @@ from learnkernels.kernels.families.base import distinct_rows
 from learnkernels.kernels.learners import CA, CR, L1SVM, L2KRR, NKRR, Alignf
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.moments.gram import gram_moments
-from learnkernels.kernels.predictors import Auto, ConjugateGradients, KernelRidgePath, Nystrom, as_predictor, svm
+from learnkernels.kernels.predictors import (
+    Auto,
+    ConjugateGradients,
+    KernelOnRows,
+    KernelRidgePath,
+    Nystrom,
+    as_predictor,
+    svm,
+)
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds, fit_sigmoid, probabilities
+from learnkernels.kernels.predictors.krr_cg import held_out_rows
 from learnkernels.kernels.predictors.svm import ExactMachine, SupportVectorPath
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
@@ -544,13 +553,18 @@ def test_probabilities_are_fitted_on_scores_of_held_out_rows(predictor, y):
     K, _ = unit_gram(kernel)
     folds = assign_calibration_folds(kernel.X, np.unique(y, return_inverse=True)[1])
     folds = np.arange(len(X)) if predictor == "krr" else folds  # in closed form, each row by itself
-    scores = np.empty(Y.shape)
-    for fold in np.unique(folds):
+    scores, told = np.empty(Y.shape), np.arange(len(X))
+    if predictor is CG:  # some rows, of a regression that takes the means of all
+        told = held_out_rows(KernelOnRows.of(kernel, X, np.arange(len(X))), 0)
+        others = np.setdiff1d(np.arange(len(X)), told)
+        alpha = np.linalg.solve(K[np.ix_(others, others)] + np.eye(len(others)) / 2.0, (Y - Y.mean(axis=0))[others])
+        scores[told] = K[np.ix_(told, others)] @ alpha + Y.mean(axis=0)
+    for fold in np.unique(folds) if predictor is not CG else ():
         out, others = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
         among, across = K[np.ix_(others, others)], K[np.ix_(out, others)]
         if predictor != "svm":  # with the best intercept for the rows it is fitted on
             among, across = center_gram(among), center_cross_gram(across, among)
-        if predictor in (CG, ALL_ROWS):  # whose kernel is scaled by these rows, too
+        if predictor is ALL_ROWS:  # whose kernel is scaled by these rows, too
             among, across = (part * len(others) / np.trace(among) for part in (among, across))
         if predictor == "svm":
             held_out = SVC(kernel="precomputed", C=2.0, tol=1e-9).fit(among, y[others]).decision_function(across)
@@ -558,7 +572,8 @@ def test_probabilities_are_fitted_on_scores_of_held_out_rows(predictor, y):
             held_out = ridge_predictions(among, Y[others], 2.0, across)
         scores[out] = held_out.reshape(len(out), -1)
     # Every class's score of every row counts.
-    np.testing.assert_allclose(model.calibration_, fit_sigmoid(scores.ravel(), Y.ravel() > 0, None), rtol=1e-5)
+    expected = fit_sigmoid(scores[told].ravel(), Y[told].ravel() > 0, None)
+    np.testing.assert_allclose(model.calibration_, expected, rtol=1e-5)
     P = model.predict_proba(X_NEW)
     raw = expit(model.decision_function(X_NEW).reshape(25, -1) * model.calibration_[0] + model.calibration_[1])
     expected = np.column_stack([1 - raw, raw]) if y is TWO else raw / raw.sum(axis=1, keepdims=True)

@@ -12,7 +12,7 @@ from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearnin
 from learnkernels.kernels.estimators import regularisation
 from learnkernels.kernels.estimators.regularisation import GRID, RIDGES
 from learnkernels.kernels.predictors import ConjugateGradients, choice
-from learnkernels.kernels.predictors.choice import DECIDED, best_on_grid
+from learnkernels.kernels.predictors.choice import ROUGH, best_on_grid
 
 FAMILY = GaussianFamily([0.25, 1.0, 4.0])
 MOONS, SIDES = make_moons(500, noise=0.3, random_state=0)
@@ -120,7 +120,7 @@ def test_probabilities_are_those_of_the_c_that_was_chosen():
 def test_ridges_of_classes_that_are_told_roughly_stay_above_a_least_one():
     X = np.random.default_rng(0).normal(size=(200, 2))
     y = X[:, 0] > 0  # without noise the least ridge errs least
-    predictors = [ConjugateGradients(tolerance) for tolerance in (None, 1e-3, DECIDED)]
+    predictors = [ConjugateGradients(tolerance) for tolerance in (None, 1e-3, ROUGH)]
     models = [KernelLearningClassifier(FAMILY, predictor=predictor).fit(X, y) for predictor in predictors]
     usual, loose, decided = (1 / model.regularisation_ for model in models)
     assert usual == loose < regularisation.LEAST_DECIDED == decided
