@@ -42,14 +42,14 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     C : float or "auto", default "auto"
         How much errors count against the size of the hypothesis, for a kernel of mean diagonal one; positive. Called
         Lambda in configurations. "auto" takes the one with the fewest errors in five folds of one Gram matrix, or, for
-        ridge regression, of the least squared leave-one-out residuals, of at most 2,000 rows. A one-stage learner uses
+        ridge regression, of the least squared leave-one-out residuals, of at most 1,500 rows. A one-stage learner uses
         it for its weights, too; "auto" is then what suits its base kernels with equal weights.
     predictor : str or Predictor, default "auto"
         "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate gradients; "svm", a support vector
         machine; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
         such as ``Nystrom(landmarks=2000)`` of `learnkernels.kernels.predictors`. "auto" is the predictor whose problem
-        the learner solves, krr after rfm up to 8,000 rows, or else a support vector machine up to 20,000 rows, of which
-        the matrix fits the memory, and for more what suits the memory.
+        the learner solves, krr after rfm up to 5,000 rows, or else a support vector machine up to 20,000 rows, of which
+        the matrix fits the memory, and for more krr-cg or what suits the memory.
     columns : mapping of str to str or sequence of str, or None, default None
         What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
         category of which only a code becomes a feature; or the levels of an ordered category from the lowest to the
@@ -68,8 +68,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     class_weight : dict, "balanced" or None, default None
         What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.
     probability : bool, default True
-        Whether to fit probabilities: of kernel ridge regression in closed form, by five more fits of other predictors,
-        and of these by one for more than 10,000 rows.
+        Whether to fit probabilities: of krr in closed form, of krr-cg by half of its steps more, by five more fits of
+        other predictors, or by one for more than 10,000 rows.
     precision : {"float64", "float32"}, default "float64"
         Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
         of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that

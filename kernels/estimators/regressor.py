@@ -40,12 +40,12 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         reaches as ``learner__norm``; "ensemble" learns no kernel and is not accepted.
     alpha : float or "auto", default "auto"
         The ridge, for a kernel of mean diagonal one; positive. One over the Lambda of comparisons. "auto" takes the one
-        of the least squared leave-one-out residuals, in closed form, of at most 2,000 rows. A one-stage learner uses it
+        of the least squared leave-one-out residuals, in closed form, of at most 1,500 rows. A one-stage learner uses it
         for its weights, too; "auto" is then what suits its base kernels with equal weights.
     predictor : str or Predictor, default "auto"
         How the ridge regression is solved: "krr" by a factorisation, "krr-cg" by conjugate gradients, "nystrom" on
         landmarks, a few of the training rows; or one with its options, such as ``Nystrom(landmarks=2000)`` of
-        `learnkernels.kernels.predictors`. "auto" is the first up to 8,000 rows, and for more what suits
+        `learnkernels.kernels.predictors`. "auto" is the first up to 5,000 rows, and for more what suits
         them and the memory.
     columns : mapping of str to str or sequence of str, or None, default None
         What columns of a table are, where it cannot be inferred: "number", "categorical", "date", "drop"; "code" for a
@@ -63,8 +63,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         0.01 with a confidence of 95 % (5,000 for a learner that finds its own base kernels), or all of them. None takes
         all rows up to 20,000; beyond, it acts as "auto" and warns. The predictor is fitted on all training rows.
     intervals : bool, default True
-        Whether to fit what `predict_interval` needs: of kernel ridge regression by a factorisation in closed form, by
-        five more fits of other predictors, and of these by one for more than 10,000 rows.
+        Whether to fit what `predict_interval` needs: of krr in closed form, of krr-cg by half of its steps more, by five
+        more fits of nystrom, or by one for more than 10,000 rows.
     precision : {"float64", "float32"}, default "float64"
         Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
         of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that

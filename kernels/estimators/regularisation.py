@@ -17,7 +17,7 @@ from learnkernels.kernels.predictors.svm import SVM
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
 from learnkernels.kernels.targets import Target
 
-MOST_ROWS = 2000
+MOST_ROWS = 1500
 """Rows that the choice is made on where there are more."""
 
 RIDGES = tuple(2.0**exponent for exponent in range(-26, 11))

@@ -46,7 +46,7 @@ GAIN = 0.01
 LEAST_ROWS = 20
 """Distinct rows from which on two halves of them tell what predicts best."""
 
-SEARCH_ROWS = 2000
+SEARCH_ROWS = 1500
 """Rows that metrics are learned on where there are more; weights and alignments always use all."""
 
 
@@ -76,7 +76,7 @@ class RFM(SearchingLearner):
         How base kernels are weighed; with "auto" whichever has the least squared leave-one-out residuals.
     rank : int, default 100
         Most new features of a full metric.
-    search_rows : int, default 2000
+    search_rows : int, default 1500
         Most rows that metrics are learned and choices made on; a random subset beyond. The scales of base kernels, and
         their alignments where no metric is learned, are those of all rows.
     seed : int, default 0

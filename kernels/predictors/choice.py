@@ -37,16 +37,13 @@ CONJUGATE_FLOPS = 5e12
 """Most work of conjugate gradients over pairs of rows: five to eight minutes on two cores."""
 
 ROUGH = 0.1
-"""Relative residual of conjugate gradients of one regularisation: errors on new rows then differ by a thousandth."""
-
-QUICKER = 4.0
-"""Times the work that is afforded to that residual, which takes half of the steps, in float32."""
+"""Relative residual of conjugate gradients: errors on new rows then differ by a thousandth."""
 
 EXPONENTIAL = 30.0
 """Flops whose time an exponential takes; base kernels of a grid of powers of two share one."""
 
-STEPS = 30
-"""Steps of conjugate gradients that are reckoned with."""
+STEPS = 8
+"""Steps of conjugate gradients that are reckoned with: some fifteen, in float32."""
 
 ROUNDING = 1e-9
 """Share of the largest error by which equal ones may differ."""
@@ -181,8 +178,8 @@ class Auto(Predictor):
     The first of these that fits. Exact, the learner's own predictor, the one that suits it, or else the task's: up to
     `EXACT_ROWS` rows, of kernel ridge regression `RIDGE_ROWS`, of a support vector machine of one regularisation
     `SINGLE_ROWS`, whose matrices fit the memory. For kernel ridge regression conjugate gradients on all rows, which
-    give the same numbers: while the preconditioner fits the memory and thirty passes over the pairs of rows stay below
-    `CONJUGATE_FLOPS`; of one regularisation to a residual of `ROUGH`. For classes of more than `SINGLE_ROWS` rows, of a
+    give about the same numbers, to a residual of `ROUGH`: while the preconditioner fits the memory and the passes over
+    the pairs of rows stay below `CONJUGATE_FLOPS`. For classes of more than `SINGLE_ROWS` rows, of a
     learner without a predictor of its own and of one regularisation, the same, of indicators, unless landmarks or
     another loss are asked for. Otherwise landmarks.
     """
@@ -237,11 +234,11 @@ class Auto(Predictor):
         )
         flops = 2.0 * problem.n_features + 6.0 * problem.n_kernels + 2.0 * problem.n_columns
         flops = problem.fits * (flops + EXPONENTIAL * (problem.n_seeds - 1))
-        if conjugate and STEPS * m**2 * flops <= CONJUGATE_FLOPS * (QUICKER if problem.single else 1.0):
+        if conjugate and STEPS * m**2 * flops <= CONJUGATE_FLOPS:
             reason = f"krr-cg, conjugate gradients on all pairs of rows: {too_large}"
-            tolerance = ROUGH if problem.single and self.tolerance is None else self.tolerance
+            tolerance = ROUGH if self.tolerance is None else self.tolerance
             return PredictorChoice(ConjugateGradients(tolerance, self.seed), reason)
-        pairs = f", and {STEPS} passes over all pairs of rows too long" if conjugate else ""
+        pairs = ", and passes over all pairs of rows too long" if conjugate else ""
         return PredictorChoice(self._nystrom(), f"nystrom, landmarks in place of all rows: {too_large}{pairs}")
 
     def _nystrom(self) -> Nystrom:

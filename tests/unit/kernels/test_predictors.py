@@ -107,7 +107,7 @@ def test_auto_takes_the_exact_one_while_it_fits_then_conjugate_gradients_then_la
         (KRR(), 800),
         (SVM(), 800, "classification"),
         (KRR(), 800, "classification", "krr"),
-        (ConjugateGradients(), 15_000),
+        (ConjugateGradients(tolerance=ROUGH), 15_000),
         (Nystrom(memory=4 << 30), 15_000, "classification"),
         (Nystrom(memory=4 << 30), 200_000),
     ):
@@ -144,7 +144,7 @@ def test_classes_of_more_rows_are_told_by_conjugate_gradients_of_indicators():
 
     assert chosen() == chosen(own="krr") == chosen(task="regression") == ConjugateGradients(tolerance=ROUGH)
     assert chosen({"tolerance": 1e-5}) == ConjugateGradients(tolerance=1e-5)
-    assert chosen(task="regression", n_rows=20_000, single=False) == ConjugateGradients()
+    assert chosen(task="regression", n_rows=20_000, single=False) == ConjugateGradients(tolerance=ROUGH)
     assert chosen(n_rows=200_000).name == "nystrom"
     assert chosen(own="svm").name == "nystrom"  # a learner whose weights are those of machines
     assert chosen(single=False).name == "nystrom"
@@ -160,7 +160,7 @@ def test_exponentials_of_many_base_kernels_leave_no_time_for_all_pairs():
     assert Auto(memory=10**10).choose(shared).predictor.name == "krr-cg"
     choice = Auto(memory=10**10).choose(replace(shared, n_seeds=27))
     assert choice.predictor.name == "nystrom"
-    assert "30 passes over all pairs of rows too long" in choice.reason
+    assert "passes over all pairs of rows too long" in choice.reason
 
 
 def test_auto_hands_its_options_on_and_a_named_predictor_is_taken_at_any_size():
