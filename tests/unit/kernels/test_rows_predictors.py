@@ -211,6 +211,7 @@ def test_the_matrix_of_all_rows_is_applied_without_being_formed(monkeypatch, thr
     V = np.random.default_rng(1).normal(size=(250, n))
     K = kernel.combination.matrix(X, X, symmetric=True)
     np.testing.assert_allclose(gram.matvec(V), K @ V, rtol=0, atol=1e-12 * np.abs(K).sum())
+    np.testing.assert_allclose(gram.matvec(V, np.float32), K @ V, rtol=0, atol=1e-6 * np.abs(K).sum(axis=1).max())
     np.testing.assert_allclose(gram.columns(X_new), kernel.combination.matrix(X, X_new), rtol=0, atol=1e-12)
     np.testing.assert_allclose(gram.diagonal(), K.diagonal(), rtol=0, atol=1e-12)
 
