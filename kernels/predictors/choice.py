@@ -33,7 +33,7 @@ EXACT_MATRICES = 4
 SINGLE_MATRICES = 1.25
 """The same for a support vector machine of one regularisation: it reads the matrix where it lies."""
 
-CONJUGATE_FLOPS = 5e12
+CONJUGATE_FLOPS = 8e12
 """Most work of conjugate gradients over pairs of rows: five to eight minutes on two cores."""
 
 ROUGH = 0.1

@@ -156,7 +156,7 @@ def test_classes_of_more_rows_are_told_by_conjugate_gradients_of_indicators():
 
 
 def test_exponentials_of_many_base_kernels_leave_no_time_for_all_pairs():
-    shared = Problem("regression", None, n_rows=30_000, n_kernels=27, n_features=9, n_columns=1)
+    shared = Problem("regression", None, n_rows=40_000, n_kernels=27, n_features=9, n_columns=1)
     assert Auto(memory=10**10).choose(shared).predictor.name == "krr-cg"
     choice = Auto(memory=10**10).choose(replace(shared, n_seeds=27))
     assert choice.predictor.name == "nystrom"
