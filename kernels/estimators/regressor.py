@@ -63,8 +63,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         0.01 with a confidence of 95 % (5,000 for a learner that finds its own base kernels), or all of them. None takes
         all rows up to 20,000; beyond, it acts as "auto" and warns. The predictor is fitted on all training rows.
     intervals : bool, default True
-        Whether to fit what `predict_interval` needs: of krr in closed form, of krr-cg by half of its steps more, by five
-        more fits of nystrom, or by one for more than 10,000 rows.
+        Whether to fit what `predict_interval` needs: of krr in closed form, of krr-cg by half of its steps more, of
+        nystrom by five more fits, or by one for more than 10,000 rows.
     precision : {"float64", "float32"}, default "float64"
         Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
         of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
