@@ -285,12 +285,17 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Barber, Candes, Ramdas, Tibshirani (2021), Annals of Statistics 49:486-507, section 1.2, for the jackknife.
         """
         check_is_fitted(self, "residuals_")
-        n = len(self.residuals_)
-        place = int(np.ceil((n + 1) * (1.0 - alpha))) if 0 < alpha < 1 else n + 1
-        if place > n:
+        width, n = self.half_width(alpha), len(self.residuals_)
+        if width is None:
             raise ValueError(
                 f"alpha must be between {1 / (n + 1):.3g}, as {n:,} residuals are known, and 1, got {alpha!r}."
             )
-        scores, width = self._scores(X), self.residuals_[place - 1]
+        scores = self._scores(X)
         bounds = np.stack([scores - width, scores + width], axis=1)
         return bounds[:, :, 0] if self._vector else bounds
+
+    def half_width(self, alpha: float) -> np.ndarray | None:
+        """Return half of the width of `predict_interval`, shape (q,); None where no residual is so large."""
+        residuals = getattr(self, "residuals_", np.empty((0, 1)))
+        place = int(np.ceil((len(residuals) + 1) * (1.0 - alpha))) if 0 < alpha < 1 else len(residuals) + 1
+        return np.asarray(residuals[place - 1]) if place <= len(residuals) else None

@@ -38,6 +38,9 @@ VERSION = 1
 TEXT = "model"
 """Name of the array that holds the bytes of the JSON text."""
 
+BOUNDS, OUTSIDE = ("lower", "upper"), 0.1
+"""Columns of the interval around a predicted number, and the probability that it does not hold the number."""
+
 BATCH = 4096
 """Rows that a batch holds at least."""
 
@@ -98,11 +101,17 @@ class Model(Value):
         number = np.dtype(np.float64)
         if self.task == "regression":
             q = self.estimator.dual_coef_.shape[1]
-            return {name: number for name in (["prediction"] if q == 1 else [f"prediction {i}" for i in range(q)])}
+            names = ["prediction"] if q == 1 else [f"prediction {i}" for i in range(q)]
+            return dict.fromkeys([*names, *(BOUNDS if self._half_width is not None else ())], number)
         classes = self.estimator.classes_
         scores = ["score"] if len(classes) == 2 else [f"score {label}" for label in classes]
         likely = [] if self._calibration is None else [f"probability {label}" for label in classes]
         return {"prediction": classes.dtype} | dict.fromkeys([*scores, *likely], number)
+
+    @property
+    def _half_width(self) -> np.ndarray | None:
+        """Return half of the width of the interval around a number, where there is one."""
+        return self.estimator.half_width(OUTSIDE) if self.estimator.dual_coef_.shape[1] == 1 else None
 
     @property
     def _calibration(self) -> np.ndarray | None:
@@ -175,7 +184,8 @@ class Model(Value):
         -------
         columns : dict of str to ndarray of shape (n,)
             In order: ``prediction``; of a classifier then ``score`` (binary; positive for the second class) or
-            ``score <class>`` each, and where it is calibrated ``probability <class>`` each. Of several outputs
+            ``score <class>`` each, and where it is calibrated ``probability <class>`` each. Of a number
+            ``lower`` and ``upper``, outside of which it is with probability `OUTSIDE`; of several outputs
             ``prediction <position>`` each. `column_types` gives the dtypes.
 
         Raises
@@ -197,6 +207,8 @@ class Model(Value):
             _require_finite(X, self.features)
         if self.task == "regression":
             values = [np.asarray(self._reader.predict(X)).reshape(X.shape[0], -1)]
+            if self._half_width is not None:
+                values += [values[0] - self._half_width, values[0] + self._half_width]
         else:
             decisions = np.asarray(self._reader.decision_function(X))
             binary = decisions.ndim == 1

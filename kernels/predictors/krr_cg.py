@@ -76,9 +76,9 @@ class ConjugateGradients(RowsPredictor):
 
 
 def held_out_rows(on: KernelOnRows, seed: int) -> np.ndarray:
-    """Return positions of training rows, a tenth of all and at most about `HELD_OUT`, with all their copies."""
+    """Return positions of training rows, a fifth of all and at most about `HELD_OUT`, with all their copies."""
     first, which = distinct_rows(on.take(np.arange(on.n_rows))[0])
-    n = min(HELD_OUT, len(first) // 10)
+    n = min(HELD_OUT, -(-len(first) // 5))
     some = np.random.default_rng(seed).choice(len(first), n, replace=False)
     return np.flatnonzero(np.isin(which, some))
 
@@ -97,6 +97,8 @@ class ConjugateRidgePath(LinearPath):
     ----------
     kernel : LearnedKernel
         Over all training rows: ``kernel.cross_gram(X) @ dual + intercept`` are the predictions.
+    held_out_scores : ndarray of shape (n, L q)
+        Of the rows that were held out, by the regression without them.
     dual : ndarray of shape (L, m, q)
     intercept : ndarray of shape (q,)
     unit : float
@@ -147,8 +149,8 @@ class ConjugateRidgePath(LinearPath):
         Notes
         -----
         A step is one pass over the pairs of rows, O(m^2 (d + p + L q)) time, with the base kernels combined within a
-        tile. The preconditioner is a Nystroem approximation of the matrix from up to `SKETCH` of its columns, whose
-        eigenvectors serve all regularisations: O(m SKETCH^2) once. Memory O(m (SKETCH + L q)).
+        tile. The preconditioner is a Nystroem approximation of the matrix from up to `SKETCH` of its columns:
+        O(m SKETCH^2) once, and O(SKETCH^3) for each regularisation. Memory O(m (SKETCH + L q)).
         """
         kernel = on.kernel
         if kernel.degree != 1 or kernel.indefinite:
@@ -170,9 +172,8 @@ class ConjugateRidgePath(LinearPath):
         centered = _CenteredGram(gram, row_means, on.shares, None if w is None else np.sqrt(w)[:, None], dtype)
         q, shifts = target.Y.shape[1], np.repeat(self.unit / np.asarray(grid), target.Y.shape[1])
         precondition = _preconditioner(centered, on, seed)
-
         right, start, steps = np.tile(centered.rooted(target.Y - self.intercept), len(grid)), None, 0
-        if held_out is not None and len(held_out):
+        if held_out is not None:
             kept = np.ones((on.n_rows, 1))
             kept[held_out] = 0.0
             of_others = precondition.without(held_out)
@@ -204,10 +205,6 @@ class ConjugateRidgePath(LinearPath):
         dual = centered.rooted(self.solutions.solutions)
         self.dual = np.ascontiguousarray(dual.reshape(on.n_rows, len(grid), q).transpose(1, 0, 2))
         self.notes = tell_of(self.solutions, grid, q)
-
-
-Start = tuple[np.ndarray, np.ndarray]
-"""Where conjugate gradients begin, and the residuals there."""
 
 
 class _CenteredGram:
