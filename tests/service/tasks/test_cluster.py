@@ -172,6 +172,8 @@ def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
             workers.total(die_at, workers.share(None), 3, range(5))
         assert workers.total(die_at, workers.share(None), 9, range(5)) == 10
         pool.client.wait_for_workers(2, timeout=60)  # the one that ended is started anew
+        paused_at = pool.client.run(dask.config.get, "distributed.worker.memory.pause")
+        assert set(paused_at.values()) == {False}  # with the settings of the first
         tasks = range(6 * SUMS_PER_WORKER)  # three a share, of which the first is not done within the life of a worker
         assert workers.total(live_for_two, workers.share(None), None, tasks) == sum(tasks)
         with pytest.raises(InputError, match=f"^a trial {sentence}"):
