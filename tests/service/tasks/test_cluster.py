@@ -291,7 +291,7 @@ def test_a_server_of_objects_may_be_away_for_a_while(s3: S3, tmp_path: Path, mon
 
 @pytest.mark.slow(10)
 def test_a_pass_over_rows_of_more_than_the_memory_of_a_worker(tmp_path: Path):
-    limit, m, d = "450MiB", 100, 600_000
+    limit, m, d = "500MiB", 100, 700_000
     X = np.lib.format.open_memmap(tmp_path / "X.npy", "w+", np.float64, (m, d))
     (tmp_path / "X.npy").unlink()  # pytest would keep it
     for start, stop in spans(m, 10):
