@@ -33,7 +33,7 @@ LEAST = 2.0**-12
 """The least of them for predictors that take steps, of which smaller ones take hundreds."""
 
 LEAST_DECIDED = 2.0**-3
-"""The same for classes that are told by a residual of `ROUGH`: smaller ridges cost steps, and change few of them."""
+"""The same for classes predicted to a residual of `ROUGH`: smaller ridges cost steps, and change few of them."""
 
 GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 """Values of C that folds choose among."""
