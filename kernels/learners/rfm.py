@@ -192,7 +192,7 @@ class RFM(SearchingLearner):
         try:
             halves = halves_of(examples, columns, self.seed, lambda half: self._rounds(half, columns, every))
             for half in halves:
-                half.learn(min(last, 2) if self.rounds == "auto" else last)
+                half.learn(2 if self.rounds == "auto" else last)
         except ValueError:  # no metric can be learned of one of them
             return []
         return halves

@@ -40,33 +40,10 @@ class KRR(ExactPredictor):
 
     def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
         """Fit on the matrix, or on the monomials that it is a product of."""
-        factor, single = few_monomials(on), fine and len(grid) == 1
-        if factor is None and not single:
-            return super().fit_on(on, target, grid, fine=fine)
-        X, kernel, centering = on.take(np.arange(on.n_rows))[0], on.whole_kernel(), on.kernel.centering
-        first, which, Y, w = distinct_examples(X, target.Y, kernel.sample_weight)
+        factor = few_monomials(on)
         if factor is not None:
-            unit = 1.0
-            if kernel.regularisation is None:
-                unit = float(np.average(np.square(factor).sum(axis=1), weights=kernel.sample_weight))
-            F = factor / np.sqrt(unit)
-            path: LinearPath = KernelRidgePath.on_factor(F, target, grid, kernel.sample_weight, centering)
-            return Fitted(kernel, 1.0 / unit, path, left_out=lambda: (
-                np.arange(on.n_rows), left_out_scores(F[first], Y, 1.0 / grid[0], w, centering)[which]
-            ))  # fmt: skip
-        K, new_rows = usable_gram(kernel)
-        try:
-            left = LeaveOneOut(K if w is None else K[np.ix_(first, first)], Y, w, centering).at(1.0 / grid[0])
-        except ValueError:  # a ridge that rounding takes away: eigenvectors will do
-            return Fitted(kernel, new_rows, self.fit(K, target, grid, kernel.sample_weight, fine, centering), K)
-        dual = left.alpha
-        if w is not None:  # what is left of each copy, of which the ridge is a multiple
-            own = np.ones(len(K)) if kernel.sample_weight is None else kernel.sample_weight
-            dual = own[:, None] * ((left.alpha / left.sample_weight[:, None])[which] + grid[0] * (target.Y - Y[which]))
-        path = LinearPath(target, dual[None], centering.target_mean(target.Y, kernel.sample_weight))
-        return Fitted(
-            kernel, new_rows, path, left_out=lambda: (np.arange(on.n_rows), (Y - left.residuals)[which])
-        )  # fmt: skip
+            return _on_monomials(factor, on, target, grid)
+        return _leaving_out(on, target, grid[0]) if fine and len(grid) == 1 else super().fit_on(on, target, grid)
 
     def fit(
         self,
@@ -172,6 +149,40 @@ class KernelRidgePath(LinearPath):
     def _end(self, dual: np.ndarray, root: np.ndarray | None) -> None:
         """Keep coefficients of weighted rows as those of the rows themselves."""
         self.dual = dual if root is None else dual * root
+
+
+def _on_monomials(factor: np.ndarray, on: KernelOnRows, target: Target, grid: Sequence[float]) -> Fitted:
+    """Fit on the monomials that the matrix is a product of."""
+    kernel, weights, centering, unit = on.kernel, on.kernel.sample_weight, on.kernel.centering, 1.0
+    if kernel.regularisation is None:
+        unit = float(np.average(np.square(factor).sum(axis=1), weights=weights))
+    F = factor / np.sqrt(unit)
+
+    def left_out() -> tuple[np.ndarray, np.ndarray]:
+        first, which, Y, w = distinct_examples(on.take(np.arange(on.n_rows))[0], target.Y, weights)
+        return np.arange(on.n_rows), left_out_scores(F[first], Y, 1.0 / grid[0], w, centering)[which]
+
+    path = KernelRidgePath.on_factor(F, target, grid, weights, centering)
+    return Fitted(kernel, 1.0 / unit, path, left_out=left_out)
+
+
+def _leaving_out(on: KernelOnRows, target: Target, regularisation: float) -> Fitted:
+    """Fit one regularisation by a factor that the residuals of rows that are left out follow from as well."""
+    kernel, weights, centering = on.whole_kernel(), on.sample_weight, on.kernel.centering
+    first, which, Y, w = distinct_examples(on.take(np.arange(on.n_rows))[0], target.Y, weights)
+    K, new_rows = usable_gram(kernel)
+    try:
+        left = LeaveOneOut(K if w is None else K[np.ix_(first, first)], Y, w, centering).at(1.0 / regularisation)
+    except ValueError:  # a ridge that rounding takes away: eigenvectors will do
+        return Fitted(kernel, new_rows, KernelRidgePath(K, target, [regularisation], weights, centering), K)
+    dual = left.alpha
+    if w is not None:  # what is left of each copy, of which the ridge is a multiple
+        own = np.ones(len(K)) if weights is None else weights
+        dual = own[:, None] * ((dual / left.sample_weight[:, None])[which] + regularisation * (target.Y - Y[which]))
+    path = LinearPath(target, dual[None], centering.target_mean(target.Y, weights))
+    return Fitted(
+        kernel, new_rows, path, left_out=lambda: (np.arange(on.n_rows), (Y - left.residuals)[which])
+    )  # fmt: skip
 
 
 def few_monomials(on: KernelOnRows) -> np.ndarray | None:

@@ -60,19 +60,21 @@ class ConjugateGradients(RowsPredictor):
 
     def fit(self, on: KernelOnRows, target: Target, grid: Sequence[float], fine: bool = False) -> ConjugateRidgePath:
         """Fit on rows."""
-        tolerance = TOLERANCE if self.tolerance is None else self.tolerance
-        seed = 0 if self.seed is None else self.seed
-        return ConjugateRidgePath(on, target, grid, seed=seed, tolerance=tolerance)
+        return self._path(on, target, grid)
 
     def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
         """Fit on rows; one regularisation whose scores are shown first without some rows, which tell how they err."""
         if not fine or len(grid) > 1:
             return super().fit_on(on, target, grid, fine=fine)
-        tolerance = TOLERANCE if self.tolerance is None else self.tolerance
-        seed = 0 if self.seed is None else self.seed
-        held_out = held_out_rows(on, seed)
-        path = ConjugateRidgePath(on, target, grid, seed=seed, tolerance=tolerance, held_out=held_out)
+        held_out = held_out_rows(on, self.seed or 0)
+        path = self._path(on, target, grid, held_out)
         return Fitted(path.kernel, 1.0, path, None, path.notes, lambda: (held_out, path.held_out_scores))
+
+    def _path(
+        self, on: KernelOnRows, target: Target, grid: Sequence[float], held_out: np.ndarray | None = None
+    ) -> ConjugateRidgePath:
+        tolerance = TOLERANCE if self.tolerance is None else self.tolerance
+        return ConjugateRidgePath(on, target, grid, seed=self.seed or 0, tolerance=tolerance, held_out=held_out)
 
 
 def held_out_rows(on: KernelOnRows, seed: int) -> np.ndarray:
@@ -186,11 +188,10 @@ class ConjugateRidgePath(LinearPath):
                 progress=on.progress,
                 most=MOST_ITERATIONS,
             )
-            steps, first = without.iterations, without.solutions
-            products = centered.matvec(first)
+            steps, products = without.iterations, centered.matvec(without.solutions)
             roots = 1.0 if centered.root is None else centered.root[held_out]
             self.held_out_scores = products[held_out] / roots + self.intercept
-            start = first, right - products - first * shifts
+            start = without.solutions, right - products - without.solutions * shifts
         progress = on.progress
         self.solutions = solve_shifted(
             centered.matvec,

@@ -15,8 +15,10 @@ from learnkernels.kernels.engine.workers import RowSource, Threads
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.predictors.rows import KernelOnRows
-from learnkernels.kernels.solvers.conjugate_gradients import DEPENDENT
 from learnkernels.kernels.solvers.factor import eigenvectors
+
+DEPENDENT = 10 * np.finfo(np.float64).eps
+"""Times their number and the largest eigenvalue: directions of some rows below that are rounding, and dropped."""
 
 BLOCK = 512
 """Rows whose kernel with all landmarks is held at once, a thread."""

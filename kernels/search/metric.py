@@ -146,8 +146,7 @@ class Round:
         K = np.zeros((len(X), len(X)))
         for metric in self.metrics:
             Z = metric.mapped(X)
-            gaussians, laplacians, units = _radial_families(Z, w)
-            K += summed(FamilyUnion([gaussians, laplacians]), units, Z, Z)
+            K += summed(*_radial_family(Z, w), Z, Z)
         return alignment_of_matrix(K, Y - mean_over(Y, w), w)
 
 
@@ -341,23 +340,27 @@ def radial_kernel(Z: np.ndarray, w: np.ndarray | None = None) -> tuple[np.ndarra
     slopes : ndarray of shape (m, m)
         Zero where two rows are equal: there the gradient of a Gaussian is zero, and a Laplacian has none.
     """
-    gaussians, laplacians, units = _radial_families(Z, w)
+    family, units = _radial_family(Z, w)
+    gaussians, laplacians = family.families
+    assert isinstance(gaussians, GaussianFamily)
+    assert isinstance(laplacians, LaplacianFamily)
     D = squared_distances(Z, Z)
     np.sqrt(D, out=D)
     n = gaussians.n_kernels
     slopes = summed(laplacians, units[n:] * laplacians.gammas, Z, Z, shift=0.0)
     slopes *= np.divide(-0.5, D, out=np.zeros_like(D), where=D > 0)  # slope of the distance itself
     slopes -= np.where(D > 0, summed(gaussians, units[:n] * gaussians.gammas, Z, Z, shift=0.0), 0.0)
-    return center_gram(summed(FamilyUnion([gaussians, laplacians]), units, Z, Z), w), slopes
+    return center_gram(summed(family, units, Z, Z), w), slopes
 
 
-def _radial_families(Z: np.ndarray, w: np.ndarray | None) -> tuple[GaussianFamily, LaplacianFamily, np.ndarray]:
+def _radial_family(Z: np.ndarray, w: np.ndarray | None) -> tuple[FamilyUnion, np.ndarray]:
     """Return the base kernels of `radial_kernel`, and what each is weighed by."""
     median = median_distance(Z, "sqeuclidean", w)
     gaussians = GaussianFamily([factor / median for factor in GAUSSIANS])
     laplacians = LaplacianFamily([factor / np.sqrt(median) for factor in LAPLACIANS], 2)
-    units = unit_weights(FamilyUnion([gaussians, laplacians]), Z, w)
-    return gaussians, laplacians, units / len(units)
+    family = FamilyUnion([gaussians, laplacians])
+    units = unit_weights(family, Z, w)
+    return family, units / len(units)
 
 
 def unit_weights(family: KernelFamily, X: np.ndarray, w: np.ndarray | None) -> np.ndarray:

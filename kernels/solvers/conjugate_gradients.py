@@ -24,9 +24,6 @@ Progress = Callable[[int, float], None]
 JITTER = 1e-10
 """Added to the diagonal of columns' own rows, relative to its largest entry."""
 
-DEPENDENT = 10 * np.finfo(np.float64).eps
-"""Times their number and the largest eigenvalue: directions of some rows below that are rounding, and dropped."""
-
 
 class Preconditioner:
     r"""About :math:`(A + s I)^{-1}` for every shift s, from some columns C of A, and W of their own rows.

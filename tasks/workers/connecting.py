@@ -71,7 +71,7 @@ def workers_here(n_workers: int, memory: str) -> LocalCluster:
         Limit of each, such as ``4GiB``.
     """
     settings = {"distributed.nanny.pre-spawn-environ": _allocator(parse_bytes(memory)) | _one_thread()}
-    with dask.config.set(NEVER_PAUSED | NO_PAGES | settings), _deaf_to_interrupts():
+    with dask.config.set(NO_PAGES | settings), _deaf_to_interrupts():
         return LocalCluster(
             n_workers=n_workers,
             threads_per_worker=1,
