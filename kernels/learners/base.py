@@ -179,6 +179,10 @@ class Learner(Parameterised, ABC):
         """Return what finds the weights from statistics of a sample; None where these follow from more than that."""
         return None
 
+    def searches_sample(self, moments: Moments) -> bool:
+        """Return whether all that it learns of these rows comes from a random sample of them."""
+        return False
+
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do for its base kernels, given or found."""
         return getattr(family, "takes_sparse", True)

@@ -242,6 +242,10 @@ class RFM(SearchingLearner):
         learned = learned_metrics(X, examples.Y, kinds, max(numbers), self.rank, examples.w, start, near)
         yield from (one for one in learned if one.number in numbers)
 
+    def searches_sample(self, moments: Moments) -> bool:
+        """Return whether there are more rows than are searched; equal weights follow from these alone."""
+        return moments.n_rows > self.search_rows and self.weights == "unif" and moments.sample_weight is None
+
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do: gradients are dense."""
         return False

@@ -36,10 +36,10 @@ from learnkernels.conf.schema import (
     grid_values,
 )
 from learnkernels.kernels import NUMERICS_VERSION
-from learnkernels.kernels.engine.workers import Threads, Workers
+from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.predictors import PREDICTORS, as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
-from learnkernels.kernels.predictors.choice import Auto, PredictorChoice, Problem, choose_predictor
+from learnkernels.kernels.predictors.choice import ROUGH, Auto, PredictorChoice, Problem, choose_predictor
 from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
 from learnkernels.tasks.measure.baseline import SearchJob, predictor_of, search, settings_of
@@ -52,7 +52,10 @@ from learnkernels.tasks.store import computed_at, digest, keep, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool, run_all
 
 PARALLEL_ROWS = 4096
-"""Training rows up to which trials run side by side; larger factorisations use all cores of one process."""
+"""Training rows up to which trials run side by side; larger factorizations use all cores of one process."""
+
+PARALLEL_ITERATIONS = 10_000
+"""The same for predictors that factorize no matrix of all rows, and for baselines."""
 
 TABLE = "folds.parquet"
 """What holds the fold results, in their entry of the store."""
@@ -243,6 +246,8 @@ def predictor_options(config: CompareConfig, predictor: str) -> dict[str, Any]:
     """Return the options that the configuration has for a predictor, with the budget and the seed it needs."""
     stage = config.second_stage
     options = {key: value for key, value in stage.options().items() if predictor in PREDICTOR_OPTIONS[key]}
+    if stage.name == "auto" and predictor == "krr-cg":
+        options.setdefault("tolerance", ROUGH)
     if "landmarks" in options:
         options.pop("memory", None)
     elif predictor == "nystrom":
@@ -335,22 +340,24 @@ def evaluate_learner(
         for trial in planned_trials(protocol, ref.ordered)
         if of.serves(trial)
     ]
-    run, n_train = run_trial, training_rows(protocol, ref.n_rows)
-    if PREDICTORS[predictor].by_rows:
-        tell = Steps(f"{ref.name}, {learner.title}", log.info) if n_train > PARALLEL_ROWS else None
-        run = partial(run_trial, workers=_workers_for(n_train, pool), progress=tell)
-    elif ref.in_parts and n_train > PARALLEL_ROWS:
+    run, n_train, by_rows = run_trial, training_rows(protocol, ref.n_rows), PREDICTORS[predictor].by_rows
+    apart = n_train <= (PARALLEL_ITERATIONS if by_rows else PARALLEL_ROWS)
+    if by_rows and apart:
+        run = partial(run_trial, workers=Threads(1) if pool.local else None)
+    elif by_rows:
+        run = partial(run_trial, workers=pool.workers, progress=Steps(f"{ref.name}, {learner.title}", log.info))
+    elif ref.in_parts and not apart:
         run = partial(run_trial, workers=pool.workers)
     files = sources([learner]) or any(isinstance(of, OwnConfig | PrecomputedConfig) for of in config.kernels)
     # Learners and matrices that lie in files of this machine stay here.
     given = None if files else lambda: {"held": Held.of(jobs, pool.folder)}
     rows = []
     if protocol.choose is not None and protocol.choose.once:
-        rows = run_jobs(run, jobs[:1], ref, config, pool, lambda share: advance(share / len(jobs)), given)
+        rows = run_jobs(run, jobs[:1], ref, pool, apart, lambda share: advance(share / len(jobs)), given)
         chosen = tuple(tuple(errors) for errors in rows[0]["candidate_errors"])
         jobs = [replace(job, chosen=chosen) for job in jobs]
     left = len(jobs) - len(rows)
-    rows += run_jobs(run, jobs[len(rows) :], ref, config, pool, lambda share: advance(share * left / len(jobs)), given)
+    rows += run_jobs(run, jobs[len(rows) :], ref, pool, apart, lambda share: advance(share * left / len(jobs)), given)
     write_fold_table(path, [row | {"predictor_reason": choice.reason or None} for row in rows], moments)
     for note in dict.fromkeys(note for row in rows for note in row["notes"] or ()):
         log.info("%s, %s: %s", ref.name, learner.title, note)
@@ -392,7 +399,8 @@ def evaluate_baseline(
         for trial in planned
         if of.serves(trial)
     ]
-    write_fold_table(path, run_jobs(search, jobs, ref, config, pool, advance), moments)
+    apart = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ITERATIONS
+    write_fold_table(path, run_jobs(search, jobs, ref, pool, apart, advance), moments)
     return result
 
 
@@ -420,13 +428,6 @@ def unusual_metric(protocol: ProtocolConfig) -> list[str]:
     return [] if protocol.metric is None or METRICS[protocol.metric].default else [f"metric {protocol.metric}"]
 
 
-def _workers_for(n_train: int, pool: DaskPool) -> Workers | None:
-    """Return who does passes over that many training rows; None for the threads of where the predictor is fitted."""
-    if n_train <= PARALLEL_ROWS:
-        return Threads(1) if pool.local else None
-    return pool.workers
-
-
 @dataclass
 class Steps:
     """Says how far iterations are, every ten seconds."""
@@ -448,20 +449,19 @@ def run_jobs(
     run: Callable[[Job], dict[str, Any]],
     jobs: Sequence[Job],
     ref: DatasetRef,
-    config: CompareConfig,
     pool: DaskPool,
+    apart: bool,
     advance: Advance,
     given: Callable[[], dict[str, Any]] | None = None,
 ) -> list[dict[str, Any]]:
     """Return the rows of some trials of a data set, in their order; `advance` adds up to one.
 
-    Small trials run side by side on the workers, if each of these has room for the rows that it validates and tests on;
-    on other machines where `given` returns all that they need.
+    Trials that are small enough to be done `apart` run side by side on the workers, if each of these has room for the
+    rows that it validates and tests on; on other machines where `given` returns all that they need.
     """
-    small = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ROWS
-    if not small:
+    if not apart:
         gc.collect()  # target and positions of all rows, which the step before has left in cycles
-    return run_all(run, jobs, advance, pool if small and pool.has_room_for(stored_bytes(ref)) else None, given)
+    return run_all(run, jobs, advance, pool if apart and pool.has_room_for(stored_bytes(ref)) else None, given)
 
 
 def write_fold_table(path: Path, rows: list[dict[str, Any]], moments: Sequence[MomentsRef]) -> None:

@@ -211,12 +211,15 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         candidates = fitted(*choosing, settings, job.grid)
         hypotheses_of, by = [of for _, of in candidates], job.learner.tune_by
         selection = select_by_validation(hypotheses_of, X, target, folds, trial, by, metric, weights)
-        if not trial.refit:
-            (learned, hypotheses), position = candidates[selection.candidate], selection.position
+        (learned, hypotheses), position = candidates[selection.candidate], selection.position
         del candidates, hypotheses_of  # of the rows that trained, before others are fitted
     if trial.validation is None or trial.refit:
-        chosen, position = [settings[selection.candidate]], 0
-        ((learned, hypotheses),) = fitted(measured, training, chosen, [selection.regularisation])
+        chosen, value, position = settings[selection.candidate], [selection.regularisation], 0
+        one = as_learner(job.learner.name, **chosen)
+        if trial.refit and not isinstance(learned, KernelEnsemble) and one.searches_sample(choosing[0]):
+            hypotheses = predictors(learned, training, value)
+        else:
+            ((learned, hypotheses),) = fitted(measured, training, [chosen], value)
     result = outcome(hypotheses, position, selection, X, target, training, folds, trial, metric, weights)
     return {
         **trial_columns(job.ref, metric.shown(target), job.moments, folds, trial, result),

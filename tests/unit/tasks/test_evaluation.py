@@ -10,6 +10,7 @@ import pytest
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
+from learnkernels.kernels.predictors.choice import ROUGH
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.measure.evaluation import COLUMNS, LATER, predictor_for, predictor_memory, predictor_options
 from learnkernels.tasks.store import digest
@@ -70,6 +71,8 @@ def test_a_predictor_gets_the_options_that_are_its_own(monkeypatch: pytest.Monke
     assert predictor_options(of, "svm") == {}
     assert predictor_options(of, "krr-cg") == {"tolerance": 1e-5, "seed": 3}
     assert predictor_options(of, "nystrom") == {"landmarks": 50, "tolerance": 1e-5, "seed": 3}
+    assert predictor_options(config(), "krr-cg")["tolerance"] == ROUGH  # as in the estimators
+    assert "tolerance" not in predictor_options(config(predictor="krr-cg"), "krr-cg")
     memory = predictor_options(config(predictor="nystrom"), "nystrom")["memory"]
     assert memory == predictor_memory(None)
     assert memory & (memory - 1) == 0
