@@ -99,12 +99,12 @@ def _release_blas() -> None:
 
 
 def blas_threads_for(n_rows: int) -> AbstractContextManager[None]:
-    """Return a context in which BLAS uses one thread if the Gram matrices have few rows.
+    """Return a context in which BLAS uses one thread if the Gram matrices have few rows, or no more are allowed.
 
     A factor of a thousand rows takes ten milliseconds; a second thread saves four of them on an idle machine, and on a
     busy one the two wait for each other for a hundred times as long.
     """
-    return one_blas_thread() if n_rows <= SMALL else nullcontext()
+    return one_blas_thread() if n_rows <= SMALL or _most.get() == 1 else nullcontext()
 
 
 def available_threads() -> int:

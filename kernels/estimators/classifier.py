@@ -23,7 +23,7 @@ from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor
 from learnkernels.kernels.predictors.calibration import class_scores, fit_calibration, probabilities
 from learnkernels.kernels.tables.encoding import Said
-from learnkernels.kernels.targets import Target
+from learnkernels.kernels.targets import Target, Task
 
 
 class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ignore[misc]
@@ -74,6 +74,11 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
         of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
         cancel, and take about half the time.
+    time_limit : float or None, default None
+        Seconds that `fit` may take, about: it fits samples of more and more of the rows while the next one is expected
+        to end in time, keeps the last and warns. A fit in progress is not stopped; the first has 500 rows.
+    verbose : bool, default False
+        Whether to print what is fitted, and the seconds.
     random_state : int, RandomState or None, default 0
         Draws samples and, for a predictor that is given by its name, landmarks.
     n_jobs : int or None, default None
@@ -117,6 +122,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         What the columns of a table were taken for, with the features that they became; None for rows of numbers.
     relevance_ : dict of str to float
         How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
+    n_samples_fit_ : int
+        Number of rows that the predictor was fitted on: all with a weight, or as many as `time_limit` allowed.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (d,)
@@ -174,6 +181,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         class_weight: Mapping[Any, float] | Literal["balanced"] | None = None,
         probability: bool = True,
         precision: Precision = "float64",
+        time_limit: float | None = None,
+        verbose: bool = False,
         random_state: Any = 0,
         n_jobs: int | None = None,
     ) -> None:
@@ -188,6 +197,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         self.class_weight = class_weight
         self.probability = probability
         self.precision = precision
+        self.time_limit = time_limit
+        self.verbose = verbose
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -214,19 +225,20 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         ValueError
             A parameter is out of its range, there is one class, or the kernel cannot be learned from these rows.
         """
-        C = given("C", self.C)
+        given("C", self.C)
         X, y = self._validated(X, y)
         check_classification_targets(y)
         X, y, weights = without_zero_weights(X, y, as_sample_weight(sample_weight, len(y), zero=True))
         if self.class_weight is not None:
             of_classes = compute_sample_weight(self.class_weight, y) * (1.0 if weights is None else weights)
             X, y, weights = without_zero_weights(X, y, as_sample_weight(of_classes, len(y), zero=True))
-        classes, codes = np.unique(y, return_inverse=True)
-        require_classes(classes)
+        require_classes(np.unique(y))
         require_precision(self.precision)
         self._checked_predictor("classification")
-        kernel = self._learned_for(X, codes, "classification", C, weights)
-        return self._fit_predictor(KernelOnRows.of(kernel, X, np.arange(len(y))), y)
+        return self._fit_in_time(X, y, weights)
+
+    def _problem(self, y: np.ndarray) -> tuple[np.ndarray, Task, float | Literal["auto"]]:
+        return np.unique(y, return_inverse=True)[1], "classification", given("C", self.C)
 
     def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:
         C = given("C", self.C)

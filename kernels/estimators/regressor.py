@@ -19,7 +19,7 @@ from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
 from learnkernels.kernels.tables.encoding import Said
-from learnkernels.kernels.targets import Target
+from learnkernels.kernels.targets import Target, Task
 
 MOST_RESIDUALS = 999
 """Residuals that are kept, of more those at even steps of rank: intervals are then right to a thousandth."""
@@ -69,6 +69,11 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
         of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
         cancel, and take about half the time.
+    time_limit : float or None, default None
+        Seconds that `fit` may take, about: it fits samples of more and more of the rows while the next one is expected
+        to end in time, keeps the last and warns. A fit in progress is not stopped; the first has 500 rows.
+    verbose : bool, default False
+        Whether to print what is fitted, and the seconds.
     random_state : int, RandomState or None, default 0
         Draws samples and, for a predictor that is given by its name, landmarks.
     n_jobs : int or None, default None
@@ -110,6 +115,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         What the columns of a table were taken for, with the features that they became; None for rows of numbers.
     relevance_ : dict of str to float
         How much each column, or feature, counts, as shares of one, the largest first; of learned metrics alone.
+    n_samples_fit_ : int
+        Number of rows that the predictor was fitted on: all with a weight, or as many as `time_limit` allowed.
     n_features_in_ : int
         Number of features.
     feature_names_in_ : ndarray of shape (d,)
@@ -155,6 +162,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         sample: Literal["auto", "all"] | int | None = None,
         intervals: bool = True,
         precision: Precision = "float64",
+        time_limit: float | None = None,
+        verbose: bool = False,
         random_state: Any = 0,
         n_jobs: int | None = None,
     ) -> None:
@@ -168,6 +177,8 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         self.sample = sample
         self.intervals = intervals
         self.precision = precision
+        self.time_limit = time_limit
+        self.verbose = verbose
         self.random_state = random_state
         self.n_jobs = n_jobs
 
@@ -199,15 +210,17 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         ValueError
             A parameter is out of its range, the target is constant, or the kernel cannot be learned from these rows.
         """
-        value = self._regularisation()
+        self._regularisation()
         X, y = self._validated(X, y, multi_output=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         weights = as_sample_weight(sample_weight, len(y), zero=True)
         X, y, weights = without_zero_weights(X, y, weights)
         require_precision(self.precision)
         self._checked_predictor("regression")
-        kernel = self._learned_for(X, y, "regression", value, weights)
-        return self._fit_predictor(KernelOnRows.of(kernel, X, np.arange(len(y))), y)
+        return self._fit_in_time(X, y, weights)
+
+    def _problem(self, y: np.ndarray) -> tuple[np.ndarray, Task, float | Literal["auto"]]:
+        return y, "regression", self._regularisation()
 
     def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:
         value, target = self._regularisation(), Target.of(y, "regression")

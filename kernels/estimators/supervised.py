@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, Self, cast, get_args
 
 import numpy as np
 
+from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.engine.workers import Workers
 from learnkernels.kernels.estimators.base import AUTO, KernelLearner, Precision, within_n_jobs
 from learnkernels.kernels.estimators.defaults import DEFAULTS, default_family
@@ -16,6 +19,7 @@ from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learning import learn_kernel
+from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor, RowsPath, as_predictor
 from learnkernels.kernels.predictors.base import ExactPredictor, RowsPredictor
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds
@@ -30,21 +34,33 @@ WORK_OF_HELD_OUT = 0.5
 MOST_FOLD_ROWS = 10_000
 """Rows beyond which one fold of them tells how a predictor does on rows that it has not seen."""
 
+STEPS = 10
+"""Steps of an iteration between two lines of `verbose`."""
+
+FIRST_ROWS = 500
+"""Rows of the first fit under a time limit."""
+
+WORTH = 1.5
+"""How many times as many rows make a further fit worth its time."""
+
 
 class SupervisedLearner(KernelLearner):
     """Base of both: a predictor on the learned kernel, linear in the kernel between new rows and training rows.
 
-    A subclass has the parameters `predictor` and `precision` as well.
+    A subclass has the parameters `predictor`, `precision`, `time_limit` and `verbose` as well.
     """
 
     predictor: str | Predictor
     precision: Precision
+    time_limit: float | None
+    verbose: bool
 
     dual_coef_: np.ndarray
     intercept_: np.ndarray
     predictor_: str
     predictor_reason_: str
     regularisation_: float
+    n_samples_fit_: int
 
     @property
     def landmarks_(self) -> np.ndarray:
@@ -108,7 +124,7 @@ class SupervisedLearner(KernelLearner):
             del self.feature_names_in_
         self.n_features_in_ = int(kernel.X.shape[1])
         self.take_table(None)
-        rows = kernel.rows if X is None else np.arange(m)
+        rows, self.n_samples_fit_ = kernel.rows if X is None else np.arange(m), m
         return self._fit_predictor(KernelOnRows.of(kernel, X, rows, workers, progress), y)
 
     def _checked_predictor(self, task: Task) -> Predictor:
@@ -119,6 +135,58 @@ class SupervisedLearner(KernelLearner):
 
     def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:
         raise NotImplementedError
+
+    def _problem(self, y: np.ndarray) -> tuple[np.ndarray, Task, float | Literal["auto"]]:
+        """Return the targets as numbers or positions of classes, the task, and Lambda."""
+        raise NotImplementedError
+
+    def _fit_in_time(self, X: Rows, y: np.ndarray, weights: np.ndarray | None) -> Self:
+        """Fit on all rows, or with a `time_limit` on growing samples of them while the next fit is expected to end.
+
+        The seconds of a fit are taken to grow with the square of its rows, which is more than most do.
+        """
+        m, started = len(y), time.perf_counter()
+        n, limit = m, np.inf
+        if self.time_limit is not None:
+            n, limit = min(m, FIRST_ROWS), positive("time_limit", self.time_limit)
+        values, task, _ = self._problem(y)
+        order = _nested_samples(values if task == "classification" else np.zeros(m, dtype=np.intp), self._seed)
+        while n < m:
+            rows, begun = np.sort(order[:n]), time.perf_counter()
+            self._fit_rows(X[rows], y[rows], None if weights is None else weights[rows], m)
+            ended = time.perf_counter()
+            following = min(m, int(n * np.sqrt(max(0.0, started + limit - ended) / (ended - begun))))
+            if following < min(WORTH * n, m):
+                kernel = replace(self.kernel_, rows=rows[self.kernel_.rows])
+                self.take_coefficients(kernel, self.dual_coef_, self.intercept_)
+                warnings.warn(
+                    f"time_limit={self.time_limit:g}: fitted on a sample of {n:,} of {m:,} rows; allow more seconds.",
+                    UserWarning,
+                    stacklevel=4,
+                )
+                return self
+            n = following
+        return self._fit_rows(X, y, weights, m)
+
+    def _fit_rows(self, X: Rows, y: np.ndarray, weights: np.ndarray | None, of: int) -> Self:
+        """Learn the kernel, then the predictor, on all or some `of` the rows."""
+        begun, self.n_samples_fit_ = time.perf_counter(), len(y)
+        self._say(f"{len(y):,} of {of:,} rows", begun)
+        kernel = self._learned_for(X, *self._problem(y), weights)
+        self._say(f"{kernel.learner} learned a kernel of {kernel.family.n_kernels} base kernels", begun)
+
+        def progress(step: int, residual: float) -> None:
+            if step % STEPS == 0:
+                self._say(f"{step} steps to a relative residual of {residual:.1e}", begun)
+
+        on = KernelOnRows.of(kernel, X, np.arange(len(y)), None, progress if self.verbose else None)
+        self._fit_predictor(on, y)
+        self._say(f"{self.predictor_} is fitted", begun)
+        return self
+
+    def _say(self, text: str, begun: float) -> None:
+        if self.verbose:
+            print(f"{type(self).__name__}, {time.perf_counter() - begun:.1f} s: {text}", flush=True)  # noqa: T201
 
     def _learned_for(
         self, X: Rows, y: np.ndarray, task: Task, value: float | Literal["auto"], weights: np.ndarray | None
@@ -161,7 +229,8 @@ class SupervisedLearner(KernelLearner):
         choice = choose_predictor(predictor, problem)
         self.predictor_, self.predictor_reason_ = choice.predictor.name, choice.reason
         auto = regularisation == "auto"
-        self.regularisation_ = chosen(on, target, choice.predictor, self._seed) if auto else float(regularisation)
+        with blas_threads_for(min(on.n_rows, MOST_ROWS)):
+            self.regularisation_ = chosen(on, target, choice.predictor, self._seed) if auto else float(regularisation)
         fitted = choice.predictor.fit_on(on, target, [self.regularisation_], fine=True)
         self.take_coefficients(fitted.kernel, *fitted.coefficients())
         return choice.predictor, fitted
@@ -226,6 +295,16 @@ class SupervisedLearner(KernelLearner):
 
     def _precision(self) -> Precision:
         return require_precision(self.precision)
+
+
+def _nested_samples(codes: np.ndarray, seed: int) -> np.ndarray:
+    """Return an order of the rows whose first n, for any n, are a random sample, with all classes in their shares."""
+    drawn = np.random.default_rng(seed).permutation(len(codes))
+    counts, place = np.bincount(codes), np.empty(len(codes))
+    by_class = drawn[np.argsort(codes[drawn], kind="stable")]
+    starts = np.cumsum(counts) - counts
+    place[by_class] = (np.arange(len(codes)) - starts[codes[by_class]]) / counts[codes[by_class]]
+    return drawn[np.argsort(place[drawn], kind="stable")]
 
 
 def require_precision(precision: Any) -> Precision:

@@ -435,7 +435,7 @@ class SearchingLearner(Learner):
         training = self.required(target, "searches base kernels for a target").take(rows)
         taken, kernels = as_rows(X[rows]), []
         weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
-        with blas_threads_for(len(rows)):
+        with blas_threads_for(min(len(rows), getattr(self, "search_rows", len(rows)))):
             for value in grid if self.predictor else [None]:
                 found = self.find(taken, training, 1.0 if value is None else value, **weighted)
                 if not isinstance(found, FoundKernels):

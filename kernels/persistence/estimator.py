@@ -42,6 +42,8 @@ ADDED = {
     "n_jobs",
     "precision",
     "intervals",
+    "time_limit",
+    "verbose",
 }
 """Parameters that files of this version may lack, which were written before there were any such: they have defaults."""
 

@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from learnkernels import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram, center_gram
-from learnkernels.kernels.estimators import chunk_rows_for, default_family, defaults
+from learnkernels.kernels.estimators import chunk_rows_for, default_family, defaults, supervised
 from learnkernels.kernels.families import (
     CosineFamily,
     DirichletFamily,
@@ -929,3 +929,30 @@ def test_residuals_are_those_of_fits_without_the_row_and_its_copies():
         np.arange(1200.0)[:, None] % 7 + X[:1], y[:1].repeat(1200, 0) * np.arange(1200)[:, None]
     )
     assert many.residuals_.shape == (999, 2)
+
+
+def test_a_time_limit_fits_samples_of_the_rows_until_the_next_would_take_too_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(supervised, "FIRST_ROWS", 50)
+    X, noise = np.split(np.random.default_rng(0).normal(size=(70, 3)), [2], axis=1)
+    y = np.sign(X[:, 0]) + 0.1 * noise[:, 0]
+    labels = np.where(np.arange(70) == 69, "rare", np.where(y > 0, "high", "low"))
+    for model, target in ((KernelLearningRegressor(), y), (KernelLearningClassifier(), labels)):
+        with pytest.warns(UserWarning, match="time_limit=1e-09: fitted on a sample of 50 of 70 rows"):
+            sample = clone(model).set_params(time_limit=1e-9, verbose=True).fit(X, target)
+        told = capsys.readouterr().out
+        assert "50 of 70 rows" in told
+        assert "krr is fitted" in told
+        rows = sample.kernel_.rows
+        assert sample.n_samples_fit_ == len(np.unique(rows)) == 50
+        np.testing.assert_array_equal(sample.kernel_.X, X[rows])
+        assert set(target[rows]) == set(target) or target is y
+        expected = clone(model).fit(X[rows], target[rows])
+        np.testing.assert_array_equal(sample.dual_coef_, expected.dual_coef_)
+        whole, unlimited = clone(model).set_params(time_limit=1e6).fit(X, target), clone(model).fit(X, target)
+        assert (whole.n_samples_fit_, unlimited.n_samples_fit_) == (70, 70)
+        np.testing.assert_array_equal(whole.dual_coef_, unlimited.dual_coef_)
+        with pytest.raises(ValueError, match="time_limit must be a positive, finite number, got 0"):
+            clone(model).set_params(time_limit=0).fit(X, target)
+    assert not capsys.readouterr().out
