@@ -85,6 +85,12 @@ Without = Annotated[
         "Repeatable, or several with commas.",
     ),
 ]
+Minutes = Annotated[
+    float | None,
+    typer.Option(
+        metavar="M", min=0, help="Minutes that comparing a table may take, about: draw as many rows as that allows."
+    ),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the log of every step.")]
 
 BAD_INPUT = 2
@@ -130,6 +136,7 @@ def compare(
     time: Time = None,
     metric: MetricOption = None,
     without: Without = None,
+    minutes: Minutes = None,
     changes: Changes = None,
     verbose: Verbose = False,
 ) -> None:
@@ -144,11 +151,11 @@ def compare(
     with _user_errors(f"what was computed is kept, {GOES_ON}"):
         if is_table := _is_table(conf):
             beside = {"groups": group, "time": time}
-            config = _started(conf, target, beside, metric, _separate(without), changes, verbose)
+            config = _started(conf, target, beside, metric, _separate(without), minutes, changes, verbose)
         else:
             if len(conf) > 1:
                 raise InputError(f"{conf[0]}: one configuration is run at a time, got {len(conf)}; give one.")
-            _refuse_options(Path(conf[0]), {"--target": target, **given, "--without": without})
+            _refuse_options(Path(conf[0]), {"--target": target, **given, "--without": without, "--minutes": minutes})
             config = _prepare(Path(conf[0]), changes, verbose)
         names = ", ".join(learner.title for learner in config.learners)
         err.print(f"{conf[0]}: {names} on {', '.join(data.label for data in config.datasets)}", markup=False)
@@ -159,6 +166,7 @@ def compare(
     said = [part for one in target or () for part in ("--target", one)]
     said += [part for option, value in given.items() if value is not None for part in (option, value)]
     said += [part for one in without or () for part in ("--without", one)]
+    said += [] if minutes is None else ["--minutes", f"{minutes:g}"]
     again = shlex.join(["learnkernels", "init", *conf, *said]) if is_table else ""
     _show(config, Path(result["results"]), result["mlflow_chart"], again)
 
@@ -177,6 +185,7 @@ def init(
     time: Time = None,
     metric: MetricOption = None,
     without: Without = None,
+    minutes: Minutes = None,
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The configuration; TABLE with .yaml in place of its ending.")
     ] = None,
@@ -193,7 +202,7 @@ def init(
         from learnkernels.tasks.data.starting import start
         from learnkernels.tasks.store import atomic_path
 
-        found = start(table, target, {"groups": group, "time": time}, metric, _separate(without))
+        found = start(table, target, {"groups": group, "time": time}, metric, _separate(without), minutes)
         with atomic_path(path) as aside:
             aside.write_text(found.text, encoding="utf-8")
     _say(
@@ -219,6 +228,7 @@ def _started(
     beside: dict[str, str | None],
     metric: str | None,
     without: Sequence[str],
+    minutes: float | None,
     changes: list[str] | None,
     verbose: bool,
 ) -> CompareConfig:
@@ -232,7 +242,7 @@ def _started(
     _set_up(verbose)
     from learnkernels.tasks.data.starting import start
 
-    found = start(table, target, beside, metric, without)
+    found = start(table, target, beside, metric, without, minutes)
     for line in found.lines:
         err.print(line, markup=False, soft_wrap=True)
     return config_of_text(found.text, Path(table[0]), changes or [])

@@ -150,7 +150,7 @@ class SupervisedLearner(KernelLearner):
         if self.time_limit is not None:
             n, limit = min(m, FIRST_ROWS), positive("time_limit", self.time_limit)
         values, task, _ = self._problem(y)
-        order = _nested_samples(values if task == "classification" else np.zeros(m, dtype=np.intp), self._seed)
+        order = nested_samples(Target.of(values, task), self._seed)
         while n < m:
             rows, begun = np.sort(order[:n]), time.perf_counter()
             self._fit_rows(X[rows], y[rows], None if weights is None else weights[rows], m)
@@ -297,14 +297,14 @@ class SupervisedLearner(KernelLearner):
         return require_precision(self.precision)
 
 
-def _nested_samples(codes: np.ndarray, seed: int) -> np.ndarray:
+def nested_samples(target: Target, seed: int) -> np.ndarray:
     """Return an order of the rows whose first n, for any n, are a random sample, with all classes in their shares."""
-    drawn = np.random.default_rng(seed).permutation(len(codes))
-    counts, place = np.bincount(codes), np.empty(len(codes))
-    by_class = drawn[np.argsort(codes[drawn], kind="stable")]
-    starts = np.cumsum(counts) - counts
-    place[by_class] = (np.arange(len(codes)) - starts[codes[by_class]]) / counts[codes[by_class]]
-    return drawn[np.argsort(place[drawn], kind="stable")]
+    m = len(target)
+    codes = target.values if target.task == "classification" else np.zeros(m, dtype=np.intp)
+    drawn = np.random.default_rng(seed).permutation(m)
+    by_class, counts = drawn[np.argsort(codes[drawn], kind="stable")], np.bincount(codes)
+    position, of_class = np.arange(m) - np.repeat(np.cumsum(counts) - counts, counts), np.repeat(counts, counts)
+    return by_class[np.argsort(position / of_class, kind="stable")]
 
 
 def require_precision(precision: Any) -> Precision:

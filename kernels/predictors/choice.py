@@ -24,8 +24,10 @@ SINGLE_ROWS = 20_000
 landmarks would be no quicker and err more."""
 
 RIDGE_ROWS = 5000
-"""Most of them for kernel ridge regressions, which conjugate gradients take over: at twice as many, in an eighth of the
-time of the matrix's eigenvectors."""
+"""Most of them for a kernel ridge regression of one ridge, by a Cholesky factor; conjugate gradients take over."""
+
+RIDGES_ROWS = 3000
+"""Most of them where there are several ridges, by eigenvectors: 1.5 times as long as conjugate gradients at 4,000."""
 
 EXACT_MATRICES = 4
 """Matrices of all pairs of rows that an exact predictor holds at once."""
@@ -176,12 +178,12 @@ class Auto(Predictor):
     Notes
     -----
     The first of these that fits. Exact, the learner's own predictor, the one that suits it, or else the task's: up to
-    `EXACT_ROWS` rows, of kernel ridge regression `RIDGE_ROWS`, of a support vector machine of one regularisation
-    `SINGLE_ROWS`, whose matrices fit the memory. For kernel ridge regression conjugate gradients on all rows, which
-    give about the same numbers, to a residual of `ROUGH`: while the preconditioner fits the memory and the passes over
-    the pairs of rows stay below `CONJUGATE_FLOPS`. For classes of more than `SINGLE_ROWS` rows, of a
-    learner without a predictor of its own and of one regularisation, the same, of indicators, unless landmarks or
-    another loss are asked for. Otherwise landmarks.
+    `EXACT_ROWS` rows, of kernel ridge regression `RIDGE_ROWS`, or `RIDGES_ROWS` for several ridges, of a support
+    vector machine of one regularisation `SINGLE_ROWS`, whose matrices fit the memory. For kernel ridge regression
+    conjugate gradients on all rows, which give about the same numbers, to a residual of `ROUGH`: while the
+    preconditioner fits the memory and the passes over the pairs of rows stay below `CONJUGATE_FLOPS`. For classes of
+    more than `SINGLE_ROWS` rows, of a learner without a predictor of its own and of one regularisation, the same, of
+    indicators, unless landmarks or another loss are asked for. Otherwise landmarks.
     """
 
     name = "auto"
@@ -213,6 +215,7 @@ class Auto(Predictor):
                 "correct the predictor, or the tasks, of its class, or name another predictor than auto."
             )
         exact = fitting[own]
+        ridge_rows = RIDGE_ROWS if problem.single else RIDGES_ROWS
         alone = own == "svm" and problem.single and not problem.indefinite and m > EXACT_ROWS
         matrices = (SINGLE_MATRICES if alone else EXACT_MATRICES) * 8 * m**2
         rows, room = f"{m:,} training rows", f"the {_size(self.memory)} there are"
@@ -222,7 +225,7 @@ class Auto(Predictor):
         asked = asked and problem.task == "classification" and problem.own is None
         conjugate = (own == "krr" or labelled) and held <= self.memory
         conjugate = conjugate and not (problem.indefinite or problem.power or asked)
-        most = SINGLE_ROWS if alone or labelled else RIDGE_ROWS if conjugate else EXACT_ROWS
+        most = SINGLE_ROWS if alone or labelled else ridge_rows if conjugate else EXACT_ROWS
         if m <= most and matrices <= self.memory:
             return PredictorChoice(exact, f"{own}, exact: the matrices of {rows} take {_size(matrices)} of {room}")
         if problem.power:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from joblib import cpu_count
 from pydantic import ValidationError
 
 from learnkernels.conf.errors import InputError, did_you_mean, listed, one_line, short
 from learnkernels.conf.loading import describe
 from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig, name_of_files
-from learnkernels.kernels.estimators import default_family
+from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, default_family
+from learnkernels.kernels.estimators.supervised import nested_samples
 from learnkernels.kernels.tables.columns import ColumnEncoding
 from learnkernels.kernels.tables.encoding import AS_SAID, TableEncoding
 from learnkernels.tasks.data.dataset import Dataset
@@ -24,14 +27,35 @@ from learnkernels.tasks.data.streams import INPUTS
 MOST_ROWS = 10_000
 """Rows up to which all of them are folds; of more, some are drawn anew in each of a few repeats."""
 
-SPLIT = {"train": 5000, "validation": 2000, "test": 3000}
-"""Rows of each repeat of a larger table, so that the search over one Gaussian kernel takes minutes."""
+TRAIN = 5000
+"""Rows that train in each repeat of a larger table, so that the search over one Gaussian kernel takes minutes."""
+
+BESIDE_TRAIN = {"validation": 0.4, "test": 0.6}
+"""Rows of the other parts of a repeat, for each that trains."""
+
+REPEATS = 3
+"""Repeats where rows are drawn."""
+
+PILOT_ROWS = 500
+"""Rows of the fit whose seconds say how many rows a comparison of some minutes can take."""
+
+FITS = 4.0
+"""Seconds of a trial of all learners and baselines on one core, in units of those of a fit of `PILOT_ROWS` rows."""
+
+POWER = 1.5
+"""Power of the rows by which they grow, at most, up to ten thousand rows."""
+
+STARTUP = 10.0
+"""Seconds of a comparison that no trial takes."""
 
 FOLDS = 5
 """Folds of a table of fewer rows."""
 
 LEAST = 3
 """Rows of a class that is not left out: one to train, one to choose, one to test."""
+
+LEAST_TRAIN = 50
+"""Least rows that train in a repeat."""
 
 NAMED = 12
 """Most columns of a kind that are named."""
@@ -66,6 +90,7 @@ def start(
     beside: Mapping[str, str | None] | None = None,
     metric: str | None = None,
     without: Sequence[str] = (),
+    minutes: float | None = None,
 ) -> Start:
     """Find out what a table holds, and return the configuration that compares learners on it.
 
@@ -81,6 +106,8 @@ def start(
         Of the protocol; the task's own by default.
     without : sequence of str, optional
         Baselines to leave out.
+    minutes : float, optional
+        Minutes that the comparison may take, about: it draws as many rows as that allows on this machine.
 
     Raises
     ------
@@ -116,7 +143,10 @@ def start(
         return load_source(_valid({**asked, **own, **keys, "where": where}, shown_as), ".", 0, told.append)
 
     datasets, where = [read(one, {}) for one in targets], dict[str, list[str]]()
-    rare = _rare_classes(datasets[0]) if len(datasets) == 1 else {}
+    drawn = min(
+        (_drawn_rows(of, minutes, 1 if "time" in keys else REPEATS) for of in datasets), key=lambda n: n or np.inf
+    )
+    rare = _rare_classes(datasets[0], drawn) if len(datasets) == 1 else {}
     if rare:
         told.clear()  # and told again
         where = {targets[0]: [name for name in datasets[0].target.classes if name not in rare]}
@@ -130,7 +160,7 @@ def start(
         rows = listed([f"{name!r} ({count})" for name, count in rare.items()], show=str)
         lines.append(f"left out: rows of {targets[0]} {rows}, of which there are too few to train, choose and test on")
     lines += [BESIDE[key].format(column=column) for key, column in keys.items()]
-    protocol, why = min((_protocol(of, "time" in keys) for of in datasets), key=lambda found: found[0])
+    protocol, why = _protocol(drawn, "time" in keys)
     if why:
         lines.append(why)
     if metric is not None:
@@ -138,13 +168,37 @@ def start(
     return Start(tuple(lines), _text(label, paths, targets, datasets, keys, where, protocol, without))
 
 
-def _rare_classes(dataset: Dataset) -> dict[str, int]:
+def _drawn_rows(dataset: Dataset, minutes: float | None, repeats: int) -> int | None:
+    """Return how many rows train in each of some repeats; None where folds take all rows.
+
+    With `minutes` by the seconds that a fit of `PILOT_ROWS` rows takes here.
+    """
+    n = len(dataset.target)
+    if minutes is None:
+        return TRAIN if n > MOST_ROWS else None
+    rows = np.sort(nested_samples(dataset.target, seed=0)[:PILOT_ROWS])
+    of = KernelLearningRegressor if dataset.target.task == "regression" else KernelLearningClassifier
+    for _ in range(2):  # the first compiles
+        begun = time.perf_counter()
+        of(random_state=0).fit(dataset.X[rows], dataset.target.values[rows])
+    took = time.perf_counter() - begun
+
+    def affordable(trials: int) -> int:
+        seconds = max(0.0, 60.0 * minutes - STARTUP) * cpu_count() / (trials * FITS)
+        return int(len(rows) * (seconds / took) ** (1 / POWER))
+
+    if affordable(FOLDS) >= n * (FOLDS - 1) // FOLDS:
+        return None
+    return max(LEAST_TRAIN, min(affordable(repeats), int(n / (1.0 + sum(BESIDE_TRAIN.values())))))
+
+
+def _rare_classes(dataset: Dataset, drawn: int | None) -> dict[str, int]:
     """Return the classes, and their rows, of too few rows for each to be in every part of the protocol."""
     of = dataset.target
     if of.task == "regression":
         return {}
     counts = np.bincount(of.values, minlength=len(of.classes))
-    least = LEAST if len(of) <= MOST_ROWS else max(LEAST, len(of) // (2 * SPLIT["train"]) + 1)
+    least = LEAST if drawn is None else max(LEAST, len(of) // (2 * drawn) + 1)
     rare = {name: int(count) for name, count in zip(of.classes, counts, strict=True) if count < least}
     return rare if len(rare) < len(of.classes) - 1 else {}
 
@@ -200,16 +254,16 @@ def _task(dataset: Dataset, target: str, metric: str | None) -> str:
     return f"classification of {target}, {listed(named, show=str)}, measured by: {by}"
 
 
-def _protocol(dataset: Dataset, in_time: bool) -> tuple[str, str]:
-    """Return the protocol as YAML, and what is to be said of it."""
-    n = len(dataset.target)
-    if n > MOST_ROWS:
-        parts = ", ".join(f"{part}: {rows}" for part, rows in SPLIT.items())
-        why = f"in each of 3 repeats {SPLIT['train']:,} rows train; 'init' writes the file in which to take more"
-        if in_time:
-            return f"  split: {{{parts}}}", why.replace("in each of 3 repeats ", "")
-        return f"  split: {{{parts}}}\n  repeats: 3", why
-    return f"  folds: {FOLDS}\n  refit: true  # what one fold has chosen is fitted on it too", ""
+def _protocol(drawn: int | None, in_time: bool) -> tuple[str, str]:
+    """Return the protocol as YAML, and what is to be said of it, with the rows that train where they are drawn."""
+    if drawn is None:
+        return f"  folds: {FOLDS}\n  refit: true  # what one fold has chosen is fitted on it too", ""
+    rows = {"train": drawn, **{part: int(share * drawn) for part, share in BESIDE_TRAIN.items()}}
+    parts = ", ".join(f"{part}: {n}" for part, n in rows.items())
+    if in_time:
+        return f"  split: {{{parts}}}", f"{drawn:,} rows train; 'init' writes the file in which to take more"
+    why = f"in each of {REPEATS} repeats {drawn:,} rows train; 'init' writes the file in which to take more"
+    return f"  split: {{{parts}}}\n  repeats: {REPEATS}", why
 
 
 def _text(

@@ -142,6 +142,7 @@ def test_classes_of_more_rows_are_told_by_conjugate_gradients_of_indicators():
     def chosen(options=(), **changes):
         return choose_predictor(Auto(memory=3 << 30, **dict(options)), replace(many, **changes)).predictor
 
+    assert [chosen(own="krr", n_rows=4_000, single=single).name for single in (True, False)] == ["krr", "krr-cg"]
     assert chosen() == chosen(own="krr") == chosen(task="regression") == ConjugateGradients(tolerance=ROUGH)
     assert chosen({"tolerance": 1e-5}) == ConjugateGradients(tolerance=1e-5)
     assert chosen(task="regression", n_rows=20_000, single=False) == ConjugateGradients(tolerance=ROUGH)

@@ -22,7 +22,7 @@ from learnkernels.kernels.protocol.folds import assign_folds, assign_split
 from learnkernels.kernels.tables import TableFeatures
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.data.ingest import load_source
-from learnkernels.tasks.data.starting import MOST_ROWS, start
+from learnkernels.tasks.data.starting import LEAST_TRAIN, MOST_ROWS, start
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.trials import _learned_columns
 from learnkernels.tasks.models.scoring import score_with
@@ -204,6 +204,23 @@ def test_many_rows_are_drawn_in_repeats(folder: Path):
     pd.DataFrame({"a": np.random.default_rng(0).normal(size=n), "y": np.arange(n) / 7}).to_parquet("many.parquet")
     protocol = yaml.safe_load(start("many.parquet", "y").text)["protocol"]
     assert protocol == {"split": {"train": 5000, "validation": 2000, "test": 3000}, "repeats": 3}
+
+
+def test_the_minutes_that_there_are_say_how_many_rows_are_drawn(folder: Path):
+    n = MOST_ROWS + 1
+    columns = {"a": np.random.default_rng(0).normal(size=n), "b": np.arange(n), "y": np.arange(n) / 7}
+    pd.DataFrame(columns).to_parquet("many.parquet")
+
+    def protocol(minutes: float, **beside: str) -> dict[str, Any]:
+        found = start("many.parquet", "y", beside, minutes=minutes)
+        drawn = yaml.safe_load(found.text)["protocol"]
+        assert ("rows train" in "\n".join(found.lines)) == ("split" in drawn)
+        return drawn
+
+    least = {"train": LEAST_TRAIN, "validation": 20, "test": 30}
+    assert protocol(0.0) == {"split": least, "repeats": 3}
+    assert protocol(0.0, time="b") == {"split": least}
+    assert protocol(1e6) == {"folds": 5, "refit": True}  # of all rows
 
 
 @pytest.mark.parametrize(("n", "rows"), [(200, (2, 3)), (2 * MOST_ROWS + 1, (2, 3)), (5 * MOST_ROWS, (5, 6))])
