@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import Precision, within_n_jobs
-from learnkernels.kernels.estimators.regularisation import given
+from learnkernels.kernels.estimators.regularisation import given, is_squared
 from learnkernels.kernels.estimators.supervised import SupervisedLearner, require_precision, without_zero_weights
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
@@ -42,8 +42,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
     C : float or "auto", default "auto"
         How much errors count against the size of the hypothesis, for a kernel of mean diagonal one; positive. Called
         Lambda in configurations. "auto" takes the one with the fewest errors in five folds of one Gram matrix, or, for
-        ridge regression, of the least squared leave-one-out residuals, of at most 1,500 rows. A one-stage learner uses
-        it for its weights, too; "auto" is then what suits its base kernels with equal weights.
+        ridge regression, the least log loss of calibrated leave-one-out scores, of at most 1,500 rows. A one-stage
+        learner uses it for its weights, too; "auto" is then what suits its base kernels with equal weights.
     predictor : str or Predictor, default "auto"
         "krr" or "krr-cg", kernel ridge regression by a factorisation or by conjugate gradients; "svm", a support vector
         machine; "nystrom", a linear classifier on landmarks, a few of the training rows; or one with its options,
@@ -69,7 +69,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.
     probability : bool, default True
         Whether to fit probabilities: of krr in closed form, of krr-cg by half of its steps more, by five more fits of
-        other predictors, or by one for more than 10,000 rows.
+        other predictors, or by one for more than 10,000 rows. The intercept of a ridge regression of two classes then
+        moves to where both are as probable.
     precision : {"float64", "float32"}, default "float64"
         Of the kernel's values where new rows are predicted, at once or after `set_params`; fits are of float64. Scores
         of float32 differ by some 1e-6 of the largest, by more where a large C or a small alpha makes coefficients that
@@ -260,13 +261,22 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         return bool(self.probability)
 
     def _calibrated(self, on: KernelOnRows, predictor: Predictor, fitted: Fitted, target: Target) -> np.ndarray:
-        """Return slope and offset fitted on the scores of rows that the predictor did not see."""
+        """Return slope and offset fitted on the scores of rows that the predictor did not see.
+
+        The intercept of a squared loss moves to where two classes are as probable, by weights that count class weights.
+        """
         rows, linear = self._left_out(on, predictor, fitted, target)
         scores = class_scores(linear, len(self.classes_), self.predictor_ == "svm")
         weights, codes = None if on.sample_weight is None else on.sample_weight[rows], target.values[rows]
+        calibration = weighted = fit_calibration(scores, codes, weights)
         if self.class_weight is not None and weights is not None:
             weights = weights / compute_sample_weight(self.class_weight, self.classes_[target.values])[rows]
-        return fit_calibration(scores, codes, weights)
+            calibration = fit_calibration(scores, codes, weights)
+        if len(self.classes_) == 2 and is_squared(predictor) and min(calibration[0], weighted[0]) > 0:
+            shift = weighted[1] / weighted[0]
+            self.take_coefficients(self.kernel_, self.dual_coef_, self.intercept_ + shift)
+            calibration = calibration - [0.0, calibration[0] * shift]
+        return calibration
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores of new rows.
@@ -317,7 +327,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
 
         Notes
         -----
-        The largest one is what `predict` says, but for two classes whose sigmoid has an offset.
+        The most probable class is what `predict` returns, but for two classes with class weights, or of a predictor
+        with another loss than the squared one, whose sigmoid has an offset.
         """
         check_is_fitted(self, "calibration_")
         return probabilities(self.decision_function(X), self.calibration_)

@@ -10,7 +10,7 @@ from learnkernels.kernels.centering import Centering, mean_over, subtract_means
 from learnkernels.kernels.families.base import distinct_examples, drawn_rows
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
-from learnkernels.kernels.predictors.calibration import assign_calibration_folds
+from learnkernels.kernels.predictors.calibration import assign_calibration_folds, calibrated_log_loss
 from learnkernels.kernels.predictors.choice import ROUGH, best_on_grid
 from learnkernels.kernels.predictors.rows import usable_gram
 from learnkernels.kernels.predictors.svm import SVM
@@ -51,6 +51,11 @@ def given(name: str, value: Any) -> float | Literal["auto"]:
     return positive(name, value)
 
 
+def is_squared(predictor: Predictor) -> bool:
+    """Return whether a predictor minimizes squared errors, of classes as of numbers."""
+    return predictor.name in RIDGE or getattr(predictor, "loss", None) == "squared"
+
+
 def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) -> float:
     r"""Return the Lambda, C or one over the ridge, with which a predictor is best on rows that it has not seen.
 
@@ -71,10 +76,11 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
 
     Notes
     -----
-    Ridge regressions, of numbers or of indicators of classes, are told apart by their squared leave-one-out residuals
-    in closed form, on at most `MOST_ROWS` rows; the ridge of all rows follows by `GROWTH`. For other losses the errors
-    of five folds of a support vector machine decide, smoothed along the grid. Both take one Gram matrix of a kernel
-    that has seen all rows. Copies of a row are left out together. A Cholesky factor for each ridge that is tried.
+    Ridge regressions are compared by leave-one-out predictions in closed form, on at most `MOST_ROWS` rows: by their
+    squared errors, or for classes by the log loss of probabilities that are calibrated on them. The ridge of all rows
+    follows by `GROWTH`. For other losses the errors of five folds of a support vector machine decide, smoothed along
+    the grid. Both take one Gram matrix of a kernel that has seen all rows. Copies of a row are left out together. A
+    Cholesky factor for each ridge that is tried.
     """
     more = max(1.0, on.n_rows / MOST_ROWS)
     if on.n_rows > MOST_ROWS:
@@ -82,7 +88,7 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
         on, target = on.only(some), target.take(some)
     kernel = on.whole_kernel()
     K, _ = usable_gram(kernel)
-    squared = target.task == "regression" or predictor.name in RIDGE or getattr(predictor, "loss", None) == "squared"
+    squared = target.task == "regression" or is_squared(predictor)
     X, weights = on.take(np.arange(len(K)))[0], kernel.sample_weight
     if squared:
         first, _, Y, weights = distinct_examples(X, target.Y, weights)
@@ -91,13 +97,21 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
         least = LEAST_DECIDED if decided else 0.0 if predictor.name == "krr" else LEAST
         ridges = [ridge for ridge in RIDGES[::-1] if ridge >= least]
 
-        def path(some: slice) -> LeaveOneOut:
+        shares = Y if Y.shape[1] > 1 else np.column_stack([1.0 - Y, 1.0 + Y]) / 2.0
+
+        def best(step: int, near: float | None) -> float:
+            some = slice(None, None, step)
             w = None if weights is None else weights[some]
-            return LeaveOneOut(centering.gram(gram[some, some], w), Y[some], w, centering)
+            path = LeaveOneOut(centering.gram(gram[some, some], w), Y[some], w, centering)
+            if target.task == "regression":
+                return path.best(ridges, near).ridge
+            return path.best(
+                ridges, near, lambda one: calibrated_log_loss(Y[some] - one.residuals, shares[some], w)
+            ).ridge
 
         step = len(first) // FEW_ROWS
-        near = path(slice(None, None, step)).best(ridges).ridge * step**-GROWTH if step > 1 else None
-        return more**GROWTH / path(slice(None)).best(ridges, near).ridge
+        near = best(step, None) * step**-GROWTH if step > 1 else None
+        return more**GROWTH / best(1, near)
     errors = _errors(K, target, weights, assign_calibration_folds(X, target.values), kernel.centering)
     _, position = best_on_grid(errors[None], smooth=True)
     return GRID[position]

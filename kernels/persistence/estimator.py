@@ -50,6 +50,9 @@ ADDED = {
 REMOVED = {("rfm", "effects"), ("rfm", "alone")}
 """Parameters of learners that older files have and that are no more: what was learned with them is in the kernel."""
 
+FITTED = {"regularisation": number, "n_samples_fit": whole}
+"""Numbers that follow from a fit, and how they are read; older files may lack them."""
+
 LEFT_OUT = ("calibration", "residuals")
 """What scores of rows that were left out have told, where they were asked for."""
 
@@ -73,7 +76,7 @@ def estimator_to_data(estimator: Estimator) -> dict[str, Any]:
         "parameters": {name: parameter_to_data(value, name) for name, value in estimator.get_params(False).items()},
         "predictor": estimator.predictor_,
         "predictor_reason": estimator.predictor_reason_,
-        **({"regularisation": value} if (value := getattr(estimator, "regularisation_", None)) is not None else {}),
+        **{name: value for name in FITTED if (value := getattr(estimator, f"{name}_", None)) is not None},
         "names": None if names is None else names.tolist(),
         **({"table": table.to_dict()} if (table := getattr(estimator, "table_", None)) is not None else {}),
     }
@@ -115,8 +118,9 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
     estimator = kind(**held)
     estimator.predictor_ = fields.get("predictor", one_of(tuple(PREDICTORS)))
     estimator.predictor_reason_ = fields.get("predictor_reason", optional(text)) or ""
-    if (value := fields.get("regularisation", optional(number))) is not None:  # older files have none
-        estimator.regularisation_ = value
+    for name, read in FITTED.items():
+        if (value := fields.get(name, optional(read))) is not None:
+            setattr(estimator, f"{name}_", value)
     if (names := fields.get("names", optional(list_of(text)))) is not None:
         estimator.feature_names_in_ = np.array(names, dtype=object)
     if task == "classification":

@@ -137,6 +137,26 @@ def fit_calibration(scores: np.ndarray, codes: np.ndarray, weights: np.ndarray |
     return np.array(fit_sigmoid(scores.ravel(), (codes[:, None] == spoken_for).ravel(), repeated))
 
 
+def calibrated_log_loss(scores: np.ndarray, shares: np.ndarray, weights: np.ndarray | None) -> float:
+    """Return the log loss of probabilities on the rows that their calibration is fitted on, a weighted sum.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (m, 1) or (m, n_classes)
+        As in `fit_calibration`.
+    shares : ndarray of shape (m, n_classes)
+        Of the classes among the copies of each row.
+    weights : ndarray of shape (m,) or None
+        Of the rows; ones by default.
+    """
+    w = np.ones((len(shares), 1)) if weights is None else weights[:, None]
+    speaking = shares[:, -scores.shape[1] :]
+    of_rows = np.concatenate([(w * speaking).ravel(), (w * (1.0 - speaking)).ravel()])
+    sigmoid = fit_sigmoid(np.tile(scores.ravel(), 2), np.repeat([True, False], scores.size), of_rows)
+    P = probabilities(scores[:, 0] if scores.shape[1] == 1 else scores, np.array(sigmoid))
+    return -float(np.sum(w * shares * np.log(np.maximum(P, np.finfo(np.float64).tiny))))
+
+
 def probabilities(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
     """Return the probability of each class, shape (n, n_classes), rows of sum one.
 

@@ -136,8 +136,13 @@ class LeaveOneOut:
         constant = 0.0 if self._eigenvalue is None else 1.0 / (self._weights.sum() * (self._eigenvalue + ridge))
         return LeftOut(ridge, self._roots * solved, self._weights, factor, constant)
 
-    def best(self, ridges: Sequence[float], near: float | None = None) -> LeftOut:
-        """Return the regression whose leave-one-out residuals have the least sum of squares; see `least_along`.
+    def best(
+        self,
+        ridges: Sequence[float],
+        near: float | None = None,
+        loss: Callable[[LeftOut], float] = lambda found: found.loss,
+    ) -> LeftOut:
+        """Return the regression with the least loss of rows that are left out; see `least_along`.
 
         Parameters
         ----------
@@ -145,19 +150,22 @@ class LeaveOneOut:
             Ascending or descending.
         near : float, optional
             A ridge that is known to be close to the best.
+        loss : callable
+            Of a regression; by default the sum of its squared leave-one-out residuals.
         """
-        best: list[LeftOut] = []
+        best: list[tuple[float, LeftOut]] = []
 
-        def loss(position: int) -> float:
+        def value(position: int) -> float:
             found = self._at(ridges[position])
             if found is None:
                 return np.inf
-            if not best or found.loss < best[0].loss:
-                best[:] = [found]  # one alone, as each holds a matrix
-            return found.loss
+            one = loss(found)
+            if not best or one < best[0][0]:
+                best[:] = [(one, found)]  # one alone, as each holds a matrix
+            return one
 
-        least_along(loss, len(ridges), None if near is None else int(np.argmin(np.abs(np.log(ridges) - np.log(near)))))
-        return best[0] if best else self.at(max(ridges))
+        least_along(value, len(ridges), None if near is None else int(np.argmin(np.abs(np.log(ridges) - np.log(near)))))
+        return best[0][1] if best else self.at(max(ridges))
 
 
 def least_along(value: Callable[[int], float], n: int, start: int | None = None) -> int:

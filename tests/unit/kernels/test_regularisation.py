@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, make_moons
+from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 
 from learnkernels import GaussianFamily, KernelLearningClassifier, KernelLearningRegressor, learn_kernel
 from learnkernels.kernels.estimators import regularisation
 from learnkernels.kernels.estimators.regularisation import GRID, RIDGES
 from learnkernels.kernels.predictors import ConjugateGradients, choice
+from learnkernels.kernels.predictors.calibration import calibrated_log_loss, fit_calibration, probabilities
 from learnkernels.kernels.predictors.choice import ROUGH, best_on_grid
 
 FAMILY = GaussianFamily([0.25, 1.0, 4.0])
@@ -24,20 +26,19 @@ def waves(m: int = 120) -> tuple[np.ndarray, np.ndarray]:
     return X, np.sin(2 * X[:, 0]) + X[:, 1] + 0.2 * rng.normal(size=m)
 
 
-def held_out_error(X: np.ndarray, y: np.ndarray, alpha: float) -> float:
-    """The squared residuals of predictors that are fitted anew without each row, on one kernel."""
+def held_out_scores(X: np.ndarray, y: np.ndarray, Y: np.ndarray, alpha: float) -> np.ndarray:
+    """The prediction of Y for each row by a ridge regression that is fitted without it, on one kernel."""
     kernel = learn_kernel("alignf", FAMILY, X, y)
     K, m = kernel.gram(), len(X)
-    K = K / (np.trace(K) / m)
-    residuals = []
+    K, scores = K / (np.trace(K) / m), np.empty(Y.shape)
     for row in range(m):
         kept = np.arange(m) != row
         system = np.zeros((m, m))
         system[:-1, :-1] = K[np.ix_(kept, kept)] + alpha * np.eye(m - 1)
         system[-1, :-1] = system[:-1, -1] = 1.0
-        solution = np.linalg.solve(system, np.append(y[kept], 0.0))
-        residuals.append(y[row] - K[row, kept] @ solution[:-1] - solution[-1])
-    return float(np.square(residuals).sum())
+        solution = np.linalg.solve(system, np.vstack([Y[kept], np.zeros(Y.shape[1])]))
+        scores[row] = K[row, kept] @ solution[:-1] + solution[-1]
+    return scores
 
 
 def test_alpha_has_the_least_leave_one_out_residuals():
@@ -46,11 +47,47 @@ def test_alpha_has_the_least_leave_one_out_residuals():
     alpha = 1 / model.regularisation_
     position = RIDGES.index(alpha)
     assert 0 < position < len(RIDGES) - 1
-    errors = [held_out_error(X, y, RIDGES[position + step]) for step in (-1, 0, 1)]
+    ridges = [RIDGES[position + step] for step in (-1, 0, 1)]
+    errors = [np.square(y - held_out_scores(X, y, y[:, None], ridge)[:, 0]).sum() for ridge in ridges]
     assert errors[1] == min(errors)
     same = KernelLearningRegressor(FAMILY, alpha=alpha).fit(X, y)
     np.testing.assert_array_equal(model.predict(X), same.predict(X))
     assert same.regularisation_ == model.regularisation_
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_ridge_of_a_classifier_has_the_least_log_loss_of_rows_that_are_left_out(n_classes: int):
+    X = np.random.default_rng(0).normal(size=(90, 2))
+    y = np.digitize(
+        X[:, 0] + X[:, 1] ** 2 + 0.5 * np.random.default_rng(1).normal(size=90), [0.0, 1.5][: n_classes - 1]
+    )
+    Y = np.eye(3)[y] if n_classes == 3 else np.where(y, 1.0, -1.0)[:, None]
+    model = KernelLearningClassifier(FAMILY, predictor="krr").fit(X, y)
+    position = RIDGES.index(1 / model.regularisation_)
+    assert 0 < position < len(RIDGES) - 1
+
+    def loss(ridge: float) -> float:
+        scores = held_out_scores(X, y, Y, ridge)
+        scores = scores[:, 0] if n_classes == 2 else scores
+        return float(log_loss(y, probabilities(scores, fit_calibration(scores, y, None))))
+
+    losses = [loss(RIDGES[position + step]) for step in (-1, 0, 1)]
+    assert losses[1] == min(losses)
+
+
+def test_the_log_loss_of_copies_is_that_of_the_shares_of_their_classes():
+    rng = np.random.default_rng(0)
+    for n_classes in (2, 3):
+        scores, counts = rng.normal(size=(40, 1 if n_classes == 2 else 3)), rng.integers(1, 4, (40, n_classes))
+        rows, codes = (
+            np.repeat(np.arange(40), counts.sum(axis=1)),
+            np.concatenate([np.repeat(range(n_classes), c) for c in counts]),
+        )
+        copies = scores[rows] if n_classes == 3 else scores[rows, 0]
+        P = probabilities(copies, fit_calibration(copies, codes, None))
+        weights = counts.sum(axis=1).astype(float)
+        found = calibrated_log_loss(scores, counts / weights[:, None], weights)
+        assert found == pytest.approx(log_loss(codes, P, normalize=False), rel=1e-9)  # Newton's method stops at 1e-13
 
 
 @pytest.mark.parametrize("predictor", ["svm", "krr"])
