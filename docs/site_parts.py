@@ -32,7 +32,7 @@ GALLERY = (
     *("first_table", "regression", "grid_search", "alignment_and_error"),
     *("multi_view", "text_ngrams", "genes", "sensors", "graphs"),
     *("feature_relevance", "learned_metric", "features_for_others", "weights_along_lambda"),
-    *("imbalanced", "groups", "time_order"),
+    *("imbalanced", "probabilities", "groups", "time_order"),
     *("many_rows", "own_learner", "keep_a_model", "nightly"),
 )
 """The examples in the order of the gallery: first steps, kinds of data, what was learned, protocols, use."""

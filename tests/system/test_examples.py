@@ -223,6 +223,15 @@ def test_weights_of_classes_raise_the_recall_and_cost_accuracy():
     assert plain["average precision"] > balanced["average precision"]
 
 
+def test_probabilities_are_calibrated_and_intervals_cover_what_is_asked():
+    story = told("probabilities")
+    assert min(story.losses, key=story.losses.get) == "learnkernels"
+    # A share of 500 rows has a standard error of at most .022, of which the mean gap is some .018.
+    assert story.gaps["learnkernels"] < 0.04
+    # The coverage of one fit on 500 rows has a standard error of at most .022.
+    np.testing.assert_allclose(story.covered, story.asked, rtol=0, atol=0.066)
+
+
 def test_folds_that_divide_patients_flatter():
     mixed, whole = told("groups").errors.values()
     assert mixed.mean() + 0.1 < whole.mean() < told("groups").guess
