@@ -9,13 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from learnkernels.kernels.centering import center_gram
-from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.families.base import KernelFamily, Rows, distinct_examples, drawn_rows
 from learnkernels.kernels.families.normal_scores import NormalScoresFamily, normal_scores, scores_beside
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import SearchingLearner, TwoStageLearner
-from learnkernels.kernels.learners.closed_form import Align, Unif
+from learnkernels.kernels.learners.closed_form import Unif
 from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import NormalisedProducts, Statistics
@@ -26,7 +24,6 @@ from learnkernels.kernels.search.metric import (
     KINDS,
     UNSUPERVISED,
     Round,
-    best_left_out,
     components_of,
     learned_metrics,
     metric_of,
@@ -34,7 +31,7 @@ from learnkernels.kernels.search.metric import (
 )
 from learnkernels.kernels.targets import Target
 
-WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Unif(), Align(), Alignf())}
+WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Unif(), Alignf())}
 """How base kernels in all metrics are weighed."""
 
 LAST = 3
@@ -72,8 +69,8 @@ class RFM(SearchingLearner):
     kernels : {"auto", "both", "gaussian", "laplacian", "wide"}, default "auto"
         Which base kernels are taken: Gaussians and Laplacians, either of them, or Gaussians of larger width; with
         "auto" those that predict best.
-    weights : {"auto", "unif", "align", "alignf"}, default "unif"
-        How base kernels are weighed; with "auto" whichever has the least squared leave-one-out residuals.
+    weights : {"unif", "alignf"}, default "unif"
+        How base kernels are weighed.
     rank : int, default 100
         Most new features of a full metric.
     search_rows : int, default 1500
@@ -96,9 +93,9 @@ class RFM(SearchingLearner):
     -----
     A metric flatters the rows that have taught it, so that their leave-one-out residuals choose learned metrics where
     they do harm. What predicts best is therefore told by two halves of the search rows: each learns metrics, fits ridge
-    regressions (the ridge by leave-one-out, in closed form) and predicts the other. ``align`` and ``alignf``, too, take
-    alignments on each half of base kernels in the metrics of the other, and the mean of the weights that follow and of
-    equal ones. `FoundKernels.alignments` are those of each round on the half that did not teach it.
+    regressions (the ridge by leave-one-out, in closed form) and predicts the other. ``alignf``, too, takes alignments
+    on each half of base kernels in the metrics of the other, and the mean of the weights that follow and of equal ones.
+    `FoundKernels.alignments` are those of each round on the half that did not teach it.
 
     Copies of a row with one target are taken for one row of their weights. Features need no scaling. A round costs
     ``O(m^3 + m^2 d q)`` time on the search rows, and on the halves a quarter of that; a choice an eigenproblem of half
@@ -120,7 +117,7 @@ class RFM(SearchingLearner):
     metric: Literal["both", "diagonal", "full"] = "both"
     rounds: int | Literal["auto"] = "auto"
     kernels: Literal["auto", "both", "gaussian", "laplacian", "wide"] = "auto"
-    weights: Literal["auto", "unif", "align", "alignf"] = "unif"
+    weights: Literal["unif", "alignf"] = "unif"
     rank: int = 100
     search_rows: int = SEARCH_ROWS
     seed: int = 0
@@ -152,9 +149,7 @@ class RFM(SearchingLearner):
         metrics = choice.metrics(self._rounds(searched, columns, choice.rounds, near))
         family, sigmas = columns.union(metrics, searched, choice.kind)
         moments = gram_moments(family, searched.X, searched.Y, sample_weight=searched.w)
-        rules = list(WEIGHTS) if self.weights == "auto" else [self.weights]
-        ways = [_weigh(rule, moments, halves, choice) for rule in rules]
-        weights = ways[0] if len(ways) == 1 else min(ways, key=lambda one: _left_out(family, one, searched))
+        weights = _weigh(self.weights, moments, halves, choice)
         carried = weights > 0
         return FoundKernels(
             family.subset(np.flatnonzero(carried).tolist()),
@@ -261,7 +256,7 @@ class RFM(SearchingLearner):
         known_values = {
             "metric": ("both", "diagonal", "full"),
             "kernels": ("auto", *KINDS),
-            "weights": ("auto", *WEIGHTS),
+            "weights": tuple(WEIGHTS),
         }
         for name, known in known_values.items():
             if getattr(self, name) not in known:
@@ -281,9 +276,3 @@ def _weigh(rule: str, moments: Moments, halves: Sequence[Half], choice: Choice) 
     found = WEIGHTS[rule].weigh(M[np.ix_(varying, varying)], a[varying]).weights
     weights[varying] += found / found.sum()
     return np.asarray(weights / scales)
-
-
-def _left_out(family: KernelFamily, weights: np.ndarray, examples: Examples) -> float:
-    """Return the sum of squared leave-one-out residuals with the best ridge."""
-    K = Combination(family, weights, np.zeros(len(weights))).matrix(examples.X, examples.X, symmetric=True)
-    return best_left_out(center_gram(K, examples.w), examples.Y, examples.w).loss

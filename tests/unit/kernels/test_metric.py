@@ -265,8 +265,8 @@ def test_a_metric_is_the_base_kernels_on_mapped_rows():
         {},
         {"rounds": 1, "scores": False},
         {"rounds": 2, "weights": "alignf"},
-        {"metric": "diagonal", "weights": "auto"},
-        {"rounds": 0, "kernels": "laplacian", "weights": "align"},
+        {"metric": "diagonal"},
+        {"rounds": 0, "kernels": "laplacian", "weights": "alignf"},
     ],
 )
 def test_what_is_found_is_an_ordinary_learned_kernel(params):
@@ -499,7 +499,7 @@ def test_parameters_out_of_range_and_nothing_to_learn_from_are_refused():
         ({"search_rows": 3}, "search_rows must be a whole number of at least 10, got 3"),
         ({"metric": "round"}, "metric must be one of both, diagonal, full, got 'round'"),
         ({"kernels": "all"}, f"kernels must be one of {kinds}, got 'all'"),
-        ({"weights": "best"}, "weights must be one of auto, unif, align, alignf, got 'best'"),
+        ({"weights": "best"}, "weights must be one of unif, alignf, got 'best'"),
         ({"scores": "never"}, "scores must be true, false or auto, got 'never'"),
     ]
     table = [(partial(RFM(**params).find, X, y), reason) for params, reason in refused]
