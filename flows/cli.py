@@ -527,7 +527,12 @@ def predict(
         for what, columns in met.items()
         if columns
     ]
-    _say(f"{result['rows']:,} rows scored with {result['model']}{lacking}", *counted, f"output: {result['output']}")
+    _say(
+        f"{result['rows']:,} rows scored with {result['model']}{lacking}",
+        *counted,
+        *result["cells"],
+        f"output: {result['output']}",
+    )
 
 
 @app.command()

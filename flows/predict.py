@@ -32,6 +32,7 @@ class Scored(TypedDict):
     distribution: dict[str, dict[str, float]]
     gaps: dict[str, int]
     new_levels: dict[str, int]
+    cells: list[str]
 
 
 def workers_at(scheduler: str) -> DaskConfig:
@@ -112,4 +113,5 @@ def predict(
         "distribution": scores.distribution,
         "gaps": scores.gaps,
         "new_levels": scores.new_levels,
+        "cells": list(scores.cells),
     }

@@ -7,8 +7,8 @@ from learnkernels.tasks.environment import collect_seldom
 from learnkernels.tasks.stopping import orderly_end
 
 PIPELINE = (
-    *("boto3", "botocore", "dask", "distributed", "httpx", "matplotlib", "mlflow", "pandas", "prefect", "psutil"),
-    *("pyarrow", "pydantic", "rich", "sqlalchemy", "typer", "uvicorn", "yaml"),
+    *("boto3", "botocore", "charset_normalizer", "dask", "distributed", "httpx", "matplotlib", "mlflow", "pandas"),
+    *("prefect", "psutil", "pyarrow", "pydantic", "rich", "sqlalchemy", "typer", "uvicorn", "yaml"),
 )
 """What `conf`, `tasks` and `flows` import and `learnkernels[pipeline]` installs."""
 

@@ -28,9 +28,9 @@ from learnkernels.kernels.moments.normalisation import Normalisation, require_no
 from learnkernels.kernels.moments.sampling import require_sample, sample_moments
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.predictors.scoring import LinearScores
-from learnkernels.kernels.tables import TableEncoding, is_table, shares_by_column
+from learnkernels.kernels.tables import Met, TableEncoding, is_table, shares_by_column
 from learnkernels.kernels.tables.encoding import Said
-from learnkernels.kernels.tables.reading import numbers_alone, read_columns
+from learnkernels.kernels.tables.reading import Column, read_columns
 from learnkernels.kernels.targets import Target, Task
 
 MOST_ROWS = 20_000
@@ -161,11 +161,14 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                     "leave it out."
                 )
             return X
-        if self.columns is None and numbers_alone(X):
-            return X
-        columns = read_columns(X)
-        self.table_ = TableEncoding.of(columns, self.columns)
-        return self.table_.encode(columns)
+        columns, met = read_columns(X), Met()
+        whole = all(column.kind == "number" and not column.gaps.any() for column in columns.values())
+        # Rows of numbers keep their units, so that a table of them is learned from as an array is.
+        self.table_ = TableEncoding.of(columns, self.columns, "none" if whole and self.columns is None else "standard")
+        rows = self.table_.encode(columns, met)
+        for sentence in (*self.table_.sentences(), *met.sentences()):
+            warnings.warn(f"{sentence}.", UserWarning, stacklevel=4)
+        return rows
 
     def take_table(self, table: TableEncoding | None) -> None:
         """Read new rows as this table from now on, whose columns became the features; None for rows of numbers."""
@@ -303,7 +306,14 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
     def _read_new(self, X: Any) -> Rows:
         """Return new rows, checked, or the features of those of a table."""
         if self.table_ is not None:
-            return self.table_.encode(X)
+            met = Met()
+            if not is_table(X) and all(column.is_number for column in self.table_.columns):
+                rows = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
+                X = {name: Column(name, "number", of) for name, of in zip(self.table_.names, rows.T, strict=True)}
+            features = self.table_.encode(X, met)
+            for sentence in met.sentences():
+                warnings.warn(f"{sentence}.", UserWarning, stacklevel=4)
+            return features
         formats = "csr" if self.kernel_.family.takes_sparse else False
         return validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)
 

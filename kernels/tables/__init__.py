@@ -3,7 +3,8 @@
 Imports: families, fields, parameters.
 """
 
-from learnkernels.kernels.tables.encoding import Met, TableEncoding, TableFeatures, shares_by_column
+from learnkernels.kernels.tables.columns import Met
+from learnkernels.kernels.tables.encoding import TableEncoding, TableFeatures, shares_by_column, target_of
 from learnkernels.kernels.tables.reading import is_table
 
-__all__ = ["Met", "TableEncoding", "TableFeatures", "is_table", "shares_by_column"]
+__all__ = ["Met", "TableEncoding", "TableFeatures", "is_table", "shares_by_column", "target_of"]

@@ -5,19 +5,102 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from hashlib import blake2b
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.tables.known import KnownColumn, KnownNumbers, Numbers, Scale, places_of
-from learnkernels.kernels.tables.reading import Column, as_texts
+from learnkernels.kernels.tables.numbers import POINT, Written
+from learnkernels.kernels.tables.reading import LARGEST, Column, as_texts, codes_of
+from learnkernels.kernels.tables.summary import ColumnSummary, NumberSummary, Scale
 
 MOST_LEVELS = 32
 """Levels of a category that have a feature each, the most frequent ones; all levels of one with more share a code."""
+
+
+class Cells(NamedTuple):
+    """Some cells of a column.
+
+    Attributes
+    ----------
+    kinds : str
+        What the others hold.
+    rows : int
+    row : int
+        Of the first of them; the first row is row 0.
+    value : str
+        The text of that cell.
+    """
+
+    kinds: str
+    rows: int
+    row: int
+    value: str
+
+
+@dataclass
+class Met:
+    """What was met in the columns of some rows.
+
+    Attributes
+    ----------
+    gaps, levels : dict of str to int
+        Rows with a missing value, and with a level that no training row had, by column; only columns with some.
+    unread : dict of str to Cells
+        Values that are taken as missing, as they are none of the kind that the column holds.
+    limits : dict of str to Cells
+        Limits of detection, which are taken for the number that they name.
+    first : int
+        Number of the first row of the next block.
+    """
+
+    gaps: dict[str, int] = field(default_factory=dict)
+    levels: dict[str, int] = field(default_factory=dict)
+    unread: dict[str, Cells] = field(default_factory=dict)
+    limits: dict[str, Cells] = field(default_factory=dict)
+    first: int = 0
+
+    def __add__(self, other: Met) -> Met:
+        gaps, levels = Counter(self.gaps) + Counter(other.gaps), Counter(self.levels) + Counter(other.levels)
+        found = Met(dict(gaps), dict(levels), dict(self.unread), dict(self.limits))
+        for ours, theirs in ((found.unread, other.unread), (found.limits, other.limits)):
+            for name, cells in theirs.items():
+                ours[name] = cells if name not in ours else ours[name]._replace(rows=ours[name].rows + cells.rows)
+        return found
+
+    def add(self, name: str, gaps: int, levels: int) -> None:
+        """Count what one column of some rows holds."""
+        for counts, count in ((self.gaps, gaps), (self.levels, levels)):
+            if count:
+                counts[name] = counts.get(name, 0) + count
+
+    def note(self, column: Column, kinds: str, unread: np.ndarray, limits: np.ndarray | None = None) -> None:
+        """Take note of which values of a column are none of its kind, and which are limits, each shape (n,)."""
+        for held, these in ((self.unread, unread), (self.limits, limits)):
+            if these is not None and these.any():
+                row = int(these.argmax())
+                new = Cells(kinds, int(these.sum()), self.first + row, str(column.values[row])[:40])
+                held[column.name] = (
+                    held[column.name]._replace(rows=held[column.name].rows + new.rows) if column.name in held else new
+                )
+
+    def sentences(self) -> list[str]:
+        """Return what people are told about single cells, a column each."""
+        said = []
+        for name, (kinds, rows, row, value) in self.unread.items():
+            others = f" and {rows - 1:,} more rows" if rows > 1 else ""
+            said.append(
+                f"column {name!r} holds {kinds}, but {value!r} in row {row:,} (from 0){others}; taken as missing"
+            )
+        for name, (_, rows, row, value) in self.limits.items():
+            others = f" and {rows - 1:,} more rows" if rows > 1 else ""
+            said.append(
+                f"column {name!r} holds the limit {value!r} in row {row:,} (from 0){others}; taken as the number"
+            )
+        return said
+
 
 View: TypeAlias = Literal["numbers", "categories", "dates", "gaps", "codes"]
 """What features tell of: magnitudes, which level, when, what is missing, or which of many levels."""
@@ -78,18 +161,18 @@ class ColumnEncoding(Value):
         """Return the same features with what fills gaps, and their units, from the values of some rows alone."""
 
     @abstractmethod
-    def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
-        """Write the features of a column into `out`, shape (n, features); return how many gaps and new levels it has.
+    def encode(self, column: Column, out: np.ndarray, met: Met) -> None:
+        """Write the features of a column into `out`, shape (n, features), and take note of what was met.
 
         Raises
         ------
         ValueError
-            A value is none of this kind.
+            No value is of this kind, or a number is infinite.
         """
 
-    def magnitudes(self, column: Column) -> np.ndarray:
-        """Return the numbers of a column whose median fills gaps, NaN for these, shape (n,); none of categories."""
-        return np.empty(0)
+    def lacks(self, column: Column) -> np.ndarray:
+        """Return whether each value is missing, or none of this kind, shape (n,)."""
+        return column.gaps
 
     @abstractmethod
     def decode(self, Z: np.ndarray) -> list[Any]:
@@ -111,13 +194,22 @@ class ColumnEncoding(Value):
         data = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
         return {"kind": self.kind, **data}
 
-    def _refuse(self, column: Column, expected: str) -> None:
-        values = column.values[~column.gaps] if column.kind != "other" else column.values
-        example = f", such as {str(values[0])[:40]!r}" if len(values) else ""
-        raise ValueError(
-            f"column {self.name!r} must hold {expected}, as the training rows did, got {column.kind}{example}; convert "
-            "it."
-        )
+    def _take_note(self, column: Column, expected: str, missing: np.ndarray, met: Met, limits: Any = None) -> None:
+        """Take note of values that are none of this kind; raise ValueError where all are."""
+        present = ~column.gaps
+        unread = missing & present
+        if unread.any() and unread.sum() == present.sum():
+            row = int(unread.argmax())
+            example = (
+                ""
+                if column.kind == "other"
+                else f" such as {str(column.values[row])[:40]!r} in row {met.first + row:,}"
+            )
+            raise ValueError(
+                f"column {self.name!r} must hold {expected}, as the training rows did, got {column.kind}{example} (the "
+                "first is row 0); convert it."
+            )
+        met.note(column, expected, unread, limits)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,6 +228,8 @@ class NumberColumn(ColumnEncoding):
         Of an ordered category, from the lowest to the highest.
     knots : tuple of float
         Quantiles of the training rows, at even steps, where the scale is one of quantiles.
+    written : Written
+        How texts are read.
     """
 
     fill: float
@@ -144,22 +238,30 @@ class NumberColumn(ColumnEncoding):
     spread: float = 1.0
     levels: tuple[str, ...] = ()
     knots: tuple[float, ...] = ()
+    written: Written = POINT
 
     kind = "number"
 
     @classmethod
-    def of(cls, name: str, numbers: KnownNumbers, scale: Scale, levels: tuple[str, ...] = ()) -> Self:
+    def of(
+        cls,
+        name: str,
+        numbers: NumberSummary,
+        scale: Scale,
+        levels: tuple[str, ...] = (),
+        written: Written = POINT,
+    ) -> Self:
         """Return the encoding of numbers of which some are there."""
         gaps = numbers.gaps > 0
         if scale == "quantile" and not numbers.constant:
-            return cls(name, numbers.fill, gaps, 0.0, 1.0, levels, numbers.knots())
-        return cls(name, numbers.fill, gaps, *numbers.scaling(scale), levels)
+            return cls(name, numbers.fill, gaps, 0.0, 1.0, levels, numbers.knots(), written)
+        return cls(name, numbers.fill, gaps, *numbers.scaling(scale), levels, (), written)
 
     def learned_on(self, column: Column, scale: Scale) -> Self:
-        numbers = Numbers(self.magnitudes(column))
-        if numbers.gaps == numbers.n:
+        numbers = NumberSummary.of(self._magnitudes(column, Met()))
+        if not numbers.held:
             return replace(self, fill=0.0, low=0.0, spread=1.0, knots=())
-        return replace(type(self).of(self.name, numbers, scale, self.levels), gaps=self.gaps)
+        return replace(type(self).of(self.name, numbers, scale, self.levels, self.written), gaps=self.gaps)
 
     @property
     def features(self) -> tuple[tuple[str, View], ...]:
@@ -177,26 +279,30 @@ class NumberColumn(ColumnEncoding):
     def has_gaps(self) -> bool:
         return self.gaps
 
-    def magnitudes(self, column: Column) -> np.ndarray:
+    def _magnitudes(self, column: Column, met: Met) -> np.ndarray:
         """Return the numbers, or the places of the levels, of a column, NaN for gaps and new levels."""
         if self.levels:
             return places_of(column.as_texts(), self.levels)
-        numbers = column.as_numbers() if column.kind in ("number", "text") else None
-        if numbers is None:
-            self._refuse(column, "numbers")
-        assert numbers is not None
-        require_no_infinity(self.name, int(np.isinf(numbers).sum()), len(numbers))
+        numbers, limits = column.read_numbers(self.written)
+        self._take_note(column, "numbers", np.isnan(numbers), met, limits)
+        infinite = np.isinf(numbers)
+        require_no_infinity(
+            self.name, int(infinite.sum()), len(numbers), met.first + int(infinite.argmax()) if infinite.any() else None
+        )
         return numbers
 
-    def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
-        numbers = self.magnitudes(column)
+    def encode(self, column: Column, out: np.ndarray, met: Met) -> None:
+        numbers = self._magnitudes(column, met)
         new = sum(one is not None and one not in self.levels for one in column.as_texts()) if self.levels else 0
         gaps = np.isnan(numbers)
         filled = np.where(gaps, self.fill, numbers)
         out[:, 0] = _normal_ranks(filled, self.knots) if self.knots else (filled - self.low) / self.spread
         if self.gaps:
             out[:, 1] = gaps
-        return int(gaps.sum()) - new, new
+        met.add(self.name, int(gaps.sum()) - new, new)
+
+    def lacks(self, column: Column) -> np.ndarray:
+        return column.gaps if self.levels else np.isnan(column.read_numbers(self.written)[0])
 
     @property
     def is_number(self) -> bool:
@@ -212,7 +318,10 @@ class NumberColumn(ColumnEncoding):
         return [self.levels[place] for place in np.clip(np.round(numbers), 0, len(self.levels) - 1).astype(int)]
 
     def describe(self) -> str:
-        return f"order of {len(self.levels)} levels" if self.levels else "number"
+        if self.levels:
+            return f"order of {len(self.levels)} levels"
+        how = [*(["decimal comma"] if self.written.mark == "," else []), *filter(None, [self.written.unit])]
+        return f"number ({', '.join(how)})" if how else "number"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -241,7 +350,7 @@ class CategoryColumn(ColumnEncoding):
     kind = "category"
 
     @classmethod
-    def of(cls, column: KnownColumn, scale: Scale, most: int = MOST_LEVELS) -> Self:
+    def of(cls, column: ColumnSummary, scale: Scale, most: int = MOST_LEVELS) -> Self:
         """Return the encoding of a column.
 
         Of standard scale an indicator is the geometric mean of what makes the variances of all indicators add up to
@@ -285,7 +394,7 @@ class CategoryColumn(ColumnEncoding):
     def levels_for_trees(self) -> bool:
         return not self.many
 
-    def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
+    def encode(self, column: Column, out: np.ndarray, met: Met) -> None:
         texts = self._texts(column)
         place = {level: j for j, level in enumerate(self.levels)}
         places = np.array([place.get(level, -1) for level in texts], dtype=np.intp)
@@ -296,7 +405,7 @@ class CategoryColumn(ColumnEncoding):
             out[:, -1] = codes_of(texts)
         gaps = sum(level is None for level in texts)
         new = 0 if self.many else int((places < 0).sum()) - (0 if None in place else gaps)
-        return gaps, new
+        met.add(self.name, gaps, new)
 
     def for_trees(self, Z: np.ndarray) -> np.ndarray:
         if self.many:
@@ -315,8 +424,11 @@ class CategoryColumn(ColumnEncoding):
         return [float(levels[place]) if self.numeric and held else levels[place] for place in places]
 
     def _texts(self, column: Column) -> np.ndarray:
-        numbers = column.as_numbers() if self.numeric and column.kind == "text" else None
-        return column.as_texts() if numbers is None else as_texts(numbers.tolist())
+        texts = column.as_levels()
+        if not self.numeric or column.kind != "text":
+            return texts
+        numbers, _ = column.read_numbers(POINT)
+        return np.where(np.isnan(numbers) | (np.abs(numbers) > LARGEST), texts, as_texts(numbers.tolist()))
 
     def describe(self) -> str:
         if not self.levels:
@@ -341,20 +453,18 @@ def indicator_scales(
     return tuple(np.where(held > 0, scales, 0.0).tolist())
 
 
-def codes_of(texts: Sequence[str | None] | np.ndarray) -> np.ndarray:
-    """Return for each text a number in [0, 1) that no other text has, but by an accident of one in 2^53 a pair."""
-    codes: dict[str | None, float] = {}
-    for level in set(texts):
-        held = b"\0" if level is None else b"\1" + level.encode("utf-8", "surrogatepass")
-        codes[level] = (int.from_bytes(blake2b(held, digest_size=8).digest()) >> 11) / 2.0**53
-    return np.array([codes[level] for level in texts], dtype=np.float64)
+def places_of(texts: Sequence[str | None] | np.ndarray, levels: Sequence[str]) -> np.ndarray:
+    """Return where each text stands among some levels, NaN for gaps and for others."""
+    place = {level: float(i) for i, level in enumerate(levels)}
+    return np.array([np.nan if one is None else place.get(one, np.nan) for one in texts], dtype=np.float64)
 
 
-def require_no_infinity(name: str, infinite: int, n: int) -> None:
-    """Raise ValueError if some of n numbers are infinite."""
+def require_no_infinity(name: str, infinite: int, n: int, first: int | None = None) -> None:
+    """Raise ValueError if some of n numbers are infinite, the first of them in row `first`."""
     if infinite:
+        where = "" if first is None else f", at first in row {first} (the first is row 0)"
         raise ValueError(
-            f"column {name!r} must hold finite numbers or gaps, got infinity in {infinite} of {n} rows; "
+            f"column {name!r} must hold finite numbers or gaps, got infinity in {infinite} of {n} rows{where}; "
             "correct these, or leave them empty."
         )
 

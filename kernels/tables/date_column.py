@@ -7,10 +7,10 @@ from typing import Any, Self
 
 import numpy as np
 
-from learnkernels.kernels.tables.columns import ColumnEncoding, View, gap_feature, indicator_scales
+from learnkernels.kernels.tables.columns import ColumnEncoding, Met, View, gap_feature, indicator_scales
 from learnkernels.kernels.tables.dates import CALENDAR, CYCLES, DAY, First, days_of
-from learnkernels.kernels.tables.known import KnownDays, Scale, days_known
 from learnkernels.kernels.tables.reading import Column
+from learnkernels.kernels.tables.summary import DaySummary, Scale
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,8 +30,8 @@ class DateColumn(ColumnEncoding):
     cycles : tuple of {"year", "month", "week", "weekday", "day"}
         Of "month" and "weekday" there is an indicator a level, of the others sine and cosine. Files of older versions
         have "week" in place of "weekday".
-    first : {"year", "day", "month"}
-        What texts begin with; those of ISO 8601, with the year, are read in any case.
+    first : {"year", "day", "month", "time"}
+        What texts begin with; those with the year first are read in any case. Or "time" of times of day alone.
     scaled : bool
         Whether indicators are in the units of those of categories, whose variances are comparable with one.
     """
@@ -47,7 +47,7 @@ class DateColumn(ColumnEncoding):
     kind = "date"
 
     @classmethod
-    def of(cls, name: str, dates: KnownDays, scale: Scale, first: First = "year") -> Self:
+    def of(cls, name: str, dates: DaySummary, scale: Scale, first: First = "year") -> Self:
         """Return the encoding of moments in time of which some are there; texts begin with `first`."""
         days = dates.days
         varies = {name for name in CYCLES if dates.spans[name] > (0.25 if name == "year" else 1e-6)}
@@ -57,10 +57,10 @@ class DateColumn(ColumnEncoding):
         return cls(name, days.fill, days.gaps > 0, *scaling, cycles, first, scale in ("standard", "quantile"))
 
     def learned_on(self, column: Column, scale: Scale) -> Self:
-        dates = self._dates(column)
-        if np.isnat(dates).all():
+        days = self._days(column, Met())
+        if np.isnan(days).all():
             return replace(self, fill=0.0, low=0.0, spread=1.0)
-        learned = type(self).of(self.name, days_known(days_of(dates)), scale, self.first)
+        learned = type(self).of(self.name, DaySummary.of(days), scale, self.first)
         return replace(learned, gaps=self.gaps, cycles=self.cycles, scaled=self.scaled)
 
     @property
@@ -75,7 +75,7 @@ class DateColumn(ColumnEncoding):
 
     @property
     def kinds(self) -> str:
-        return "dates"
+        return "times of day" if self.first == "time" else "dates"
 
     @property
     def said(self) -> str | tuple[str, ...]:
@@ -85,8 +85,8 @@ class DateColumn(ColumnEncoding):
     def has_gaps(self) -> bool:
         return self.gaps
 
-    def encode(self, column: Column, out: np.ndarray) -> tuple[int, int]:
-        days = self.magnitudes(column)
+    def encode(self, column: Column, out: np.ndarray, met: Met) -> None:
+        days = self._days(column, met)
         gaps = np.isnan(days)
         days = np.where(gaps, self.fill, days)
         out[:, 0] = (days - self.low) / self.spread
@@ -102,7 +102,7 @@ class DateColumn(ColumnEncoding):
                 out[:, columns] = np.column_stack([np.sin(angle), np.cos(angle)])
         if self.gaps:
             out[:, -1] = gaps
-        return int(gaps.sum()), 0
+        met.add(self.name, int(gaps.sum()), 0)
 
     @property
     def _columns(self) -> dict[str, slice]:
@@ -124,21 +124,22 @@ class DateColumn(ColumnEncoding):
             values[Z[:, -1] > 0] = np.nan
         return values
 
-    def magnitudes(self, column: Column) -> np.ndarray:
-        return days_of(self._dates(column))
+    def _days(self, column: Column, met: Met) -> np.ndarray:
+        """Return the moments of a column as days since 1970, NaN for gaps."""
+        days = days_of(column.read_dates(self.first))
+        expected = {"year": "dates", "time": "times of day"}.get(self.first, f"dates with the {self.first} first")
+        self._take_note(column, expected, np.isnan(days), met)
+        return days
 
-    def _dates(self, column: Column) -> np.ndarray:
-        """Return the moments in time of a column, NaT for gaps."""
-        dates = column.as_dates(self.first) if column.kind in ("date", "text") else None
-        if dates is None:
-            self._refuse(column, "dates" if self.first == "year" else f"dates with the {self.first} first")
-        assert dates is not None
-        return dates
+    def lacks(self, column: Column) -> np.ndarray:
+        return np.isnat(column.read_dates(self.first))
 
     def decode(self, Z: np.ndarray) -> list[Any]:
         seconds = np.round((Z[:, 0] * self.spread + self.low) * DAY)
         return [str(moment) for moment in seconds.astype("datetime64[s]")]
 
     def describe(self) -> str:
+        if self.first == "time":
+            return f"time of day ({', '.join(('time', *self.cycles))})"
         order = "" if self.first == "year" else f"{self.first} first; "
         return f"date ({order}{', '.join(('time', *self.cycles))})"

@@ -1,28 +1,75 @@
-"""Moments in time from texts: ISO 8601, or day, month and year in the order that a column decides."""
+"""Moments in time from texts: dates in common forms, in the order that a column decides, and times of day."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-First: TypeAlias = Literal["year", "day", "month"]
-"""What dates begin with: those of ISO 8601 with the year."""
+First: TypeAlias = Literal["year", "day", "month", "time"]
+"""What dates begin with, those of ISO 8601 with the year; or "time" of times of day without a date."""
 
-FIRSTS: tuple[First, ...] = ("year", "day", "month")
+FIRSTS: tuple[First, ...] = ("year", "day", "month", "time")
 
-CIVIL = re.compile(
-    r"(?P<one>\d{1,2})(?P<between>[/.-])(?P<two>\d{1,2})(?P=between)(?P<year>\d{4})"
-    r"(?:[ T,]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:\.\d+)?)?(?:\s?(?P<half>[AaPp])\.?[Mm]\.?)?)?"
+MONTHS = (
+    "January", "February", "March", "April", "May", "June",
+    "July", "August", "September", "October", "November", "December",
+)  # fmt: skip
+
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+
+ABBREVIATED = {name[:3].lower(): place for place, name in enumerate(MONTHS, 1)}
+
+NAMED = "(?P<named>" + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in MONTHS) + "|Sept)"
+
+CLOCK = (
+    r"(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<part>\d{1,9}))?)?"
+    r"(?:\s?(?P<half>[AaPp])\.?[Mm]\.?)?"
 )
-"""Dates such as 31/12/2024, 31.12.2024 or 12-31-2024, with or without a time of day."""
 
-MONTH = re.compile(r"(\d{4})(?:-(\d{2}))?")
-"""A month or a year of ISO 8601."""
+ZONE = r"(?:\s?(?P<zone>Z|UTC|GMT|(?:UTC|GMT)?[+-]\d{2}:?(?:\d{2})?))?"
 
+SEVERAL = r"(?:[ T,]+" + CLOCK + ZONE + ")?"
+
+BEFORE = "(?:(?:" + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in WEEKDAYS) + r")\.?,? )?"
+
+FORMS = [
+    re.compile(BEFORE + form + SEVERAL, re.IGNORECASE | re.ASCII)
+    for form in (
+        r"(?P<year>\d{4})(?P<between>[/.-])(?P<month>\d{1,2})(?P=between)(?P<day>\d{1,2})",
+        r"(?P<one>\d{1,2})(?P<between>[/.-])(?P<two>\d{1,2})(?P=between)(?P<year>\d{4}|\d{2})",
+        rf"(?P<day>\d{{1,2}})(?:st|nd|rd|th)?\.?[ /-]?{NAMED}\.?,?[ /-]?(?P<year>\d{{4}}|\d{{2}})",
+        rf"{NAMED}\.? (?P<day>\d{{1,2}})(?:st|nd|rd|th)?,? (?P<year>\d{{4}})",
+        rf"(?P<year>\d{{4}})[ /-]{NAMED}[ /-](?P<day>\d{{1,2}})",
+    )
+]
+"""Dates with or without a time of day: the year first; two numbers first, whose order a column decides; month names."""
+
+CIVIL = FORMS[1]
+
+COMPACT = re.compile(
+    r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})(?:T(?P<hour>\d{2})(?P<minute>\d{2})(?P<second>\d{2})?Z?)?", re.ASCII
+)
+
+MONTH = re.compile(
+    rf"(?P<year>1[6-9]\d\d|2[0-3]\d\d)(?:-(?P<month>\d{{2}}))?|{NAMED}[ -](?P<later>\d{{4}})", re.IGNORECASE | re.ASCII
+)
+"""A month, or a year."""
+
+TIME = re.compile(CLOCK, re.ASCII)
+
+PIVOT = 69
+"""The least of two digits that is a year of the twentieth century, as POSIX has it."""
+
+NO_YEARS = (1, 9999)
+
+NO_DATE = re.compile(
+    r"(?:0000-00-00|0001-01-01|9999-12-31|(?:00/00/0000)|(?:31[./-]12|12[./-]31)[./-]9999)(?:[ T][0-9:.]+Z?)?", re.ASCII
+)
+"""What databases write in place of a missing date."""
 
 DAY = 86_400.0
 """Seconds."""
@@ -33,13 +80,6 @@ CYCLES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "day": lambda days: days % 1.0,
 }
 """Where in a cycle, from 0 to 1, some days since 1970 are."""
-
-MONTHS = (
-    "January", "February", "March", "April", "May", "June",
-    "July", "August", "September", "October", "November", "December",
-)  # fmt: skip
-
-WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 CALENDAR: dict[str, tuple[str, tuple[str, ...], Callable[[np.ndarray], np.ndarray]]] = {
     "month": ("year", MONTHS, lambda days: _whole(days).astype("datetime64[M]").astype(np.intp) % 12),
@@ -58,6 +98,12 @@ def days_of(dates: np.ndarray) -> np.ndarray:
     return np.asarray(np.where(np.isnat(dates), np.nan, days))
 
 
+def without_placeholders(dates: np.ndarray) -> np.ndarray:
+    """Return moments with NaT where the year stands for a missing date, such as 9999."""
+    years = dates.astype("datetime64[Y]").astype(np.int64) + 1970
+    return np.where(np.isin(years, NO_YEARS), np.datetime64("NaT", "us"), dates)
+
+
 def first_of(texts: Iterable[str]) -> First | None:
     """Return what the dates of a column begin with; None where day and month cannot be told apart.
 
@@ -67,9 +113,9 @@ def first_of(texts: Iterable[str]) -> First | None:
     found = [match for text in texts if (match := CIVIL.fullmatch(text))]
     if not found:
         return "year"
-    if any(int(match["one"]) > 12 for match in found):
+    if any(12 < int(match["one"]) <= 31 for match in found):
         return "day"
-    if any(int(match["two"]) > 12 for match in found):
+    if any(12 < int(match["two"]) <= 31 for match in found):
         return "month"
     return "day" if all(match["between"] == "." for match in found) else None
 
@@ -79,7 +125,8 @@ def deciding(texts: Iterable[str]) -> tuple[str, ...]:
     found: dict[str, str] = {}
     for text in texts:
         if match := CIVIL.fullmatch(text):
-            kind = "day" if int(match["one"]) > 12 else "month" if int(match["two"]) > 12 else match["between"]
+            one, two = int(match["one"]), int(match["two"])
+            kind = "day" if 12 < one <= 31 else "month" if 12 < two <= 31 else match["between"]
             found.setdefault(kind if kind in ("day", "month", ".") else "open", text)
     return tuple(found.values())
 
@@ -87,30 +134,44 @@ def deciding(texts: Iterable[str]) -> tuple[str, ...]:
 def moment_of(text: str, first: First) -> np.datetime64 | None:
     """Return the moment that a text tells, in UTC where it names a zone; None where it is no date.
 
-    Texts of ISO 8601 are read whatever dates begin with; of a month or a year its first day is taken.
+    Texts with the year first, or with the name of a month, are read whatever dates begin with; of a month or a year its
+    first day is taken, and times of day are those of the first day of 1970.
     """
-    try:
-        if match := MONTH.fullmatch(text):
-            moment = datetime(int(match[1]), int(match[2] or 1), 1)
-        elif match := CIVIL.fullmatch(text) if first != "year" else None:
-            moment = _civil(match, first)
-        elif len(text) >= len("20000101"):
-            moment = datetime.fromisoformat(text)
-        else:
-            return None
-    except ValueError:
+    if not text[:1].isalnum() or not any(map(str.isdigit, text)):
         return None
-    return np.datetime64(moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment, "us")
+    forms = [TIME] if first == "time" else [*FORMS, COMPACT, MONTH]
+    match = next((found for form in forms if (found := form.fullmatch(text))), None)
+    if match is None or (match.re is CIVIL and first == "year"):
+        return None
+    try:
+        return np.datetime64(_moment(match.groupdict(), first), "us")
+    except (ValueError, OverflowError):
+        return None
 
 
-def _civil(match: re.Match[str], first: First) -> datetime:
-    """Return the moment of a date with day and month in an order; ValueError where there is no such day or time."""
-    day, month = (match["one"], match["two"]) if first == "day" else (match["two"], match["one"])
-    hour = int(match["hour"] or 0)
-    if match["half"]:
+def _moment(found: dict[str, str | None], first: First) -> datetime:
+    """Return the moment of the parts of a date; ValueError where there is no such day or time."""
+    if first == "time":
+        date = 1970, 1, 1
+    else:
+        day, month = found.get("day"), found.get("month")
+        if found.get("one"):
+            day, month = (found["one"], found["two"]) if first == "day" else (found["two"], found["one"])
+        number = ABBREVIATED[str(found["named"])[:3].lower()] if found.get("named") else int(month or 1)
+        date = _year(str(found["year"] or found.get("later"))), number, int(day or 1)
+    hour = int(found.get("hour") or 0)
+    if half := found.get("half"):
         if not 1 <= hour <= 12:
             raise ValueError("no hour of half a day")
-        hour = hour % 12 + 12 * (match["half"] in "pP")
-    return datetime(
-        int(match["year"]), int(month), int(day), hour, int(match["minute"] or 0), int(match["second"] or 0)
-    )
+        hour = hour % 12 + 12 * (half in "pP")
+    part = int(((found.get("part") or "") + "000000")[:6])
+    moment = datetime(*date, hour, int(found.get("minute") or 0), int(found.get("second") or 0), part)
+    ahead = re.sub("UTC|GMT|Z|:", "", found.get("zone") or "", flags=re.IGNORECASE)
+    if not ahead:
+        return moment
+    offset = timedelta(hours=int(ahead[1:3]), minutes=int(ahead[3:] or 0)) * (-1 if ahead[0] == "-" else 1)
+    return moment.replace(tzinfo=timezone(offset)).astimezone(UTC).replace(tzinfo=None)
+
+
+def _year(digits: str) -> int:
+    return int(digits) if len(digits) == 4 else int(digits) + (1900 if int(digits) >= PIVOT else 2000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,19 +17,23 @@ from learnkernels.kernels.tables.columns import (
     MOST_LEVELS,
     CategoryColumn,
     ColumnEncoding,
+    Met,
     NumberColumn,
+    places_of,
     require_no_infinity,
 )
 from learnkernels.kernels.tables.date_column import DateColumn
 from learnkernels.kernels.tables.dates import CALENDAR, CYCLES, FIRSTS
-from learnkernels.kernels.tables.known import KnownColumn, KnownNumbers, Scale, WholeColumn
-from learnkernels.kernels.tables.reading import MISSING, read_columns
-from learnkernels.kernels.tables.summary import TableSummary
+from learnkernels.kernels.tables.numbers import POINT, Written
+from learnkernels.kernels.tables.reading import MISSING, Column, read_columns
+from learnkernels.kernels.tables.summary import NEARLY_ALL, SMALLEST, ColumnSummary, NumberSummary, Scale, TableSummary
 
 Kind: TypeAlias = Literal["number", "categorical", "code", "date", "drop"]
 """What a column can be said to be, besides a list of ordered levels."""
 
 KINDS: tuple[str, ...] = get_args(Kind)
+
+CONSTANT, EMPTY = "it is constant", "it is empty"
 
 AS_SAID = "as said"
 """Why a column is left out that a user has left out."""
@@ -48,37 +51,20 @@ FEW_ROWS = 20
 """Rows from which on values that are all different are taken for identifiers."""
 
 DIFFERENT = 0.9
-"""Share of the texts that must be different for them to be taken for identifiers or free text."""
+"""Share of values that must be different for them to be taken for identifiers or free text."""
+
+SAID = 0.5
+"""Share of the values that must be of the kind that a column is said to be; the others are missing then."""
 
 LONGEST = 80
 """Characters that the name of a feature has at most."""
 
-IDENTIFIER = re.compile(r"(^|[_\W])(id|uuid|guid|index|key|rowid|unnamed)([_\W]|$)|(?<=[a-z])(Id|ID)$", re.IGNORECASE)
-"""Names of columns of whole numbers that identify rows where they are all different."""
-
-
-@dataclass
-class Met:
-    """What was met in the columns of new rows.
-
-    Attributes
-    ----------
-    gaps, levels : dict of str to int
-        Rows with a gap, and with a level that no training row had, by column; only columns with some.
-    """
-
-    gaps: dict[str, int] = field(default_factory=dict)
-    levels: dict[str, int] = field(default_factory=dict)
-
-    def __add__(self, other: Met) -> Met:
-        gaps, levels = Counter(self.gaps) + Counter(other.gaps), Counter(self.levels) + Counter(other.levels)
-        return Met(dict(gaps), dict(levels))
-
-    def add(self, name: str, gaps: int, levels: int) -> None:
-        """Count what one column of some rows holds."""
-        for counts, count in ((self.gaps, gaps), (self.levels, levels)):
-            if count:
-                counts[name] = counts.get(name, 0) + count
+IDENTIFIER = re.compile(
+    r"^\W*$|(^|[_\W])(id|uuid|guid|index|key|rowid|rownames?|row[_ ]?n(r|o|um|umber)|unnamed)([_\W]|$)"
+    r"|(?<=[a-z])(Id|ID)$",
+    re.IGNORECASE,
+)
+"""Names of columns of whole numbers that identify rows where nearly all differ; an index that was written has none."""
 
 
 class TableFeatures(tuple[str, ...]):
@@ -182,16 +168,13 @@ class TableEncoding(Value):
             is left.
         """
         said = dict(said or {})
-        held: Mapping[str, KnownColumn]
-        if isinstance(table, TableSummary):
-            held = table.columns
-        else:
-            held = {name: WholeColumn(column) for name, column in read_columns(table).items()}
+        held = table.columns if isinstance(table, TableSummary) else read_columns(table)
         if unknown := [name for name in said if name not in held]:
             shown = ", ".join(list(held)[:12]) + (", ..." if len(held) > 12 else "")
             raise ValueError(f"columns: {unknown[0]!r} is not a column of the table, which has {shown}; correct it.")
         columns, left_out = list[ColumnEncoding](), {}
-        for name, column in held.items():
+        for name, values in held.items():
+            column = ColumnSummary.of(values, as_levels(said.get(name))) if isinstance(values, Column) else values
             taken = _as_said(column, said[name], scale) if name in said else _inferred(column, scale)
             if isinstance(taken, str):
                 left_out[name] = taken
@@ -249,13 +232,11 @@ class TableEncoding(Value):
         held = read_columns(table, self.names)
         n = len(next(iter(held.values())).values)
         X = np.empty((n, len(self.features)))
-        start = 0
+        met, start = Met() if met is None else met, 0
         for column in self.columns:
             stop = start + len(column.features)
-            gaps, levels = column.encode(held[column.name], X[:, start:stop])
+            column.encode(held[column.name], X[:, start:stop], met)
             start = stop
-            if met is not None:
-                met.add(column.name, gaps, levels)
         return X
 
     def for_trees(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -280,7 +261,15 @@ class TableEncoding(Value):
     def gaps(self, table: Any) -> np.ndarray:
         """Return whether each row of a table lacks a value in one of the columns, shape (n,)."""
         held = read_columns(table, self.names)
-        return np.asarray(np.any([column.gaps for column in held.values()], axis=0))
+        return np.asarray(np.any([column.lacks(held[column.name]) for column in self.columns], axis=0))
+
+    def sentences(self) -> list[str]:
+        """Return what people are told about columns that are left out though they may hold information, one each."""
+        said = []
+        for name, why in self.left_out.items():
+            if why not in (AS_SAID, CONSTANT, EMPTY):
+                said.append(f"column {name!r} is left out, as {why}; say what it is with 'columns' to keep it")
+        return said
 
     def describe(self) -> list[str]:
         """Return one line a kind of columns, with their names, and one about what was left out."""
@@ -311,9 +300,9 @@ def column_from_dict(data: object) -> ColumnEncoding:
     fields = Fields(data, "a column")
     kind = fields.data.get("kind")
     if kind == "number":
-        made: ColumnEncoding = NumberColumn(
-            *_place(fields), tuple(fields.get("levels", list_of(text))), tuple(fields.get("knots", list_of(number)))
-        )
+        levels, knots = tuple(fields.get("levels", list_of(text))), tuple(fields.get("knots", list_of(number)))
+        mark, unit = fields.get("written", optional(list_of(text))) or POINT  # which older files do not tell
+        made: ColumnEncoding = NumberColumn(*_place(fields), levels, knots, Written("," if mark == "," else ".", unit))
     elif kind == "category":
         held = tuple(fields.get("levels", list_of(optional(text))))
         scales = tuple(fields.get("scales", list_of(number)))
@@ -341,28 +330,25 @@ def _place(fields: Fields) -> tuple[str, float, bool, float, float]:
     return fields.get("name", text), fields.get("fill", number), fields.get("gaps", truth), low, spread
 
 
-def _as_said(column: KnownColumn, said: str | Sequence[str], scale: Scale) -> ColumnEncoding | str:
+def as_levels(said: str | Sequence[str] | None) -> bool:
+    """Return whether what is said of a column takes its numbers for levels."""
+    return said not in (None, "number", "date", "drop")
+
+
+def _as_said(column: ColumnSummary, said: str | Sequence[str], scale: Scale) -> ColumnEncoding | str:
     """Return the encoding of a column whose kind is said, or why it is left out."""
     if said == "drop":
         return AS_SAID
-    if column.kind == "other" or column.gaps == column.n:
+    if column.kind == "other" or not column.held:
         return "it holds no values that could be used"
     if said in ("categorical", "code"):
         return CategoryColumn.of(column, scale, MOST_LEVELS if said == "categorical" else 0)
-    if said == "date":
-        first = column.first_of_dates() or "day"
-        if (dates := column.dates(first)) is None:
-            raise ValueError(
-                f"columns: {column.name!r} is said to be a date, but holds {column.example!r}; correct it."
-            )
-        return DateColumn.of(column.name, dates, scale, first)
-    if said == "number":
-        if (numbers := column.numbers()) is None:
-            raise ValueError(
-                f"columns: {column.name!r} is said to be a number, but holds {column.example!r}; correct it."
-            )
-        require_no_infinity(column.name, numbers.infinite, numbers.n)
-        return NumberColumn.of(column.name, numbers, scale)
+    if said == "date" and (dates := column.as_dates(SAID)) is not None:
+        return DateColumn.of(column.name, dates[1], scale, dates[0] or "day")
+    if said == "number" and (read := column.as_numbers(SAID)) is not None:
+        return _as_number(column, read, scale)
+    if said in ("number", "date"):
+        raise ValueError(f"columns: {column.name!r} is said to be a {said}, but holds {column.example!r}; correct it.")
     if isinstance(said, str) or len(set(said)) < 2:
         raise ValueError(
             f"columns: {column.name!r} must be one of {', '.join(KINDS)} or a list of at least two ordered levels, got "
@@ -375,39 +361,91 @@ def _as_said(column: KnownColumn, said: str | Sequence[str], scale: Scale) -> Co
     return _ordered(column, tuple(map(str, said)), scale)
 
 
-def _ordered(column: KnownColumn, levels: tuple[str, ...], scale: Scale) -> ColumnEncoding:
-    if others := sorted(level for level in column.counts() if level is not None and level not in levels):
+def _ordered(column: ColumnSummary, levels: tuple[str, ...], scale: Scale) -> ColumnEncoding:
+    counts = column.counts()
+    if others := sorted(level for level in counts if level is not None and level not in levels):
         raise ValueError(f"columns: {column.name!r} holds {others[0]!r:.40}, which is none of its levels; add it.")
-    return NumberColumn.of(column.name, column.places(levels), scale, levels)
+    times = np.array(list(counts.values()), dtype=np.intp)
+    return NumberColumn.of(column.name, NumberSummary.of(places_of(list(counts), levels), times), scale, levels)
 
 
-def _inferred(column: KnownColumn, scale: Scale) -> ColumnEncoding | str:
+def _as_number(column: ColumnSummary, read: tuple[Written, NumberSummary], scale: Scale) -> ColumnEncoding:
+    written, numbers = read
+    require_no_infinity(column.name, numbers.infinite, numbers.n)
+    return NumberColumn.of(column.name, numbers, scale, (), written)
+
+
+def _inferred(column: ColumnSummary, scale: Scale) -> ColumnEncoding | str:
     """Return the encoding that the values of a column suggest, or why it is left out."""
     if column.kind == "other":
         return "it holds lists, records or bytes"
-    if column.gaps == column.n:
-        return "it is empty"
+    if not column.held:
+        return EMPTY
     if column.levels:
         return _ordered(column, column.levels, scale)
-    if (numbers := column.numbers()) is not None:
-        return _number(column.name, numbers, scale)
-    if column.constant and not column.gaps:
-        return "it is constant"
-    first = column.first_of_dates()
-    if (dates := column.dates(first or "day")) is not None:
+    read = None if column.is_category else column.as_numbers()
+    if read is not None:
+        return _number(column, read, scale)
+    if column.kind == "text" and column.different == 1 and not column.gaps:
+        return CONSTANT
+    if not column.is_category and (found := column.as_dates()) is not None:
+        first, dates = found
+        if dates.days.constant and not dates.days.gaps:
+            return CONSTANT
         return UNDECIDED if first is None else DateColumn.of(column.name, dates, scale, first)
-    held = column.n - column.gaps
-    if held >= FEW_ROWS and column.different > DIFFERENT * held:
+    differ = column.held >= FEW_ROWS and column.different > DIFFERENT * column.held
+    if differ and not column.is_category:
         return "it is free text" if column.spaces >= 3 else "nearly all of its texts differ, as those of identifiers do"
     return CategoryColumn.of(column, scale)
 
 
-def _number(name: str, numbers: KnownNumbers, scale: Scale) -> ColumnEncoding | str:
-    require_no_infinity(name, numbers.infinite, numbers.n)
-    if numbers.constant and not numbers.gaps:
-        return "it is constant"
-    if numbers.n >= FEW_ROWS and not numbers.gaps and numbers.whole_and_different:
-        counts = numbers.low in (0, 1) and numbers.high - numbers.low == numbers.n - 1
-        if counts or IDENTIFIER.search(name):
-            return "it numbers the rows"
-    return NumberColumn.of(name, numbers, scale)
+def _number(column: ColumnSummary, read: tuple[Written, NumberSummary], scale: Scale) -> ColumnEncoding | str:
+    """Return the encoding of a column of numbers, or why it is left out."""
+    made, (_, numbers) = _as_number(column, read, scale), read
+    if numbers.constant and not numbers.gaps and not column.has_codes:
+        return CONSTANT
+    differ = numbers.n >= FEW_ROWS and numbers.different >= DIFFERENT
+    if column.has_codes and numbers.whole:
+        return "its whole numbers have more digits than a number keeps" if differ else CategoryColumn.of(column, scale)
+    all_differ = numbers.held > SMALLEST or numbers.codes.count == numbers.n
+    counts = all_differ and numbers.low in (0, 1) and numbers.high - numbers.low == numbers.n - 1
+    if differ and (counts or IDENTIFIER.search(column.name)):
+        return "it numbers the rows"
+    return made
+
+
+def target_of(column: Column, task: str | None, met: Met) -> np.ndarray:
+    """Return the values of a target by the rules of columns, and take note of cells that are none of its kind.
+
+    Parameters
+    ----------
+    column : Column
+        Not modified.
+    task : {"classification", "regression"} or None
+        What it is to be learned as; texts stay classes where that is said.
+    met : Met
+        Is told of values that are no numbers.
+
+    Returns
+    -------
+    values : ndarray of shape (m,)
+        Numbers, NaN where one is missing, or texts, None where one is missing.
+
+    Raises
+    ------
+    ValueError
+        It holds dates.
+    """
+    known = ColumnSummary.of(column, as_levels=True)
+    classes = task == "classification" or column.is_category or known.has_codes
+    read = None if classes and column.kind == "text" else known.as_numbers(SAID if task == "regression" else NEARLY_ALL)
+    if read is not None:
+        written, _ = read
+        numbers, limits = column.read_numbers(written)
+        met.note(column, "numbers", np.isnan(numbers) & ~column.gaps, limits)
+        return numbers
+    if not classes and known.as_dates() is not None and known.different > FEW_ROWS:
+        raise ValueError(
+            f"target {column.name!r} holds dates such as {known.example!r}; predict a number, such as days."
+        )
+    return column.as_texts()

@@ -1,35 +1,37 @@
-"""What is known of the columns of a table that is nowhere as a whole: of each block of rows, and these add up.
+"""What is known of the columns of a table: a summary of each block of rows, and these add up.
 
-Of numbers it is exact but for the median and other quantiles, and of texts but for the counts of the levels of a column
-that has very many: for the median and these a second look at the rows is asked for (`TableSummary.open`).
+The summary of a table in memory is that of one block. Of few rows, or few different values, all numbers are kept with
+their counts, and what follows from them is the same to the last bit however rows are divided into blocks. Of more, each
+block keeps quantiles.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 
-from learnkernels.kernels.tables.columns import MOST_LEVELS, CategoryColumn, ColumnEncoding, NumberColumn, codes_of
-from learnkernels.kernels.tables.date_column import DateColumn
 from learnkernels.kernels.tables.dates import CYCLES, FIRSTS, First, days_of, deciding, first_of
-from learnkernels.kernels.tables.known import KNOTS, KnownDays, Scale, places_of, units
-from learnkernels.kernels.tables.reading import Column, ColumnKind, as_texts, read_columns
+from learnkernels.kernels.tables.numbers import COMMA, POINT, Mark, Written, number_in, plain_numbers
+from learnkernels.kernels.tables.reading import LARGEST, Column, ColumnKind, codes_of, read_columns
+
+Scale: TypeAlias = Literal["none", "unit", "max", "standard", "quantile"]
+"""Units of numbers: their own; from 0 to 1; mean zero and deviation one; or those of a normal distribution's ranks."""
+
+KNOTS = 101
+"""Quantiles that a scale of quantiles is made of."""
 
 POINTS = 128
-"""Numbers of a block that tell of its quantiles; of so many different ones, all are kept with their counts."""
+"""Numbers of a block that tell of its quantiles, where not all are kept."""
 
 MOST_POINTS = 4096
 """Numbers of several blocks that tell of their quantiles, of which half as many are made if there are more."""
 
-REACH = 1e-3
-"""Least share of the numbers on each side of what the points say is their median, among which it is looked for."""
-
-WIDER = 8.0
-"""How many times as far it is looked for after it was not found."""
+MOST_EXACT = 1 << 17
+"""Rows of a table in blocks up to which all numbers are kept."""
 
 MOST_COUNTED = 4096
 """Levels of a block of which all are counted."""
@@ -42,6 +44,12 @@ MOST_HELD = 65_536
 
 SMALLEST = 1024
 """Codes of values by which it is told how many are different."""
+
+NEARLY_ALL = 0.95
+"""Share of the values that must be numbers, or dates, for the column to hold these; the others are missing then."""
+
+FEW_VALUES = 10
+"""Values up to which all must be numbers, or dates."""
 
 
 @dataclass(frozen=True)
@@ -100,24 +108,17 @@ class Different:
     ----------
     codes : ndarray of shape (at most SMALLEST,)
         Ascending.
-    repeated : bool
-        Whether a value was met more than once in a block, or one with such a code in two.
     """
 
     codes: np.ndarray
-    repeated: bool
 
     @classmethod
     def of(cls, codes: np.ndarray) -> Different:
         """Return it of some values, one code each."""
-        found = np.unique(codes)
-        return cls(found[:SMALLEST], len(found) < len(codes))
+        return cls(np.unique(codes)[:SMALLEST])
 
     def __add__(self, other: Different) -> Different:
-        both = np.concatenate([self.codes, other.codes])
-        codes = np.unique(both)[:SMALLEST]
-        again = len(codes) and int((both <= codes[-1]).sum()) > len(codes)
-        return Different(codes, bool(self.repeated or other.repeated or again))
+        return Different.of(np.concatenate([self.codes, other.codes]))
 
     @property
     def count(self) -> int:
@@ -127,104 +128,103 @@ class Different:
         return round((SMALLEST - 1) / max(float(self.codes[-1]), 2.0**-53))
 
 
-def _codes_of_numbers(values: np.ndarray) -> np.ndarray:
-    """Return a number in [0, 1) for each number, that depends on all its bits (the finalizer of SplitMix64)."""
+def _codes_of_numbers(values: np.ndarray, texts: np.ndarray | None) -> np.ndarray:
+    """Return a number in [0, 1) for each number, by its bits (the finalizer of SplitMix64), or by its digits."""
     bits = np.ascontiguousarray(values + 0.0).view(np.uint64)  # -0 is 0
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)) / 2.0**53)
+    codes = np.asarray(((bits ^ (bits >> np.uint64(31))) >> np.uint64(11)) / 2.0**53)
+    if texts is not None and (large := np.abs(values) > LARGEST).any():
+        codes[large] = codes_of(texts[large])
+    return codes
 
 
 @dataclass(frozen=True)
 class NumberSummary:
-    """What is known of numbers of which blocks were looked at; two add up. It tells what `KnownNumbers` do.
+    """What is known of numbers of which blocks were looked at; two add up.
 
     Attributes
     ----------
+    n : int
+        How many rows there are, of which some may lack a number.
     sums : Sums
-        Of one column.
+        Of those that are there and finite.
     infinite : int
     points, weights, ages : ndarray
         Numbers that stand for all, how many each stands for, and how often these were made fewer.
-    moved : float
-        Sum of the squares of what a point stood for, each time that points were made fewer: ranks then move by half a
-        point at most.
     exact : bool
         Whether they are all numbers, with their counts.
     whole : bool
         Whether all are whole.
     codes : Different
         Of whole numbers.
-    wider : float
-        How many times as far as at first the median is looked for.
-    median : float or None
-        Once it was found.
     """
 
+    n: int
     sums: Sums
     infinite: int
     points: np.ndarray
     weights: np.ndarray
     ages: np.ndarray
-    moved: float
     exact: bool
     whole: bool
     codes: Different
-    wider: float = 1.0
-    median: float | None = None
 
     @classmethod
-    def of(cls, values: np.ndarray, counts: np.ndarray | None = None, most: int | None = None) -> Self:
+    def of(
+        cls,
+        values: np.ndarray,
+        counts: np.ndarray | None = None,
+        all_kept: bool = True,
+        texts: np.ndarray | None = None,
+    ) -> Self:
         """Return it of numbers, NaN for gaps, each of which is there once, or as often as `counts` say.
 
-        Of more than `most` different ones, by default `POINTS`, quantiles are kept.
+        Quantiles alone are kept of more than `POINTS` different ones unless `all_kept`. `texts` have all their digits.
         """
         counts = np.ones(len(values), dtype=np.intp) if counts is None else counts
-        infinite = int(counts[np.isinf(values)].sum())
         there = np.isfinite(values)
         held, times = values[there], counts[there]
-        points, place = np.unique(held, return_inverse=True)
+        points, place = np.unique(held + 0.0, return_inverse=True)
         weights = np.bincount(place, times, len(points))
         whole = bool((held == np.round(held)).all())
-        codes = Different.of(_codes_of_numbers(held) if whole else np.empty(0))
-        codes = replace(codes, repeated=codes.repeated or bool((times > 1).any()))
-        exact, moved = len(points) <= (POINTS if most is None else most), 0.0
+        codes = _codes_of_numbers(held, None if texts is None else texts[there]) if whole else np.empty(0)
+        exact = all_kept or len(points) <= POINTS
+        sums = Sums.of(values[:, None], counts)
         if not exact:
             points, weights = _fewer(points, weights, POINTS)
-            moved = weights[0] ** 2
-        sums, ages = Sums.of(values[:, None], counts), np.zeros(len(points), dtype=np.intp)
-        return cls(sums, infinite, points, weights, ages, moved, exact, whole, codes)
+        ages, infinite = np.zeros(len(points), dtype=np.intp), int(counts[np.isinf(values)].sum())
+        return cls(int(counts.sum()), sums, infinite, points, weights, ages, exact, whole, Different.of(codes))
 
     def __add__(self, other: NumberSummary) -> NumberSummary:
         def both(of: str) -> np.ndarray:
             return np.concatenate([getattr(self, of), getattr(other, of)])
 
         points, weights, ages = _merged(both("points"), both("weights"), both("ages"))
-        moved = self.moved + other.moved
-        exact = self.exact and other.exact and len(points) <= MOST_HELD
+        exact = self.exact and other.exact and len(points) <= MOST_EXACT
         # Points of one age alone, as if blocks were added in pairs, and these in pairs: each number is moved as often
         # as blocks can be halved, and of many blocks in ascending order no quantile drifts.
         while not exact and (many := np.flatnonzero(np.bincount(ages) > MOST_POINTS)).size:
             these = ages == many[0]
             made, stand = _fewer(points[these], weights[these], MOST_POINTS // 2)
-            moved += stand[0] ** 2
             points, weights, ages = _merged(
                 np.concatenate([points[~these], made]),
                 np.concatenate([weights[~these], stand]),
                 np.concatenate([ages[~these], np.full(len(made), many[0] + 1)]),
             )
-        whole, infinite, codes = self.whole and other.whole, self.infinite + other.infinite, self.codes + other.codes
-        return NumberSummary(self.sums + other.sums, infinite, points, weights, ages, moved, exact, whole, codes)
+        n, infinite, whole = self.n + other.n, self.infinite + other.infinite, self.whole and other.whole
+        sums, codes = self.sums + other.sums, self.codes + other.codes
+        return NumberSummary(n, sums, infinite, points, weights, ages, exact, whole, codes)
 
     @property
-    def n(self) -> int:
-        """How many there are."""
-        return int(self.sums.n[0]) + self.gaps
+    def held(self) -> int:
+        """How many numbers there are."""
+        return int(self.sums.n[0]) + self.infinite
 
     @property
     def gaps(self) -> int:
-        """How many of them are missing."""
-        return int(self.sums.gaps[0])
+        """How many rows lack one."""
+        return self.n - self.held
 
     @property
     def low(self) -> float:
@@ -242,52 +242,50 @@ class NumberSummary:
         return self.low == self.high
 
     @property
-    def whole_and_different(self) -> bool:
-        """Whether they are whole numbers that are all different, as far as their codes tell."""
-        return self.whole and not self.codes.repeated
-
-    def _at(self, *ranks: float) -> np.ndarray:
-        """Return the points at some ranks, from 0 for the least number to their number less one."""
-        ends = np.cumsum(self.weights)
-        return np.asarray(self.points[np.minimum(np.searchsorted(ends, ranks, side="right"), len(ends) - 1)])
+    def different(self) -> float:
+        """Share of whole numbers that are different; zero where some are not whole."""
+        return self.codes.count / max(1, self.held) if self.whole else 0.0
 
     @property
     def fill(self) -> float:
-        """Their median, which stands for a gap; close to it until it was looked for."""
-        n = self.n - self.gaps
-        return float(self._at((n - 1) // 2, n // 2).mean()) if self.median is None else self.median
+        """Their median, which stands for a gap; where not all are kept, close to it."""
+        n, ends = int(self.sums.n[0]), np.cumsum(self.weights)
+        middle = np.searchsorted(ends, [(n - 1) // 2, n // 2], side="right")
+        return float(self.points[np.minimum(middle, len(ends) - 1)].mean())
 
     def scaling(self, scale: Scale) -> tuple[float, float]:
         """Return what to subtract from them, gaps filled, and then to divide them by; by one where all are equal."""
-        median, zero = np.array([self.fill]), np.zeros(1)
-        filled = self.sums + Sums(self.sums.gaps, median, median, median, zero, zero)
-        deviation = float(np.sqrt(filled.squares[0] / filled.n[0]))
-        return units(scale, self.low, self.high, float(filled.mean[0]), deviation)
+        if scale == "none":
+            return 0.0, 1.0
+        largest = max(abs(self.low), abs(self.high))
+        if scale == "max":
+            return 0.0, largest or 1.0
+        first, spread = self.low, self.high - self.low
+        if scale == "standard":
+            first, spread = self._moments
+        return first, spread if spread > 1e-12 * largest else 1.0
+
+    @property
+    def _moments(self) -> tuple[float, float]:
+        """Mean and standard deviation with the gaps filled."""
+        if self.exact:  # in an order that does not depend on that of the rows
+            values, weights = np.append(self.points, self.fill), np.append(self.weights, self.gaps)
+            mean = float((weights * values).sum() / self.n)
+            return mean, float(np.sqrt((weights * (values - mean) ** 2).sum() / self.n))
+        median, zero, gaps = np.array([self.fill]), np.zeros(1), np.array([self.gaps])
+        filled = self.sums + Sums(gaps, median, median, median, zero, zero)
+        return float(filled.mean[0]), float(np.sqrt(filled.squares[0] / filled.n[0]))
 
     def knots(self) -> tuple[float, ...]:
         """Return their quantiles at `KNOTS` even steps, those between the extremes to what the points tell."""
+        if self.exact:
+            values = np.repeat(self.points, self.weights.astype(np.intp))
+            return tuple(np.quantile(values, np.linspace(0.0, 1.0, KNOTS)).tolist())
         ends = np.cumsum(self.weights)
-        half = 0.5 * (1.0 if self.exact else self.weights.min())  # of a single number, or a single point
+        half = 0.5 * self.weights.min()  # of a single point
         within = np.stack([ends - self.weights + half, ends - half], axis=1).ravel()  # more of a value is level
         ranks, values = np.r_[0.5, within, ends[-1] - 0.5], np.r_[self.low, np.repeat(self.points, 2), self.high]
         return tuple(np.interp(np.linspace(0.5, ends[-1] - 0.5, KNOTS), ranks, values).tolist())
-
-    @property
-    def bracket(self) -> tuple[float, float]:
-        """Between which numbers the median is looked for."""
-        n = self.n - self.gaps
-        error = 2.0 * np.sqrt(self.moved) / n  # seven deviations, if what moved numbers up and down evens out
-        reach = self.wider * max(REACH, error)
-        low, high = self._at(n * (0.5 - reach), n * (0.5 + reach))
-        return (float(low), float(high)) if reach < 0.5 else (-np.inf, np.inf)
-
-    def answered(self, found: Within) -> NumberSummary:
-        """Return it with the median, if that was among the numbers that were looked at, or else looking wider."""
-        n, ends = self.n - self.gaps, found.below + np.cumsum(found.counts)
-        if len(ends) and found.below <= (n - 1) // 2 and n // 2 < ends[-1]:
-            middle = found.values[np.searchsorted(ends, [(n - 1) // 2, n // 2], side="right")]
-            return replace(self, median=float(middle.mean()))
-        return replace(self, wider=self.wider * WIDER)
 
 
 def _fewer(points: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -303,33 +301,6 @@ def _merged(points: np.ndarray, weights: np.ndarray, ages: np.ndarray) -> tuple[
     points, weights, ages = points[order], weights[order], ages[order]
     first = np.flatnonzero(np.append(True, points[1:] != points[:-1])[: len(points)])
     return points[first], np.add.reduceat(weights, first), np.maximum.reduceat(ages, first)
-
-
-@dataclass(frozen=True)
-class Within:
-    """The numbers of some rows that are between two, and how many are below them; two add up.
-
-    Attributes
-    ----------
-    below : int
-    values, counts : ndarray
-        Ascending, and how often each is there.
-    """
-
-    below: int
-    values: np.ndarray
-    counts: np.ndarray
-
-    @classmethod
-    def of(cls, numbers: np.ndarray, low: float, high: float) -> Within:
-        """Return it of numbers, NaN for gaps."""
-        values, counts = np.unique(numbers[(numbers >= low) & (numbers <= high)], return_counts=True)
-        return cls(int((numbers < low).sum()), values, counts)
-
-    def __add__(self, other: Within) -> Within:
-        values, place = np.unique(np.concatenate([self.values, other.values]), return_inverse=True)
-        counts = np.bincount(place, np.concatenate([self.counts, other.counts]), len(values)).astype(np.intp)
-        return Within(self.below + other.below, values, counts)
 
 
 @dataclass(frozen=True)
@@ -349,36 +320,43 @@ class DaySummary:
     high: np.ndarray
 
     @classmethod
-    def of(cls, days: np.ndarray, counts: np.ndarray | None = None) -> DaySummary:
+    def of(cls, days: np.ndarray, counts: np.ndarray | None = None, all_kept: bool = True) -> DaySummary:
         """Return it of days since 1970, NaN for gaps."""
         held = days[~np.isnan(days)]
         within = [of(held) for of in CYCLES.values()]
         low, high = [one.min(initial=np.inf) for one in within], [one.max(initial=-np.inf) for one in within]
-        return cls(NumberSummary.of(days, counts), np.array(low), np.array(high))
+        return cls(NumberSummary.of(days, counts, all_kept), np.array(low), np.array(high))
 
     def __add__(self, other: DaySummary) -> DaySummary:
         return DaySummary(self.days + other.days, np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
     @property
-    def known(self) -> KnownDays:
-        """What it tells."""
-        return KnownDays(self.days, dict(zip(CYCLES, (self.high - self.low).tolist(), strict=True)))
+    def spans(self) -> Mapping[str, float]:
+        """How far they spread in each cycle."""
+        return dict(zip(CYCLES, (self.high - self.low).tolist(), strict=True))
+
+
+def _added(one: Mapping[Any, Any], other: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {
+        key: one[key] + other[key] if key in one and key in other else one.get(key, other.get(key))
+        for key in {**one, **other}
+    }
 
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """What is known of a column of which blocks were looked at; two add up. It tells what `KnownColumn` do.
+    """What is known of a column of which blocks were looked at; two add up.
 
     Attributes
     ----------
-    name, kind, levels
+    name, kind, levels, is_category
         As of `Column`.
     n, gaps : int
         How many rows it has, and how many of them have no value.
-    held : str or None
+    example : str or None
         The beginning of one of its values.
     texts : mapping of str to int
-        How many rows have each text; of very many texts, the most frequent.
+        How many rows have each level, as a text; of very many, the most frequent.
     counted : bool
         Whether these are all, and their counts exact.
     codes : Different
@@ -387,113 +365,134 @@ class ColumnSummary:
         Spaces in all texts.
     civil : tuple of str
         Dates that decide what all of them begin with.
-    as_numbers : NumberSummary or None
-        None where a value is no number.
-    as_days : mapping of str to DaySummary
-        By what dates begin with, where all values are dates.
+    numbers : mapping of Written to NumberSummary
+        Of the values that are numbers with this unit beside them.
+    limits : int
+        How many of these are limits of detection.
+    dates : mapping of str to DaySummary
+        By what dates begin with, of the values that are such dates.
+    has_codes : bool
+        Whether there are whole numbers of more digits than float64 keeps.
     """
 
     name: str
     kind: ColumnKind
     levels: tuple[str, ...]
+    is_category: bool
     n: int
     gaps: int
-    held: str | None = None
+    example: str | None = None
     texts: Mapping[str, int] = field(default_factory=dict)
     counted: bool = True
-    codes: Different = Different(np.empty(0), False)
+    codes: Different = Different(np.empty(0))
     words: int = 0
     civil: tuple[str, ...] = ()
-    as_numbers: NumberSummary | None = None
-    as_days: Mapping[First, DaySummary] = field(default_factory=dict)
+    numbers: Mapping[Written, NumberSummary] = field(default_factory=dict)
+    limits: int = 0
+    dates: Mapping[First, DaySummary] = field(default_factory=dict)
+    has_codes: bool = False
 
     @classmethod
-    def of(cls, column: Column, as_levels: bool = False) -> ColumnSummary:
+    def of(cls, column: Column, as_levels: bool = False, all_kept: bool = True) -> ColumnSummary:
         """Return it of a block of rows; `as_levels` says that numbers are levels of a category, and counted."""
         if column.kind == "other":
-            return cls(column.name, "other", (), len(column.values), 0)
+            return cls(column.name, "other", (), False, len(column.values), 0)
         gaps = column.gaps
         held = column.values[~gaps]
         found = cls(
             column.name,
             column.kind,
             column.levels,
+            column.is_category,
             len(gaps),
             int(gaps.sum()),
             str(held[0])[:40] if len(held) else None,
         )
         if column.kind == "date":
-            return replace(found, as_days={"year": DaySummary.of(days_of(column.values))})
+            return replace(found, dates={"year": DaySummary.of(days_of(column.values), all_kept=all_kept)})
         if column.kind == "number":
-            found = replace(found, as_numbers=NumberSummary.of(column.values))
-            if not as_levels:
+            numbers = NumberSummary.of(column.values, None, all_kept, column.exact)
+            found = replace(found, numbers={POINT: numbers, COMMA: numbers}, has_codes=column.exact is not None)
+            if not as_levels and column.exact is None:
                 return found
-            values, times = np.unique(held, return_counts=True)
-            return found._with_texts(dict(zip(as_texts(values.tolist()), times.tolist(), strict=True)))
-        counts = Counter(column.values.tolist())
-        texts = {text: times for text, times in counts.items() if text is not None}
-        return found._with_texts(texts)._as_other_kinds(counts)
+        counts = Counter(column.as_levels().tolist())
+        del counts[None]
+        found = found._with_texts(counts)
+        return found if column.kind == "number" else found._as_other_kinds(Counter(held.tolist()), all_kept)
 
     def _with_texts(self, counts: Mapping[str, int]) -> ColumnSummary:
         """Return it with the texts of all rows of a block that have one."""
         codes, words = Different.of(codes_of(list(counts))), sum(text.count(" ") * n for text, n in counts.items())
         kept = dict(Counter(counts).most_common(KEPT)) if len(counts) > MOST_COUNTED else counts
-        return replace(self, texts=dict(kept), counted=kept is counts, codes=codes, words=words, civil=deciding(counts))
+        return replace(self, texts=dict(kept), counted=kept is counts, codes=codes, words=words)
 
-    def _as_other_kinds(self, counts: Mapping[str | None, int]) -> ColumnSummary:
-        """Return it with what the texts of a block are as numbers and as dates, if they are."""
-        texts = Column(self.name, "text", np.array(list(counts), dtype=object))
-        times = np.array(list(counts.values()), dtype=np.intp)
-        numbers = texts.as_numbers()
-        as_numbers = None if numbers is None else NumberSummary.of(numbers, times)
-        dates = {first: texts.as_dates(first) for first in (FIRSTS if self.civil else FIRSTS[:1])}
-        found = {first: DaySummary.of(days_of(of), times) for first, of in dates.items() if of is not None}
-        if found and not self.civil:  # which alone are read in more than one way
-            found = dict.fromkeys(FIRSTS, found["year"])
-        return replace(self, as_numbers=as_numbers, as_days=found)
+    def _as_other_kinds(self, counts: Mapping[str, int], all_kept: bool) -> ColumnSummary:
+        """Return it with what the texts of a block are as numbers and as dates."""
+        texts = list(counts)
+        self = replace(self, has_codes=any(len(text) > 15 and text.isdigit() and int(text) > LARGEST for text in texts))
+        times, digits = np.array(list(counts.values()), dtype=np.intp), np.array(texts, dtype=object)
+        if (plain := plain_numbers(texts)) is not None and not any("." in text for text in texts):
+            one = NumberSummary.of(plain, times, all_kept, digits)
+            return replace(self, numbers={POINT: one, COMMA: one} if texts else {})
+        numbers, limits = dict[Written, NumberSummary](), 0
+        for mark in get_args(Mark):
+            reads = [number_in(text, mark) for text in texts]
+            units = np.array([None if read is None else read.unit for read in reads], dtype=object)
+            for unit in dict.fromkeys(units.tolist()):
+                if unit is not None:
+                    these = np.flatnonzero(units == unit)
+                    values = np.array([reads[i].value for i in these])  # type: ignore[union-attr]
+                    numbers[Written(mark, unit)] = NumberSummary.of(values, times[these], all_kept, digits[these])
+            limits = max(limits, sum(int(n) for read, n in zip(reads, times, strict=True) if read and read.limit))
+        if plain is not None:
+            return replace(self, numbers=numbers, limits=limits)
+        civil = deciding(counts)
+        column = Column(self.name, "text", digits)
+        orders: tuple[First, ...] = FIRSTS if civil else ("year", "time")
+        days = {first: days_of(column.read_dates(first)) for first in orders}
+        dates = {
+            first: DaySummary.of(of[there], times[there], all_kept)
+            for first, of in days.items()
+            if (there := ~np.isnan(of)).any()
+        }
+        if "year" in dates and not civil:  # which alone are read in more than one way
+            dates |= {"day": dates["year"], "month": dates["year"]}
+        return replace(self, numbers=numbers, limits=limits, civil=civil, dates=dates)
 
     def __add__(self, other: ColumnSummary) -> ColumnSummary:
-        said = self if self.held is not None else other  # of a block of gaps alone the kind says nothing
-        if other.held is not None and (said.kind, said.levels) != (other.kind, other.levels):
+        said = self if self.example is not None else other  # of a block of gaps alone the kind says nothing
+        if other.example is not None and (said.kind, said.levels) != (other.kind, other.levels):
             raise ValueError(
                 f"column {self.name!r} must hold one kind of values, and levels in one order, in all its parts, got "
-                f"{said.kind} such as {said.held!r} and {other.kind} such as {other.held!r}; write it as one type, or "
-                "say what it is with 'columns'."
+                f"{said.kind} such as {said.example!r} and {other.kind} such as {other.example!r}; write it as one "
+                "type, or say what it is with 'columns'."
             )
         texts, counted = Counter(self.texts) + Counter(other.texts), self.counted and other.counted
         if len(texts) > MOST_HELD:
             texts, counted = Counter(dict(texts.most_common(MOST_HELD // 2))), False
-        as_numbers = None
-        if self.as_numbers is not None and other.as_numbers is not None:
-            as_numbers = self.as_numbers + other.as_numbers
         return ColumnSummary(
             self.name,
             said.kind,
             said.levels,
+            said.is_category,
             self.n + other.n,
             self.gaps + other.gaps,
-            said.held,
+            said.example,
             dict(texts),
             counted,
             self.codes + other.codes,
             self.words + other.words,
             deciding([*self.civil, *other.civil]),
-            as_numbers,
-            {first: of + other.as_days[first] for first, of in self.as_days.items() if first in other.as_days},
+            _added(self.numbers, other.numbers),
+            self.limits + other.limits,
+            _added(self.dates, other.dates),
+            self.has_codes or other.has_codes,
         )
 
     @property
-    def example(self) -> str:
-        """The beginning of one of its values."""
-        return str(self.held)
-
-    @property
-    def constant(self) -> bool:
-        """Whether all its values are equal, gaps aside."""
-        if self.kind == "text":
-            return self.different == 1
-        numbers = self.as_days["year"].days if self.kind == "date" else self.as_numbers
-        return numbers is not None and numbers.constant
+    def held(self) -> int:
+        """How many rows have a value."""
+        return self.n - self.gaps
 
     @property
     def different(self) -> int:
@@ -503,7 +502,7 @@ class ColumnSummary:
     @property
     def spaces(self) -> float:
         """How many spaces a text has on average."""
-        return self.words / (self.n - self.gaps)
+        return self.words / max(1, self.held)
 
     def counts(self) -> Mapping[str | None, int]:
         """Return how many rows have each level, None for gaps; of very many levels, each of the most frequent."""
@@ -511,32 +510,38 @@ class ColumnSummary:
         counts.update(self.texts)
         return counts
 
-    def numbers(self) -> NumberSummary | None:
-        """Return what is known of its values as numbers; None where one is none."""
-        return self.as_numbers
+    def _suffices(self, read: int, least: float) -> bool:
+        """Return whether so many of its values are enough to say that it holds such."""
+        some = self.held > FEW_VALUES or least < NEARLY_ALL
+        return read > 0 and (read == self.held or (some and read >= min(least * self.held, self.held - 1)))
 
-    def places(self, levels: Sequence[str]) -> NumberSummary:
-        """Return what is known of the places of its values among some levels."""
-        counts = self.counts()
-        times = np.array(list(counts.values()), dtype=np.intp)
-        return NumberSummary.of(places_of(list(counts), levels), times, most=len(counts))
-
-    def first_of_dates(self) -> First | None:
-        """Return what its dates begin with; None where day and month cannot be told apart."""
-        return first_of(self.civil)
-
-    def dates(self, first: First) -> KnownDays | None:
-        """Return what is known of its values as moments in time; None where one is none that begins so."""
-        if self.kind not in ("date", "text") or first not in self.as_days:
+    def as_numbers(self, least: float = NEARLY_ALL) -> tuple[Written, NumberSummary] | None:
+        """Return how its values are written as numbers, and what is known of these; None where too many are none."""
+        found: list[tuple[int, Written, NumberSummary]] = []
+        for mark in get_args(Mark):
+            of = {written.unit: numbers for written, numbers in self.numbers.items() if written.mark == mark}
+            unit = max((unit for unit in of if unit), key=lambda one: (of[one].held, one), default="")
+            parts = [of[one] for one in dict.fromkeys(("", unit)) if one in of]
+            if parts:
+                total = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+                found.append((total.held, Written(mark, unit), replace(total, n=self.n)))
+        if not found:
             return None
-        return self.as_days[first].known
+        read, written, numbers = max(found, key=lambda one: one[0])
+        enough = self._suffices(read, least) and 2 * self.limits < max(1, read)
+        return (written, numbers) if enough else None
 
+    def as_dates(self, least: float = NEARLY_ALL) -> tuple[First | None, DaySummary] | None:
+        """Return what its dates begin with, None where day and month cannot be told apart, and what is known of them.
 
-Question: TypeAlias = tuple[float, float] | frozenset[str]
-"""Between which numbers a median is looked for, or which levels are to be counted."""
-
-Answer: TypeAlias = Within | Counter[str]
-"""What was found; two of one question add up."""
+        None where too many values are no dates.
+        """
+        first = first_of(self.civil)
+        for begin in (first or "day", "time"):
+            known = self.dates.get(begin)
+            if known is not None and self._suffices(known.days.held, least):
+                return (first if begin != "time" else "time"), replace(known, days=replace(known.days, n=self.n))
+        return None
 
 
 @dataclass(frozen=True)
@@ -551,66 +556,10 @@ class TableSummary:
     columns: Mapping[str, ColumnSummary]
 
     @classmethod
-    def of(cls, block: Any, as_levels: Collection[str] = ()) -> TableSummary:
+    def of(cls, block: Any, as_levels: Collection[str] = (), all_kept: bool = True) -> TableSummary:
         """Return it of a block of rows; numbers in the columns that `as_levels` names are levels of categories."""
         held = read_columns(block)
-        return cls({name: ColumnSummary.of(column, name in as_levels) for name, column in held.items()})
+        return cls({name: ColumnSummary.of(column, name in as_levels, all_kept) for name, column in held.items()})
 
     def __add__(self, other: TableSummary) -> TableSummary:
         return TableSummary({name: of + other.columns[name] for name, of in self.columns.items()})
-
-    def open(self, columns: Sequence[ColumnEncoding]) -> dict[str, Question]:
-        """Return what is to be looked for in the rows before the encodings of some columns are exact, by column."""
-        questions: dict[str, Question] = {}
-        for column in columns:
-            known = self.columns[column.name]
-            numbers = _numbers_of(column, known)
-            if numbers is not None and not numbers.exact and numbers.median is None:
-                questions[column.name] = numbers.bracket
-            elif isinstance(column, NumberColumn) and column.levels and not known.counted:
-                questions[column.name] = frozenset(column.levels)
-            elif isinstance(column, CategoryColumn) and not known.counted:
-                questions[column.name] = frozenset(dict(Counter(known.texts).most_common(4 * MOST_LEVELS)))
-        return questions
-
-    def answered(self, columns: Sequence[ColumnEncoding], answers: Mapping[str, Answer]) -> TableSummary:
-        """Return it with what was found in all rows."""
-        found = dict(self.columns)
-        for column in columns:
-            known, answer = found[column.name], answers.get(column.name)
-            if isinstance(answer, Counter):
-                found[column.name] = replace(known, texts=dict(+answer), counted=True)  # of levels that are there
-            elif answer is not None:
-                numbers = _numbers_of(column, known)
-                assert numbers is not None
-                found[column.name] = _with_numbers(column, known, numbers.answered(answer))
-        return TableSummary(found)
-
-
-def _numbers_of(column: ColumnEncoding, known: ColumnSummary) -> NumberSummary | None:
-    """Return what is known of the numbers whose median an encoding needs; None of a category or of ordered levels."""
-    if isinstance(column, DateColumn):
-        return known.as_days[column.first].days
-    return known.as_numbers if isinstance(column, NumberColumn) and not column.levels else None
-
-
-def _with_numbers(column: ColumnEncoding, known: ColumnSummary, numbers: NumberSummary) -> ColumnSummary:
-    if isinstance(column, DateColumn):
-        days = replace(known.as_days[column.first], days=numbers)
-        return replace(known, as_days={**known.as_days, column.first: days})
-    return replace(known, as_numbers=numbers)
-
-
-def answers_of(columns: Sequence[ColumnEncoding], questions: Mapping[str, Question], block: Any) -> dict[str, Answer]:
-    """Return what a block of rows answers to what `TableSummary.open` asks of some columns."""
-    found: dict[str, Answer] = {}
-    for column in columns:
-        if (question := questions.get(column.name)) is None:
-            continue
-        values = read_columns(block, [column.name])[column.name]
-        if isinstance(question, frozenset):
-            counts = Counter(values.as_texts().tolist())
-            found[column.name] = Counter({level: counts[level] for level in question})
-        else:
-            found[column.name] = Within.of(column.magnitudes(values), *question)
-    return found

@@ -6,7 +6,7 @@ import hashlib
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -17,12 +17,12 @@ from scipy import sparse
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.loading import existing_files
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.kernels.tables import TableEncoding
-from learnkernels.kernels.tables.encoding import AS_SAID, Said
+from learnkernels.kernels.tables import Met, TableEncoding, target_of
+from learnkernels.kernels.tables.encoding import AS_SAID, DIFFERENT, FEW_ROWS, Said
+from learnkernels.kernels.tables.reading import MISSING, column_of
 from learnkernels.kernels.targets import Target, all_whole, task_of
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, store_dataset
 from learnkernels.tasks.data.locations import TRIED_AGAIN
-from learnkernels.tasks.data.opening import TABLES, Files, OpenTable, locations_of, opened
 from learnkernels.tasks.data.openml import read_openml
 from learnkernels.tasks.data.parts import (
     Features,
@@ -50,6 +50,7 @@ from learnkernels.tasks.data.readers import (
 )
 from learnkernels.tasks.data.scaling import BLOCK_BYTES, scaled, scaling_of
 from learnkernels.tasks.data.synthetic import read_synthetic
+from learnkernels.tasks.data.tables import FORMATS, Files, Table, locations_of
 from learnkernels.tasks.data.text import select_ngrams
 from learnkernels.tasks.naming import step
 
@@ -130,14 +131,14 @@ def load_source(
     """
     where = f"data set {config.label}"
     files = source_files(config, data_dir) if config.source == "file" else None
-    with opened(files, where) if files is not None and files.suffix in TABLES else nullcontext() as source:
+    with _opened(files, where, tell) as source:
         if files is not None and source is not None and wanted_in_parts(config, files, source, where):
             return _in_parts(config, files, source, where, tell, readers or ThisProcess())
-        (X, y, features, table, raw), beside = _read(config, files, source, where, tell)
+        (X, y, features, table, raw, _), beside = _read(config, files, source, where, tell)
     if raw is not None:
         beside["rows"] = np.arange(len(y))
+    y = _column_values(y, config, where, tell)
     if config.missing != "refuse":
-        y = _column_values(y)
         complete = [_complete_rows(X), *(of >= 0 for of in beside.values())] if config.missing == "drop" else []
         usable = np.logical_and.reduce([_present(y), *complete])
         if not usable.any():
@@ -151,9 +152,8 @@ def load_source(
         beside = {name: of[usable] for name, of in beside.items()}
     if "weights" in beside and not beside["weights"].all():
         counting = np.flatnonzero(beside["weights"])
-        X, y, beside = X[counting], _column_values(y)[counting], {name: of[counting] for name, of in beside.items()}
+        X, y, beside = X[counting], y[counting], {name: of[counting] for name, of in beside.items()}
     if config.distinct:
-        y = _column_values(y)
         first = _first_of_equals(X, y)
         X, y, beside = X[first], y[first], {name: of[first] for name, of in beside.items()}
     if config.ngrams is not None:
@@ -175,10 +175,22 @@ def load_source(
     return Dataset(scaled(X, low, spread), target, features, low, spread, by_training=own, **beside)
 
 
+@contextmanager
+def _opened(files: Files | None, where: str, tell: Callable[[str], None]) -> Iterator[Table | None]:
+    """Give the table of some files, where they hold one that has names of columns."""
+    if files is None or files.suffix not in FORMATS:
+        yield None
+        return
+    with Table(files.locations, where) as table:
+        for note in table.notes:
+            tell(f"{where}: {note}.")
+        yield table.in_memory()
+
+
 def _in_parts(
     config: DatasetConfig,
     files: Files,
-    table: OpenTable,
+    table: Table,
     where: str,
     tell: Callable[[str], None],
     readers: Readers,
@@ -187,9 +199,9 @@ def _in_parts(
     columns = features_among(table, config, config.target, files.name, where)
     require_room(table.num_rows, 1 + len(config.beside), files.name, where)
     kept, y = kept_rows(table, config, config.target, where)
-    require_features(table, columns, len(y), config, files.name, where, kept)
+    require_features(columns, len(y), files.name, where)
     beside = beside_of(table, config, where)
-    y = _column_values(y)
+    y = _column_values(y, config, where, tell)
     taught = _present(y) | (config.missing == "refuse")
     if config.missing == "impute":
         _tell_untaught(taught, where, tell)
@@ -213,10 +225,11 @@ def _in_parts(
         said = dict.fromkeys(features.columns, "number")
     if not numbers or config.scale == "quantile":
         features, complete = _features_of(all_rows, features.columns, said, config, readers, where, tell)
-    X, gaps = read_parts(asked, features, complete, config, readers, where)
+    X, gaps, met = read_parts(asked, features, complete, config, readers, where)
     if features.table is None and gaps.any() and config.missing == "impute":
         features, _ = _features_of(all_rows, features.columns, said, config, readers, where, tell)
-        X, gaps = read_parts(asked, features, None, config, readers, where, instead_of=X)
+        X, gaps, met = read_parts(asked, features, None, config, readers, where, instead_of=X)
+    tell_cells(met, where, tell)
     _require_no_gaps(gaps, features.names, len(X), where)
     usable[usable] = np.concatenate([part.mask for part in X.parts])[used]
     target = _target(y if usable.all() else y[usable], config, where)
@@ -269,8 +282,14 @@ def _tell_left_out(encoding: TableEncoding, where: str, tell: Callable[[str], No
             tell(f"{where}: column {name!r} is left out, as {why}; say what it is with 'columns' to keep it.")
 
 
+def tell_cells(met: Met, where: str, tell: Callable[[str], None]) -> None:
+    """Tell which single cells are none of what their column holds."""
+    for sentence in met.sentences():
+        tell(f"{where}: {sentence}.")
+
+
 def _read(
-    config: DatasetConfig, files: Files | None, table: OpenTable | None, where: str, tell: Callable[[str], None]
+    config: DatasetConfig, files: Files | None, table: Table | None, where: str, tell: Callable[[str], None]
 ) -> tuple[Columns, dict[str, Any]]:
     """Return what a source holds, gaps filled where that is asked for, and what is known of rows beside it.
 
@@ -293,6 +312,7 @@ def _read(
         read = numbers_encoded(read, config, where)
     if read.table is not None:
         _tell_left_out(read.table, where, tell)
+        tell_cells(read.met, where, tell)
     return read, beside
 
 
@@ -305,8 +325,7 @@ def _needs_encoding(X: np.ndarray, config: DatasetConfig) -> bool:
     )
 
 
-def _target(y: Any, config: DatasetConfig, where: str) -> Target:
-    values = _column_values(y)
+def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:
     bad = int((~_present(values)).sum())
     if bad:
         raise InputError(
@@ -329,10 +348,20 @@ def _target(y: Any, config: DatasetConfig, where: str) -> Target:
         if config.task != "regression":
             return Target("classification", (values > 0).astype(np.intp), names)
     task = config.task or task_of(values)
+    if values.dtype.kind == "O" and config.task is None and len(set(values)) > max(FEW_ROWS, DIFFERENT * len(values)):
+        raise InputError(
+            f"{where}: target {config.target!r} is text that differs in nearly all rows, such as {values[0]!r:.40}; "
+            "name another column, or write it as numbers or as classes."
+        )
     if task == "regression" and values.dtype.kind not in "iufb":
         raise InputError(
             f"{where}: target {config.target!r} is text ({listed(sorted(set(map(str, values))))}), which a regression "
             "cannot use; set 'positive' to code it as plus and minus one, or 'task: classification'."
+        )
+    if task == "regression" and values.size and (values == values[0]).all():
+        raise InputError(
+            f"{where}: target {config.target!r} is {np.ravel(values)[0]:g} in all rows, so that nothing can be "
+            "learned; name another column, or other rows."
         )
     try:
         return Target.of(values, task)
@@ -355,12 +384,36 @@ def _class_weights(config: DatasetConfig, target: Target, weights: np.ndarray | 
     return tuple((counts.sum() / (len(counts) * np.maximum(counts, np.finfo(float).tiny))).tolist())
 
 
-def _column_values(y: Any) -> np.ndarray:
+def _column_values(y: Any, config: DatasetConfig, where: str, tell: Callable[[str], None]) -> np.ndarray:
+    """Return a target as numbers, NaN where one is missing, or as texts, None where one is missing."""
     if not isinstance(y, pa.ChunkedArray | pa.Array):
-        return np.asarray(y)
-    if pa.types.is_dictionary(y.type):
-        y = y.dictionary_decode()
-    return np.asarray(y.to_numpy(zero_copy_only=False))
+        values = np.asarray(y)
+    elif pa.types.is_integer(y.type) or pa.types.is_floating(y.type) or pa.types.is_boolean(y.type):
+        values = np.asarray(y.to_numpy(zero_copy_only=False))
+    elif pa.types.is_dictionary(y.type) and not pa.types.is_string(y.type.value_type):
+        return _column_values(y.dictionary_decode(), config, where, tell)
+    else:
+        met, column = Met(), column_of(config.target, pa.chunked_array([y]))
+        try:
+            values = target_of(column, config.task, met)
+        except ValueError as error:
+            raise InputError(f"{where}: {error}") from None
+        tell_cells(met, where, tell)
+        held = y.cast(pa.string()).unique().to_pylist() if pa.types.is_string(y.type) else []
+        if words := sorted(word.strip() for word in held if word and word.strip().lower() in MISSING - {""}):
+            tell(
+                f"{where}: {listed(words)} in the target {config.target!r} stands for a missing value; give a class of "
+                "that name another one."
+            )
+    present = _present(values)
+    if values.dtype.kind == "f" and (infinite := np.isinf(values)).any():
+        raise InputError(
+            f"{where}: target {config.target!r} is infinite in {infinite.sum()} of {len(values)} rows, at first in row "
+            f"{int(infinite.argmax())} (the first is row 0); correct these, or leave them empty."
+        )
+    if len(values) and not present.any():
+        raise InputError(f"{where}: target {config.target!r} has no value in any row; name another column.")
+    return values
 
 
 def _present(values: np.ndarray) -> np.ndarray:

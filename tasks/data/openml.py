@@ -21,8 +21,8 @@ from sklearn.datasets import fetch_openml
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.tasks.data.locations import TransferError
-from learnkernels.tasks.data.opening import OpenTable
 from learnkernels.tasks.data.readers import Columns, columns_beside
+from learnkernels.tasks.data.tables import Table
 from learnkernels.tasks.store import keep, kept, store_path
 
 DEFAULT_TARGET = DatasetConfig.model_fields["target"].default
@@ -83,7 +83,7 @@ def read_openml(
             (target,) = targets
         else:
             table = table.rename_columns([target if held in targets else held for held in table.column_names])
-    return columns_beside(OpenTable.of(table), config, target, name, where)
+    return columns_beside(Table.of(table), config, target, name, where)
 
 
 def load_table(name: str, version: int, where: str, tell: Callable[[str], None]) -> pa.Table:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, reduce
 from operator import add
 from pathlib import Path
@@ -17,17 +16,14 @@ import pyarrow as pa
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.kernels.tables import TableEncoding
-from learnkernels.kernels.tables.columns import ColumnEncoding
-from learnkernels.kernels.tables.encoding import Said
-from learnkernels.kernels.tables.known import Scale
-from learnkernels.kernels.tables.summary import Answer, Question, Sums, TableSummary, answers_of
+from learnkernels.kernels.tables import Met, TableEncoding
+from learnkernels.kernels.tables.encoding import Said, as_levels
+from learnkernels.kernels.tables.summary import MOST_EXACT, Scale, Sums, TableSummary
 from learnkernels.tasks.data.locations import Location, Told, locate
-from learnkernels.tasks.data.opening import Files, OpenTable
 from learnkernels.tasks.data.readers import to_numbers
 from learnkernels.tasks.data.row_files import BATCH_BYTES, RowFile, RowsInFiles, copies, patiently
 from learnkernels.tasks.data.scaling import scaled
-from learnkernels.tasks.data.streams import ArrowInput, ParquetInput, TableInput
+from learnkernels.tasks.data.tables import Files, Table
 
 BYTES_AS_NUMBERS = 1 << 30
 """A table that takes so much memory as numbers is read in parts, unless the configuration says otherwise."""
@@ -128,9 +124,9 @@ class Part:
         if stamp_of(location) != self.stamp:
             raise self._changed
         rows = max(1, n_bytes // (8 * len(columns)))
-        with closing(_input(location, self.group)) as table:
-            for piece in table.tables((), columns, rows):
-                yield piece.select(list(columns)).unify_dictionaries()
+        with Table([location], group=self.group) as table:
+            for piece in table.tables(columns, rows):
+                yield piece.unify_dictionaries()
 
     @property
     def _changed(self) -> InputError:
@@ -159,12 +155,6 @@ class Part:
             raise self._changed
 
 
-def _input(location: Location, group: int | None) -> TableInput:
-    if location.suffix == ".parquet":
-        return ParquetInput(location, None if group is None else (group,))
-    return ArrowInput(location)
-
-
 def stamp_of(location: Location) -> tuple[int, int]:
     """Return size and time of the last change of a file or object.
 
@@ -177,7 +167,7 @@ def stamp_of(location: Location) -> tuple[int, int]:
     return info.size or location.size(), int(info.mtime_ns or 0)
 
 
-def parts_of(table: OpenTable) -> tuple[Part, ...]:
+def parts_of(table: Table) -> tuple[Part, ...]:
     """Return the parts of a table that is open, in the order of its rows."""
     stamps = {location.text: stamp_of(location) for location, _, _ in table.pieces}
     return tuple(
@@ -221,10 +211,10 @@ class Features:
         """Of the features."""
         return self.columns if self.table is None else self.table.features
 
-    def of(self, piece: pa.Table) -> np.ndarray:
+    def of(self, piece: pa.Table, met: Met | None = None) -> np.ndarray:
         """Return the features of some rows, shape (a, d), NaN for gaps of columns that are features."""
         if self.table is not None:
-            return self.table.encode(piece)
+            return self.table.encode(piece, met)
         return np.stack([to_numbers(piece.column(name)) for name in self.columns], axis=1)
 
     def complete(self, piece: pa.Table) -> np.ndarray:
@@ -251,60 +241,53 @@ class _Reading:
     path: str
     complete: Features | None
     stale: str | None
+    first: int
 
 
-def _read(job: _Reading) -> tuple[Part, Sums]:
+def _read(job: _Reading) -> tuple[Part, Sums, Met]:
     """Return a part with the rows that are used, and what is known of their features, which are copied."""
     path, features = _own(job.path), job.features
     for copy in _own(job.stale).glob("*.arrow") if job.stale is not None else ():
         copy.unlink(missing_ok=True)  # another may be about it, where all see one folder
 
-    def read() -> tuple[Part, Sums]:
-        d = len(features.names)
+    def read() -> tuple[Part, Sums, Met]:
+        d, met = len(features.names), Met(first=job.first)
         known, masks = [Sums.of(np.zeros((0, d)))], []
 
         def blocks() -> Iterator[np.ndarray]:
             for piece, used in job.part.used_tables(*_asked(features.columns, job.complete)):
                 masks.append(used)
-                X = features.of(piece)
+                X = features.of(piece, met)
+                met.first += len(X)
                 known.append(Sums.of(X))
                 yield X
 
         RowFile.of_blocks(path, blocks(), d, np.dtype(np.float64))
-        return job.part.keeping(np.concatenate(masks)), reduce(add, known)
+        return job.part.keeping(np.concatenate(masks)), reduce(add, known), met
 
     return patiently(read)
 
 
 @dataclass(frozen=True)
 class _Looking:
-    """What one task of a pass does that finds out what columns are: summarize a part, or answer what is open."""
+    """What one task of a pass does that finds out what columns are."""
 
     part: Part
     columns: tuple[str, ...]
     as_levels: tuple[str, ...]
     complete: Features | None
-    encodings: tuple[ColumnEncoding, ...] = ()
-    questions: Mapping[str, Question] = field(default_factory=dict)
-
-    @property
-    def _pieces(self) -> Iterator[pa.Table]:
-        asked = _asked(self.columns, self.complete)
-        return (piece for piece, _ in self.part.used_tables(*asked, SUMMARY_BYTES) if piece.num_rows)
+    all_kept: bool
 
 
 def _summarize(job: _Looking) -> TableSummary | None:
     """Return what is known of the columns of a part; None where no row is used."""
 
     def look() -> TableSummary | None:
-        return _summed([TableSummary.of(piece.select(list(job.columns)), job.as_levels) for piece in job._pieces])
+        pieces = job.part.used_tables(*_asked(job.columns, job.complete), SUMMARY_BYTES)
+        columns, how = list(job.columns), (job.as_levels, job.all_kept)
+        return _summed([TableSummary.of(piece.select(columns), *how) for piece, _ in pieces if piece.num_rows])
 
     return patiently(look)
-
-
-def _answer(job: _Looking) -> dict[str, Answer]:
-    """Return what a part answers to what is open."""
-    return patiently(lambda: _together([answers_of(job.encodings, job.questions, piece) for piece in job._pieces]))
 
 
 def _summed(known: Sequence[TableSummary | None]) -> TableSummary | None:
@@ -325,14 +308,6 @@ def _gathered(
     return found[0]
 
 
-def _together(answers: Sequence[Mapping[str, Answer]]) -> dict[str, Answer]:
-    found: dict[str, Any] = {}
-    for one in answers:
-        for name, answer in one.items():
-            found[name] = found[name] + answer if name in found else answer
-    return found
-
-
 def encoding_of(
     parts: Sequence[Part],
     columns: tuple[str, ...],
@@ -341,10 +316,9 @@ def encoding_of(
     readers: Readers,
     complete: Features | None = None,
 ) -> tuple[TableEncoding, TableSummary]:
-    """Return how columns of some parts become features, exact as that of a table in memory, and what they hold.
+    """Return how columns of some parts become features, and what they hold, after one pass over the rows.
 
-    One pass over the rows finds out what columns are, and a second one medians, and counts of columns of very many
-    levels.
+    Of a table of at most `MOST_EXACT` rows it is that of the table in memory, to the last bit.
 
     Raises
     ------
@@ -353,19 +327,13 @@ def encoding_of(
     ValueError
         A column is none of what is said of it, or none is left.
     """
-    as_levels = tuple(name for name, kind in (said or {}).items() if kind not in ("number", "date", "drop"))
-    jobs = [_Looking(part, columns, as_levels, complete) for part in parts]
+    levels = tuple(name for name, kind in (said or {}).items() if as_levels(kind))
+    all_kept = sum(part.n_used for part in parts) <= MOST_EXACT
+    jobs = [_Looking(part, columns, levels, complete, all_kept) for part in parts]
     summary = _gathered(_summarize, jobs, readers, _summed)
     if summary is None:
         raise ValueError("no row is complete; leave columns out with 'drop'")
-    table = TableEncoding.of(summary, said, scale)
-    while questions := summary.open(table.columns):
-        asked = [column for column in table.columns if column.name in questions]
-        names = tuple(column.name for column in asked)
-        looks = [replace(job, columns=names, encodings=tuple(asked), questions=questions) for job in jobs]
-        summary = summary.answered(asked, _gathered(_answer, looks, readers, _together))
-        table = TableEncoding.of(summary, said, scale)
-    return table, summary
+    return TableEncoding.of(summary, said, scale), summary
 
 
 def _own(path: str) -> Path:
@@ -381,8 +349,8 @@ def read_parts(
     readers: Readers,
     where: str,
     instead_of: TableParts | None = None,
-) -> tuple[TableParts, np.ndarray]:
-    """Return the features of some parts after one pass over them, and how many entries of each are not finite.
+) -> tuple[TableParts, np.ndarray, Met]:
+    """Return the features of some parts after one pass over them, how many entries of each are not finite, and cells.
 
     Rows are in the units that the configuration asks for; those that lack a value of `complete`, where it is given, are
     left out. Whoever reads a part removes its copies of `instead_of`, an earlier reading that nobody needs.
@@ -401,14 +369,18 @@ def read_parts(
     digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:20]
     stale = None if instead_of is None else _copies_of(instead_of.folder, instead_of.digest)
     paths = [_copy_of(readers.folder, digest, i) for i in range(len(parts))]
-    jobs = [_Reading(part, features, path, complete, stale) for part, path in zip(parts, paths, strict=True)]
-    read, known = zip(*readers.each(_read, jobs), strict=True)
+    firsts = np.cumsum([0, *(part.n_used for part in parts)]).tolist()
+    jobs = [
+        _Reading(part, features, path, complete, stale, first)
+        for part, path, first in zip(parts, paths, firsts, strict=False)
+    ]
+    read, known, met = zip(*readers.each(_read, jobs), strict=True)
     found: Sums = reduce(add, known)
     if (rows := sum(part.n_used for part in read)) < 2:
         raise InputError(f"{where}: {rows} complete rows are left of its parts; at least two are needed.")
     low, spread = units_of(found, config.scale) if features.table is None else (None, None)
     X = TableParts(tuple(read), features, digest, low, spread, (found.low, found.high), readers.folder)
-    return X, found.gaps
+    return X, found.gaps, reduce(add, met)
 
 
 def _short(used: bytes | None) -> str | None:
@@ -536,7 +508,7 @@ class TableParts(RowsInFiles):
         return cls(tuple(parts), features, data["digest"], low, spread, (lowest, highest))
 
 
-def wanted_in_parts(config: DatasetConfig, files: Files, table: OpenTable, where: str) -> bool:
+def wanted_in_parts(config: DatasetConfig, files: Files, table: Table, where: str) -> bool:
     """Return whether a table is read in parts: as asked, or as it is large and can be.
 
     Raises
@@ -553,7 +525,7 @@ def wanted_in_parts(config: DatasetConfig, files: Files, table: OpenTable, where
     return bool(config.in_parts or (large and not why_not))
 
 
-def _hindrance(config: DatasetConfig, files: Files, table: OpenTable) -> str:
+def _hindrance(config: DatasetConfig, files: Files, table: Table) -> str:
     """Return what keeps a table from being read in parts, and what to do; nothing where it can be."""
     if files.suffix not in SPLITTABLE:
         return f"needs files of {', '.join(SPLITTABLE)}, and {files.name} is none; write it as Parquet"

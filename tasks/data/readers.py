@@ -23,8 +23,9 @@ from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.tables import Met, TableEncoding
 from learnkernels.kernels.tables.dates import moment_of
 from learnkernels.kernels.tables.reading import Column, as_texts, read_columns
+from learnkernels.kernels.tables.summary import ColumnSummary
 from learnkernels.tasks.data.locations import transferring
-from learnkernels.tasks.data.opening import Files, OpenTable
+from learnkernels.tasks.data.tables import Files, Table
 from learnkernels.tasks.data.text import count_ngrams
 
 
@@ -41,6 +42,8 @@ class Columns(NamedTuple):
         How columns that are not all numbers became features.
     raw : pyarrow.Table, optional
         The columns that became features of a table.
+    met : Met
+        Single cells of a table that are none of what their column holds.
     """
 
     X: Any
@@ -48,6 +51,7 @@ class Columns(NamedTuple):
     features: Sequence[str]
     table: TableEncoding | None = None
     raw: pa.Table | None = None
+    met: Met = Met()
 
 
 BATCH_BYTES = 16 << 20
@@ -69,13 +73,13 @@ def read_bundled(name: str) -> Columns:
 
 
 def columns_beside(
-    table: OpenTable, config: DatasetConfig, target: str, name: str, where: str
+    table: Table, config: DatasetConfig, target: str, name: str, where: str
 ) -> tuple[Columns, dict[str, np.ndarray]]:
     """Return rows, target and features of a table, and what it says of these rows beside: see `beside_of`.
 
     Parameters
     ----------
-    table : OpenTable
+    table : Table
         All its columns.
     config : DatasetConfig
         Which columns and rows to use, and how.
@@ -93,7 +97,7 @@ def columns_beside(
     return read, beside_of(table, config, where)
 
 
-def beside_of(table: OpenTable, config: DatasetConfig, where: str) -> dict[str, np.ndarray]:
+def beside_of(table: Table, config: DatasetConfig, where: str) -> dict[str, np.ndarray]:
     """Return what a table says of each row of `where` beside features and target.
 
     Returns
@@ -148,20 +152,20 @@ def _times(column: pa.Array, found: str) -> np.ndarray:
 
 
 def _moments(column: Column, found: str) -> np.ndarray:
-    """Return the moments that texts tell."""
-    first = column.first_of_dates()
-    if (moments := column.as_dates(first or "day")) is None:
-        wrong = next(text for text in column.values if text is not None and moment_of(text, first or "day") is None)
+    """Return the moments that texts tell, NaT where one is none."""
+    known = ColumnSummary.of(column).as_dates()
+    if known is None:
+        wrong = next(text for text in column.texts() if moment_of(text, "day") is None)
         raise InputError(
             f"{found} has text that is no date or time, such as {cut(one_line(wrong), 40)!r}; write 2026-01-31 or "
             "2026-01-31T12:00."
         )
-    if first is None:
+    if known[0] is None:
         raise InputError(
-            f"{found} has dates that may begin with the day or with the month, such as "
-            f"{next(text for text in column.values if text is not None)!r}; write 2026-01-31."
+            f"{found} has dates that may begin with the day or with the month, such as {column.texts()[0]!r}; write "
+            "2026-01-31."
         )
-    return moments
+    return column.read_dates(known[0])
 
 
 def _weights(column: pa.Array, found: str) -> np.ndarray:
@@ -195,14 +199,14 @@ def _numbered(column: pa.Array, number: Callable[[pa.Array], pa.Array]) -> np.nd
     return numbers
 
 
-def _columns_of(table: OpenTable, config: DatasetConfig, target: str, name: str, where: str) -> Columns:
+def _columns_of(table: Table, config: DatasetConfig, target: str, name: str, where: str) -> Columns:
     features = features_among(table, config, target, name, where)
     require_room(table.num_rows, len(features), name, where)
     kept, y = kept_rows(table, config, target, where)
     if config.ngrams is not None and len(y):
         X, ngrams = count_ngrams(_only(table.select(features), kept), config.ngrams, where)
         return Columns(X, y, ngrams)
-    require_features(table, features, len(y), config, name, where, kept)
+    require_features(features, len(y), name, where)
     kinds = [table.schema.field(column).type for column in features]
     if config.columns is not None or not (config.bytes or all(map(is_number, kinds))):
         return encoded(_only(table.select(features), kept), y, config, where)
@@ -210,7 +214,7 @@ def _columns_of(table: OpenTable, config: DatasetConfig, target: str, name: str,
     return Columns(X, y, expanded)
 
 
-def features_among(table: OpenTable, config: DatasetConfig, target: str, name: str, where: str) -> list[str]:
+def features_among(table: Table, config: DatasetConfig, target: str, name: str, where: str) -> list[str]:
     """Return the columns of a table that are features.
 
     Raises
@@ -241,7 +245,7 @@ def features_among(table: OpenTable, config: DatasetConfig, target: str, name: s
     return features if config.ngrams is None else list(config.ngrams.columns)
 
 
-def kept_rows(table: OpenTable, config: DatasetConfig, target: str, where: str) -> tuple[np.ndarray | None, pa.Array]:
+def kept_rows(table: Table, config: DatasetConfig, target: str, where: str) -> tuple[np.ndarray | None, pa.Array]:
     """Return which rows of a table `where` keeps, shape (m,), None for all, and the target of these.
 
     Raises
@@ -282,11 +286,12 @@ def encoded(table: pa.Table, y: Any, config: DatasetConfig, where: str) -> Colum
         if met.gaps and config.missing == "drop":
             complete = ~encoding.gaps(columns)
             encoding = TableEncoding.of(table.filter(pa.array(complete)), config.columns, config.scale)
-            X = encoding.encode(columns)
+            met = Met()
+            X = encoding.encode(columns, met)
             X[~complete] = np.nan
     except ValueError as error:
         raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
-    return Columns(X, y, encoding.features, encoding, table.select(encoding.names))
+    return Columns(X, y, encoding.features, encoding, table.select(encoding.names), met)
 
 
 def missing_values(gaps: Mapping[str, int], rows: int, where: str) -> InputError:
@@ -298,25 +303,13 @@ def missing_values(gaps: Mapping[str, int], rows: int, where: str) -> InputError
     )
 
 
-def require_features(
-    table: OpenTable,
-    features: Sequence[str],
-    rows: int,
-    config: DatasetConfig,
-    name: str,
-    where: str,
-    kept: np.ndarray | None = None,
-) -> None:
-    """Raise InputError where no column, or no row, is left to learn from, or a column holds bytes unannounced."""
+def require_features(features: Sequence[str], rows: int, name: str, where: str) -> None:
+    """Raise InputError where no column, or no row, is left to learn from."""
     if not features or not rows:
         raise InputError(
             f"{where}: {name} leaves {rows} rows and {len(features)} feature columns; "
             "at least two rows and one column are needed."
         )
-    for column in features:
-        used = column != config.bytes and (config.columns or {}).get(column) != "drop"
-        if used and is_binary(table.schema.field(column).type):
-            _require_number(table, column, kept, config.drop, where)
 
 
 def require_room(rows: int, columns: int, name: str, where: str) -> None:
@@ -388,20 +381,20 @@ def _text(value: Any) -> str | None:
 
 
 def _numeric(
-    table: OpenTable, features: Sequence[str], kept: np.ndarray | None, config: DatasetConfig, where: str
+    table: Table, features: Sequence[str], kept: np.ndarray | None, config: DatasetConfig, where: str
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Return some columns of the rows that are kept as one matrix, and their names; a run of rows at a time."""
     expanded = None
     if config.bytes is not None:
         expanded = _bytes(_only(table.select([config.bytes]), kept)[config.bytes], config.bytes, where)
     names: list[str] = []
-    places: list[tuple[int, int]] = []
+    places: list[tuple[str, int]] = []
     for name in features:
         if expanded is not None and name == config.bytes:
             names += [f"{name}_{j}" for j in range(expanded.shape[1])]
         else:
             _require_number(table, name, kept, config.drop, where)
-            places.append((table.schema.get_field_index(name), len(names)))
+            places.append((name, len(names)))
             names.append(name)
     clash = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
     if expanded is not None and clash:
@@ -414,7 +407,8 @@ def _numeric(
         first = names.index(f"{config.bytes}_0")
         X[:, first : first + expanded.shape[1]] = expanded
     read = written = 0
-    for batch in table.batches(max(1, BATCH_BYTES // (8 * len(table.schema)))):
+    numeric = [name for name, _ in places]
+    for batch in table.batches(numeric, max(1, BATCH_BYTES // (8 * max(1, len(numeric))))) if numeric else ():
         rows = _only(batch, None if kept is None else kept[read : read + batch.num_rows])
         for column, place in places:
             X[written : written + rows.num_rows, place] = to_numbers(rows.column(column))
@@ -442,7 +436,7 @@ def _bytes(column: pa.ChunkedArray, name: str, where: str) -> np.ndarray:
     return np.frombuffer(b"".join(values), dtype=np.uint8).reshape(len(values), lengths[0])
 
 
-def _require_number(table: OpenTable, name: str, kept: np.ndarray | None, drop: tuple[str, ...], where: str) -> None:
+def _require_number(table: Table, name: str, kept: np.ndarray | None, drop: tuple[str, ...], where: str) -> None:
     kind = table.schema.field(name).type
     if not is_number(kind):
         held = _only(table.select([name]), kept)[name].drop_null().slice(0, 1).to_pylist()

@@ -22,7 +22,7 @@ from learnkernels.kernels.tables.columns import ColumnEncoding
 from learnkernels.kernels.tables.encoding import AS_SAID, TableEncoding
 from learnkernels.tasks.data.dataset import Dataset
 from learnkernels.tasks.data.ingest import load_source, source_files
-from learnkernels.tasks.data.streams import INPUTS
+from learnkernels.tasks.data.tables import FORMATS, Table
 
 MOST_ROWS = 10_000
 """Rows up to which all of them are folds; of more, some are drawn anew in each of a few repeats."""
@@ -155,7 +155,7 @@ def start(
     assert dataset.table is not None
     lines = [_size(dataset), *_kinds(dataset.table)]
     lines += [_task(of, one, metric) for of, one in zip(datasets, targets, strict=True)]
-    lines += [sentence.removeprefix(f"data set {label}: ") for sentence in told if "no target" in sentence]
+    lines += [one.removeprefix(f"data set {label}: ") for one in told if " is left out, as " not in one]
     if rare:
         rows = listed([f"{name!r} ({count})" for name, count in rare.items()], show=str)
         lines.append(f"left out: rows of {targets[0]} {rows}, of which there are too few to train, choose and test on")
@@ -214,11 +214,10 @@ def columns_of(path: str | Sequence[str]) -> list[str]:
     """Return the names of the columns of a table; InputError if it is none."""
     given = path if isinstance(path, str) else tuple(path)
     files = source_files(DatasetConfig.model_validate({"source": "file", "path": given}), ".")
-    if files.suffix not in INPUTS:
+    if files.suffix not in FORMATS:
         raise InputError(f"{files.name}: has no names of columns; write a configuration for it, with 'source: file'.")
-    table = INPUTS[files.suffix](files.locations[0])
-    table.close()
-    return table.names
+    with Table(files.locations[:1]) as table:
+        return list(table.schema.names)
 
 
 def _size(dataset: Dataset) -> str:

@@ -110,6 +110,7 @@ class Tally:
             distribution={name: one.summary() for name, one in self.distributions.items()},
             gaps=self.met.gaps,
             new_levels=self.met.levels,
+            cells=tuple(self.met.sentences()),
             seconds=seconds,
         )
 
@@ -129,6 +130,8 @@ class Scores:
     seconds : float
     gaps, new_levels : dict of str to int
         Of each column of a table, rows with a gap that was filled, and with a level that no training row had.
+    cells : tuple of str
+        What is to be said of single cells that are none of what their column holds.
     """
 
     rows: int
@@ -138,6 +141,7 @@ class Scores:
     seconds: float
     gaps: dict[str, int] = field(default_factory=dict)
     new_levels: dict[str, int] = field(default_factory=dict)
+    cells: tuple[str, ...] = ()
 
 
 class ProgressLines:
@@ -173,6 +177,7 @@ def publish_scores(version: ModelVersion, source: str, output: str, scores: Scor
         "rows without a prediction, because a value is missing": f"{scores.missing:,}",
         **_counted("gaps that were filled", scores.gaps),
         **_counted("levels that no training row had", scores.new_levels),
+        **{f"cell {i}": plain(sentence) for i, sentence in enumerate(scores.cells, 1)},
         "rows a second": f"{scores.rows / max(scores.seconds, 1e-9):,.0f}",
         "digest of the model": code(version.digest),
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
@@ -18,10 +17,12 @@ import pyarrow.fs
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.files import told_by_folders
 from learnkernels.kernels.persistence.model import Model, load_model
+from learnkernels.kernels.tables.numbers import Written
+from learnkernels.kernels.tables.reading import Column, column_of
 from learnkernels.tasks.data.locations import TRIED_AGAIN, Location, Told, explained, locate, written
-from learnkernels.tasks.data.opening import locations_of, telling
-from learnkernels.tasks.data.readers import is_number, refuse_repeated, to_numbers
-from learnkernels.tasks.data.streams import INPUTS, ManyInput, TableInput, TableOutput
+from learnkernels.tasks.data.readers import refuse_repeated
+from learnkernels.tasks.data.tables import FORMATS, Table, locations_of, telling
+from learnkernels.tasks.data.writing import TableOutput
 from learnkernels.tasks.models.registry import ModelVersion, fetch
 from learnkernels.tasks.models.scores import Distribution, Scores, Tally
 from learnkernels.tasks.naming import step
@@ -103,15 +104,14 @@ def score_with(
     started = time.monotonic()
     before, after = _inputs_of(source, {*model.features, *ids}), table_location(output)
     require_output(before, after)
-    table = ManyInput(before) if len(before) > 1 else INPUTS[before[0].suffix](before[0])
-    plan = _scored(model, about, table, after, ids, missing, source, tell)
+    plan = _scored(model, about, Table(before), after, ids, missing, source, tell)
     return plan.tally.scores(plan.schema.names, time.monotonic() - started)
 
 
 def _scored(
     model: Model,
     about: Mapping[str, str],
-    table: TableInput,
+    table: Table,
     output: Location,
     ids: Sequence[str],
     missing: Missing,
@@ -120,11 +120,10 @@ def _scored(
     first: int = 0,
 ) -> ScoringPlan:
     """Score a table, which is closed, into one file; return what came of it. Its first row is row `first`."""
-    with closing(table):
+    with table:
         plan = ScoringPlan.of(model, about, table, ids, where, first)
         with written(output) as path, TableOutput(path, output, plan.schema) as out:
-            numbers, others = (model.features, ()) if model.table is None else ((), model.features)
-            for piece in table.tables(numbers, tuple(dict.fromkeys([*others, *plan.ids])), model.batch_rows):
+            for piece in table.tables(list(dict.fromkeys([*model.features, *plan.ids])), model.batch_rows):
                 out.write(plan.score(piece, missing))
                 tell(table.share_read, plan.tally.rows)
     return plan
@@ -211,8 +210,8 @@ def score_parts_with(
 
 
 def _count(file: str) -> int:
-    with closing(_input_of(file)) as table:
-        return table.count_rows()
+    with _input_of(file) as table:
+        return table.num_rows
 
 
 def _inputs_of(source: str, wanted: set[str]) -> tuple[Location, ...]:
@@ -222,9 +221,8 @@ def _inputs_of(source: str, wanted: set[str]) -> tuple[Location, ...]:
     return telling(locations, [{name: of for name, of in one.items() if name in wanted} for one in told])
 
 
-def _input_of(file: str, told: Told = ()) -> TableInput:
-    location = replace(table_location(file), told=told)
-    return INPUTS[location.suffix](location)
+def _input_of(file: str, told: Told = ()) -> Table:
+    return Table([replace(table_location(file), told=told)])
 
 
 def _score_part(
@@ -271,8 +269,8 @@ def table_location(text: str) -> Location:
         The address or its ending is not supported.
     """
     location = locate(text)
-    if location.suffix not in INPUTS:
-        raise InputError(f"{text}: the ending says the format, and must be one of {', '.join(INPUTS)}.")
+    if location.suffix not in FORMATS:
+        raise InputError(f"{text}: the ending says the format, and must be one of {', '.join(FORMATS)}.")
     return location
 
 
@@ -319,7 +317,7 @@ class ScoringPlan:
 
     @classmethod
     def of(
-        cls, model: Model, about: Mapping[str, str], table: TableInput, ids: Sequence[str], where: str, first: int = 0
+        cls, model: Model, about: Mapping[str, str], table: Table, ids: Sequence[str], where: str, first: int = 0
     ) -> ScoringPlan:
         """Check the columns of a table against a model.
 
@@ -329,8 +327,7 @@ class ScoringPlan:
             Columns are missing, not known to the model, twice there or not numeric, or an id has the name of an output.
         """
         _require_columns(model, table.schema, ids, where)
-        csv = table.location.suffix == ".csv"
-        fields = [pa.field(name, pa.string()) if csv else table.schema.field(name) for name in ids]
+        fields = [table.schema.field(name) for name in ids]
         outputs = [pa.field(name, _arrow_type(dtype)) for name, dtype in model.column_types.items()]
         schema = pa.schema([*(fields or [pa.field(ROW, pa.int64())]), *outputs])
         predictions = [name for name in model.column_types if name.split()[0] == "prediction"]
@@ -361,7 +358,7 @@ class ScoringPlan:
             return self._output(piece, self._columns(piece.select(self.model.features), np.zeros(n, dtype=bool)))
         X = np.empty((n, len(self.model.features)))
         for c, name in enumerate(self.model.features):
-            X[:, c] = to_numbers(piece.column(name))
+            X[:, c] = self._numbers(column_of(name, piece.column(name)))
         lacks = ~np.isfinite(X)
         bad = np.asarray(lacks.any(axis=1))
         if bad.any():
@@ -378,6 +375,17 @@ class ScoringPlan:
         self.tally.missing += int(bad.sum())
         return self._output(piece, columns)
 
+    def _numbers(self, column: Column) -> np.ndarray:
+        """Return the numbers of a column; raise InputError where a text is none."""
+        numbers, _ = column.read_numbers(Written())
+        if (wrong := np.isnan(numbers) & ~column.gaps).any():
+            row = int(wrong.argmax())
+            raise InputError(
+                f"{self.where}: column {column.name!r} must hold numbers, got {str(column.values[row])!r:.40} in row "
+                f"{self._next + row:,} (the first is row 0); correct it, or leave it empty."
+            )
+        return numbers
+
     def _output(self, piece: Any, columns: list[Any]) -> Any:
         """Return the output of a piece, of ids and columns, and count its rows."""
         n = piece.num_rows
@@ -391,6 +399,7 @@ class ScoringPlan:
         if bad.all():
             return [pa.nulls(len(X), kind) for kind in types.values()]
         try:
+            self.tally.met.first = self._next
             columns = self.model.columns(X, self.tally.met)
         except ValueError as error:
             raise InputError(f"{self.where}: rows {self._next:,} to {self._next + len(X) - 1:,}: {error}") from None
@@ -418,13 +427,6 @@ def _require_columns(model: Model, schema: Any, ids: Sequence[str], where: str) 
             f"{where}: its columns are not those of the model: {'; '.join(faults)}; rename or remove columns, or name "
             "those to copy as ids."
         )
-    text = [
-        f"{name!r} ({schema.field(name).type})"
-        for name in model.features
-        if model.table is None and not (is_number(schema.field(name).type) or pa.types.is_null(schema.field(name).type))
-    ]
-    if text:
-        raise InputError(f"{where}: not numeric: column {listed(text, show=str)}; encode as in training.")
     clash = [name for name in ids if name in model.column_types]
     if clash:
         raise InputError(f"{where}: id {listed(clash)} has the name of a column of the output; rename it.")

@@ -138,7 +138,7 @@ def required(extra: str | None = None) -> list[str]:
     return [re.match(r"[A-Za-z0-9._-]+", item).group() for item in wanted]
 
 
-MODULES = {"scikit-learn": "sklearn", "pyyaml": "yaml"}
+MODULES = {"scikit-learn": "sklearn", "pyyaml": "yaml", "charset-normalizer": "charset_normalizer"}
 """What is imported under another name than it is installed by."""
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from learnkernels.conf.loading import load_config, located
 from learnkernels.flows.cli import TABLES, _is_table, _show, app
 from learnkernels.kernels.learners import COLUMNS, LEARNERS
-from learnkernels.tasks.data.streams import INPUTS
+from learnkernels.tasks.data.tables import FORMATS
 from learnkernels.tasks.evidence.tables import display_table, summarise
 from tests.unit.tasks.test_report import folds
 from tests.user import ROOT
@@ -37,7 +37,7 @@ def run(*arguments: str) -> Result:
 
 
 def test_a_command_begins_with_every_table_that_can_be_read(here: Path):
-    assert set(TABLES) == set(INPUTS)
+    assert set(TABLES) == set(FORMATS)
     Path("mine[1].yaml").touch()
     Path("rows").mkdir()
     for one in ("rows.CSV", "rows", "rows/*", "rows/part-?", "rows/part-[12]"):

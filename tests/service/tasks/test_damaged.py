@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -20,7 +19,7 @@ from learnkernels.conf.errors import InputError
 from learnkernels.tasks.data.dataset import dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.data.locations import locate
 from learnkernels.tasks.data.readers import MOST_FEATURES
-from learnkernels.tasks.data.streams import INPUTS
+from learnkernels.tasks.data.tables import Table
 from tests.sources import load, write
 from tools.mutations import fates, mutated
 
@@ -79,8 +78,8 @@ def test_a_damaged_table_ends_in_one_sentence(tmp_path: Path, ending: str, packe
 
     def predict(seed: int) -> None:
         damaged.write_bytes(mutated(whole, Random(seed)))
-        with closing(INPUTS[ending](locate(str(damaged)))) as source:
-            for piece in source.tables(["a", "gaps"], ["group", "note"], 64):
+        with Table([locate(str(damaged))]) as source:
+            for piece in source.tables(["a", "gaps", "group", "note"], 64):
                 piece.to_pylist()
 
     for act in (learn,) if ending == ".libsvm" else (learn, predict):

@@ -35,7 +35,7 @@ def test_texts_in_an_order_that_a_column_decides_are_the_dates_they_stand_for():
 @given(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)), st.sampled_from("/.-"))
 def test_both_orders_tell_the_same_day(moment: datetime, between: str):
     day, month = (moment.strftime(between.join(order)) for order in (("%d", "%m", "%Y"), ("%m", "%d", "%Y")))
-    if CIVIL.fullmatch(day) is None:  # years below 1000 are not filled with zeros everywhere
+    if CIVIL.fullmatch(day) is None or moment.year < 1000:  # which are not filled with zeros everywhere
         return
     expected = np.datetime64(moment.replace(hour=0, minute=0, second=0, microsecond=0), "us")
     assert moment_of(day, "day") == moment_of(month, "month") == expected

@@ -76,7 +76,9 @@ def table(frame: pd.DataFrame, folder: Path) -> Path:
 
 @pytest.fixture
 def model(frame: pd.DataFrame) -> Model:
-    estimator = KernelLearningClassifier().fit(frame.drop(columns="churn"), frame["churn"])
+    estimator = KernelLearningClassifier(columns={"customer id": "drop"}).fit(
+        frame.drop(columns="churn"), frame["churn"]
+    )
     return Model.of_table(estimator, {"target": "churn"})
 
 

@@ -1,0 +1,571 @@
+"""Tables of one file, or of several files of the same columns: read as a whole, in pieces, or part by part."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import charset_normalizer
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.fs
+import pyarrow.ipc
+import pyarrow.parquet
+
+from learnkernels.conf.errors import InputError, listed
+from learnkernels.conf.files import chosen, files_of, folder_of, matching, told_by_folders
+from learnkernels.conf.loading import is_pattern, is_remote
+from learnkernels.kernels.tables.reading import MISSING
+from learnkernels.tasks.data.locations import Location, explained, locate, sound, transferring
+
+AHEAD_BYTES = 64 << 20
+"""Read ahead of a Parquet file of this machine, over all its columns."""
+
+BLOCK_BYTES = 4 << 20
+"""What is read of a CSV at a time."""
+
+SAMPLE_BYTES = 1 << 18
+"""The beginning of a CSV, in which it is looked for what separates columns, and how it is encoded."""
+
+ENCODINGS = ["cp1251", "cp1253", "cp932", "gb18030", "big5", "euc_kr", "euc_jp"]
+"""What a CSV may be written in that is not UTF-8 and has few Latin letters; any other is read as Windows-1252."""
+
+MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16", codecs.BOM_UTF8: "utf8"}
+"""How a file is encoded that begins with some bytes."""
+
+NUMBER = r"^-?(0|[1-9][0-9]{0,14})(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+"""Numbers of a CSV of which the text says no more than the number."""
+
+WHOLE = "^-?(0|[1-9][0-9]{0,14})$"
+
+TRUTH = "^([tT]rue|TRUE|[fF]alse|FALSE)$"
+
+
+# Places --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a data set, in the order in which their rows follow each other.
+
+    Attributes
+    ----------
+    locations : tuple of Location
+        At least one; of one format.
+    """
+
+    locations: tuple[Location, ...]
+
+    @property
+    def name(self) -> str:
+        """What they are called in sentences."""
+        first, *others = self.locations
+        return f"{first.name} and {len(others)} more" if others else first.name
+
+    @property
+    def suffix(self) -> str:
+        """The ending of their names."""
+        return self.locations[0].suffix
+
+
+def locations_of(*addresses: str) -> tuple[Location, ...]:
+    """Return the places that paths or addresses stand for: of one file, or of those of a folder or pattern by name.
+
+    What names of folders tell of rows is that of folders below each of them.
+
+    Raises
+    ------
+    InputError
+        A folder or pattern holds no table or tables of several formats, or a server cannot be reached.
+    """
+    found = [(file, folder_of(address)) for address in addresses for file in _files_at(address)]
+    return telling([locate(file) for file, _ in found], [told_by_folders(*one) for one in found])
+
+
+def _files_at(address: str) -> list[str]:
+    """Return the paths or addresses of the files that one stands for, by name."""
+    if not is_remote(address):
+        return files_of(address) or [address]
+    if not is_pattern(address):
+        return [address]
+    within = locate(f"{folder_of(address)}/x")
+    folder = within.path.rpartition("/")[0]
+    with explained(within):
+        infos = within.filesystem.get_file_info(pyarrow.fs.FileSelector(folder, recursive=True, allow_not_found=True))
+    files = [f"s3://{info.path}" for info in infos if info.type == pyarrow.fs.FileType.File]
+    found = files if address.endswith("/") else matching(files, address)
+    return chosen(found, address, f"s3://{folder}")
+
+
+def telling(locations: Sequence[Location], told: Sequence[Mapping[str, str | None]]) -> tuple[Location, ...]:
+    """Return places of files with what the names of their folders tell: whole numbers, numbers, or else text.
+
+    Parameters
+    ----------
+    locations : sequence of Location
+        Of files.
+    told : sequence of mapping of str to str
+        Of each of them; a column has numbers where they are numbers in all.
+    """
+    texts: dict[str, list[str]] = {}
+    for one in told:
+        for name, value in one.items():
+            texts.setdefault(name, []).extend(() if value is None else (value,))
+    kinds = {name: next(kind for kind in (int, float, str) if _all_are(kind, of)) for name, of in texts.items()}
+    return tuple(
+        replace(location, told=tuple((name, None if of is None else kinds[name](of)) for name, of in one.items()))
+        for location, one in zip(locations, told, strict=True)
+    )
+
+
+def _all_are(kind: type, texts: Sequence[str]) -> bool:
+    form = {int: "[+-]?[0-9]{1,18}", float: "[+-]?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?"}.get(kind, "(?s:.*)")
+    return all(re.fullmatch(form, text) for text in texts)
+
+
+# Files ---------------------------------------------------------------------------------------------------------------
+
+
+class TableFile:
+    """A table in one file, of which columns are read batch by batch.
+
+    Parameters
+    ----------
+    location : Location
+    group : int, optional
+        Of which row group of Parquet the rows are read; of all by default.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of the columns in the file, and of those that the names of its folders tell. Columns of a CSV are text.
+    share_read : float
+        How much of it was read, from 0 to 1.
+    """
+
+    schema: Any
+    _source: Any
+
+    def __init__(self, location: Location, group: int | None = None) -> None:
+        self.location, self._group = location, group
+        self.share_read = 0.0
+        self._open()
+        held = list(self.schema.names)  # decoded here, where what is not UTF-8 is refused
+        self._told = {name: pa.scalar(value) for name, value in location.told if name not in held}
+        if location.suffix == ".csv":
+            self._told = {name: value.cast(pa.string()) for name, value in self._told.items()}
+        for name, value in self._told.items():
+            self.schema = self.schema.append(pa.field(name, value.type))
+
+    def _open(self) -> None:
+        """Find the schema."""
+        raise NotImplementedError
+
+    def count_rows(self) -> int:
+        """Return the number of its rows."""
+        raise NotImplementedError
+
+    def _read(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Give record batches of about so many rows that hold these columns of the file."""
+        raise NotImplementedError
+
+    @property
+    def pieces(self) -> list[tuple[Location, int | None, int]]:
+        """What can be read without the rest: the file, the number of a row group or None for all, and its rows."""
+        return [(self.location, None, self.count_rows())]
+
+    def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Give record batches of about so many rows that hold these columns, in their order."""
+        own = [name for name in names if name not in self._told] or self.schema.names[:1]
+        for batch in self._read(own, rows):
+            checked = sound(batch)
+            columns = [
+                pa.repeat(self._told[name], batch.num_rows) if name in self._told else checked.column(name)
+                for name in names
+            ]
+            yield pa.record_batch(columns, schema=pa.schema([self.schema.field(name) for name in names]))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._source.close()
+
+
+class ParquetFile(TableFile):
+    """Parquet, without a row group as a whole in memory; but one row group of a server, which is read at once."""
+
+    def _open(self) -> None:
+        self._source = self.location.open_input()
+        at_once = self.location.remote and self._group is not None  # of a server, whose every answer takes its time
+        about = pyarrow.parquet.read_metadata(self._source)
+        ahead = 0 if at_once else int(np.clip(AHEAD_BYTES // max(1, about.num_columns), 1 << 16, 1 << 20))
+        self._file = pyarrow.parquet.ParquetFile(self._source, metadata=about, pre_buffer=at_once, buffer_size=ahead)
+        self.schema = self._file.schema_arrow
+
+    def count_rows(self) -> int:
+        about = self._file.metadata
+        return int(about.num_rows if self._group is None else about.row_group(self._group).num_rows)
+
+    @property
+    def pieces(self) -> list[tuple[Location, int | None, int]]:
+        about = self._file.metadata
+        return [(self.location, group, about.row_group(group).num_rows) for group in range(about.num_row_groups)]
+
+    def _read(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        total, read = self.count_rows(), 0
+        groups = None if self._group is None else [self._group]
+        for batch in self._file.iter_batches(batch_size=rows, row_groups=groups, columns=list(names)):
+            read += batch.num_rows
+            self.share_read = read / max(total, read)
+            yield batch
+        if read != total:
+            raise ValueError(f"it states {total:,} rows and holds {read:,}")
+
+
+class ArrowFile(TableFile):
+    """Arrow IPC file, Feather: mapped into memory where it lies on this machine."""
+
+    def _open(self) -> None:
+        self.location.size()
+        self._source = self.location.open_input() if self.location.remote else pa.memory_map(self.location.path)
+        self.schema = pa.ipc.open_file(self._source).schema
+        if not len(self.schema):
+            raise ValueError("it has no columns")
+
+    def _record_batches(self, fields: list[int]) -> Iterator[pa.RecordBatch]:
+        reader = pa.ipc.open_file(self._source, options=pa.ipc.IpcReadOptions(included_fields=fields))
+        for i in range(reader.num_record_batches):
+            yield reader.get_batch(i)
+            self.share_read = (i + 1) / reader.num_record_batches
+
+    def count_rows(self) -> int:
+        return sum(batch.num_rows for batch in self._record_batches([0]))
+
+    def _read(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        for batch in self._record_batches(sorted(map(self.schema.get_field_index, names))):
+            for start in range(0, batch.num_rows, rows):
+                yield batch.slice(start, rows)
+
+
+class CsvFile(TableFile):
+    """CSV, whose columns are text; progress is counted in bytes."""
+
+    def _open(self) -> None:
+        self._size = self.location.size()
+        with self._stream() as stream:
+            sample = bytes(stream.read(SAMPLE_BYTES))
+        self.encoding = _encoding_of(sample, self._stream)
+        self._delimiter = _delimiter_of(sample.decode(self.encoding, "replace").removeprefix("\ufeff"))
+        with closing(self._reader()) as reader:
+            self._names = list(reader.schema.names)
+        self.schema = pa.schema([pa.field(name.strip(), pa.string()) for name in self._names])
+
+    def _stream(self) -> Any:
+        return self.location.filesystem.open_input_stream(self.location.path)
+
+    def _reader(self, names: Sequence[str] = ()) -> Any:
+        """Return a reader of some columns as text, of all by default, whose names are those in the file."""
+        self._source = self._bytes = _CountedBytes(self._stream())
+        source: Any = pa.PythonFile(self._bytes, mode="r")
+        if self.encoding != "utf8":
+            source = pa.transcoding_input_stream(source, self.encoding, "utf8")
+        read = pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES)
+        parse = pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
+        kinds = dict.fromkeys(names, pa.string())
+        convert = pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=list(names))
+        return pyarrow.csv.open_csv(source, read_options=read, parse_options=parse, convert_options=convert)
+
+    def count_rows(self) -> int:
+        return sum(batch.num_rows for batch in self._read(self.schema.names[:1], 0))
+
+    def _read(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        own = {name.strip(): name for name in self._names}
+        with closing(self._reader([own[name] for name in names])) as reader:
+            for batch in reader:
+                self.share_read = min(1.0, self._bytes.count / self._size)
+                yield batch.rename_columns(list(names))
+
+
+def _encoding_of(sample: bytes, stream: Callable[[], Any]) -> str:
+    """Return how a CSV is encoded: by the mark that it begins with, as UTF-8 if all of it is, or by a guess."""
+    if mark := next((mark for mark in MARKS if sample.startswith(mark)), None):
+        return MARKS[mark]
+    decoder = codecs.getincrementaldecoder("utf8")()
+    with stream() as source:
+        while part := bytes(source.read(BLOCK_BYTES)):
+            try:
+                decoder.decode(part)
+            except UnicodeDecodeError:
+                return _guessed(part[:SAMPLE_BYTES])
+    return "utf8"
+
+
+def _guessed(sample: bytes) -> str:
+    """Return the likely encoding of bytes that are not UTF-8."""
+    letters = [byte for byte in sample if byte > 127 or chr(byte).isalpha()]
+    if 3 * sum(byte > 127 for byte in letters) > len(letters):
+        guess = charset_normalizer.from_bytes(sample, cp_isolation=ENCODINGS).best()
+        if guess is not None:
+            return str(guess.encoding)
+    return "latin-1" if any(byte in sample for byte in b"\x81\x8d\x8f\x90\x9d") else "cp1252"
+
+
+def _delimiter_of(sample: str) -> str:
+    """Return what separates the columns of a CSV: what gives most lines, and the header, the same number of columns."""
+    whole = sample[: sample.rfind("\n") + 1] or sample
+
+    def agreement(delimiter: str) -> tuple[bool, float, int]:
+        try:
+            lines = [len(line) for line in csv.reader(io.StringIO(whole, newline=""), delimiter=delimiter) if line][
+                :500
+            ]
+        except csv.Error:
+            lines = []
+        ((columns, n),) = Counter(lines).most_common(1) or [(1, 0)]
+        return columns > 1 and lines[0] == columns, n / max(1, len(lines)), columns
+
+    return max(",;\t|", key=agreement)
+
+
+class _CountedBytes(io.RawIOBase):
+    """A stream that knows how much of it was read."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        part: bytes = self._source.read(None if size < 0 else size)
+        self.count += len(part)
+        return part
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
+
+
+FORMATS: dict[str, type[TableFile]] = {
+    ".parquet": ParquetFile,
+    ".csv": CsvFile,
+    ".arrow": ArrowFile,
+    ".feather": ArrowFile,
+}
+"""Endings of tables and what reads each."""
+
+
+# Tables --------------------------------------------------------------------------------------------------------------
+
+
+class Table(AbstractContextManager["Table"]):
+    """A table of which columns, or rows piece by piece, are read when they are asked for.
+
+    Parameters
+    ----------
+    locations : sequence of Location
+        Files of one format; `of` makes a table of one in memory.
+    where : str
+        Begins sentences about the content.
+    group : int, optional
+        Of which row group of a Parquet file the rows are read; of all by default.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    """
+
+    def __init__(self, locations: Sequence[Location], where: str = "", group: int | None = None) -> None:
+        self._where, self._held = where, None
+        self._files: list[TableFile] = []
+        try:
+            for location in locations:
+                with transferring(location, called=self._called(location)):
+                    self._files.append(FORMATS[location.suffix](location, group))
+            named = [
+                (location.name if where else location.text, file.schema)
+                for location, file in zip(locations, self._files, strict=True)
+            ]
+            about = where or f"{locations[0].text} and {len(named) - 1} more"
+            self.schema = named[0][1] if len(named) == 1 else one_schema(named, about)
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Table:
+        """Return a table that is in memory."""
+        made = cls.__new__(cls)
+        made._where, made._files, made._held, made.schema = "", [], table, table.schema
+        return made
+
+    def in_memory(self) -> Table:
+        """Return the table with all its columns in memory where they are text, those of numbers alone as such."""
+        if not self._files or self._files[0].location.suffix != ".csv":
+            return self
+        if len(set(self.schema.names)) < len(self.schema.names):
+            return self
+        held = self.select(self.schema.names)
+        return Table.of(pa.table([_typed(column) for column in held.columns], names=held.column_names))
+
+    def _called(self, location: Location) -> str:
+        return f"{self._where}: {location.name}" if self._where else ""
+
+    def close(self) -> None:
+        """Let go of the files."""
+        for file in self._files:
+            file.close()
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+    @cached_property
+    def num_rows(self) -> int:
+        """How many rows there are; of a CSV, which does not say it, all are read."""
+        if self._held is not None:
+            return int(self._held.num_rows)
+        counts = []
+        for file in self._files:
+            with transferring(file.location, called=self._called(file.location)):
+                counts.append(file.count_rows())
+        return sum(counts)
+
+    @property
+    def pieces(self) -> list[tuple[Location, int | None, int]]:
+        """What can be read without the rest, file by file: see `TableFile`."""
+        return [piece for file in self._files for piece in file.pieces]
+
+    @property
+    def notes(self) -> list[str]:
+        """What people are told about the files."""
+        guessed = [(file.location.name, file.encoding) for file in self._files if isinstance(file, CsvFile)]
+        return [f"{name} is not UTF-8, and is read as {of}" for name, of in guessed if of not in MARKS.values()]
+
+    @property
+    def share_read(self) -> float:
+        """How much of it was read in the last pass, from 0 to 1."""
+        return sum(file.share_read for file in self._files) / max(1, len(self._files))
+
+    def select(self, names: Sequence[str]) -> pa.Table:
+        """Return some columns, checked."""
+        if self._held is not None:
+            return self._held.select(list(names))
+        schema = pa.schema([self.schema.field(name) for name in names])
+        batches = list(self.batches(names, 1 << 30))
+        return pa.Table.from_batches(batches, schema).unify_dictionaries()
+
+    def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        """Give the record batches of some columns, of at most about so many rows each, checked; together all rows."""
+        if self._held is not None:
+            yield from self._held.select(list(names)).to_batches(max_chunksize=rows)
+            return
+        schema = pa.schema([self.schema.field(name) for name in names])
+        for file in self._files:
+            with transferring(file.location, called=self._called(file.location)):
+                for batch in file.batches(names, rows):
+                    yield batch if len(self._files) == 1 else batch.cast(schema)
+            file.share_read = 1.0
+
+    def tables(self, names: Sequence[str], rows: int) -> Iterator[pa.Table]:
+        """Give some columns in pieces of so many rows each but the last.
+
+        Raises
+        ------
+        InputError
+            The content is damaged.
+        TransferError
+            It cannot be read for now.
+        """
+        held: list[pa.RecordBatch] = []
+        n = 0
+        for batch in self.batches(names, rows):
+            held.append(batch)
+            n += batch.num_rows
+            if n >= rows:
+                table = pa.Table.from_batches(held)
+                whole = n - n % rows
+                for start in range(0, whole, rows):
+                    yield table.slice(start, rows)
+                held, n = table.slice(whole).to_batches(), n - whole
+        if n:
+            yield pa.Table.from_batches(held)
+
+
+def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of text without spaces around it, as numbers or truth values where it holds nothing else."""
+    text = pc.utf8_trim_whitespace(column)
+    missing = pc.is_in(pc.utf8_lower(text), value_set=pa.array(sorted(MISSING)))
+    held = pc.if_else(missing, None, text)
+    if held.null_count == len(held):
+        return text
+    for pattern, kind in ((WHOLE, pa.int64()), (NUMBER, pa.float64()), (TRUTH, pa.bool_())):
+        if pc.all(pc.match_substring_regex(held, pattern)).as_py():
+            return held.cast(kind)
+    return text
+
+
+def one_schema(named: Sequence[tuple[str, Any]], where: str) -> Any:
+    """Return the columns of several files, in the order of the first, and the types that hold all their values.
+
+    Parameters
+    ----------
+    named : sequence of (str, pyarrow.Schema)
+        What each file is called, and its columns.
+    where : str
+        Begins sentences.
+
+    Raises
+    ------
+    InputError
+        A file has other columns than the first, or a column of a type that does not go with the others.
+    """
+    first, schema = named[0]
+    for name, other in named[1:]:
+        ours, theirs = list(schema.names), list(other.names)
+        lacking, beyond = [one for one in ours if one not in theirs], [one for one in theirs if one not in ours]
+        if lacking or beyond:
+            said = f"has no column {listed(lacking)}" if lacking else f"has the column {listed(beyond)}"
+            of_first = "has" if lacking else "does not have"
+            raise InputError(
+                f"{where}: {name} {said}, which {first} {of_first}; give files of the same columns, or leave it out."
+            )
+        if sorted(ours) != sorted(theirs):
+            raise InputError(f"{where}: {name} has a column more than once; rename one.")
+    fields = []
+    for field in schema:
+        kinds = {name: other.field(field.name).type for name, other in named if schema.names.count(field.name) == 1}
+        kind = _common(list(kinds.values()) or [field.type])
+        if kind is None:
+            against, differs = next((one, kind) for one, kind in kinds.items() if kind != field.type)
+            raise InputError(
+                f"{where}: column {field.name!r} is {differs} in {against} and {field.type} in {first}; write it as "
+                "one type, or leave it out."
+            )
+        fields.append(pa.field(field.name, kind))
+    return pa.schema(fields)
+
+
+def _common(kinds: Sequence[Any]) -> Any:
+    """Return the type that holds the values of several; None where there is none."""
+    kinds = [kind for kind in dict.fromkeys(kinds) if not pa.types.is_null(kind)] or [pa.null()]
+    if len(kinds) == 1:
+        return kinds[0]
+    if all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds):
+        return pa.int64() if all(pa.types.is_signed_integer(kind) for kind in kinds) else pa.float64()
+    zones = {getattr(kind, "tz", None) for kind in kinds}
+    if all(pa.types.is_date(kind) or pa.types.is_timestamp(kind) for kind in kinds) and len(zones) == 1:
+        return pa.timestamp("us", zones.pop())
+    held = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in kinds]
+    if all(pa.types.is_string(kind) or pa.types.is_large_string(kind) for kind in held):
+        return pa.string()
+    return None
