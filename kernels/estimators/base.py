@@ -162,12 +162,15 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 )
             return X
         columns, met = read_columns(X), Met()
-        whole = all(column.kind == "number" and not column.gaps.any() for column in columns.values())
-        # Rows of numbers keep their units, so that a table of them is learned from as an array is.
-        self.table_ = TableEncoding.of(columns, self.columns, "none" if whole and self.columns is None else "standard")
+        as_array = self.columns is None and all(
+            column.kind == "number" and not column.gaps.any() for column in columns.values()
+        )
+        # Rows of numbers keep their units, and base kernels that are given their columns: as those of an array.
+        said = dict.fromkeys(columns, "number") if as_array and self.family is not None else self.columns
+        self.table_ = TableEncoding.of(columns, cast(Any, said), "none" if as_array else "standard")
         rows = self.table_.encode(columns, met)
         for sentence in (*self.table_.sentences(), *met.sentences()):
-            warnings.warn(f"{sentence}.", UserWarning, stacklevel=4)
+            warnings.warn(f"{sentence}.", UserWarning, stacklevel=5)
         return rows
 
     def take_table(self, table: TableEncoding | None) -> None:
@@ -312,7 +315,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
                 X = {name: Column(name, "number", of) for name, of in zip(self.table_.names, rows.T, strict=True)}
             features = self.table_.encode(X, met)
             for sentence in met.sentences():
-                warnings.warn(f"{sentence}.", UserWarning, stacklevel=4)
+                warnings.warn(f"{sentence}.", UserWarning, stacklevel=5)
             return features
         formats = "csr" if self.kernel_.family.takes_sparse else False
         return validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -12,10 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 from learnkernels.kernels.centering import as_sample_weight
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.estimators.base import Precision, within_n_jobs
+from learnkernels.kernels.estimators.defaults import default_family
 from learnkernels.kernels.estimators.regularisation import given
 from learnkernels.kernels.estimators.supervised import SupervisedLearner, require_precision, without_zero_weights
 from learnkernels.kernels.families import KernelFamily
+from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.learners import Learner
+from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
 from learnkernels.kernels.tables.encoding import Said
@@ -23,6 +27,9 @@ from learnkernels.kernels.targets import Target, Task
 
 MOST_RESIDUALS = 999
 """Residuals that are kept, of more those at even steps of rank: intervals are then right to a thousandth."""
+
+FEW_ROWS = 100
+"""Rows of the kernel of a constant target."""
 
 
 class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignore[misc]
@@ -208,7 +215,13 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         Raises
         ------
         ValueError
-            A parameter is out of its range, the target is constant, or the kernel cannot be learned from these rows.
+            A parameter is out of its range, or the kernel cannot be learned from these rows.
+
+        Warns
+        -----
+        UserWarning
+            The target is constant, so that it is predicted and no kernel is learned; or cells or columns of a table are
+            not used.
         """
         self._regularisation()
         X, y = self._validated(X, y, multi_output=True, y_numeric=True)
@@ -217,10 +230,25 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         X, y, weights = without_zero_weights(X, y, weights)
         require_precision(self.precision)
         self._checked_predictor("regression")
+        if (y == y[0]).all():
+            return self._fit_constant(X, y)
         return self._fit_in_time(X, y, weights)
 
     def _problem(self, y: np.ndarray) -> tuple[np.ndarray, Task, float | Literal["auto"]]:
         return y, "regression", self._regularisation()
+
+    def _fit_constant(self, X: Rows, y: np.ndarray) -> Self:
+        """Predict the one value of the target, with base kernels of equal weights over some rows."""
+        warnings.warn("y is constant, so no kernel is learned and this value is predicted.", UserWarning, stacklevel=4)
+        some = drawn_rows(X.shape[0], FEW_ROWS, self._seed)
+        family = default_family(X[some]) if self.family is None else self.family
+        kernel = learn_kernel("unif", family, X[some], np.arange(len(some)) * 1.0, task="regression")
+        first = np.atleast_1d(y[0])
+        self.predictor_, self.predictor_reason_, self.regularisation_ = "krr", "", 1.0
+        self.take_coefficients(kernel, np.zeros((len(some), len(first))), first)
+        self.residuals_ = np.zeros((min(len(y), MOST_RESIDUALS), len(first)))
+        self._vector = y.ndim == 1
+        return self
 
     def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:
         value, target = self._regularisation(), Target.of(y, "regression")

@@ -878,7 +878,6 @@ def test_a_target_that_cannot_be_learned_is_refused():
     table = [
         (KernelLearningClassifier(), NUMBERS, "Unknown label type: continuous"),
         (KernelLearningClassifier(), ones, "y must hold at least two classes, got 1 class"),
-        (KernelLearningRegressor(), ones, "Y must vary, got a constant target"),
         (LearnedKernelTransformer(), ones, "y must hold at least two classes, got 1 class"),
         (classes, NUMBERS, "y must be one column of labels for class"),
         (classes, np.arange(120).reshape(60, 2) % 4, "got a target of type multiclass-multioutput"),
@@ -962,3 +961,11 @@ def test_a_time_limit_fits_samples_of_the_rows_until_the_next_would_take_too_lon
         with pytest.raises(ValueError, match="time_limit must be a positive, finite number, got 0"):
             clone(model).set_params(time_limit=0).fit(X, target)
     assert not capsys.readouterr().out
+
+
+@pytest.mark.parametrize("y", [np.full(60, 2.5), np.tile([1.0, -3.0], (60, 1))])
+def test_a_constant_target_is_predicted(y: np.ndarray):
+    with pytest.warns(UserWarning, match="y is constant, so no kernel is learned"):
+        model = KernelLearningRegressor().fit(X[:60], y)
+    np.testing.assert_array_equal(model.predict(X_NEW), np.broadcast_to(y[0], (len(X_NEW), *y.shape[1:])))
+    np.testing.assert_array_equal(model.predict_interval(X_NEW)[:, 0], model.predict(X_NEW))

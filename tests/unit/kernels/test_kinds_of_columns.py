@@ -1,0 +1,365 @@
+"""Messy columns: what each is taken for, the same numbers as those of a clean column, and which cells are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learnkernels import KernelLearningRegressor
+from learnkernels.kernels.tables import Met, TableEncoding, target_of
+from learnkernels.kernels.tables.numbers import number_in
+from learnkernels.kernels.tables.reading import read_columns
+from tests.refusals import require_refusals
+
+N = 120
+RNG = np.random.default_rng(0)
+NUMBERS = np.round(RNG.exponential(1500, N), 2)
+DAYS = pd.date_range("2021-03-04 05:06:00", periods=N, freq="53h")
+
+
+def european(value: float) -> str:
+    return f"{value:,.2f}".translate(str.maketrans(",.", ".,"))
+
+
+def accounting(value: float) -> str:
+    return f"({value - 1000:,.2f})" if value > 1000 else f"{1000 - value:,.2f}"
+
+
+def encoded(values: Any, said: Any = None, name: str = "x") -> tuple[TableEncoding, np.ndarray, Met]:
+    """Return the encoding of a column beside one of numbers, the features and what was met."""
+    table = pd.DataFrame({name: values, "beside": np.r_[0.5, RNG.normal(size=len(values) - 1)]})
+    met = Met()
+    encoding = TableEncoding.of(table, said)
+    return encoding, encoding.encode(table, met)[:, :-1], met
+
+
+def spoiled(values: Any, **cells: str) -> list[str]:
+    """Return values as texts with other texts in some rows."""
+    texts = [str(value) for value in values]
+    for row, text in cells.items():
+        texts[int(row[1:])] = text
+    return texts
+
+
+# Numbers -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "described"),
+    [
+        (lambda x: f"{x:.2f}".replace(".", ","), "number (decimal comma)"),
+        (european, "number (decimal comma)"),
+        (lambda x: european(x).replace(".", "\u202f"), "number (decimal comma)"),
+        (lambda x: f"{x:,.2f}", "number"),
+        (lambda x: f"{x:,.2f}".replace(",", "'"), "number"),
+        (lambda x: f"${x:,.2f}", "number ($)"),
+        (lambda x: f"{european(x)} \u20ac", "number (decimal comma, \u20ac)"),
+        (lambda x: f"EUR {x:.2f}", "number (EUR)"),
+        (lambda x: f"{x:.2f} kg", "number (kg)"),
+        (lambda x: f"{x:.2f}mg/dL", "number (mg/dL)"),
+        (lambda x: f"{x:.2f}%", "number (%)"),
+        (lambda x: f" {x:.2f} ", "number"),
+        (lambda x: f"+{x:.2f}", "number"),
+        (lambda x: repr(float(x)), "number"),
+    ],
+)  # fmt: skip
+def test_numbers_as_people_write_them_are_those_numbers(written: Callable[[float], str], described: str):
+    encoding, X, met = encoded([written(x) for x in NUMBERS])
+    assert encoding.columns[0].describe() == described
+    np.testing.assert_array_equal(X, encoded(NUMBERS)[1])
+    assert met == Met()
+    again = TableEncoding.from_dict(encoding.to_dict())
+    new = pd.DataFrame({"x": [written(20.63), "20.63" if "comma" not in described else "20,63"], "beside": 0.0})
+    Z = again.encode(new)
+    assert Z[0, 0] == Z[1, 0] == again.encode(pd.DataFrame({"x": [20.63], "beside": 0.0}))[0, 0]
+
+
+def test_negative_numbers_of_accounts_are_negative():
+    for written in (
+        accounting,
+        lambda x: f"{1000 - x:.2f}".replace("-", "\u2212"),
+        lambda x: f"{abs(1000 - x):.2f}{'-' * bool(x > 1000)}",
+    ):
+        X = encoded([written(x) for x in NUMBERS])[1]
+        np.testing.assert_allclose(X, encoded(np.round(1000 - NUMBERS, 2))[1], rtol=1e-12)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_what_programs_write_is_read_to_the_last_bit(value: float):
+    assert number_in(repr(value), ".").value == value  # type: ignore[union-attr]
+    assert number_in(repr(value).replace(".", ","), ",").value == value  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1_0",
+        "0x10",
+        "12 34",
+        "1,2,3",
+        "1.2.3",
+        "v1",
+        "2024-01-01",
+        "12:30",
+        "5-3",
+        "1,23.4",
+        "--5",
+        "$5$",
+        "",
+        "\u0665",
+    ],
+)
+def test_codes_are_no_numbers(text: str):
+    assert number_in(text, ".") is None
+    assert number_in(text, ",") is None
+
+
+@pytest.mark.parametrize(
+    ("values", "unread", "limits"),
+    [
+        (spoiled(NUMBERS, r7="-"), ("-", 7, 1), None),
+        (spoiled(NUMBERS, r7="see note", r9="broken"), ("see note", 7, 2), None),
+        (spoiled([f"{x} kg" for x in NUMBERS], r3="155 lb"), ("155 lb", 3, 1), None),
+        (spoiled(NUMBERS, r2="<0.5", r5="<0.5", r8="> 9000"), None, ("<0.5", 2, 3)),
+        (spoiled(NUMBERS, r2="1_0"), ("1_0", 2, 1), None),
+    ],
+)  # fmt: skip
+def test_a_few_other_cells_are_missing_and_named(values: list[str], unread: Any, limits: Any):
+    encoding, X, met = encoded(values)
+    assert encoding.columns[0].kind == "number"
+    for found, expected in ((met.unread, unread), (met.limits, limits)):
+        assert [(cells.value, cells.row, cells.rows) for cells in found.values()] == ([expected] if expected else [])
+    assert X.shape[1] == (2 if unread else 1)
+    if unread:
+        assert X[unread[1], 1] == 1
+        assert f"but {unread[0]!r} in row {unread[1]}" in met.sentences()[0]
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["#N/A", "NA", "n/a", "-NaN", "<NA>", "NULL", "(null)", "None", "?", "\\N", "#DIV/0!", "nan", "", "  ", " NA "],
+)
+def test_missing_values_are_the_same_in_features_and_targets_and_in_new_rows(token: str):
+    values = spoiled(NUMBERS, r7=token, r30=token)
+    encoding, X, met = encoded(values)
+    assert (met.gaps, met.unread) == ({"x": 2}, {})
+    np.testing.assert_array_equal(X, encoded(pd.Series(NUMBERS).mask(np.isin(np.arange(N), [7, 30])))[1])
+    new = Met()
+    encoding.encode(pd.DataFrame({"x": ["3", token], "beside": 0.0}), new)
+    assert (new.gaps, new.unread) == ({"x": 1}, {})
+    for of, kind in ((values, "f"), (spoiled(["yes", "no"] * 60, r7=token, r30=token), "O")):
+        target = target_of(read_columns(pd.DataFrame({"y": of}))["y"], None, Met())
+        assert target.dtype.kind == kind
+        assert np.flatnonzero(pd.isna(target)).tolist() == [7, 30]
+
+
+def test_whole_numbers_and_decimals_lose_nothing():
+    users, beside = RNG.integers(0, 8, 300), RNG.normal(size=300)
+    for of in (2**53 + users, np.uint64(2**63) + users.astype(np.uint64), (2**53 + users).astype(str)):
+        for said in ({"u": "categorical"}, {}):
+            encoding = TableEncoding.of(pd.DataFrame({"u": of, "b": beside}), said)
+            assert encoding.columns[0].describe() == "category of 8 levels"
+    gaps = pd.array([int(2**60 + i) if i % 7 else None for i in users], dtype="Int64")
+    assert TableEncoding.of(pd.DataFrame({"u": gaps, "b": beside})).columns[0].describe().startswith("category of")
+    exact = pa.array([Decimal(int(x * 100)) / 100 for x in NUMBERS], pa.decimal128(12, 2))
+    table = pa.table({"x": exact, "beside": RNG.normal(size=N)})
+    plain = table.set_column(0, "x", exact.cast(pa.float64()))
+    np.testing.assert_array_equal(TableEncoding.of(table).encode(table), TableEncoding.of(plain).encode(plain))
+    assert target_of(read_columns(table)["x"], None, Met()).dtype == np.float64
+
+
+# Dates ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("form", "described"),
+    [
+        ("%Y-%m-%d %H:%M:%S", "date (t"),
+        ("%Y/%m/%d %H:%M", "date (t"),
+        ("%Y-%m-%d %H:%M:%S UTC", "date (t"),
+        ("%Y-%m-%dT%H:%M:%SZ", "date (t"),
+        ("%Y-%m-%d %H:%M:%S+00:00", "date (t"),
+        ("%d/%m/%y %H:%M", "date (day first; "),
+        ("%m/%d/%y %I:%M %p", "date (month first; "),
+        ("%d.%m.%Y %H:%M", "date (day first; "),
+        ("%d-%b-%Y %H:%M", "date (t"),
+        ("%d %B %Y %H:%M", "date (t"),
+        ("%b %d, %Y %I:%M %p", "date (t"),
+        ("%a, %d %b %Y %H:%M:%S GMT", "date (t"),
+    ],
+)
+def test_dates_in_common_forms_are_those_dates(form: str, described: str):
+    encoding, X, _ = encoded(DAYS.strftime(form).tolist())
+    assert encoding.columns[0].describe().startswith(described)
+    np.testing.assert_array_equal(X, encoded(DAYS)[1])
+
+
+@pytest.mark.parametrize("placeholder", ["0000-00-00", "9999-12-31", "0001-01-01 00:00:00"])
+def test_what_stands_for_no_date_is_missing(placeholder: str):
+    texts = spoiled(DAYS.strftime("%Y-%m-%d"), r3=placeholder, r50=placeholder)
+    encoding, X, met = encoded(texts)
+    assert encoding.columns[0].kind == "date"
+    assert met.gaps == {"x": 2}
+    dates = pd.Series(DAYS.normalize()).mask(np.isin(np.arange(N), [3, 50]))
+    np.testing.assert_array_equal(X, encoded(dates)[1])
+    stored = dates.astype("datetime64[us]").fillna(pd.Timestamp("9999-12-31").as_unit("us"))
+    np.testing.assert_array_equal(X, encoded(stored)[1])
+
+
+def test_a_cell_that_is_no_date_is_missing_and_named():
+    encoding, _, met = encoded(spoiled(DAYS.strftime("%Y-%m-%d"), r5="2024-02-31"))
+    assert encoding.columns[0].kind == "date"
+    assert met.sentences() == ["column 'x' holds dates, but '2024-02-31' in row 5 (from 0); taken as missing"]
+
+
+def test_times_of_day_go_round():
+    for values in (DAYS.strftime("%H:%M:%S"), DAYS.strftime("%I:%M %p"), pd.Series(DAYS.time)):
+        encoding, X, _ = encoded(values)
+        assert encoding.columns[0].describe() == "time of day (time, day)"
+        hours = DAYS.hour + DAYS.minute / 60
+        np.testing.assert_allclose(X[:, 1], np.sin(2 * np.pi * hours / 24), atol=1e-12)
+
+
+# Categories and identifiers ------------------------------------------------------------------------------------------
+
+
+def test_what_a_table_says_is_categorical_is():
+    codes = RNG.integers(100, 112, N)
+    for frame in (
+        pd.DataFrame({"x": pd.Categorical(codes)}),
+        pd.DataFrame({"x": pd.Categorical(codes.astype(str))}),
+        pl.DataFrame({"x": pl.Series(codes.astype(str)).cast(pl.Categorical)}),
+        pa.table({"x": pa.array(codes).dictionary_encode()}),
+    ):
+        assert TableEncoding.of(frame).columns[0].describe() == "category of 12 levels"
+    assert TableEncoding.of(pd.DataFrame({"h": ["1_0", "10"] * 60})).columns[0].describe() == "category of 2 levels"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "why"),
+    [
+        ("id", np.arange(1000, 1000 + N), "it numbers the rows"),
+        ("id", np.r_[1000, np.arange(1000, 1000 + N - 1)], "it numbers the rows"),
+        ("customer_id", np.r_[np.nan, np.arange(1000, 1000 + N - 1)], "it numbers the rows"),
+        ("", np.sort(RNG.choice(400, N, replace=False)), "it numbers the rows"),
+        ("Unnamed: 0", np.sort(RNG.choice(400, N, replace=False)), "it numbers the rows"),
+        ("x", RNG.permutation(N), "it numbers the rows"),
+        ("x", 10**17 + RNG.permutation(N), "its whole numbers have more digits than a number keeps"),
+        ("x", [f"{i:x}{i * i:x}" for i in range(16, 16 + N)], "nearly all of its texts differ, as those of identifiers do"),
+        ("x", [f"one of {i} long texts" for i in range(N)], "it is free text"),
+        ("x", [b"bytes"] * N, "it holds lists, records or bytes"),
+    ],
+)  # fmt: skip
+def test_what_identifies_rows_is_left_out_with_a_word(name: str, values: Any, why: str):
+    encoding = encoded(values, name=name)[0]
+    assert encoding.left_out == {name: why}
+    assert encoding.sentences() == [f"column {name!r} is left out, as {why}; say what it is with 'columns' to keep it"]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("id", RNG.integers(0, 40, N)), ("year", np.arange(1900, 1900 + N)), ("size", RNG.integers(0, 10**6, N)), ("id", NUMBERS)],
+)  # fmt: skip
+def test_other_whole_numbers_are_numbers(name: str, values: Any):
+    assert encoded(values, name=name)[0].columns[0].describe() == "number"
+
+
+# New rows ------------------------------------------------------------------------------------------------------------
+
+
+def messy() -> pd.DataFrame:
+    """One column of each kind, none of which lacks a value."""
+    return pd.DataFrame(
+        {
+            "number": NUMBERS,
+            "euro": [european(x) for x in NUMBERS],
+            "day": DAYS,
+            "text day": DAYS.strftime("%d/%m/%y"),
+            "hour": DAYS.strftime("%H:%M"),
+            "level": RNG.choice(list("abc"), N),
+            "many": [f"m{i}" for i in RNG.integers(0, 60, N)],
+            "order": pd.Categorical(RNG.choice(["low", "high"], N), ["low", "high"], ordered=True),
+            "truth": RNG.random(N) > 0.5,
+        }
+    )
+
+
+@pytest.mark.parametrize("gap", [None, np.nan, pd.NaT, pd.NA, ""])
+def test_any_column_may_lack_all_values_in_new_rows(gap: Any):
+    table = messy()
+    encoding = TableEncoding.of(table)
+    expected = None
+    for kind in (object, None):
+        met = Met()
+        new = pd.DataFrame({name: pd.Series([gap] * 5, dtype=kind) for name in table})
+        X = encoding.encode(new, met)
+        assert met.gaps == dict.fromkeys(table, 5)
+        expected = X if expected is None else expected
+        np.testing.assert_array_equal(X, expected)
+
+
+def test_a_column_of_digits_in_training_rows_takes_other_texts_as_missing_and_names_them():
+    table = pd.DataFrame({"code": [str(i % 7) for i in range(N)], "x": NUMBERS})
+    y = NUMBERS + np.arange(N) % 7
+    model = KernelLearningRegressor().fit(table, y)
+    new = table.assign(code=spoiled(table["code"], r11="A12"))
+    with pytest.warns(
+        UserWarning, match=r"column 'code' holds numbers, but 'A12' in row 11 \(from 0\); taken as missing"
+    ):
+        predicted = model.predict(new)
+    with_gap = new.assign(code=new["code"].replace("A12", None))
+    np.testing.assert_array_equal(predicted, model.predict(with_gap))
+
+
+def test_a_refusal_names_the_row_and_the_value():
+    encoding = TableEncoding.of(messy())
+    wrong = {
+        "number": (
+            [None, "-", None],
+            "column 'number' must hold numbers, as the training rows did, got text such as '-' in row 1",
+        ),
+        "day": (
+            ["x", "y", "z"],
+            "column 'day' must hold dates, as the training rows did, got text such as 'x' in row 0",
+        ),
+        "hour": ([None, None, "noon"], "column 'hour' must hold times of day, .* such as 'noon' in row 2"),
+        "truth": (
+            [0.0, np.inf, 1.0],
+            "column 'truth' must hold finite numbers or gaps, got infinity in 1 of 3 rows, at first in row 1",
+        ),
+    }
+    require_refusals(
+        (partial(encoding.encode, messy()[:3].assign(**{name: values})), said) for name, (values, said) in wrong.items()
+    )
+
+
+# Targets -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "task", "expected"),
+    [
+        ([f"${x:,.2f}" for x in NUMBERS], None, NUMBERS),
+        ([f"{x:.2f}".replace(".", ",") for x in NUMBERS], None, NUMBERS),
+        (spoiled(NUMBERS, r4="-"), None, np.where(np.arange(N) == 4, np.nan, NUMBERS)),
+        (["yes ", " no", "yes", "no"] * 30, None, np.array(["yes", "no"] * 60, dtype=object)),
+        (["<=50K", ">50K"] * 60, None, np.array(["<=50K", ">50K"] * 60, dtype=object)),
+        (["+", "-"] * 60, None, np.array(["+", "-"] * 60, dtype=object)),
+        (["1", "2", "?"] * 40, "classification", np.array(["1", "2", None] * 40, dtype=object)),
+    ],
+)
+def test_targets_follow_the_rules_of_columns(values: list[str], task: Any, expected: np.ndarray):
+    met = Met()
+    found = target_of(read_columns(pd.DataFrame({"y": values}))["y"], task, met)
+    np.testing.assert_array_equal(found, expected)
+    assert len(met.unread) == ("-" in values and len(set(values)) > 2)
