@@ -247,7 +247,7 @@ class KernelLearningRegressor(RegressorMixin, SupervisedLearner):  # type: ignor
         self.predictor_, self.predictor_reason_, self.regularisation_ = "krr", "", 1.0
         self.take_coefficients(kernel, np.zeros((len(some), len(first))), first)
         self.residuals_ = np.zeros((min(len(y), MOST_RESIDUALS), len(first)))
-        self._vector = y.ndim == 1
+        self._vector, self.n_samples_fit_ = y.ndim == 1, len(y)
         return self
 
     def _fit_predictor(self, on: KernelOnRows, y: np.ndarray) -> Self:

@@ -104,6 +104,23 @@ def without_placeholders(dates: np.ndarray) -> np.ndarray:
     return np.where(np.isin(years, NO_YEARS), np.datetime64("NaT", "us"), dates)
 
 
+def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:
+    """Return numbers such as 20241231 as days since 1970, NaN for gaps; None where one is no such date."""
+    held = numbers[~np.isnan(numbers)]
+    if not len(held) or not ((held >= 1900_01_01) & (held <= 2100_12_31) & (held == np.round(held))).all():
+        return None
+    year, month, day = (held // 1e4 - 1970).astype(np.intp), (held // 100 % 100).astype(np.intp), held % 100
+    if not ((month >= 1) & (month <= 12) & (day >= 1)).all():
+        return None
+    months = (12 * year + month - 1).astype("datetime64[M]")
+    dates = months.astype("datetime64[D]") + (day - 1).astype(np.intp)
+    if not (dates.astype("datetime64[M]") == months).all():
+        return None
+    days = np.full(len(numbers), np.nan)
+    days[~np.isnan(numbers)] = dates.astype(np.int64)
+    return days
+
+
 def first_of(texts: Iterable[str]) -> First | None:
     """Return what the dates of a column begin with; None where day and month cannot be told apart.
 

@@ -383,12 +383,13 @@ def _inferred(column: ColumnSummary, scale: Scale) -> ColumnEncoding | str:
         return EMPTY
     if column.levels:
         return _ordered(column, column.levels, scale)
-    read = None if column.is_category else column.as_numbers()
-    if read is not None:
+    read, found = (None, None) if column.is_category else (column.as_numbers(), column.as_dates())
+    digits = found is not None and found[1].days.held == column.held >= FEW_ROWS  # numbers that all are dates
+    if read is not None and not digits:
         return _number(column, read, scale)
     if column.kind == "text" and column.different == 1 and not column.gaps:
         return CONSTANT
-    if not column.is_category and (found := column.as_dates()) is not None:
+    if found is not None:
         first, dates = found
         if dates.days.constant and not dates.days.gaps:
             return CONSTANT

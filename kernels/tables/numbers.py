@@ -22,16 +22,22 @@ INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 
 SPACES = " \u00a0\u2009\u202f"
 
+TIMES = {"k": 3, "K": 3, "M": 6, "B": 9, "bn": 9, "thousand": 3, "million": 6, "billion": 9}
+"""What may stand after digits, and how many zeros that means."""
+
 WRITTEN = re.compile(
     rf"(?P<open>\()?(?P<limit>[<>]=?|[≤≥])?[{SPACES}]?(?P<sign>[+\-−–])?(?P<before>{CURRENCIES})?[{SPACES}]?"
     rf"(?P<inner>[+\-−–])?(?P<digits>[0-9.,][0-9.,'’{SPACES}]*?(?:[eE][+-]?[0-9]+)?)"
+    rf"(?:[{SPACES}]?(?P<times>{'|'.join(TIMES)})(?![A-Za-z]))?"
     rf"(?:[{SPACES}]?(?P<after>{CURRENCIES}|[%‰°]|°?[A-Za-zµμΩ][A-Za-zµμΩ²³°/·*^%. -]{{0,14}}[23]?))?(?P<behind>-)?"
     r"(?P<close>\))?"
 )
 """A number with a sign or parentheses, a limit of detection, a currency or a unit."""
 
 GROUPED: dict[Mark, re.Pattern[str]] = {
-    ".": re.compile(rf"[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:['’{SPACES}][0-9]{{3}})+)(?:\.[0-9]*)?"),
+    ".": re.compile(
+        rf"[1-9][0-9]{{0,2}}(?:(?:,[0-9]{{3}})+|(?:(?:,[0-9]{{2}})+,[0-9]{{3}})|(?:['’{SPACES}][0-9]{{3}})+)(?:\.[0-9]*)?"
+    ),
     ",": re.compile(rf"[1-9][0-9]{{0,2}}(?:(?:\.[0-9]{{3}})+|(?:['’{SPACES}][0-9]{{3}})+)(?:,[0-9]*)?"),
 }
 """Thousands with something between them, by what stands before the decimals."""
@@ -98,7 +104,8 @@ def number_in(text: str, mark: Mark) -> Read | None:
     if len(signs) > 1 or not (UNGROUPED[mark].fullmatch(digits) or GROUPED[mark].fullmatch(digits)):
         return None
     plain = NUMERALS.sub("", digits).replace("." if mark == "," else ",", "").replace(",", ".")
-    value = float(plain)
+    zeros = TIMES.get(match["times"], 0)
+    value = float(f"{plain}e{zeros}" if zeros and "e" not in plain.lower() else plain)
     unit = (match["before"] or match["after"] or "").strip()
     return Read(-value if signs and signs[0] != "+" else value, unit, match["limit"] is not None)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 
-from learnkernels.kernels.tables.dates import CYCLES, FIRSTS, First, days_of, deciding, first_of
+from learnkernels.kernels.tables.dates import CYCLES, FIRSTS, First, days_of, days_of_digits, deciding, first_of
 from learnkernels.kernels.tables.numbers import COMMA, POINT, Mark, Written, number_in, plain_numbers
 from learnkernels.kernels.tables.reading import LARGEST, Column, ColumnKind, codes_of, read_columns
 
@@ -411,9 +411,11 @@ class ColumnSummary:
         if column.kind == "date":
             return replace(found, dates={"year": DaySummary.of(days_of(column.values), all_kept=all_kept)})
         if column.kind == "number":
-            numbers = NumberSummary.of(column.values, None, all_kept, column.exact)
-            found = replace(found, numbers={POINT: numbers, COMMA: numbers}, has_codes=column.exact is not None)
-            if not as_levels and column.exact is None:
+            numbers, days = NumberSummary.of(column.values, None, all_kept, column.exact), days_of_digits(column.values)
+            dates: dict[First, DaySummary] = {} if days is None else {"year": DaySummary.of(days, all_kept=all_kept)}
+            codes = column.exact is not None
+            found = replace(found, numbers={POINT: numbers, COMMA: numbers}, dates=dates, has_codes=codes)
+            if not as_levels and not codes:
                 return found
         counts = Counter(column.as_levels().tolist())
         del counts[None]
@@ -433,7 +435,9 @@ class ColumnSummary:
         times, digits = np.array(list(counts.values()), dtype=np.intp), np.array(texts, dtype=object)
         if (plain := plain_numbers(texts)) is not None and not any("." in text for text in texts):
             one = NumberSummary.of(plain, times, all_kept, digits)
-            return replace(self, numbers={POINT: one, COMMA: one} if texts else {})
+            days = days_of_digits(plain)
+            dates = {} if days is None else dict.fromkeys(FIRSTS[:3], DaySummary.of(days, times, all_kept))
+            return replace(self, numbers={POINT: one, COMMA: one} if texts else {}, dates=dates)
         numbers, limits = dict[Written, NumberSummary](), 0
         for mark in get_args(Mark):
             reads = [number_in(text, mark) for text in texts]
@@ -449,15 +453,15 @@ class ColumnSummary:
         civil = deciding(counts)
         column = Column(self.name, "text", digits)
         orders: tuple[First, ...] = FIRSTS if civil else ("year", "time")
-        days = {first: days_of(column.read_dates(first)) for first in orders}
-        dates = {
+        by_order = {first: days_of(column.read_dates(first)) for first in orders}
+        found = {
             first: DaySummary.of(of[there], times[there], all_kept)
-            for first, of in days.items()
+            for first, of in by_order.items()
             if (there := ~np.isnan(of)).any()
         }
-        if "year" in dates and not civil:  # which alone are read in more than one way
-            dates |= {"day": dates["year"], "month": dates["year"]}
-        return replace(self, numbers=numbers, limits=limits, civil=civil, dates=dates)
+        if "year" in found and not civil:  # which alone are read in more than one way
+            found |= {"day": found["year"], "month": found["year"]}
+        return replace(self, numbers=numbers, limits=limits, civil=civil, dates=found)
 
     def __add__(self, other: ColumnSummary) -> ColumnSummary:
         said = self if self.example is not None else other  # of a block of gaps alone the kind says nothing

@@ -22,7 +22,8 @@ from learnkernels.conf.errors import InputError, cut, listed, one_line
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.tables import Met, TableEncoding
 from learnkernels.kernels.tables.dates import moment_of
-from learnkernels.kernels.tables.reading import Column, as_texts, read_columns
+from learnkernels.kernels.tables.numbers import POINT
+from learnkernels.kernels.tables.reading import MISSING, Column, as_texts, column_of, read_columns
 from learnkernels.kernels.tables.summary import ColumnSummary
 from learnkernels.tasks.data.locations import transferring
 from learnkernels.tasks.data.tables import Files, Table
@@ -119,8 +120,10 @@ def beside_of(table: Table, config: DatasetConfig, where: str) -> dict[str, np.n
         column = _only(table.select([name]), kept)[name].combine_chunks()
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        if _is_text(column.type):  # in a CSV file an empty cell is an empty text
-            column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
+        if _is_text(column.type):
+            column = pc.utf8_trim_whitespace(column)
+            missing = pc.is_in(pc.utf8_lower(column), value_set=pa.array(sorted(MISSING), column.type))
+            column = pc.if_else(missing, None, column)
         found = f"{where}: column {name!r} of {key!r}"
         numbers = _BESIDE[key](column, found)
         lacking = int((~(numbers >= 0)).sum())
@@ -170,9 +173,19 @@ def _moments(column: Column, found: str) -> np.ndarray:
 
 def _weights(column: pa.Array, found: str) -> np.ndarray:
     """Return each weight, NaN where it is missing."""
-    if not is_number(column.type) or pa.types.is_boolean(column.type):
+    if _is_text(column.type):
+        read = column_of("", pa.chunked_array([column]))
+        weights, _ = read.read_numbers(POINT)
+        if (none := np.isnan(weights) & ~read.gaps).any():
+            row = int(none.argmax())
+            raise InputError(
+                f"{found} must hold numbers, got {read.values[row]!r:.40} in row {row} (from 0); correct it, or leave "
+                "it empty."
+            )
+    elif is_number(column.type) and not pa.types.is_boolean(column.type):
+        weights = to_numbers(column)
+    else:
         raise InputError(f"{found} is {column.type}; name one of numbers.")
-    weights = to_numbers(column)
     wrong = np.flatnonzero((weights < 0) | np.isinf(weights))
     if len(wrong):
         raise InputError(
@@ -377,7 +390,7 @@ def _text(value: Any) -> str | None:
     """Return a value as text; whole numbers without a point, as the target's are."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return None if value is None else str(value)
+    return None if value is None else str(value).strip()
 
 
 def _numeric(

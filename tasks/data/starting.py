@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 from joblib import cpu_count
 from pydantic import ValidationError
+from scipy.stats import spearmanr
 
 from learnkernels.conf.errors import InputError, did_you_mean, listed, one_line, short
 from learnkernels.conf.loading import describe
 from learnkernels.conf.schema import BASELINE_TITLES, DatasetConfig, name_of_files
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, default_family
 from learnkernels.kernels.estimators.supervised import nested_samples
-from learnkernels.kernels.tables.columns import ColumnEncoding
-from learnkernels.kernels.tables.encoding import AS_SAID, TableEncoding
+from learnkernels.kernels.tables.columns import ColumnEncoding, NumberColumn
+from learnkernels.kernels.tables.encoding import AS_SAID, FEW_ROWS, TableEncoding
 from learnkernels.tasks.data.dataset import Dataset
 from learnkernels.tasks.data.ingest import load_source, source_files
 from learnkernels.tasks.data.tables import FORMATS, Table
@@ -59,6 +60,15 @@ LEAST_TRAIN = 50
 
 NAMED = 12
 """Most columns of a kind that are named."""
+
+LOOKED_AT = 10_000
+"""Rows in which it is looked for what is odd."""
+
+ALONE = 0.9995
+"""Rank correlation with a target, or share of its variance, from which on a column alone is said to tell it."""
+
+MANY = 10
+"""Different numbers that a column has at least of which it is asked whether it is a function of the target."""
 
 
 BESIDE = {
@@ -153,12 +163,13 @@ def start(
         datasets = [read(targets[0], where)]
     (dataset, *_) = datasets
     assert dataset.table is not None
-    lines = [_size(dataset), *_kinds(dataset.table)]
+    lines = [_size(dataset), *_kinds(dataset.table, np.asarray(dataset.X[:LOOKED_AT]))]
     lines += [_task(of, one, metric) for of, one in zip(datasets, targets, strict=True)]
     lines += [one.removeprefix(f"data set {label}: ") for one in told if " is left out, as " not in one]
     if rare:
         rows = listed([f"{name!r} ({count})" for name, count in rare.items()], show=str)
         lines.append(f"left out: rows of {targets[0]} {rows}, of which there are too few to train, choose and test on")
+    lines += [line for of, one in zip(datasets, targets, strict=True) for line in _oddities(of, one)]
     lines += [BESIDE[key].format(column=column) for key, column in keys.items()]
     protocol, why = _protocol(drawn, "time" in keys)
     if why:
@@ -227,15 +238,57 @@ def _size(dataset: Dataset) -> str:
     )
 
 
-def _kinds(table: TableEncoding) -> list[str]:
-    """Return one line a kind of columns, one about gaps, and one a column that is left out."""
+def _kinds(table: TableEncoding, X: np.ndarray) -> list[str]:
+    """Return one line a kind of columns, with a value of each, one about gaps, and one a column that is left out."""
+    gaps = [place for place, name in enumerate(table.features) if name.endswith((" missing", "=missing"))]
+    row = X[(X[:, gaps] != 0).sum(axis=1).argmin()][None]
+    values = {name: one[0] for name, one in table.decode(row).items()}
     kinds: dict[str, list[str]] = {}
     for column in table.columns:
-        kinds.setdefault(column.kinds, []).append(column.name)
+        value = values[column.name]
+        shown = f"{value:.6g}" if isinstance(value, float) else short(str(value), str)
+        kinds.setdefault(column.kinds, []).append(column.name if column.is_coded else f"{column.name} ({shown})")
     lines = [f"{kind}: {_some(names)}" for kind, names in kinds.items()]
-    if gaps := [column.name for column in table.columns if column.has_gaps]:
-        lines.append(f"gaps, filled and told by a feature of their own: {_some(gaps)}")
-    return [*lines, *(f"left out: {name}, as {why}" for name, why in table.left_out.items() if why != AS_SAID)]
+    if lacking := [column.name for column in table.columns if column.has_gaps]:
+        lines.append(f"gaps, filled and told by a feature of their own: {_some(lacking)}")
+    left_out = {name or "the column without a name": why for name, why in table.left_out.items() if why != AS_SAID}
+    return [*lines, *(f"left out: {name}, as {why}" for name, why in left_out.items())]
+
+
+def _oddities(dataset: Dataset, target: str) -> list[str]:
+    """Return what looks odd: columns that tell the target by themselves, and rows that repeat others."""
+    assert dataset.table is not None
+    X, y = np.asarray(dataset.X[:LOOKED_AT]), dataset.target.values[:LOOKED_AT]
+    owners, found = np.array(dataset.table.features.owners), list[str]()
+    for column in dataset.table.columns if len(y) >= FEW_ROWS else ():
+        Z = X[:, owners == column.name]
+        ordered = isinstance(column, NumberColumn) or column.kind == "date"
+        if _tells(Z[:, 0] if ordered else np.unique(Z, axis=0, return_inverse=True)[1].ravel(), y, ordered, dataset):
+            found.append(column.name)
+    lines = []
+    if found:
+        tell = "tells" if len(found) == 1 else "tell"
+        lines = [f"odd: {_some(found)} alone {tell} {target}; leave out what is not known when it is predicted"]
+    if copies := len(y) - len(np.unique(np.column_stack([X, y]), axis=0)):
+        lines.append(f"odd: {copies:,} rows repeat others, with the same {target}; 'distinct: true' keeps one of each")
+    return lines
+
+
+def _tells(values: np.ndarray, y: np.ndarray, ordered: bool, dataset: Dataset) -> bool:
+    """Return whether the values of a column, in their order or as levels, tell the target of nearly all rows."""
+    different = len(np.unique(values))
+    if dataset.target.task == "regression" and ordered:
+        return different > MANY and bool(abs(spearmanr(values, y).statistic) > ALONE)
+    if different > (len(y) / 5 if not ordered else len(y)) or different < 2:
+        return False
+    if dataset.target.task == "regression":
+        counts = np.bincount(values)
+        within = y - (np.bincount(values, y) / counts)[values]
+        return bool((within**2).sum() < (1 - ALONE) * ((y - y.mean()) ** 2).sum())
+    order = np.lexsort((y, values))
+    runs = 1 + int((np.diff(y[order]) != 0).sum())  # of a class, in the order of the values
+    levels = np.unique(np.column_stack([values, y]), axis=0)
+    return runs == len(dataset.target.classes) if ordered else len(levels) == different
 
 
 def _some(names: Sequence[str]) -> str:

@@ -264,7 +264,10 @@ class CsvFile(TableFile):
         with self._stream() as stream:
             sample = bytes(stream.read(SAMPLE_BYTES))
         self.encoding = _encoding_of(sample, self._stream)
-        self._delimiter = _delimiter_of(sample.decode(self.encoding, "replace").removeprefix("\ufeff"))
+        text = sample.decode(self.encoding, "replace").removeprefix("\ufeff")
+        said = re.match(r"sep=(.)\r?\n", text)  # as Excel says it
+        self._skipped = 0 if said is None else 1
+        self._delimiter = _delimiter_of(text) if said is None else said[1]
         with closing(self._reader()) as reader:
             self._names = list(reader.schema.names)
         self.schema = pa.schema([pa.field(name.strip(), pa.string()) for name in self._names])
@@ -278,7 +281,7 @@ class CsvFile(TableFile):
         source: Any = pa.PythonFile(self._bytes, mode="r")
         if self.encoding != "utf8":
             source = pa.transcoding_input_stream(source, self.encoding, "utf8")
-        read = pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES)
+        read = pyarrow.csv.ReadOptions(block_size=BLOCK_BYTES, skip_rows=self._skipped)
         parse = pyarrow.csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
         kinds = dict.fromkeys(names, pa.string())
         convert = pyarrow.csv.ConvertOptions(column_types=kinds, include_columns=list(names))
@@ -299,6 +302,8 @@ def _encoding_of(sample: bytes, stream: Callable[[], Any]) -> str:
     """Return how a CSV is encoded: by the mark that it begins with, as UTF-8 if all of it is, or by a guess."""
     if mark := next((mark for mark in MARKS if sample.startswith(mark)), None):
         return MARKS[mark]
+    if b"\0" in sample:  # as every second byte of Latin letters in UTF-16 is
+        return "utf-16-be" if sample[::2].count(0) > sample[1::2].count(0) else "utf-16-le"
     decoder = codecs.getincrementaldecoder("utf8")()
     with stream() as source:
         while part := bytes(source.read(BLOCK_BYTES)):
@@ -449,7 +454,7 @@ class Table(AbstractContextManager["Table"]):
     def notes(self) -> list[str]:
         """What people are told about the files."""
         guessed = [(file.location.name, file.encoding) for file in self._files if isinstance(file, CsvFile)]
-        return [f"{name} is not UTF-8, and is read as {of}" for name, of in guessed if of not in MARKS.values()]
+        return [f"{name} is not UTF-8, and is read as {of}" for name, of in guessed if not of.startswith("utf")]
 
     @property
     def share_read(self) -> float:

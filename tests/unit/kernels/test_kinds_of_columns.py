@@ -70,6 +70,7 @@ def spoiled(values: Any, **cells: str) -> list[str]:
         (lambda x: f"{x:.2f}%", "number (%)"),
         (lambda x: f" {x:.2f} ", "number"),
         (lambda x: f"+{x:.2f}", "number"),
+        (lambda x: f"{x / 1000:.5f}k" if x > 500 else f"{x:.2f}", "number"),
         (lambda x: repr(float(x)), "number"),
     ],
 )  # fmt: skip
@@ -196,12 +197,19 @@ def test_whole_numbers_and_decimals_lose_nothing():
         ("%d %B %Y %H:%M", "date (t"),
         ("%b %d, %Y %I:%M %p", "date (t"),
         ("%a, %d %b %Y %H:%M:%S GMT", "date (t"),
+        ("%Y%m%dT%H%M", "date (t"),
     ],
 )
 def test_dates_in_common_forms_are_those_dates(form: str, described: str):
     encoding, X, _ = encoded(DAYS.strftime(form).tolist())
     assert encoding.columns[0].describe().startswith(described)
     np.testing.assert_array_equal(X, encoded(DAYS)[1])
+
+
+def test_eight_digits_that_all_are_dates_are_these():
+    for values in (DAYS.strftime("%Y%m%d"), DAYS.strftime("%Y%m%d").astype(int)):
+        np.testing.assert_array_equal(encoded(values)[1], encoded(DAYS.normalize())[1])
+    assert encoded(20_240_100 + np.arange(N))[0].columns[0].kind == "number"
 
 
 @pytest.mark.parametrize("placeholder", ["0000-00-00", "9999-12-31", "0001-01-01 00:00:00"])
@@ -255,7 +263,7 @@ def test_what_a_table_says_is_categorical_is():
         ("Unnamed: 0", np.sort(RNG.choice(400, N, replace=False)), "it numbers the rows"),
         ("x", RNG.permutation(N), "it numbers the rows"),
         ("x", 10**17 + RNG.permutation(N), "its whole numbers have more digits than a number keeps"),
-        ("x", [f"{i:x}{i * i:x}" for i in range(16, 16 + N)], "nearly all of its texts differ, as those of identifiers do"),
+        ("x", [f"{i:x}-{i * i:x}" for i in range(N)], "nearly all of its texts differ, as those of identifiers do"),
         ("x", [f"one of {i} long texts" for i in range(N)], "it is free text"),
         ("x", [b"bytes"] * N, "it holds lists, records or bytes"),
     ],
@@ -268,8 +276,13 @@ def test_what_identifies_rows_is_left_out_with_a_word(name: str, values: Any, wh
 
 @pytest.mark.parametrize(
     ("name", "values"),
-    [("id", RNG.integers(0, 40, N)), ("year", np.arange(1900, 1900 + N)), ("size", RNG.integers(0, 10**6, N)), ("id", NUMBERS)],
-)  # fmt: skip
+    [
+        ("id", RNG.integers(0, 40, N)),
+        ("year", np.arange(1900, 1900 + N)),
+        ("size", RNG.integers(0, 10**6, N)),
+        ("id", NUMBERS),
+    ],
+)
 def test_other_whole_numbers_are_numbers(name: str, values: Any):
     assert encoded(values, name=name)[0].columns[0].describe() == "number"
 

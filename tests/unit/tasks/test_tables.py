@@ -181,6 +181,24 @@ def test_a_table_and_a_target_are_enough(table: Path):
     build_family(config.kernels, dataset.features)
 
 
+def test_what_looks_odd_is_said(folder: Path):
+    rng = np.random.default_rng(0)
+    wage, x = rng.exponential(1000, 100).round(2) + 1, rng.normal(size=100)
+    table = pd.DataFrame({"logwage": np.log(wage), "x": x, "noisy": wage + 300 * x, "wage": wage})
+    bands = pd.qcut(table["wage"], 4, labels=list("abcd")).astype(str)
+    table = table.assign(band=bands, code=bands.replace({"a": "p", "b": "q", "c": "r", "d": "s"}))
+    pd.concat([table, table[:3]]).to_csv("data.csv", index=False)
+    lines = start("data.csv", "wage").lines
+    assert [line for line in lines if line.startswith("odd: ")] == [
+        "odd: logwage alone tells wage; leave out what is not known when it is predicted",
+        "odd: 3 rows repeat others, with the same wage; 'distinct: true' keeps one of each",
+    ]
+    assert f"numbers: logwage ({np.log(wage[0]):.6g}), x ({x[0]:.6g}), noisy ({wage[0] + 300 * x[0]:.6g})" in lines
+    assert f"categories: band ({bands[0]}), code (" in "\n".join(lines)
+    odd = [line for line in start("data.csv", "band").lines if line.startswith("odd: ")]
+    assert odd[0] == "odd: logwage, wage, code alone tell band; leave out what is not known when it is predicted"
+
+
 def test_groups_time_and_metric_go_into_the_configuration(table: Path):
     grouped = yaml.safe_load(start("data.csv", "churn", {"groups": "shop"}, "roc_auc").text)
     assert grouped["datasets"][0]["groups"] == "shop"
