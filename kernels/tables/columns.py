@@ -362,7 +362,7 @@ class CategoryColumn(ColumnEncoding):
         many = len(frequent) > most
         levels = tuple(frequent[: max(0, most - 1)] if many else frequent)
         scales = indicator_scales(counts, column.n, levels, scale)
-        return cls(column.name, levels, many, scales, column.kind == "number")
+        return cls(column.name, levels, many, scales, column.kind == "number" and not column.has_codes)
 
     def learned_on(self, column: Column, scale: Scale) -> Self:
         """Return the same features in units of some rows; the indicator of a level that none of them has is zero."""

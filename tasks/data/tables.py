@@ -461,11 +461,18 @@ class Table(AbstractContextManager["Table"]):
         """How much of it was read in the last pass, from 0 to 1."""
         return sum(file.share_read for file in self._files) / max(1, len(self._files))
 
+    def _only(self, names: Sequence[str]) -> pa.Schema:
+        """Return the schema of some columns."""
+        if wrong := [name for name in names if self.schema.names.count(name) != 1]:
+            name = self._where or self._files[0].location.text
+            raise InputError(f"{name}: must have a column {wrong[0]!r} once; rename the columns.")
+        return pa.schema([self.schema.field(name) for name in names])
+
     def select(self, names: Sequence[str]) -> pa.Table:
         """Return some columns, checked."""
         if self._held is not None:
             return self._held.select(list(names))
-        schema = pa.schema([self.schema.field(name) for name in names])
+        schema = self._only(names)
         batches = list(self.batches(names, 1 << 30))
         return pa.Table.from_batches(batches, schema).unify_dictionaries()
 
@@ -474,7 +481,7 @@ class Table(AbstractContextManager["Table"]):
         if self._held is not None:
             yield from self._held.select(list(names)).to_batches(max_chunksize=rows)
             return
-        schema = pa.schema([self.schema.field(name) for name in names])
+        schema = self._only(names)
         for file in self._files:
             with transferring(file.location, called=self._called(file.location)):
                 for batch in file.batches(names, rows):
