@@ -27,9 +27,6 @@ KNOTS = 101
 POINTS = 128
 """Numbers of a block that tell of its quantiles, where not all are kept."""
 
-MOST_POINTS = 4096
-"""Numbers of several blocks that tell of their quantiles, of which half as many are made if there are more."""
-
 MOST_EXACT = 1 << 17
 """Rows of a table in blocks up to which all numbers are kept."""
 
@@ -40,7 +37,7 @@ KEPT = 1024
 """Levels of a block that is counted no further: the most frequent ones."""
 
 MOST_HELD = 65_536
-"""Levels of several blocks, of which the more frequent half is held if there are more; or different numbers."""
+"""Levels, or quantiles, of several blocks, of which half as many are held if there are more."""
 
 SMALLEST = 1024
 """Codes of values by which it is told how many are different."""
@@ -150,8 +147,8 @@ class NumberSummary:
     sums : Sums
         Of those that are there and finite.
     infinite : int
-    points, weights, ages : ndarray
-        Numbers that stand for all, how many each stands for, and how often these were made fewer.
+    points, weights : ndarray
+        Numbers that stand for all, and how many each stands for.
     exact : bool
         Whether they are all numbers, with their counts.
     whole : bool
@@ -165,7 +162,6 @@ class NumberSummary:
     infinite: int
     points: np.ndarray
     weights: np.ndarray
-    ages: np.ndarray
     exact: bool
     whole: bool
     codes: Different
@@ -193,28 +189,18 @@ class NumberSummary:
         sums = Sums.of(values[:, None], counts)
         if not exact:
             points, weights = _fewer(points, weights, POINTS)
-        ages, infinite = np.zeros(len(points), dtype=np.intp), int(counts[np.isinf(values)].sum())
-        return cls(int(counts.sum()), sums, infinite, points, weights, ages, exact, whole, Different.of(codes))
+        infinite = int(counts[np.isinf(values)].sum())
+        return cls(int(counts.sum()), sums, infinite, points, weights, exact, whole, Different.of(codes))
 
     def __add__(self, other: NumberSummary) -> NumberSummary:
-        def both(of: str) -> np.ndarray:
-            return np.concatenate([getattr(self, of), getattr(other, of)])
-
-        points, weights, ages = _merged(both("points"), both("weights"), both("ages"))
+        points, place = np.unique(np.concatenate([self.points, other.points]), return_inverse=True)
+        weights = np.bincount(place, np.concatenate([self.weights, other.weights]), len(points))
         exact = self.exact and other.exact and len(points) <= MOST_EXACT
-        # Points of one age alone, as if blocks were added in pairs, and these in pairs: each number is moved as often
-        # as blocks can be halved, and of many blocks in ascending order no quantile drifts.
-        while not exact and (many := np.flatnonzero(np.bincount(ages) > MOST_POINTS)).size:
-            these = ages == many[0]
-            made, stand = _fewer(points[these], weights[these], MOST_POINTS // 2)
-            points, weights, ages = _merged(
-                np.concatenate([points[~these], made]),
-                np.concatenate([weights[~these], stand]),
-                np.concatenate([ages[~these], np.full(len(made), many[0] + 1)]),
-            )
+        if not exact and len(points) > MOST_HELD:
+            points, weights = _fewer(points, weights, MOST_HELD // 2)
         n, infinite, whole = self.n + other.n, self.infinite + other.infinite, self.whole and other.whole
         sums, codes = self.sums + other.sums, self.codes + other.codes
-        return NumberSummary(n, sums, infinite, points, weights, ages, exact, whole, codes)
+        return NumberSummary(n, sums, infinite, points, weights, exact, whole, codes)
 
     @property
     def held(self) -> int:
@@ -293,14 +279,6 @@ def _fewer(points: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray,
     ends = np.cumsum(weights)
     even = (np.arange(n) + 0.5) / n * ends[-1]
     return points[np.searchsorted(ends, even)], np.full(n, ends[-1] / n)
-
-
-def _merged(points: np.ndarray, weights: np.ndarray, ages: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return points ascending, what each stands for, and its age: of equal ones all of it, and the highest."""
-    order = np.argsort(points, kind="stable")  # of two runs that ascend it takes one pass
-    points, weights, ages = points[order], weights[order], ages[order]
-    first = np.flatnonzero(np.append(True, points[1:] != points[:-1])[: len(points)])
-    return points[first], np.add.reduceat(weights, first), np.maximum.reduceat(ages, first)
 
 
 @dataclass(frozen=True)
@@ -525,6 +503,8 @@ class ColumnSummary:
         for mark in get_args(Mark):
             of = {written.unit: numbers for written, numbers in self.numbers.items() if written.mark == mark}
             unit = max((unit for unit in of if unit), key=lambda one: (of[one].held, one), default="")
+            if "" in of and unit and of[unit].held < of[""].held:
+                unit = ""  # such as "5more" among other numbers
             parts = [of[one] for one in dict.fromkeys(("", unit)) if one in of]
             if parts:
                 total = parts[0] if len(parts) == 1 else parts[0] + parts[1]

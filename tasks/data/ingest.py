@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -138,21 +138,12 @@ def load_source(
     if raw is not None:
         beside["rows"] = np.arange(len(y))
     y = _column_values(y, config, where, tell)
-    if config.missing != "refuse":
-        complete = [_complete_rows(X), *(of >= 0 for of in beside.values())] if config.missing == "drop" else []
-        usable = np.logical_and.reduce([_present(y), *complete])
-        if not usable.any():
-            raise InputError(
-                f"{where}: no row is complete, so 'missing: {config.missing}' leaves none; leave columns out with "
-                "'drop'."
-            )
-        if config.missing == "impute":
-            _tell_untaught(usable, where, tell)
-        X, y = (X, y) if usable.all() else (X[np.flatnonzero(usable)], y[usable])
-        beside = {name: of[usable] for name, of in beside.items()}
-    if "weights" in beside and not beside["weights"].all():
-        counting = np.flatnonzero(beside["weights"])
-        X, y, beside = X[counting], y[counting], {name: of[counting] for name, of in beside.items()}
+    usable = _usable(y, beside, config, where, tell)
+    if config.missing == "drop":
+        usable &= _complete_rows(X)
+    _require_rows(usable, config, where)
+    if not usable.all():
+        X, y, beside = X[np.flatnonzero(usable)], y[usable], {name: of[usable] for name, of in beside.items()}
     if config.distinct:
         first = _first_of_equals(X, y)
         X, y, beside = X[first], y[first], {name: of[first] for name, of in beside.items()}
@@ -202,12 +193,7 @@ def _in_parts(
     require_features(columns, len(y), files.name, where)
     beside = beside_of(table, config, where)
     y = _column_values(y, config, where, tell)
-    taught = _present(y) | (config.missing == "refuse")
-    if config.missing == "impute":
-        _tell_untaught(taught, where, tell)
-    usable = np.logical_and.reduce([taught, *(of >= 0 for of in beside.values())])
-    if "weights" in beside:
-        usable &= beside["weights"] > 0
+    usable = _usable(y, beside, config, where, tell)
     everywhere = np.ones(table.num_rows, dtype=bool) if kept is None else kept
     used = everywhere.copy()
     used[used] = usable
@@ -269,10 +255,23 @@ def _features_of(
     return Features(encoding.names, encoding), complete
 
 
-def _tell_untaught(taught: np.ndarray, where: str, tell: Callable[[str], None]) -> None:
-    """Tell how many rows have no target, if some have none."""
-    if not taught.all():
+def _usable(
+    y: np.ndarray, beside: Mapping[str, np.ndarray], config: DatasetConfig, where: str, tell: Callable[[str], None]
+) -> np.ndarray:
+    """Return which rows have a target, and what is known of them beside, and a weight above zero, shape (m,)."""
+    taught = _present(y) | (config.missing == "refuse")
+    if config.missing == "impute" and not taught.all() and taught.any():
         tell(f"{where}: {(~taught).sum():,} of {len(taught):,} rows have no target, and are left out.")
+    counting = [beside["weights"] > 0] if "weights" in beside else []
+    return np.asarray(np.logical_and.reduce([taught, *counting, *(of >= 0 for of in beside.values())]))
+
+
+def _require_rows(usable: np.ndarray, config: DatasetConfig, where: str) -> None:
+    """Raise InputError where no row is usable."""
+    if not usable.any():
+        raise InputError(
+            f"{where}: no row is complete, so 'missing: {config.missing}' leaves none; leave columns out with 'drop'."
+        )
 
 
 def _tell_left_out(encoding: TableEncoding, where: str, tell: Callable[[str], None]) -> None:

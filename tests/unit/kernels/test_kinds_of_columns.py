@@ -242,6 +242,8 @@ def test_times_of_day_go_round():
 
 
 def test_what_a_table_says_is_categorical_is():
+    doors = pd.DataFrame({"doors": RNG.choice(["2", "3", "4", "5more"], N)})
+    assert TableEncoding.of(doors).columns[0].describe() == "category of 4 levels"
     codes = RNG.integers(100, 112, N)
     for frame in (
         pd.DataFrame({"x": pd.Categorical(codes)}),
