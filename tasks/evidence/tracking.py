@@ -365,7 +365,8 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
 
 def metric_name(text: str) -> str:
     """Return a text as a name that MLflow takes for a metric: other characters than its own as underscores."""
-    return re.sub(r"[^A-Za-z0-9_.\- ]", "_", text)[:100]
+    name = re.sub(r"[^A-Za-z0-9_.\- ]", "_", text)[:100]
+    return name if name.strip(" .") else "_"  # which a path would lose
 
 
 def _found_metrics(table: pd.DataFrame, now: int) -> list[Metric]:
