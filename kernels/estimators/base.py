@@ -30,7 +30,7 @@ from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.tables import Met, TableEncoding, is_table, shares_by_column
 from learnkernels.kernels.tables.encoding import Said
-from learnkernels.kernels.tables.reading import Column, read_columns
+from learnkernels.kernels.tables.reading import read_columns
 from learnkernels.kernels.targets import Target, Task
 
 MOST_ROWS = 20_000
@@ -310,9 +310,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         """Return new rows, checked, or the features of those of a table."""
         if self.table_ is not None:
             met = Met()
-            if not is_table(X) and all(column.is_number for column in self.table_.columns):
-                rows = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
-                X = {name: Column(name, "number", of) for name, of in zip(self.table_.names, rows.T, strict=True)}
+            if not is_table(X) and self.table_.of_numbers:
+                X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
             features = self.table_.encode(X, met)
             for sentence in met.sentences():
                 warnings.warn(f"{sentence}.", UserWarning, stacklevel=5)

@@ -136,7 +136,7 @@ class DateColumn(ColumnEncoding):
 
     def decode(self, Z: np.ndarray) -> list[Any]:
         seconds = np.round((Z[:, 0] * self.spread + self.low) * DAY)
-        return [str(moment) for moment in seconds.astype("datetime64[s]")]
+        return [str(moment)[11 * (self.first == "time") :] for moment in seconds.astype("datetime64[s]")]
 
     def describe(self) -> str:
         if self.first == "time":

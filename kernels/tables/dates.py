@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Literal, TypeAlias
 
@@ -49,6 +49,8 @@ FORMS = [
 """Dates with or without a time of day: the year first; two numbers first, whose order a column decides; month names."""
 
 CIVIL = FORMS[1]
+
+ISO = re.compile(r"\d{4}-\d{2}-\d{2}(?:[ T]\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)?", re.ASCII)
 
 COMPACT = re.compile(
     r"(?P<year>\d{4})(?P<month>\d{2})(?P<day>\d{2})(?:T(?P<hour>\d{2})(?P<minute>\d{2})(?P<second>\d{2})?Z?)?", re.ASCII
@@ -102,6 +104,14 @@ def without_placeholders(dates: np.ndarray) -> np.ndarray:
     """Return moments with NaT where the year stands for a missing date, such as 9999."""
     years = dates.astype("datetime64[Y]").astype(np.int64) + 1970
     return np.where(np.isin(years, NO_YEARS), np.datetime64("NaT", "us"), dates)
+
+
+def iso_dates(texts: Sequence[str]) -> np.ndarray | None:
+    """Return texts as moments where all are written as ISO 8601 says, without a zone, None else."""
+    try:
+        return np.array(texts, dtype="datetime64[us]") if texts and all(map(ISO.fullmatch, texts)) else None
+    except ValueError:  # no such day
+        return None
 
 
 def days_of_digits(numbers: np.ndarray) -> np.ndarray | None:

@@ -209,6 +209,11 @@ class TableEncoding(Value):
         """Names of the columns that are read."""
         return tuple(column.name for column in self.columns)
 
+    @property
+    def of_numbers(self) -> bool:
+        """Whether all columns are numbers."""
+        return all(column.is_number for column in self.columns)
+
     @cached_property
     def features(self) -> TableFeatures:
         """Names of the features."""
@@ -220,7 +225,8 @@ class TableEncoding(Value):
         Parameters
         ----------
         table : DataFrame or Arrow table of n rows, or its columns
-            With the columns of the training rows in any order; others are not looked at. Not modified.
+            With the columns of the training rows in any order; others are not looked at. Where all columns are numbers,
+            an array of shape (n, columns) may take its place, in their order. Not modified.
         met : Met, optional
             Counts gaps and levels that are new.
 
@@ -229,6 +235,9 @@ class TableEncoding(Value):
         ValueError
             A column is missing, or holds something of another kind.
         """
+        if isinstance(table, np.ndarray) and table.shape[1:] == (len(self.names),) and self.of_numbers:
+            values = zip(self.names, table.T, strict=True)
+            table = {name: Column(name, "number", np.array(of, dtype=np.float64)) for name, of in values}
         held = read_columns(table, self.names)
         n = len(next(iter(held.values())).values)
         X = np.empty((n, len(self.features)))
@@ -371,7 +380,8 @@ def _ordered(column: ColumnSummary, levels: tuple[str, ...], scale: Scale) -> Co
 
 def _as_number(column: ColumnSummary, read: tuple[Written, NumberSummary], scale: Scale) -> ColumnEncoding:
     written, numbers = read
-    require_no_infinity(column.name, numbers.infinite, numbers.n)
+    if numbers.infinite == numbers.held:  # of others the row is named where they become features
+        require_no_infinity(column.name, numbers.infinite, numbers.n)
     return NumberColumn.of(column.name, numbers, scale, (), written)
 
 

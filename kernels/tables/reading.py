@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -13,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.fields import listed
-from learnkernels.kernels.tables.dates import NO_DATE, First, moment_of, without_placeholders
+from learnkernels.kernels.tables.dates import NO_DATE, First, iso_dates, moment_of, without_placeholders
 from learnkernels.kernels.tables.numbers import Read, Written, number_in, plain_numbers
 
 MISSING = frozenset(
@@ -95,10 +96,13 @@ class Column:
         """Return the values as moments in time that begin so, NaT where there is none, shape (n,)."""
         if self.kind == "date":
             return self.values
-        found: dict[str | None, Any] = {text: moment_of(text, first) for text in self.texts()}
+        texts = self.texts()
+        iso = None if first == "time" else iso_dates(texts)
+        moments = (moment_of(text, first) for text in texts) if iso is None else iso
+        found: dict[str | None, Any] = dict(zip(texts, moments, strict=True))
         nothing = np.datetime64("NaT", "us")
-        moments = [nothing if (moment := found.get(text)) is None else moment for text in self.as_texts().tolist()]
-        return np.array(moments, dtype="datetime64[us]")
+        dates = [nothing if (moment := found.get(text)) is None else moment for text in self.as_texts().tolist()]
+        return np.array(dates, dtype="datetime64[us]")
 
     def as_texts(self) -> np.ndarray:
         """Return the values as texts, whole numbers without a point, None for gaps; shape (n,) of objects."""
@@ -140,21 +144,20 @@ def read_columns(table: Any, names: Iterable[str] | None = None) -> Mapping[str,
             f"X must be a table with the columns that the model was fitted on, {listed(list(names or ()))}, got "
             f"{type(table).__name__}; give a DataFrame."
         )
-    frame = None if read else nw.from_native(table, eager_only=True)
-    held = list(table) if frame is None else [str(name) for name in frame.columns]
-    position = {name: j for j, name in enumerate(held)}
-    if len(position) < len(held):
-        twice = [name for name in position if held.count(name) > 1]
-        raise ValueError(f"X must have each column once, got {twice[0]!r} more than once; rename one.")
-    wanted = held if names is None else list(names)
-    if absent := [name for name in wanted if name not in position]:
+    columns = (
+        table.items() if read else [(str(of.name), of) for of in nw.from_native(table, eager_only=True).iter_columns()]
+    )
+    held = dict(columns)
+    if len(held) < len(columns):
+        twice = next(name for name, times in Counter(name for name, _ in columns).items() if times > 1)
+        raise ValueError(f"X must have each column once, got {twice!r} more than once; rename one.")
+    wanted = list(held) if names is None else list(names)
+    if absent := [name for name in wanted if name not in held]:
         raise ValueError(
             f"X must have the columns that the model was fitted on, got none named {listed(absent)}; add what is "
             "missing, as empty if need be."
         )
-    if frame is None:
-        return {name: table[name] for name in wanted}
-    return {name: column_of(name, frame[:, position[name]]) for name in wanted}
+    return {name: held[name] if read else column_of(name, held[name]) for name in wanted}
 
 
 def column_of(name: str, series: Any) -> Column:

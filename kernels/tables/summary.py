@@ -14,7 +14,16 @@ from typing import Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 
-from learnkernels.kernels.tables.dates import CYCLES, FIRSTS, First, days_of, days_of_digits, deciding, first_of
+from learnkernels.kernels.tables.dates import (
+    CYCLES,
+    FIRSTS,
+    First,
+    days_of,
+    days_of_digits,
+    deciding,
+    first_of,
+    iso_dates,
+)
 from learnkernels.kernels.tables.numbers import COMMA, POINT, Mark, Written, number_in, plain_numbers
 from learnkernels.kernels.tables.reading import LARGEST, Column, ColumnKind, codes_of, read_columns
 
@@ -180,9 +189,8 @@ class NumberSummary:
         """
         counts = np.ones(len(values), dtype=np.intp) if counts is None else counts
         there = np.isfinite(values)
-        held, times = values[there], counts[there]
-        points, place = np.unique(held + 0.0, return_inverse=True)
-        weights = np.bincount(place, times, len(points))
+        held = values[there]
+        points, weights = _counted(held, counts[there])
         whole = bool((held == np.round(held)).all())
         codes = _codes_of_numbers(held, None if texts is None else texts[there]) if whole else np.empty(0)
         exact = all_kept or len(points) <= POINTS
@@ -193,8 +201,9 @@ class NumberSummary:
         return cls(int(counts.sum()), sums, infinite, points, weights, exact, whole, Different.of(codes))
 
     def __add__(self, other: NumberSummary) -> NumberSummary:
-        points, place = np.unique(np.concatenate([self.points, other.points]), return_inverse=True)
-        weights = np.bincount(place, np.concatenate([self.weights, other.weights]), len(points))
+        points, weights = _counted(
+            np.concatenate([self.points, other.points]), np.concatenate([self.weights, other.weights])
+        )
         exact = self.exact and other.exact and len(points) <= MOST_EXACT
         if not exact and len(points) > MOST_HELD:
             points, weights = _fewer(points, weights, MOST_HELD // 2)
@@ -272,6 +281,17 @@ class NumberSummary:
         within = np.stack([ends - self.weights + half, ends - half], axis=1).ravel()  # more of a value is level
         ranks, values = np.r_[0.5, within, ends[-1] - 0.5], np.r_[self.low, np.repeat(self.points, 2), self.high]
         return tuple(np.interp(np.linspace(0.5, ends[-1] - 0.5, KNOTS), ranks, values).tolist())
+
+
+def _counted(values: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the different values, ascending, and the sum of the weights of each."""
+    even = len(weights) > 0 and weights[0] == 1 and (weights == 1).all()
+    order = None if even else np.argsort(values, kind="stable")
+    ascending = np.sort(values) if order is None else values[order]
+    first = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1])[: len(values)])
+    if order is None:
+        return ascending[first] + 0.0, np.diff(np.append(first, len(values))).astype(np.float64)
+    return ascending[first] + 0.0, np.add.reduceat(weights[order], first).astype(np.float64)
 
 
 def _fewer(points: np.ndarray, weights: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -416,6 +436,9 @@ class ColumnSummary:
             days = days_of_digits(plain)
             dates = {} if days is None else dict.fromkeys(FIRSTS[:3], DaySummary.of(days, times, all_kept))
             return replace(self, numbers={POINT: one, COMMA: one} if texts else {}, dates=dates)
+        if (iso := iso_dates(texts)) is not None:
+            day = DaySummary.of(days_of(iso), times, all_kept)
+            return replace(self, dates={"year": day, "day": day, "month": day})
         numbers, limits = dict[Written, NumberSummary](), 0
         for mark in get_args(Mark):
             reads = [number_in(text, mark) for text in texts]

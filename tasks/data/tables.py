@@ -187,13 +187,12 @@ class TableFile:
     def batches(self, names: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         """Give record batches of about so many rows that hold these columns, in their order."""
         own = [name for name in names if name not in self._told] or self.schema.names[:1]
+        fields = {field.name: field for field in self.schema}
+        schema = pa.schema([fields[name] for name in names])
         for batch in self._read(own, rows):
-            checked = sound(batch)
-            columns = [
-                pa.repeat(self._told[name], batch.num_rows) if name in self._told else checked.column(name)
-                for name in names
-            ]
-            yield pa.record_batch(columns, schema=pa.schema([self.schema.field(name) for name in names]))
+            held = dict(zip(batch.schema.names, sound(batch).columns, strict=True))
+            told = {name: pa.repeat(value, batch.num_rows) for name, value in self._told.items()}
+            yield pa.record_batch([told[name] if name in told else held[name] for name in names], schema=schema)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -463,10 +462,11 @@ class Table(AbstractContextManager["Table"]):
 
     def _only(self, names: Sequence[str]) -> pa.Schema:
         """Return the schema of some columns."""
-        if wrong := [name for name in names if self.schema.names.count(name) != 1]:
+        fields, times = {field.name: field for field in self.schema}, Counter(self.schema.names)
+        if wrong := [name for name in names if times[name] != 1]:
             name = self._where or self._files[0].location.text
             raise InputError(f"{name}: must have a column {wrong[0]!r} once; rename the columns.")
-        return pa.schema([self.schema.field(name) for name in names])
+        return pa.schema([fields[name] for name in names])
 
     def select(self, names: Sequence[str]) -> pa.Table:
         """Return some columns, checked."""
@@ -514,7 +514,7 @@ class Table(AbstractContextManager["Table"]):
 
 
 def _typed(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of text without spaces around it, as numbers or truth values where it holds nothing else."""
+    """Return a column of text without spaces around it; as numbers or truth values where it holds nothing else."""
     text = pc.utf8_trim_whitespace(column)
     missing = pc.is_in(pc.utf8_lower(text), value_set=pa.array(sorted(MISSING)))
     held = pc.if_else(missing, None, text)

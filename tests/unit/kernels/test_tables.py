@@ -144,8 +144,8 @@ def test_what_cannot_be_is_refused_in_one_sentence(table: pd.DataFrame):
     infinite.loc[4, "size"] = np.inf
     refused += [
         (
-            partial(TableEncoding.of, infinite),
-            "column 'size' must hold finite numbers or gaps, got infinity in 1 of 300",
+            lambda: TableEncoding.of(infinite).encode(infinite),
+            "column 'size' must hold finite numbers or gaps, got infinity in 1 of 300 rows, at first in row 4",
         ),
         (partial(TableEncoding.from_dict, unknown), "kind of a column must be number, category or date"),
         (partial(weighted.tile, one, one), "X must have the 2 columns that have"),
