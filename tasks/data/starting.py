@@ -270,7 +270,8 @@ def _oddities(dataset: Dataset, target: str) -> list[str]:
         tell = "tells" if len(found) == 1 else "tell"
         lines = [f"odd: {_some(found)} alone {tell} {target}; leave out what is not known when it is predicted"]
     if copies := len(y) - len(np.unique(np.column_stack([X, y]), axis=0)):
-        lines.append(f"odd: {copies:,} rows repeat others, with the same {target}; 'distinct: true' keeps one of each")
+        rows = "1 row repeats another" if copies == 1 else f"{copies:,} rows repeat others"
+        lines.append(f"odd: {rows}, with the same {target}; 'distinct: true' keeps one of each")
     return lines
 
 
