@@ -200,14 +200,12 @@ class ColumnEncoding(Value):
         unread = missing & present
         if unread.any() and unread.sum() == present.sum():
             row = int(unread.argmax())
-            example = (
-                ""
-                if column.kind == "other"
-                else f" such as {str(column.values[row])[:40]!r} in row {met.first + row:,}"
-            )
+            found = "lists, records or bytes"
+            if column.kind != "other":
+                value = str(column.values[row])[:40]
+                found = f"{column.kind} such as {value!r} in row {met.first + row:,} (the first is row 0)"
             raise ValueError(
-                f"column {self.name!r} must hold {expected}, as the training rows did, got {column.kind}{example} (the "
-                "first is row 0); convert it."
+                f"column {self.name!r} must hold {expected}, as the training rows did, got {found}; convert it."
             )
         met.note(column, expected, unread, limits)
 

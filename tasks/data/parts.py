@@ -37,6 +37,9 @@ WHOLE_TABLE = ("ngrams", "bytes", "distinct", "subsample")
 SUMMARY_BYTES = 8 << 20
 """What is looked at in one go where it is found out what columns are."""
 
+MOST_NUMBERS = 1 << 24
+"""Values of a table in parts up to which all numbers are kept where it is found out what columns are."""
+
 HELD_RESULTS = 32
 """Parts of which what was found is held at a time."""
 
@@ -318,7 +321,7 @@ def encoding_of(
 ) -> tuple[TableEncoding, TableSummary]:
     """Return how columns of some parts become features, and what they hold, after one pass over the rows.
 
-    Of a table of at most `MOST_EXACT` rows it is that of the table in memory, to the last bit.
+    Of a table of at most `MOST_EXACT` rows and `MOST_NUMBERS` values it is that of the table in memory, to the last bit.
 
     Raises
     ------
@@ -328,7 +331,8 @@ def encoding_of(
         A column is none of what is said of it, or none is left.
     """
     levels = tuple(name for name, kind in (said or {}).items() if as_levels(kind))
-    all_kept = sum(part.n_used for part in parts) <= MOST_EXACT
+    rows = sum(part.n_used for part in parts)
+    all_kept = rows <= MOST_EXACT and rows * len(columns) <= MOST_NUMBERS
     jobs = [_Looking(part, columns, levels, complete, all_kept) for part in parts]
     summary = _gathered(_summarize, jobs, readers, _summed)
     if summary is None:
