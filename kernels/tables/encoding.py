@@ -26,7 +26,14 @@ from learnkernels.kernels.tables.date_column import DateColumn
 from learnkernels.kernels.tables.dates import CALENDAR, CYCLES, FIRSTS
 from learnkernels.kernels.tables.numbers import POINT, Written
 from learnkernels.kernels.tables.reading import MISSING, Column, read_columns
-from learnkernels.kernels.tables.summary import NEARLY_ALL, SMALLEST, ColumnSummary, NumberSummary, Scale, TableSummary
+from learnkernels.kernels.tables.summary import (
+    MOST_EXACT,
+    NEARLY_ALL,
+    ColumnSummary,
+    NumberSummary,
+    Scale,
+    TableSummary,
+)
 
 Kind: TypeAlias = Literal["number", "categorical", "code", "date", "drop"]
 """What a column can be said to be, besides a list of ordered levels."""
@@ -418,7 +425,7 @@ def _number(column: ColumnSummary, read: tuple[Written, NumberSummary], scale: S
     differ = numbers.n >= FEW_ROWS and numbers.different >= DIFFERENT
     if column.has_codes and numbers.whole:
         return "its whole numbers have more digits than a number keeps" if differ else CategoryColumn.of(column, scale)
-    all_differ = numbers.held > SMALLEST or numbers.codes.count == numbers.n
+    all_differ = not numbers.gaps and numbers.different >= (1.0 if numbers.exact else DIFFERENT)
     counts = all_differ and numbers.low in (0, 1) and numbers.high - numbers.low == numbers.n - 1
     if differ and (counts or IDENTIFIER.search(column.name)):
         return "it numbers the rows"

@@ -37,7 +37,7 @@ POINTS = 128
 """Numbers of a block that tell of its quantiles, where not all are kept."""
 
 MOST_EXACT = 1 << 17
-"""Rows of a table in blocks up to which all numbers are kept."""
+"""Rows of a table in blocks up to which all numbers and texts are kept."""
 
 MOST_COUNTED = 4096
 """Levels of a block of which all are counted."""
@@ -48,7 +48,7 @@ KEPT = 1024
 MOST_HELD = 65_536
 """Levels, or quantiles, of several blocks, of which half as many are held if there are more."""
 
-SMALLEST = 1024
+SMALLEST = 4096
 """Codes of values by which it is told how many are different."""
 
 NEARLY_ALL = 0.95
@@ -128,7 +128,7 @@ class Different:
 
     @property
     def count(self) -> int:
-        """How many there are; of more than `SMALLEST` to some 3 %."""
+        """How many there are; of more than `SMALLEST` to some 2 %."""
         if len(self.codes) < SMALLEST:
             return len(self.codes)
         return round((SMALLEST - 1) / max(float(self.codes[-1]), 2.0**-53))
@@ -239,7 +239,8 @@ class NumberSummary:
     @property
     def different(self) -> float:
         """Share of whole numbers that are different; zero where some are not whole."""
-        return self.codes.count / max(1, self.held) if self.whole else 0.0
+        known = self.exact and max(abs(self.low), abs(self.high)) <= LARGEST
+        return (len(self.points) if known else self.codes.count) / max(1, self.held) if self.whole else 0.0
 
     @property
     def fill(self) -> float:
@@ -417,14 +418,15 @@ class ColumnSummary:
                 return found
         counts = Counter(column.as_levels().tolist())
         del counts[None]
-        found = found._with_texts(counts)
+        found = found._with_texts(counts, all_kept)
         return found if column.kind == "number" else found._as_other_kinds(Counter(held.tolist()), all_kept)
 
-    def _with_texts(self, counts: Mapping[str, int]) -> ColumnSummary:
+    def _with_texts(self, counts: Mapping[str, int], all_kept: bool) -> ColumnSummary:
         """Return it with the texts of all rows of a block that have one."""
         codes, words = Different.of(codes_of(list(counts))), sum(text.count(" ") * n for text, n in counts.items())
-        kept = dict(Counter(counts).most_common(KEPT)) if len(counts) > MOST_COUNTED else counts
-        return replace(self, texts=dict(kept), counted=kept is counts, codes=codes, words=words)
+        few = all_kept or len(counts) <= MOST_COUNTED
+        kept = counts if few else dict(Counter(counts).most_common(KEPT))
+        return replace(self, texts=dict(kept), counted=few, codes=codes, words=words)
 
     def _as_other_kinds(self, counts: Mapping[str, int], all_kept: bool) -> ColumnSummary:
         """Return it with what the texts of a block are as numbers and as dates."""
@@ -473,7 +475,7 @@ class ColumnSummary:
                 "type, or say what it is with 'columns'."
             )
         texts, counted = Counter(self.texts) + Counter(other.texts), self.counted and other.counted
-        if len(texts) > MOST_HELD:
+        if len(texts) > (MOST_EXACT if counted else MOST_HELD):
             texts, counted = Counter(dict(texts.most_common(MOST_HELD // 2))), False
         return ColumnSummary(
             self.name,
@@ -501,7 +503,7 @@ class ColumnSummary:
 
     @property
     def different(self) -> int:
-        """How many different texts it has; of more than 4,096 to some 3 %."""
+        """How many different texts it has; where not all are counted, to some 2 %."""
         return len(self.texts) if self.counted else self.codes.count
 
     @property

@@ -321,7 +321,7 @@ def encoding_of(
 ) -> tuple[TableEncoding, TableSummary]:
     """Return how columns of some parts become features, and what they hold, after one pass over the rows.
 
-    Of a table of at most `MOST_EXACT` rows and `MOST_NUMBERS` values it is that of the table in memory, to the last bit.
+    Of at most `MOST_EXACT` rows and `MOST_NUMBERS` values it is that of the table in memory, to the last bit.
 
     Raises
     ------
