@@ -27,7 +27,6 @@ from learnkernels.kernels.tables.dates import CALENDAR, CYCLES, FIRSTS
 from learnkernels.kernels.tables.numbers import POINT, Written
 from learnkernels.kernels.tables.reading import MISSING, Column, read_columns
 from learnkernels.kernels.tables.summary import (
-    MOST_EXACT,
     NEARLY_ALL,
     ColumnSummary,
     NumberSummary,
