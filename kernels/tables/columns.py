@@ -304,15 +304,18 @@ class NumberColumn(ColumnEncoding):
 
     @property
     def is_number(self) -> bool:
-        return not self.levels
+        return not self.levels and self.written == POINT
 
     def decode(self, Z: np.ndarray) -> list[Any]:
         if self.knots:
             numbers = np.interp(ndtr(Z[:, 0]), np.linspace(0.0, 1.0, len(self.knots)), self.knots)
         else:
             numbers = Z[:, 0] * self.spread + self.low
-        if not self.levels:
+        if self.is_number:
             return list(numbers.tolist())
+        if not self.levels:
+            mark, unit = self.written
+            return [f"{number:.12g} {unit}".replace(".", mark).strip() for number in numbers]
         return [self.levels[place] for place in np.clip(np.round(numbers), 0, len(self.levels) - 1).astype(int)]
 
     def describe(self) -> str:

@@ -80,6 +80,9 @@ def test_numbers_as_people_write_them_are_those_numbers(written: Callable[[float
     np.testing.assert_array_equal(X, encoded(NUMBERS)[1])
     assert met == Met()
     again = TableEncoding.from_dict(encoding.to_dict())
+    texts = again.decode(np.column_stack([X, np.zeros(N)]))["x"]  # an example of rows to predict
+    assert again.columns[0].is_number == (described == "number")
+    np.testing.assert_allclose(encoded(texts)[1], X, atol=1e-9)
     new = pd.DataFrame({"x": [written(20.63), "20.63" if "comma" not in described else "20,63"], "beside": 0.0})
     Z = again.encode(new)
     assert Z[0, 0] == Z[1, 0] == again.encode(pd.DataFrame({"x": [20.63], "beside": 0.0}))[0, 0]
