@@ -262,7 +262,8 @@ class CsvFile(TableFile):
         self._size = self.location.size()
         with self._stream() as stream:
             sample = bytes(stream.read(SAMPLE_BYTES))
-        self.encoding = _encoding_of(sample, self._stream)
+        # Of a server, which sends it for each look, the beginning alone is looked at.
+        self.encoding = _encoding_of(sample, (lambda: io.BytesIO(sample)) if self.location.remote else self._stream)
         text = sample.decode(self.encoding, "replace").removeprefix("\ufeff")
         said = re.match(r"sep=(.)\r?\n", text)  # as Excel says it
         self._skipped = 0 if said is None else 1
