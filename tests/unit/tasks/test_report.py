@@ -32,7 +32,7 @@ from learnkernels.tasks.evidence.tables import (
     stored_line,
     summarise,
 )
-from learnkernels.tasks.evidence.tracking import _metrics
+from learnkernels.tasks.evidence.tracking import _metrics, metric_name
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
 
 ERRORS = {"unif": [0.30, 0.20, 0.40], "alignf": [0.20, 0.15, 0.28], "single": [0.30, 0.20, 0.40]}
@@ -350,3 +350,10 @@ def test_features_that_count_and_views_are_in_table_and_figure():
     table["relevance"] = None
     assert parts_table(table, RELEVANCE, "feature") == []
     assert parts_figure(table, {}, RELEVANCE, "share") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "name"), [("x (a,b)", "x _a_b_"), ("", "_"), (" . ", "_"), ("..", "_"), ("a.b", "a.b")]
+)
+def test_every_name_of_a_column_is_one_of_a_metric(text: str, name: str):
+    assert metric_name(text) == name
