@@ -2,9 +2,8 @@
 Probabilities and intervals
 ===========================
 
-Of a hundred rows with a predicted probability of 0.8 eighty should be in the class, and
-of a hundred intervals with a coverage of 0.9 ninety should hold the target. Both are
-checked here on held-out rows.
+Are eighty of a hundred rows with a predicted probability of 0.8 in the class, and do
+ninety of a hundred intervals with a coverage of 0.9 hold the target? Held-out rows tell.
 """
 
 import matplotlib.pyplot as plt
