@@ -3,8 +3,8 @@ Probabilities and intervals
 ===========================
 
 Are eighty of a hundred rows with a predicted probability of 0.8 in the class, and do
-ninety of a hundred intervals with a coverage of 0.9 hold the target? Both are checked on
-held-out rows.
+ninety of a hundred intervals with a coverage of 0.9 hold the target? Held-out
+rows answer both.
 """
 
 import matplotlib.pyplot as plt
