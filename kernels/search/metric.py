@@ -237,7 +237,8 @@ def learned_metrics(
     Notes
     -----
     Gradients are taken where the row itself was left out of the regression, so that a row does not speak for features
-    by which it tells itself apart. O(m^3 + m^2 d q) a kind and round; the first one serves all kinds.
+    by which it tells itself apart. The first regression serves all kinds. Of more features than rows, outer products are
+    kept in the span of the rows: O(m^3 + m^2 d + m^2 min(m, d) q) a kind and round, and d^3 of a full metric of no more.
 
     References
     ----------
@@ -248,29 +249,56 @@ def learned_metrics(
     yield Round(0, (start,))
     varying = start.map > 0
     Z = X[:, varying] * start.map[varying]
-    maps, ridge = [np.eye(Z.shape[1])], near
+    maps, ridge = [np.ones(Z.shape[1])], near
     for number in range(1, rounds + 1):
         products = []
         for A in maps:
-            M, ridge = gradient_outer_product(Z @ A, Y, sample_weight, ridge)
-            products.append(A @ M @ A.T)
+            in_span, basis = span_of(Z * A if A.ndim == 1 else Z @ A)
+            M, ridge = gradient_outer_product(in_span, Y, sample_weight, ridge)
+            products.append((A if basis is None else A[:, None] * basis if A.ndim == 1 else A @ basis, M))
         products = products * len(kinds) if number == 1 else products
         maps, metrics = [], []
-        for kind, M in zip(kinds, products, strict=True):
-            A = _root(M, rank) if kind == "full" else np.diag(np.sqrt(np.diag(M)))
+        for kind, (B, M) in zip(kinds, products, strict=True):
+            A = _root(B, M, rank) if kind == "full" else np.sqrt(_diagonal(B, M))
             A *= np.sqrt(len(A) / np.square(A).sum())
-            mapped = np.zeros((len(start.map), A.shape[1]))
-            mapped[varying] = start.map[varying, None] * A
+            mapped = np.zeros((len(start.map), *A.shape[1:]))
+            mapped[varying] = (start.map[varying] * A.T).T
             maps.append(A)
-            metrics.append(Metric(mapped if kind == "full" else mapped.sum(axis=1), f"{kind} metric {number}"))
+            metrics.append(Metric(mapped, f"{kind} metric {number}"))
         yield Round(number, tuple(metrics), ridge)
 
 
-def _root(M: np.ndarray, rank: int) -> np.ndarray:
-    """Return A of shape (d, r) whose product ``A A^T`` is M, but for directions that hardly count."""
+def span_of(Z: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return rows of more features than there are rows in an orthonormal basis of their span, and this basis.
+
+    Distances and gradients are in the span. Of no more features than rows, the rows themselves and None.
+    """
+    if Z.shape[1] <= len(Z):
+        return Z, None
+    basis, coordinates = np.linalg.qr(Z.T)
+    return coordinates.T, basis
+
+
+def _root(B: np.ndarray, M: np.ndarray, rank: int) -> np.ndarray:
+    """Return A of shape (d, r) whose product ``A A^T`` is ``B M B^T``, but for directions that hardly count.
+
+    B holds one weight a feature, or is a matrix; in the latter case no matrix of d by d is formed.
+    """
+    if B.ndim == 1:
+        basis, M = None, B[:, None] * M * B
+    else:
+        basis, R = np.linalg.qr(B)
+        M = R @ M @ R.T
     eigenvalues, directions = np.linalg.eigh(M)
     kept = np.flatnonzero(eigenvalues > LEAST * eigenvalues[-1])[-rank:]
-    return np.asarray(directions[:, kept] * eigenvalues[kept] ** 0.5)
+    A = directions[:, kept] * eigenvalues[kept] ** 0.5
+    return np.asarray(A if basis is None else basis @ A)
+
+
+def _diagonal(B: np.ndarray, M: np.ndarray) -> np.ndarray:
+    """Return the diagonal of ``B M B^T``, B being one weight a feature or a matrix."""
+    diagonal = B * np.diag(M) * B if B.ndim == 1 else np.einsum("jk,jk->j", B @ M, B)
+    return np.asarray(np.maximum(diagonal, 0.0))  # rounding may leave less
 
 
 def gradient_outer_product(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from functools import partial
 
 import numpy as np
@@ -28,6 +29,7 @@ from learnkernels.kernels.search.metric import (
     GAUSSIANS,
     KINDS,
     LAPLACIANS,
+    LEAST,
     RIDGES,
     Metric,
     best_left_out,
@@ -227,6 +229,54 @@ def test_rounds_sharpen_the_metric_on_what_matters():
         shares = [metric.lengths()[:2].sum() / metric.lengths().sum() for metric in metrics(X, Y, kind)]
         assert shares[1] > 0.3
         assert shares[3] > shares[1] > shares[0]
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_of_more_features_than_rows_metrics_are_those_of_matrices_of_all_features(weighted: bool):
+    X, Y = rows(40, 60)
+    w = np.random.default_rng(3).uniform(0.5, 2.0, size=40) if weighted else None
+    Z, kinds = X * spread_of(X, w).map, ("diagonal", "full")
+    maps, ridge = [np.eye(60)] * 2, None
+    for of in list(learned_metrics(X, Y, kinds, 3, 100, w))[1:]:
+        products = []
+        for A in maps if of.number > 1 else maps[:1]:
+            M, ridge = gradient_outer_product_of_all(Z @ A, Y, w, ridge)
+            products.append(A @ M @ A.T)
+        maps = [np.diag(np.sqrt(np.diag(products[0]))), symmetric_root(products[-1])]
+        maps = [A * np.sqrt(60 / np.square(A).sum()) for A in maps]
+        assert of.ridge == pytest.approx(ridge, rel=1e-12)
+        for metric, A in zip(of.metrics, maps, strict=True):
+            expected, found = Z @ A, metric.mapped(X)
+            np.testing.assert_allclose(squares(found, found), squares(expected, expected), rtol=1e-7, atol=SOLVED)
+            np.testing.assert_allclose(metric.lengths(), np.linalg.norm(A, axis=1) * spread_of(X, w).map, rtol=1e-7)
+
+
+def gradient_outer_product_of_all(Z: np.ndarray, Y: np.ndarray, w: np.ndarray | None, near: float | None):
+    """The average outer product of the gradients, of as many rows and columns as there are features."""
+    K, slopes = radial_kernel(Z, w)
+    fit = best_left_out(K, Y, w, near)
+    M = sum((of.T * fit.sample_weight) @ of for of in left_out_gradients(Z, slopes, fit))
+    return M / np.trace(M), fit.ridge
+
+
+def symmetric_root(M: np.ndarray) -> np.ndarray:
+    """The symmetric root of a matrix, but for directions that hardly count."""
+    eigenvalues, directions = np.linalg.eigh(M)
+    return (directions * np.sqrt(np.where(eigenvalues > LEAST * eigenvalues[-1], eigenvalues, 0.0))) @ directions.T
+
+
+def test_of_many_features_and_few_rows_no_matrix_of_all_pairs_of_features_is_formed():
+    X, Y = rows(40, 3000)
+    tracemalloc.start()
+    try:
+        *_, last = learned_metrics(X, Y, ["diagonal", "full"], 2, 100)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    diagonal, full = last.metrics
+    assert diagonal.map.shape == (3000,)
+    assert full.map.shape[1] <= 40
+    assert peak < X.shape[1] ** 2 * X.itemsize / 4
 
 
 def test_each_kind_goes_its_own_way_from_round_to_round_and_has_the_rank_asked_for():
@@ -434,7 +484,7 @@ def test_features_stand_beside_normal_scores_which_codes_of_levels_have_not():
     assert found.family == NormalScoresFamily(inner.family, knots)
     np.testing.assert_array_equal(found.weights, inner.weights)
     assert found.parameters.shape == (len(found.weights), 3)
-    np.testing.assert_array_equal(found.parameters[:, 2], inner.parameters[:, 2])
+    np.testing.assert_allclose(found.parameters[:, 2], inner.parameters[:, 2], rtol=1e-15)
     both = np.sqrt(inner.parameters[:, :2] ** -2 + (inner.parameters[:, 3:] * X[:, :2].std(axis=0)) ** -2)
     np.testing.assert_allclose(found.parameters[:, :2], 1 / both, rtol=1e-12)
     labels = Target.of((Y[:, 0] > 0).astype(str))
