@@ -539,6 +539,19 @@ def test_classes_are_learned_and_saved_bit_for_bit_with_the_way_to_the_kernel(tm
     assert learn_kernel(RFM(), None, X[:15], Y[:15, 0]).history == ()  # too few to be halved
 
 
+def test_of_more_features_than_rows_a_kernel_in_learned_metrics_is_kept_in_files(tmp_path):
+    X, Y = rows(80, 120)
+    learner = RFM(rounds=2, kernels="both")
+    kernel = learn_kernel(learner, None, X[:60], Y[:60, 0])
+    assert [family.map.shape[:1] for family in kernel.family.families] == [(120,)] * 3
+    save_kernel(kernel, tmp_path / "kernel.npz")
+    np.testing.assert_array_equal(load_kernel(tmp_path / "kernel.npz").cross_gram(X[60:]), kernel.cross_gram(X[60:]))
+    Q, _ = np.linalg.qr(np.random.default_rng(2).normal(size=(121, 121)))
+    full = RFM(rounds=2, metric="full", kernels="gaussian", scaled=True)
+    turned, more = learn_kernel(full, None, X[:60] @ Q[:120], Y[:60, 0]), learn_kernel(full, None, X[:60], Y[:60, 0])
+    np.testing.assert_allclose(turned.cross_gram(X[60:] @ Q[:120]), more.cross_gram(X[60:]), rtol=0, atol=1e-6)
+
+
 def test_parameters_out_of_range_and_nothing_to_learn_from_are_refused():
     X, Y = rows()
     y, kinds = Target.of(Y[:, 0]), "auto, both, gaussian, laplacian, wide"

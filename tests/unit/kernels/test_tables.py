@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from functools import partial
 from typing import Any
 
@@ -231,6 +232,21 @@ def test_every_library_and_columns_that_were_read_give_the_same_features(table: 
         assert is_table(other) == (of is not read_columns)
         assert TableEncoding.of(other) == encoding
         np.testing.assert_array_equal(encoding.encode(other), X)
+
+
+@pytest.mark.parametrize("of", [pd.DataFrame, pl.DataFrame, pa.table])
+def test_names_are_listed_as_often_whatever_the_number_of_columns(of: Any):
+    listed = []
+    for d in (10, 200):
+        wide = of({f"g{j}": [0.5, 1.5] for j in range(d)})
+        calls: list[str] = []
+        sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_name) if event == "call" else None)  # noqa: B023
+        try:
+            read_columns(wide)
+        finally:
+            sys.setprofile(None)
+        listed.append(calls.count("columns"))
+    assert listed[0] == listed[1]
 
 
 def test_texts_of_a_file_give_the_features_of_what_they_stand_for(table: pd.DataFrame):
