@@ -237,8 +237,9 @@ def learned_metrics(
     Notes
     -----
     Gradients are taken where the row itself was left out of the regression, so that a row does not speak for features
-    by which it tells itself apart. The first regression serves all kinds. Of more features than rows, outer products are
-    kept in the span of the rows: O(m^3 + m^2 d + m^2 min(m, d) q) a kind and round, and d^3 of a full metric of no more.
+    by which it tells itself apart. The first regression serves all kinds. Where features outnumber rows, outer products
+    are kept in the span of the rows. A kind and round takes O(m^3 + m^2 d + m^2 q min(m, d)), a full metric that is
+    learned in another one of all features O(min(m, d)^3) besides.
 
     References
     ----------
