@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import folder_key, key_file, prepare_environment, told
+from learnkernels.tasks.environment import AS_SHOWN, folder_key, key_file, prepare_environment, told
 from learnkernels.tasks.stopping import Stopped, keep, requested
 
 if TYPE_CHECKING:
@@ -642,6 +642,7 @@ def _show_table(
 
     A learner's row with a star is bold, and a line parts data sets.
     """
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
     table = Table(title=title or None, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     for column in rows[0]:
         whole = column not in folded
@@ -649,8 +650,9 @@ def _show_table(
     for row, following in zip(rows, [*rows[1:], {}], strict=True):
         best = row.get("learner", "").endswith("*")
         last = row.get("dataset") != following.get("dataset", row.get("dataset"))
-        table.add_row(*map(Text, row.values()), style="bold" if best else None, end_section=last)  # no markup in cells
-    Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
+        cells = (Text(cell.encode(console.encoding, AS_SHOWN).decode(console.encoding)) for cell in row.values())
+        table.add_row(*cells, style="bold" if best else None, end_section=last)  # no markup in cells
+    console.print(table)
 
 
 @app.command()

@@ -6,8 +6,15 @@ package loads nothing: each name brings along what it needs when it is first use
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import os
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(__file__))
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.path[0] != ROOT:
+    del sys.path[0]  # of python -m learnkernels: the working folder, whose modules would go before those of Python
+
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
 
 if TYPE_CHECKING:
     from learnkernels.kernels.centering import center_gram, centered_alignment

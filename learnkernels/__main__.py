@@ -3,7 +3,7 @@
 import sys
 from importlib.util import find_spec
 
-from learnkernels.tasks.environment import collect_seldom
+from learnkernels.tasks.environment import collect_seldom, prepare_python
 from learnkernels.tasks.stopping import orderly_end
 
 PIPELINE = (
@@ -17,6 +17,7 @@ collect_seldom()  # here, as workers that a command starts import this file, too
 
 def main() -> None:
     """Run the command, or say in one sentence what it lacks."""
+    prepare_python()
     with orderly_end():
         lacking = [name for name in PIPELINE if find_spec(name) is None]
         if lacking:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import gc
+import io
 import json
 import os
 import re
@@ -15,19 +17,23 @@ import sys
 import tempfile
 import traceback
 import urllib.request
+import warnings
 from contextlib import suppress
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
+from unicodedata import normalize
 from urllib.parse import quote
 
-from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line, without_passwords
+from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line, short, without_passwords
 
 STATE_DIR = ".learnkernels"
 """Folder below the working folder for everything that can be made again."""
 
 QUIET = {
+    "PYTHONUTF8": "1",
+    "PYTHONSAFEPATH": "1",  # no module of the working folder goes before one of Python or of a library
     "DO_NOT_TRACK": "true",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -46,10 +52,23 @@ QUIET = {
 """No telemetry, no pickle, no question in the middle of a run, half a minute for a lost server; the user's environment
 overrides each."""
 
+OF_LIBRARIES = re.compile("(PREFECT|MLFLOW|DASK|NUMBA|OMP|OPENBLAS|MKL|ARROW|LOKY|AWS|SCIPY|SKLEARN|SSL|REQUESTS)_")
+"""How names of variables begin by which libraries are set."""
+
 KEY = re.compile(r"[\w-]+:[\w-]{16,}")
 """The key of the servers as it is written: user and password."""
 
 PREFECT_DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
+
+PLAIN = dict(
+    zip(
+        "±–—‘’“”×·→≤≥ß─│", ("+-", "-", "-", "'", "'", '"', '"', "x", "-", "->", "<=", ">=", "ss", "-", "|"), strict=True
+    )
+)
+"""What stands for characters that a terminal or a file lacks; others lose their accents, or are a question mark."""
+
+AS_SHOWN = "learnkernels.shown"
+"""Name of the handler of errors that does so."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Hosts that are this machine; no proxy stands before them."""
@@ -72,6 +91,33 @@ def collect_seldom() -> None:
     gc.set_threshold(*COLLECT_AFTER)
 
 
+def prepare_python() -> None:
+    """Have this process run in any locale, and under any setting of warnings; call at its beginning.
+
+    Output replaces characters that its encoding lacks, where Python would raise. In a locale of ASCII, which has no
+    names for many files, the process begins anew in Python's UTF-8 mode. Warnings of libraries are no errors.
+    """
+    if sys.getfilesystemencoding() == "ascii" and os.environ.get("PYTHONUTF8") != "1":
+        os.environ |= {"PYTHONUTF8": "1", "PYTHONIOENCODING": os.environ.get("PYTHONIOENCODING") or "ascii"}
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    codecs.register_error(AS_SHOWN, _shown)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=AS_SHOWN)
+    if "error" in os.environ.get("PYTHONWARNINGS", ""):
+        del os.environ["PYTHONWARNINGS"]
+        warnings.filters[:] = [one for one in warnings.filters if one[0] != "error"]  # type: ignore[index]
+        warnings.simplefilter("default", append=True)  # has Python take note of them
+
+
+def _shown(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end]
+    letters = (PLAIN.get(c) or normalize("NFKD", c).encode("ascii", "ignore").decode() or "?" for c in lacking)
+    return "".join(letters), error.end
+
+
 def state_dir() -> Path:
     """Return the state folder: LEARNKERNELS_HOME, or `.learnkernels` below the working folder."""
     return Path(os.environ.get("LEARNKERNELS_HOME") or STATE_DIR).absolute()
@@ -91,9 +137,14 @@ def prepare_environment() -> Path:
     _require_drivers()
     state = state_dir()
     homes = _homes(state)
-    state.mkdir(mode=0o700, parents=True, exist_ok=True)  # it is nobody else's business
-    for folder in homes.values():
-        folder.mkdir(parents=True, exist_ok=True)
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)  # it is nobody else's business
+        for folder in homes.values():
+            folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        way = WAYS_OUT.get(error.errno or 0, "give another place")
+        raise InputError(f"{state}: cannot be made ({error.strerror}); {way} in LEARNKERNELS_HOME.") from None
+    _require_places()
     if not os.access(state, os.W_OK):
         raise InputError(f"{state}: cannot be written to; {WAYS_OUT[errno.EACCES]} in LEARNKERNELS_HOME.")
     if (free := shutil.disk_usage(state).free) < LEAST_ROOM:
@@ -101,9 +152,11 @@ def prepare_environment() -> Path:
             f"{state}: {free >> 20} MiB of its disk are free, and the databases of a run need {LEAST_ROOM >> 20}; make "
             "room, or give another place in LEARNKERNELS_HOME."
         )
+    if not os.path.isdir(os.environ.get("TMPDIR", "")):
+        os.environ["TMPDIR"] = str(homes["TMPDIR"])
     for key, value in {**QUIET, **{key: str(folder) for key, folder in homes.items()}}.items():
         os.environ.setdefault(key, value)
-    os.environ.setdefault("MPLBACKEND", "Agg")
+    os.environ["MPLBACKEND"] = "Agg"  # figures are files; a notebook names a backend of its own
     os.environ.setdefault("MLFLOW_TRACKING_URI", sqlite_url(Path.cwd() / "mlflow.db"))
     if set(str(state)) & set("?#%"):  # Prefect's own default would end there
         database = sqlite_url(state / "prefect" / "prefect.db", "sqlite+aiosqlite")
@@ -114,13 +167,36 @@ def prepare_environment() -> Path:
 
 
 def _bypass_proxies_on_loopback() -> None:
-    """Except this machine from proxies that the environment names; Prefect's client would look for its server there."""
+    """Except this machine from proxies that the environment names; Prefect's client would look for its server there.
+
+    Proxies that no client here speaks to, SOCKS without its package, are forgotten: clients refuse to start with them.
+    """
+    spoken = ("http", "https", *["socks5", "socks5h"] * (find_spec("socksio") is not None))
+    for name in [name for name in os.environ if name.lower().endswith("_proxy") and name.lower() != "no_proxy"]:
+        scheme, there, _ = os.environ[name].partition("://")
+        if there and scheme.lower() not in spoken:
+            del os.environ[name]
     if not urllib.request.getproxies_environment():
         return
     given = ",".join(os.environ.get(name, "") for name in ("no_proxy", "NO_PROXY"))
     hosts = [host.strip() for host in given.split(",") if host.strip()]
     if "*" not in hosts:  # which excepts every host, and only where it stands alone
         os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(dict.fromkeys([*hosts, *LOOPBACK]))
+
+
+def _require_places() -> None:
+    """Refuse files and folders of the environment that are not there, where libraries would fail later."""
+    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PREFECT_HOME", "DASK_TEMPORARY_DIRECTORY"):
+        if place := os.environ.get(name):
+            try:
+                if name.endswith(("HOME", "DIRECTORY")):
+                    Path(place).mkdir(parents=True, exist_ok=True)
+                os.stat(place)
+            except OSError as error:
+                raise InputError(
+                    f"{name} is {short(place)} in the environment, which cannot be used ({error.strerror}); correct "
+                    "it, or unset it."
+                ) from None
 
 
 def _require_drivers() -> None:
@@ -175,10 +251,12 @@ def told(error: Exception) -> tuple[bool, str]:
         if (said := _of_the_machine(one)) is not None:
             return True, said
         one = one.__cause__ or one.__context__
+    if (said := _of_the_environment(error)) is not None:
+        return True, said
     with suppress(OSError):
         if shutil.disk_usage(state_dir()).free < FULL:  # what a server of ours met is not told here
             return True, f"{state_dir()}: its disk is full; {WAYS_OUT[errno.ENOSPC]}."
-    what = f"{type(error).__name__}: {cut(one_line(without_passwords(str(error))), 160)}".rstrip(".: ")
+    what = _what(error)
     log = state_dir() / "errors.log"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -189,6 +267,21 @@ def told(error: Exception) -> tuple[bool, str]:
         frame = traceback.extract_tb(error.__traceback__)[-1]
         return False, f"{what}, which nobody expected, at line {frame.lineno} of {frame.filename} ({failed.strerror})."
     return False, f"{what}, which nobody expected; the end of {log} says where, for a report of the fault."
+
+
+def _what(error: BaseException) -> str:
+    return f"{type(error).__name__}: {cut(one_line(without_passwords(str(error))), 160)}".rstrip(".: ")
+
+
+def _of_the_environment(error: BaseException) -> str | None:
+    """Return a sentence about settings of libraries that an error speaks of, or None where there are none."""
+    text = f"{error} {error.__cause__ or error.__context__ or ''}".lower()
+    for name, value in os.environ.items():
+        spoken_of = name.lower() in text or (value and repr(value.lower()) in text)
+        if OF_LIBRARIES.match(name) and name not in QUIET and spoken_of:
+            given = short(without_passwords(value))
+            return f"{name} is {given} in the environment ({_what(error)}); correct it, or unset it."
+    return None
 
 
 def _of_the_machine(error: BaseException) -> str | None:

@@ -7,13 +7,14 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from hashlib import sha256
 from inspect import getsource, signature
 from threading import RLock
 from typing import Any, TypeVar, cast
 
-from learnkernels.kernels.compiled.vectors import written
+from learnkernels.kernels.compiled.vectors import numba_settings, written
 
 FAST = {"reassoc", "contract", "nsz"}
 """Sums may be reordered and fused; infinities, NaN and everything else stay as written."""
@@ -104,24 +105,23 @@ def _told(function: Any) -> Any:
 
 def _kept(options: dict[str, Any], function: Callable[..., Any]) -> Any:
     """Return a function that is kept beside the code, in the user's folder, in a temporary one, or nowhere."""
-    from numba import config, njit
+    settings = numba_settings()
+    from numba import njit
 
     def kept() -> Any:
         return _stamped(njit(cache=True, **options)(function))
 
+    before = settings.CACHE_DIR
     try:
-        return kept()
-    except RuntimeError:  # Numba finds no folder that it may write to
-        folder = _private_folder()
-    if folder is None:
-        return njit(**options)(function)
-    before, config.CACHE_DIR = config.CACHE_DIR, folder
-    try:
-        return kept()
-    except RuntimeError:
+        with suppress(RuntimeError):  # Numba finds no folder that it may write to
+            return kept()
+        if (folder := _private_folder()) is not None:
+            settings.CACHE_DIR = folder
+            with suppress(RuntimeError):
+                return kept()
         return njit(**options)(function)
     finally:
-        config.CACHE_DIR = before
+        settings.CACHE_DIR = before
 
 
 def _stamped(dispatcher: Any) -> Any:

@@ -7,6 +7,7 @@ become several of those that it has.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -35,9 +36,26 @@ LOG_2 = {
 """The logarithm of two in two parts, by the digits of a value: whole multiples of the first have no rounding."""
 
 
+def numba_settings() -> Any:
+    """Return the settings of Numba, which is loaded; ValueError where it refuses those of the environment.
+
+    NUMBA_DISABLE_JIT ends with that: loops that write their own code have no form that Python runs.
+    """
+    try:
+        from numba import config
+    except ValueError as error:
+        raise ValueError(
+            f"NUMBA_NUM_THREADS must be a whole number above 0, got {os.environ.get('NUMBA_NUM_THREADS')!r}; correct "
+            "it in the environment, or unset it."
+        ) from error
+    config.DISABLE_JIT = 0
+    return config
+
+
 @cache
 def machine() -> tuple[int, int]:
     """Return the bytes of a vector on the machine that code is compiled for, and how many vectors registers hold."""
+    numba_settings()
     from numba.core.registry import cpu_target
 
     triple, _, features = cpu_target.target_context.codegen().magic_tuple()[:3]

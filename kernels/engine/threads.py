@@ -15,6 +15,8 @@ from typing import Any
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
+from learnkernels.kernels.compiled.vectors import numba_settings
+
 SMALL = 2048
 """Most rows of a Gram matrix whose factorisations leave BLAS one thread."""
 
@@ -139,10 +141,9 @@ def at_most_threads(n_jobs: int | None) -> Iterator[None]:
 
 
 def _cores() -> int:
-    from joblib import cpu_count  # here, as both take long to load
-    from numba import config
+    from joblib import cpu_count  # here, as it takes long to load, as Numba does
 
-    return int(min(cpu_count(), config.NUMBA_NUM_THREADS))
+    return int(min(cpu_count(), numba_settings().NUMBA_NUM_THREADS))
 
 
 def _free(cores: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import sqlite3
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -55,8 +56,11 @@ def prepare_prefect() -> None:
     from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL
 
     async def migrate() -> None:
-        database = provide_database_interface()
-        await database.create_db()
+        database, path = provide_database_interface(), sys.path[:]
+        try:
+            await database.create_db()
+        finally:
+            sys.path[:] = path  # Alembic has put the working folder first, whose modules would go before all others
         await (await database.engine()).dispose()
 
     def make(aside: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -41,6 +42,7 @@ from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.environment import scheduled_settings
 from learnkernels.tasks.evidence.markdown import code, code_block, link
 from learnkernels.tasks.operate.notifications import find_block, set_notifications
+from learnkernels.tasks.operate.scheduled import command
 from learnkernels.tasks.operate.servers import POOL
 
 TAG = "learnkernels"
@@ -303,7 +305,7 @@ def _apply(client: SyncPrefectClient, flows: Mapping[Step, Flow[..., Any]], step
         paused=plan.paused,
         pull_steps=[{"prefect.deployments.steps.set_working_directory": {"directory": folder}}],
         enforce_parameter_schema=True,
-        job_variables={"working_dir": folder, "env": _settings()},
+        job_variables={"working_dir": folder, "env": _settings(), "command": shlex.join(command(flow.fn.__module__))},
     )
 
 

@@ -88,6 +88,7 @@ def temporary_prefect() -> Child:
     child = Child(replace(service, env=env, temporary=True))
     atexit.register(child.stop)
     os.environ["PREFECT_API_URL"] = f"{service.url}/api"
+    os.environ["PREFECT_API_AUTH_STRING"] = os.environ.get("PREFECT_SERVER_API_AUTH_STRING") or folder_key()
     return child
 
 

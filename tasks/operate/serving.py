@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import collect_seldom, folder_key, prepare_environment
+from learnkernels.tasks.environment import collect_seldom, folder_key, prepare_environment, prepare_python, told
 from learnkernels.tasks.evidence.databases import prepare_mlflow, prepare_prefect
 from learnkernels.tasks.operate.children import LOOPBACK, send
 from learnkernels.tasks.operate.guard import Application, Guard
@@ -180,11 +180,12 @@ def main(what: str, *arguments: str) -> None:
     """Run one part of `learnkernels ui` or `up`, or the Prefect server of one command."""
     watch_parent()
     collect_seldom()
-    prepare_environment()
+    prepare_python()
     try:
+        prepare_environment()
         _run(what, *arguments)
-    except InputError as error:
-        sys.exit(f"error: {error}")  # the last line of the log, which who started it looks for
+    except Exception as error:  # the last line of the log, which who started it looks for
+        sys.exit(f"error: {error if isinstance(error, InputError) else told(error)[1]}")
 
 
 def _run(what: str, *arguments: str) -> None:

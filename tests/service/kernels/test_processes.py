@@ -82,6 +82,16 @@ def test_an_installation_that_is_read_only_keeps_it_in_the_folder_of_the_user(in
     assert run(installed, tmp_path, tmp_path, CALL) == (folder, "")
 
 
+def test_loops_are_compiled_where_numba_is_told_not_to_and_its_threads_must_be_some(tmp_path: Path):
+    env = os.environ | {"NUMBA_DISABLE_JIT": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", f"import numpy as np{FIT}"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, compiler.NOTICE)
+    env |= {"NUMBA_NUM_THREADS": "0"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("ValueError: NUMBA_NUM_THREADS must be a whole number above 0, got")
+
+
 def test_without_a_home_it_is_kept_in_a_temporary_folder_that_is_the_users_alone(installed: Path, tmp_path: Path):
     folder, _ = run(installed, "/dev/null", tmp_path, CALL)
     private = tmp_path / f"learnkernels-{os.getuid()}"

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import os
 import stat
 import sys
+import warnings
 from pathlib import Path
 from urllib.request import proxy_bypass_environment
 
+import httpx
 import pytest
 
 from learnkernels.conf.errors import InputError
-from learnkernels.tasks.environment import prepare_environment, running_server, servers_note
+from learnkernels.tasks.environment import (
+    prepare_environment,
+    prepare_python,
+    running_server,
+    scheduled_settings,
+    servers_note,
+    told,
+)
 
 
 def test_a_damaged_note_of_servers_names_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -61,3 +71,80 @@ def test_proxies_are_not_asked_for_servers_of_this_machine(tmp_path: Path, monke
     monkeypatch.setenv("no_proxy", "*")
     prepare_environment()
     assert proxy_bypass_environment("example.com")
+
+
+def test_proxies_that_no_client_speaks_to_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+    spoken = {"http_proxy": "proxy.example:3128", "HTTPS_PROXY": "http://proxy.example:3128"}
+    for name, value in {**spoken, "all_proxy": "socks5://proxy.example", "FTP_PROXY": "nonsense://x"}.items():
+        monkeypatch.setenv(name, value)
+    prepare_environment()
+    with httpx.Client():  # which refuses to be made for a proxy that it does not speak to
+        assert {name: os.environ.get(name) for name in (*spoken, "all_proxy", "FTP_PROXY")} == {
+            **spoken,
+            "all_proxy": None,
+            "FTP_PROXY": None,
+        }
+
+
+def test_processes_find_no_modules_in_the_working_folder_and_have_a_folder_for_what_is_temporary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
+    prepare_environment()
+    assert os.environ["TMPDIR"] == str(tmp_path / "state" / "tmp")
+    assert scheduled_settings()["PYTHONSAFEPATH"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "shown"),
+    [
+        ("ascii", b"0.1 +- 0.2, Grosse, Cafe? -> ?? ... ?"),
+        ("cp1252", "0.1 ± 0.2, Größe, Café? -> ?? … ?".encode("cp1252")),
+        ("utf-8", "0.1 ± 0.2, Größe, Café\u0300 → 价格 … ?".encode()),
+    ],
+)
+def test_output_replaces_characters_that_its_encoding_lacks(
+    encoding: str, shown: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    written = io.BytesIO()
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(written, encoding=encoding))
+    monkeypatch.setenv("PYTHONWARNINGS", "default,error")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prepare_python()
+        with pytest.warns(UserWarning, match="of a library"):
+            warnings.warn("of a library", stacklevel=1)
+    assert "PYTHONWARNINGS" not in os.environ
+    for stream in (sys.stdout, sys.stderr):
+        stream.write("0.1 ± 0.2, Größe, Café\u0300 → 价格 … \udcff")
+        stream.flush()
+    assert written.getvalue() == 2 * shown
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PREFECT_HOME", "LEARNKERNELS_HOME"])
+def test_a_place_that_cannot_be_is_one_sentence(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv(name, "/proc/missing")
+    with pytest.raises(InputError, match=r"/proc/missing.* cannot be \w+ \(No such file or directory\); ") as refused:
+        prepare_environment()
+    assert name in str(refused.value)
+
+
+def test_an_error_that_speaks_of_a_setting_of_a_library_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PREFECT_LOGGING_LEVEL", "nonsense")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@elsewhere")
+    for error, name, value in (
+        (ValueError("input_value='NONSENSE', input_type=str"), "PREFECT_LOGGING_LEVEL", "'nonsense'"),
+        (KeyError("MLFLOW_TRACKING_URI"), "MLFLOW_TRACKING_URI", "'http://elsewhere'"),
+    ):
+        blamed, sentence = told(error)
+        assert blamed
+        assert sentence.startswith(f"{name} is {value} in the environment ({type(error).__name__}: ")
+        assert sentence.endswith("); correct it, or unset it.")
+    blamed, sentence = told(ValueError("a fault of ours"))
+    assert not blamed
+    assert "which nobody expected" in sentence
