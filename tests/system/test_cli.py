@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from prefect.settings import PREFECT_API_URL
 
@@ -28,6 +30,40 @@ def test_help_is_quick_to_import_and_names_the_commands(home: Path):
     )
     loaded = subprocess.run([sys.executable, "-c", code], env=environment(home), capture_output=True, text=True)
     assert loaded.stdout.strip() == f"[] {COLLECT_AFTER[0]}"
+
+
+HOSTILE = {
+    **{name: "socks5://127.0.0.1:9" for name in ("all_proxy", "ALL_PROXY")},
+    **{name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")},
+    **{"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONWARNINGS": "error"},
+    **{"NUMBA_DISABLE_JIT": "1", "NUMBA_CACHE_DIR": "/proc/missing", "TMPDIR": "/proc/missing", "TZ": "No/Where"},
+    **{"OMP_NUM_THREADS": "0", "MPLBACKEND": "none", "PREFECT_API_AUTH_STRING": "of:another"},
+}
+"""Settings that a shell may have, none of which a command needs to end by."""
+
+OWN = ("logging.py", "random.py", "numpy.py", "uvicorn.py", "prefect.py", "kernels/__init__.py", "conf/__init__.py")
+
+
+@pytest.mark.slow(30)
+def test_a_comparison_runs_beside_any_modules_and_under_settings_that_a_shell_may_have(home: Path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(60, 2)), columns=["größe", "价"])
+    table["klasse"] = np.where(table["größe"] > 0, "schön", "so")
+    table.to_csv(home / "work" / "maße.csv", index=False)
+    for name in OWN:
+        (home / "work" / name).parent.mkdir(exist_ok=True)
+        (home / "work" / name).write_text("raise SystemError('of the working folder')")
+    asked = ("maße.csv", "--target", "klasse", "--without", "boosting,grid-search")
+    done = learnkernels(home, "compare", *asked, **HOSTILE)
+    assert done.returncode == 0, done.stderr
+    assert "classification of klasse, schon (" in done.stderr
+    assert "+-" in done.stdout
+    assert (done.stdout + done.stderr).isascii()
+    (report,) = (home / "work" / "results").rglob("report.md")
+    assert "±" in report.read_text(encoding="utf-8")
+    missing = learnkernels(home, "compare", "maße.csv", "--target", "große", **HOSTILE)
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert "error: masse.csv: it has no column 'grosse'; did you mean 'grosse'? its columns are" in missing.stderr
 
 
 @pytest.mark.slow(25)
