@@ -9,9 +9,19 @@ from __future__ import annotations
 import os
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(__file__))
-if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and sys.path[0] != ROOT:
-    del sys.path[0]  # of python -m learnkernels: the working folder, whose modules would go before those of Python
+
+def _look_elsewhere() -> None:
+    """Have the command look for no module in the working folder, where Python would by `-m` or PYTHONPATH."""
+    try:
+        here = os.getcwd()
+    except OSError:  # it is gone
+        return
+    if os.path.basename(sys.argv[0]) in ("-m", "learnkernels") and here != os.path.dirname(os.path.dirname(__file__)):
+        sys.path[:] = [one for one in sys.path if one and os.path.realpath(one) != here]
+
+
+if sys.argv:
+    _look_elsewhere()
 
 from importlib import import_module  # noqa: E402
 from typing import TYPE_CHECKING, Any  # noqa: E402

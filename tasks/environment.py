@@ -32,8 +32,6 @@ STATE_DIR = ".learnkernels"
 """Folder below the working folder for everything that can be made again."""
 
 QUIET = {
-    "PYTHONUTF8": "1",
-    "PYTHONSAFEPATH": "1",  # no module of the working folder goes before one of Python or of a library
     "DO_NOT_TRACK": "true",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
@@ -51,6 +49,9 @@ QUIET = {
 }
 """No telemetry, no pickle, no question in the middle of a run, half a minute for a lost server; the user's environment
 overrides each."""
+
+OF_PYTHON = {"PYTHONSAFEPATH": "1", "PYTHONUTF8": "1"}
+"""In processes that are started here no module of the working folder goes before another one, and texts are UTF-8."""
 
 OF_LIBRARIES = re.compile("(PREFECT|MLFLOW|DASK|NUMBA|OMP|OPENBLAS|MKL|ARROW|LOKY|AWS|SCIPY|SKLEARN|SSL|REQUESTS)_")
 """How names of variables begin by which libraries are set."""
@@ -92,7 +93,7 @@ def collect_seldom() -> None:
 
 
 def prepare_python() -> None:
-    """Have this process run in any locale, and under any setting of warnings; call at its beginning.
+    """Have this process, and those that it starts, run in any locale and folder; call at its beginning.
 
     Output replaces characters that its encoding lacks, where Python would raise. In a locale of ASCII, which has no
     names for many files, the process begins anew in Python's UTF-8 mode. Warnings of libraries are no errors.
@@ -100,6 +101,8 @@ def prepare_python() -> None:
     if sys.getfilesystemencoding() == "ascii" and os.environ.get("PYTHONUTF8") != "1":
         os.environ |= {"PYTHONUTF8": "1", "PYTHONIOENCODING": os.environ.get("PYTHONIOENCODING") or "ascii"}
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    given = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if one]
+    os.environ |= {**OF_PYTHON, "PYTHONPATH": os.pathsep.join(one for one in given if os.path.abspath(one) in sys.path)}
     codecs.register_error(AS_SHOWN, _shown)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -237,7 +240,7 @@ def scheduled_settings() -> dict[str, str]:
 
     Not among them: addresses of servers and databases, which may hold passwords and are the worker's to know.
     """
-    kept = (*QUIET, *_homes(state_dir()), "MPLBACKEND", "LEARNKERNELS_HOME")
+    kept = (*OF_PYTHON, *QUIET, *_homes(state_dir()), "MPLBACKEND", "LEARNKERNELS_HOME")
     return {key: os.environ[key] for key in kept if key in os.environ}
 
 
@@ -248,15 +251,13 @@ def told(error: Exception) -> tuple[bool, str]:
     """
     one: BaseException | None = error
     while one is not None:
-        if (said := _of_the_machine(one)) is not None:
+        if (said := _of_the_machine(one) or _of_the_environment(one)) is not None:
             return True, said
         one = one.__cause__ or one.__context__
-    if (said := _of_the_environment(error)) is not None:
-        return True, said
     with suppress(OSError):
         if shutil.disk_usage(state_dir()).free < FULL:  # what a server of ours met is not told here
             return True, f"{state_dir()}: its disk is full; {WAYS_OUT[errno.ENOSPC]}."
-    what = _what(error)
+    what = f"{_what(error)}, which nobody expected"
     log = state_dir() / "errors.log"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -265,8 +266,8 @@ def told(error: Exception) -> tuple[bool, str]:
             file.write(f"{datetime.now().astimezone().isoformat()} {' '.join(sys.argv[:2])}\n{trace}\n")
     except OSError as failed:
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        return False, f"{what}, which nobody expected, at line {frame.lineno} of {frame.filename} ({failed.strerror})."
-    return False, f"{what}, which nobody expected; the end of {log} says where, for a report of the fault."
+        return False, f"{what}, at line {frame.lineno} of {frame.filename} ({failed.strerror})."
+    return False, f"{what}; the end of {log} says where, for a report of the fault."
 
 
 def _what(error: BaseException) -> str:
@@ -274,8 +275,8 @@ def _what(error: BaseException) -> str:
 
 
 def _of_the_environment(error: BaseException) -> str | None:
-    """Return a sentence about settings of libraries that an error speaks of, or None where there are none."""
-    text = f"{error} {error.__cause__ or error.__context__ or ''}".lower()
+    """Return a sentence about a setting of a library that an error speaks of, or None where there is none."""
+    text = str(error).lower()
     for name, value in os.environ.items():
         spoken_of = name.lower() in text or (value and repr(value.lower()) in text)
         if OF_LIBRARIES.match(name) and name not in QUIET and spoken_of:

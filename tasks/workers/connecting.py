@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -49,6 +50,9 @@ LOOPBACK = "127.0.0.1"
 NO_PAGES: dict[str, list[str]] = {"distributed.scheduler.http.routes": [], "distributed.worker.http.routes": []}
 """Dask's pages know no keys, and any user of the machine could read them."""
 
+OURS = ("DASK_CONFIG", "DASK_TEMPORARY_DIRECTORY")
+"""Settings of Dask that each process has from here."""
+
 CLUSTERS: dict[ClusterName, tuple[str, str, str]] = {
     "ssh": ("distributed", "SSHCluster", "asyncssh"),
     "slurm": ("dask_jobqueue", "SLURMCluster", "dask-jobqueue"),
@@ -69,21 +73,35 @@ def workers_here(n_workers: int, memory: str) -> LocalCluster:
         How many.
     memory : str
         Limit of each, such as ``4GiB``.
+
+    Raises
+    ------
+    InputError
+        Processes do not start, and the environment has settings of Dask.
     """
     settings = {"distributed.nanny.pre-spawn-environ": _allocator(parse_bytes(memory)) | _one_thread()}
-    with dask.config.set(NO_PAGES | settings), _deaf_to_interrupts():
-        return LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=1,
-            memory_limit=memory,
-            host=LOOPBACK,
-            protocol="tls://",
-            security=Security.temporary(),  # a pair of keys that goes with the run and is in no file
-            dashboard_address=f"{LOOPBACK}:0",
-            scheduler_kwargs={"dashboard": False},
-            config=NEVER_PAUSED | NO_PAGES,  # of those, too, that are started anew when one has ended
-            silence_logs=logging.CRITICAL,  # what ends a worker is a sentence; a heartbeat at the end is no error
-        )
+    given = [name for name in os.environ if name.startswith("DASK_") and name not in OURS]
+    try:
+        with dask.config.set(NO_PAGES | settings), _deaf_to_interrupts():
+            return LocalCluster(
+                n_workers=n_workers,
+                threads_per_worker=1,
+                memory_limit=memory,
+                host=LOOPBACK,
+                protocol="tls://",
+                security=Security.temporary(),  # a pair of keys that goes with the run and is in no file
+                dashboard_address=f"{LOOPBACK}:0",
+                scheduler_kwargs={"dashboard": False},
+                config=NEVER_PAUSED | NO_PAGES,  # of those, too, that are started anew when one has ended
+                silence_logs=logging.CRITICAL,  # what ends a worker is a sentence; a heartbeat at the end is no error
+            )
+    except RuntimeError as error:
+        if not given:
+            raise
+        raise InputError(
+            f"dask: workers of this machine do not start ({error}); unset {', '.join(given)} in the environment, or "
+            "correct it."
+        ) from error
 
 
 def workers_of_cluster(config: DaskConfig) -> Cluster:

@@ -37,7 +37,7 @@ HOSTILE = {
     **{name: "http://127.0.0.1:9" for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY")},
     **{"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONWARNINGS": "error"},
     **{"NUMBA_DISABLE_JIT": "1", "NUMBA_CACHE_DIR": "/proc/missing", "TMPDIR": "/proc/missing", "TZ": "No/Where"},
-    **{"OMP_NUM_THREADS": "0", "MPLBACKEND": "none", "PREFECT_API_AUTH_STRING": "of:another"},
+    **{"PYTHONPATH": f":{ROOT}", "OMP_NUM_THREADS": "0", "MPLBACKEND": "none", "PREFECT_API_AUTH_STRING": "of:another"},
 }
 """Settings that a shell may have, none of which a command needs to end by."""
 

@@ -94,7 +94,6 @@ def test_deployments_run_the_flows_with_the_whole_plan(
         settings = deployment.job_variables
         assert settings["working_dir"] == str(working_folder)
         assert settings["command"].endswith(f" -m learnkernels.tasks.operate.scheduled {module}")
-        assert settings["env"]["PYTHONSAFEPATH"] == "1"
         assert settings["env"]["PREFECT_RESULTS_DEFAULT_SERIALIZER"] == "json"
         assert settings["env"]["MLFLOW_ALLOW_PICKLE_DESERIALIZATION"] == "false"
         assert settings["env"]["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"

@@ -87,14 +87,11 @@ def test_proxies_that_no_client_speaks_to_are_forgotten(tmp_path: Path, monkeypa
         }
 
 
-def test_processes_find_no_modules_in_the_working_folder_and_have_a_folder_for_what_is_temporary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_folder_for_what_is_temporary_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TMPDIR", str(tmp_path / "missing"))
     prepare_environment()
     assert os.environ["TMPDIR"] == str(tmp_path / "state" / "tmp")
-    assert scheduled_settings()["PYTHONSAFEPATH"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -111,13 +108,15 @@ def test_output_replaces_characters_that_its_encoding_lacks(
     written = io.BytesIO()
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, io.TextIOWrapper(written, encoding=encoding))
-    monkeypatch.setenv("PYTHONWARNINGS", "default,error")
+    for name in ("PYTHONSAFEPATH", "PYTHONUTF8", "PYTHONWARNINGS"):
+        monkeypatch.setenv(name, "error")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         prepare_python()
         with pytest.warns(UserWarning, match="of a library"):
             warnings.warn("of a library", stacklevel=1)
     assert "PYTHONWARNINGS" not in os.environ
+    assert scheduled_settings()["PYTHONSAFEPATH"] == "1"  # of its processes, too
     for stream in (sys.stdout, sys.stderr):
         stream.write("0.1 ± 0.2, Größe, Café\u0300 → 价格 … \udcff")
         stream.flush()
