@@ -61,11 +61,8 @@ KEY = re.compile(r"[\w-]+:[\w-]{16,}")
 
 PREFECT_DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 
-PLAIN = dict(
-    zip(
-        "±–—‘’“”×·→≤≥ß─│", ("+-", "-", "-", "'", "'", '"', '"', "x", "-", "->", "<=", ">=", "ss", "-", "|"), strict=True
-    )
-)
+PLAIN = {"±": "+-", "–": "-", "—": "-", "·": "-", "×": "x", "→": "->", "≤": "<=", "≥": ">=", "ß": "ss"}
+PLAIN |= {"‘": "'", "’": "'", "“": '"', "”": '"', "─": "-", "│": "|"}
 """What stands for characters that a terminal or a file lacks; others lose their accents, or are a question mark."""
 
 AS_SHOWN = "learnkernels.shown"
@@ -276,10 +273,10 @@ def _what(error: BaseException) -> str:
 
 def _of_the_environment(error: BaseException) -> str | None:
     """Return a sentence about a setting of a library that an error speaks of, or None where there is none."""
-    text = str(error).lower()
+    text, ours = str(error).lower(), (*QUIET, "PREFECT_API_URL", "MLFLOW_TRACKING_URI")
     for name, value in os.environ.items():
         spoken_of = name.lower() in text or (value and repr(value.lower()) in text)
-        if OF_LIBRARIES.match(name) and name not in QUIET and spoken_of:
+        if OF_LIBRARIES.match(name) and name not in ours and spoken_of:
             given = short(without_passwords(value))
             return f"{name} is {given} in the environment ({_what(error)}); correct it, or unset it."
     return None

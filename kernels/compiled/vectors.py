@@ -7,7 +7,6 @@ become several of those that it has.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -45,8 +44,7 @@ def numba_settings() -> Any:
         from numba import config
     except ValueError as error:
         raise ValueError(
-            f"NUMBA_NUM_THREADS must be a whole number above 0, got {os.environ.get('NUMBA_NUM_THREADS')!r}; correct "
-            "it in the environment, or unset it."
+            "NUMBA_NUM_THREADS must be a whole number above 0; correct it in the environment, or unset it."
         ) from error
     config.DISABLE_JIT = 0
     return config

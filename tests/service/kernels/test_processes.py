@@ -89,7 +89,9 @@ def test_loops_are_compiled_where_numba_is_told_not_to_and_its_threads_must_be_s
     assert (done.returncode, done.stderr) == (0, compiler.NOTICE)
     env |= {"NUMBA_NUM_THREADS": "0"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].startswith("ValueError: NUMBA_NUM_THREADS must be a whole number above 0, got")
+    assert done.stderr.splitlines()[-1].startswith(
+        "ValueError: NUMBA_NUM_THREADS must be a whole number above 0; correct"
+    )
 
 
 def test_without_a_home_it_is_kept_in_a_temporary_folder_that_is_the_users_alone(installed: Path, tmp_path: Path):

@@ -135,10 +135,10 @@ def test_a_place_that_cannot_be_is_one_sentence(name: str, tmp_path: Path, monke
 def test_an_error_that_speaks_of_a_setting_of_a_library_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PREFECT_LOGGING_LEVEL", "nonsense")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:secret@elsewhere")
+    monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "http://me:secret@elsewhere")
     for error, name, value in (
         (ValueError("input_value='NONSENSE', input_type=str"), "PREFECT_LOGGING_LEVEL", "'nonsense'"),
-        (KeyError("MLFLOW_TRACKING_URI"), "MLFLOW_TRACKING_URI", "'http://elsewhere'"),
+        (KeyError("MLFLOW_S3_ENDPOINT_URL"), "MLFLOW_S3_ENDPOINT_URL", "'http://elsewhere'"),
     ):
         blamed, sentence = told(error)
         assert blamed
