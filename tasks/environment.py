@@ -274,8 +274,11 @@ def _what(error: BaseException) -> str:
 def _of_the_environment(error: BaseException) -> str | None:
     """Return a sentence about a setting of a library that an error speaks of, or None where there is none."""
     text, ours = str(error).lower(), (*QUIET, "PREFECT_API_URL", "MLFLOW_TRACKING_URI")
+    place = str(getattr(error, "filename", None) or "")
     for name, value in os.environ.items():
-        spoken_of = name.lower() in text or (value and repr(value.lower()) in text)
+        spoken_of = (
+            name.lower() in text or (value and repr(value.lower()) in text) or (len(place) > 1 and place in value)
+        )
         if OF_LIBRARIES.match(name) and name not in ours and spoken_of:
             given = short(without_passwords(value))
             return f"{name} is {given} in the environment ({_what(error)}); correct it, or unset it."

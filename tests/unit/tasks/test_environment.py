@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import stat
@@ -136,7 +137,9 @@ def test_an_error_that_speaks_of_a_setting_of_a_library_names_it(tmp_path: Path,
     monkeypatch.setenv("LEARNKERNELS_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("PREFECT_LOGGING_LEVEL", "nonsense")
     monkeypatch.setenv("MLFLOW_S3_ENDPOINT_URL", "http://me:secret@elsewhere")
+    monkeypatch.setenv("DASK_LOGS", "file:/nowhere/log")
     for error, name, value in (
+        (FileNotFoundError(errno.ENOENT, "No such file", "/nowhere"), "DASK_LOGS", "'file:/nowhere/log'"),
         (ValueError("input_value='NONSENSE', input_type=str"), "PREFECT_LOGGING_LEVEL", "'nonsense'"),
         (KeyError("MLFLOW_S3_ENDPOINT_URL"), "MLFLOW_S3_ENDPOINT_URL", "'http://elsewhere'"),
     ):
