@@ -57,6 +57,12 @@ NEARLY_ALL = 0.95
 FEW_VALUES = 10
 """Values up to which all must be numbers, or dates."""
 
+MOSTLY = 0.7
+"""The same share where the others are one or two texts, such as "unknown", among many different numbers."""
+
+MANY_NUMBERS = 20
+"""Different numbers that are many there."""
+
 
 @dataclass(frozen=True)
 class Sums:
@@ -537,7 +543,12 @@ class ColumnSummary:
         if not found:
             return None
         read, written, numbers = max(found, key=lambda one: one[0])
-        enough = self._suffices(read, least) and 2 * self.limits < max(1, read)
+        texts = self.different - len(numbers.points)
+        words = (
+            self.counted and numbers.exact and self.n <= MOST_EXACT and texts <= 2
+        )  # the same however blocks are cut
+        words = words and len(numbers.points) >= MANY_NUMBERS and read >= MOSTLY * self.held
+        enough = (words or self._suffices(read, least)) and 2 * self.limits < max(1, read)
         return (written, numbers) if enough else None
 
     def as_dates(self, least: float = NEARLY_ALL) -> tuple[First | None, DaySummary] | None:

@@ -55,6 +55,19 @@ def spoiled(values: Any, **cells: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
+    ("share", "words", "is_number"), [(0.25, 1, True), (0.25, 2, True), (0.25, 3, False), (0.4, 1, False)]
+)
+def test_one_or_two_words_among_many_numbers_stand_for_missing_values(share: float, words: int, is_number: bool):
+    chosen = np.flatnonzero(np.arange(N) % 20 < 20 * share)
+    texts = spoiled([f"{x} kg" for x in NUMBERS], **{f"r{row}": f"word {row % words}" for row in chosen})
+    encoding, X, met = encoded(texts)
+    assert encoding.columns[0].describe() == ("number (kg)" if is_number else "category of 31 and more levels")
+    if is_number:
+        assert met.unread["x"].rows == len(chosen)
+        np.testing.assert_array_equal(X, encoded(pd.Series(NUMBERS).drop(chosen).reindex(range(N)).to_numpy())[1])
+
+
+@pytest.mark.parametrize(
     ("written", "described"),
     [
         (lambda x: f"{x:.2f}".replace(".", ","), "number (decimal comma)"),
