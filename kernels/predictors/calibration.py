@@ -21,6 +21,9 @@ HALVINGS = 40
 SETTLED = 1e-13
 """Gradient, relative to the sum of the weights, at which it ends."""
 
+ROUGHLY = 1e-5
+"""The same where losses are compared, which are flat at the solution."""
+
 
 def assign_calibration_folds(X: Rows, codes: np.ndarray) -> np.ndarray:
     """Return the fold of each training row: classes spread evenly, copies of a row together.
@@ -53,7 +56,9 @@ def assign_calibration_folds(X: Rows, codes: np.ndarray) -> np.ndarray:
     return fold_of[which]
 
 
-def fit_sigmoid(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | None) -> tuple[float, float]:
+def fit_sigmoid(
+    scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | None, settled: float = SETTLED
+) -> tuple[float, float]:
     r"""Return slope and offset of the sigmoid that turns scores into probabilities.
 
     .. math:: p(f) = \frac{1}{1 + e^{-(a f + b)}}, \qquad
@@ -65,10 +70,12 @@ def fit_sigmoid(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | 
     ----------
     scores : ndarray of shape (m,)
         f, of rows that the predictor was not fitted on.
-    positive : ndarray of bool of shape (m,)
-        Rows of the class that the score speaks for.
+    positive : ndarray of bool or float of shape (m,)
+        Rows of the class that the score speaks for, or the share of it among the copies of each row.
     weights : ndarray of shape (m,) or None
         w, by default ones; N are sums of them.
+    settled : float
+        Gradient, relative to the sum of the weights, at which the iteration ends.
 
     Returns
     -------
@@ -86,8 +93,8 @@ def fit_sigmoid(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | 
     method and how logarithms are formed.
     """
     w = np.ones(len(scores)) if weights is None else weights
-    total, positives = float(w.sum()), float(w[positive].sum())
-    t = np.where(positive, (positives + 1) / (positives + 2), 1 / (total - positives + 2))
+    total, positives = float(w.sum()), float(w @ positive)
+    t = positive * ((positives + 1) / (positives + 2)) + (1.0 - positive) / (total - positives + 2)
     scale = float(np.abs(scores).max()) or 1.0
     F = np.column_stack([scores / scale, np.ones(len(scores))])
     theta = np.array([0.0, np.log((positives + 1) / (total - positives + 1))])
@@ -100,7 +107,7 @@ def fit_sigmoid(scores: np.ndarray, positive: np.ndarray, weights: np.ndarray | 
     for _ in range(NEWTON_STEPS):
         p = expit(F @ theta)
         gradient = F.T @ (w * (p - t))
-        if np.abs(gradient).max() <= SETTLED * total:
+        if np.abs(gradient).max() <= settled * total:
             break
         H = (F * (w * p * (1 - p))[:, None]).T @ F
         H[np.diag_indices(2)] += np.finfo(np.float64).eps * total
@@ -149,11 +156,10 @@ def calibrated_log_loss(scores: np.ndarray, shares: np.ndarray, weights: np.ndar
     weights : ndarray of shape (m,) or None
         Of the rows; ones by default.
     """
-    w = np.ones((len(shares), 1)) if weights is None else weights[:, None]
-    speaking = shares[:, -scores.shape[1] :]
-    of_rows = np.concatenate([(w * speaking).ravel(), (w * (1.0 - speaking)).ravel()])
-    sigmoid = fit_sigmoid(np.tile(scores.ravel(), 2), np.repeat([True, False], scores.size), of_rows)
-    P = probabilities(scores[:, 0] if scores.shape[1] == 1 else scores, np.array(sigmoid))
+    w, q = np.ones((len(shares), 1)) if weights is None else weights[:, None], scores.shape[1]
+    repeated = None if weights is None else np.repeat(weights, q)
+    sigmoid = fit_sigmoid(scores.ravel(), shares[:, -q:].ravel(), repeated, ROUGHLY)
+    P = probabilities(scores[:, 0] if q == 1 else scores, np.array(sigmoid))
     return -float(np.sum(w * shares * np.log(np.maximum(P, np.finfo(np.float64).tiny))))
 
 
