@@ -74,7 +74,8 @@ class RFM(SearchingLearner):
     rank : int, default 100
         Most new features of a full metric.
     search_rows : int, default 1500
-        Most rows that metrics are learned and choices made on; a random subset beyond. The scales of base kernels, and
+        Most rows that metrics are learned and choices made on; a random subset beyond, of which fewer base kernels are
+        preferred that predict about as well, as they cost less on all rows. The scales of base kernels, and
         their alignments where no metric is learned, are those of all rows.
     seed : int, default 0
         Of that subset, and of its halves.
@@ -144,7 +145,7 @@ class RFM(SearchingLearner):
             if self.scores is True or 0 < sum(one is not None for one in knots) <= COMPONENTS:
                 return self._beside_scores(X, target, regularisation, sample_weight, searched, knots)
         halves = self._halves(searched, columns)
-        choice = self._chosen(halves)
+        choice = self._chosen(halves, GAIN if X.shape[0] > self.search_rows else 0.0)
         near = halves[0].rounds[1].ridge if halves and 1 in halves[0].rounds else None
         metrics = choice.metrics(self._rounds(searched, columns, choice.rounds, near))
         family, sigmas = columns.union(metrics, searched, choice.kind)
@@ -192,17 +193,19 @@ class RFM(SearchingLearner):
             return []
         return halves
 
-    def _chosen(self, halves: Sequence[Half]) -> Choice:
+    def _chosen(self, halves: Sequence[Half], near: float) -> Choice:
         """Return what predicts best: metrics by the first kind of base kernels, and then the kind in these metrics.
 
-        Of equals the first is taken.
+        Of choices whose error is at most a share `near` above the least, the first of fewest base kernels is taken.
         """
         kinds = TOGETHER if self.kernels == "auto" else (self.kernels,)
 
         def best(rounds: Sequence[tuple[int, ...]], kinds: Sequence[str]) -> tuple[Choice, float]:
             choices = [Choice(*one) for one in product(rounds, kinds)]
             errors = np.sum([half.errors(choices) for half in halves], axis=0)
-            return choices[int(np.argmin(errors))], float(errors.min())
+            within = np.flatnonzero(errors <= (1.0 + near) * errors.min()).tolist()
+            taken = min(within, key=lambda i: choices[i].n_kernels(halves[0].rounds))
+            return choices[taken], float(errors[taken])
 
         if self.rounds != "auto":
             first = Choice(tuple(sorted({0, self.rounds})), kinds[0])

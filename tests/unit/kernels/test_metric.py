@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from learnkernels import (
 )
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, MetricFamily, NormalScoresFamily
+from learnkernels.kernels.families.base import drawn_rows
 from learnkernels.kernels.families.normal_scores import normal_scores, scores_beside
 from learnkernels.kernels.learners import RFM, rfm
 from learnkernels.kernels.learners.rfm import LAST
@@ -405,6 +407,21 @@ def test_halves_have_much_the_same_targets_whatever_the_order_of_the_rows():
             np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     classes = np.repeat([1.0, -1.0], [35, 6])[:, None]
     assert [(part.Y < 0).sum() for part in Examples(X, classes, None).halves(0)] == [3, 3]
+
+
+def test_fewer_base_kernels_are_taken_of_a_sample_where_they_predict_about_as_well():
+    learner, found = RFM(search_rows=200, scores=False), []
+    for seed in range(6):
+        rng, some = np.random.default_rng(seed), drawn_rows(400, 200, 0)
+        X = rng.normal(size=(400, 3))
+        target = Target.of(np.sin(X[:, 0]) + X[:, 1] + 0.5 * rng.normal(size=400))
+        pair = learner.find(X, target), learner.find(X[some], target.take(some))
+        found.append([one.family.n_kernels for one in pair])
+    of_sample, of_all = np.transpose(found)
+    assert (of_sample <= of_all).all()
+    assert of_sample.sum() < of_all.sum()
+    rounds = {0: SimpleNamespace(metrics=["spread"]), 2: SimpleNamespace(metrics=["diagonal", "full"])}
+    assert [Choice((0, 2), kind).n_kernels(rounds) for kind in TOGETHER] == [27, 9, 18, 6]
 
 
 @pytest.mark.parametrize(("metric", "gain", "last"), [("both", 0.0, 3), ("full", 1.0, 2), ("diagonal", 0.01, None)])
