@@ -16,7 +16,10 @@ def _look_elsewhere() -> None:
         here = os.getcwd()
     except OSError:  # it is gone
         return
-    if os.path.basename(sys.argv[0]) in ("-m", "learnkernels") and here != os.path.dirname(os.path.dirname(__file__)):
+    pairs = zip(sys.orig_argv, sys.orig_argv[1:], strict=False)
+    named = next((name for option, name in pairs if option[:1] == "-" and option[-1] == "m"), "")
+    module = named if sys.argv[0] == "-m" else os.path.basename(sys.argv[0])
+    if module.split(".")[0] == "learnkernels" and here != os.path.dirname(os.path.dirname(__file__)):
         sys.path[:] = [one for one in sys.path if one and os.path.realpath(one) != here]
 
 
