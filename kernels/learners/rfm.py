@@ -74,9 +74,9 @@ class RFM(SearchingLearner):
     rank : int, default 100
         Most new features of a full metric.
     search_rows : int, default 1500
-        Most rows that metrics are learned and choices made on; a random subset beyond, of which fewer base kernels are
-        preferred that predict about as well, as they cost less on all rows. The scales of base kernels, and
-        their alignments where no metric is learned, are those of all rows.
+        Most rows that metrics are learned and choices made on; a random subset beyond. Metrics of two rounds must then
+        save `GAIN`, as each base kernel costs time on all rows. The scales of base kernels, and their alignments where
+        no metric is learned, are those of all rows.
     seed : int, default 0
         Of that subset, and of its halves.
     scaled : bool, default False
@@ -196,16 +196,14 @@ class RFM(SearchingLearner):
     def _chosen(self, halves: Sequence[Half], near: float) -> Choice:
         """Return what predicts best: metrics by the first kind of base kernels, and then the kind in these metrics.
 
-        Of choices whose error is at most a share `near` above the least, the first of fewest base kernels is taken.
+        Of equals the first is taken. Those of the last round beside those of round 1 must save a share `near`.
         """
         kinds = TOGETHER if self.kernels == "auto" else (self.kernels,)
 
         def best(rounds: Sequence[tuple[int, ...]], kinds: Sequence[str]) -> tuple[Choice, float]:
             choices = [Choice(*one) for one in product(rounds, kinds)]
             errors = np.sum([half.errors(choices) for half in halves], axis=0)
-            within = np.flatnonzero(errors <= (1.0 + near) * errors.min()).tolist()
-            taken = min(within, key=lambda i: choices[i].n_kernels(halves[0].rounds))
-            return choices[taken], float(errors[taken])
+            return choices[int(np.argmin(errors))], float(errors.min())
 
         if self.rounds != "auto":
             first = Choice(tuple(sorted({0, self.rounds})), kinds[0])
@@ -220,7 +218,10 @@ class RFM(SearchingLearner):
                     half.learn(last)
             except ValueError:  # its prediction is constant
                 break
-            further, its_error = best([(0, last), (0, 1, last)], kinds[:1])
+            further, its_error = best([(0, last)], kinds[:1])
+            beside, their_error = best([(0, 1, last)], kinds[:1])
+            if their_error < (1.0 - near) * its_error:
+                further, its_error = beside, their_error
             enough = its_error > (1.0 - GAIN) * error
             if its_error < error:
                 choice, error = further, its_error

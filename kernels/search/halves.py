@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -46,10 +46,6 @@ class Choice:
     def taught(self) -> bool:
         """Whether a target has shaped the metrics."""
         return max(self.rounds) > 0
-
-    def n_kernels(self, rounds: Mapping[int, Round]) -> int:
-        """Return the number of base kernels that are taken."""
-        return sum(len(rounds[number].metrics) for number in self.rounds) * sum(map(len, KINDS[self.kind]))
 
     def metrics(self, rounds: Iterable[Round]) -> list[Metric]:
         """Return the metrics that are taken of some rounds."""

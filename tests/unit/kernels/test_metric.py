@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from functools import partial
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +20,6 @@ from learnkernels import (
 )
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, MetricFamily, NormalScoresFamily
-from learnkernels.kernels.families.base import drawn_rows
 from learnkernels.kernels.families.normal_scores import normal_scores, scores_beside
 from learnkernels.kernels.learners import RFM, rfm
 from learnkernels.kernels.learners.rfm import LAST
@@ -409,19 +408,24 @@ def test_halves_have_much_the_same_targets_whatever_the_order_of_the_rows():
     assert [(part.Y < 0).sum() for part in Examples(X, classes, None).halves(0)] == [3, 3]
 
 
-def test_fewer_base_kernels_are_taken_of_a_sample_where_they_predict_about_as_well():
-    learner, found = RFM(search_rows=200, scores=False), []
-    for seed in range(6):
-        rng, some = np.random.default_rng(seed), drawn_rows(400, 200, 0)
-        X = rng.normal(size=(400, 3))
-        target = Target.of(np.sin(X[:, 0]) + X[:, 1] + 0.5 * rng.normal(size=400))
-        pair = learner.find(X, target), learner.find(X[some], target.take(some))
-        found.append([one.family.n_kernels for one in pair])
-    of_sample, of_all = np.transpose(found)
-    assert (of_sample <= of_all).all()
-    assert of_sample.sum() < of_all.sum()
-    rounds = {0: SimpleNamespace(metrics=["spread"]), 2: SimpleNamespace(metrics=["diagonal", "full"])}
-    assert [Choice((0, 2), kind).n_kernels(rounds) for kind in TOGETHER] == [27, 9, 18, 6]
+def test_metrics_of_two_rounds_must_save_a_share_of_the_error_of_a_sample(monkeypatch: pytest.MonkeyPatch):
+    errors = {(0,): 4.0, (0, 1): 3.0, (0, 2): 2.0, (0, 1, 2): 1.99, (0, 3): 1.9, (0, 1, 3): 1.88}
+    monkeypatch.setattr(rfm, "GAIN", 0.02)
+
+    class Told:
+        def __init__(self) -> None:
+            self.rounds: dict[int, Any] = {}
+
+        def learn(self, number: int) -> None:
+            assert number <= 3
+
+        def errors(self, choices) -> np.ndarray:
+            return np.array([errors[one.rounds] for one in choices])
+
+    learner = RFM(kernels="both")
+    assert learner._chosen([Told(), Told()], 0.0).rounds == (0, 1, 3)
+    assert learner._chosen([Told(), Told()], 0.02).rounds == (0, 3)
+    assert learner._chosen([Told(), Told()], 0.005).rounds == (0, 1, 3)
 
 
 @pytest.mark.parametrize(("metric", "gain", "last"), [("both", 0.0, 3), ("full", 1.0, 2), ("diagonal", 0.01, None)])
