@@ -169,8 +169,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         said = dict.fromkeys(columns, "number") if as_array and self.family is not None else self.columns
         self.table_ = TableEncoding.of(columns, cast(Any, said), "none" if as_array else "standard")
         rows = self.table_.encode(columns, met)
-        for sentence in (*self.table_.sentences(), *met.sentences()):
-            warnings.warn(f"{sentence}.", UserWarning, stacklevel=5)
+        warn_of_cells([*self.table_.sentences(), *met.sentences()])
         return rows
 
     def take_table(self, table: TableEncoding | None) -> None:
@@ -313,8 +312,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             if not is_table(X) and self.table_.of_numbers:
                 X = validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", reset=False)
             features = self.table_.encode(X, met)
-            for sentence in met.sentences():
-                warnings.warn(f"{sentence}.", UserWarning, stacklevel=5)
+            warn_of_cells(met.sentences())
             return features
         formats = "csr" if self.kernel_.family.takes_sparse else False
         return validate_data(self, X, accept_sparse=formats, dtype=READ_AS, reset=False)
@@ -323,6 +321,12 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
 def with_params(family: Any, **params: Any) -> Any:
     """Return a copy of a family with other parameters."""
     return copy(family).set_params(**params)
+
+
+def warn_of_cells(sentences: Sequence[str]) -> None:
+    """Warn of columns that are left out, and of cells that are not what their column holds."""
+    for sentence in sentences:
+        warnings.warn(f"{sentence}.", UserWarning, stacklevel=6)
 
 
 def warn_of_rows(m: int, what: str) -> None:

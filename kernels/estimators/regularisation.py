@@ -97,17 +97,14 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
         least = LEAST_DECIDED if decided else 0.0 if predictor.name == "krr" else LEAST
         ridges = [ridge for ridge in RIDGES[::-1] if ridge >= least]
 
-        shares = Y if Y.shape[1] > 1 else np.column_stack([1.0 - Y, 1.0 + Y]) / 2.0
-
         def best(step: int, near: float | None) -> float:
             some = slice(None, None, step)
             w = None if weights is None else weights[some]
             path = LeaveOneOut(centering.gram(gram[some, some], w), Y[some], w, centering)
             if target.task == "regression":
                 return path.best(ridges, near).ridge
-            return path.best(
-                ridges, near, lambda one: calibrated_log_loss(Y[some] - one.residuals, shares[some], w)
-            ).ridge
+            shares = Y[some] if Y.shape[1] > 1 else np.column_stack([1.0 - Y[some], 1.0 + Y[some]]) / 2.0
+            return path.best(ridges, near, lambda one: calibrated_log_loss(Y[some] - one.residuals, shares, w)).ridge
 
         step = len(first) // FEW_ROWS
         near = best(step, None) * step**-GROWTH if step > 1 else None

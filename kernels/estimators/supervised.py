@@ -146,9 +146,9 @@ class SupervisedLearner(KernelLearner):
         The seconds of a fit are taken to grow with the square of its rows, which is more than most do.
         """
         m, started = len(y), time.perf_counter()
-        n, limit = m, np.inf
-        if self.time_limit is not None:
-            n, limit = min(m, FIRST_ROWS), positive("time_limit", self.time_limit)
+        if self.time_limit is None:
+            return self._fit_rows(X, y, weights, m)
+        limit, n = positive("time_limit", self.time_limit), min(m, FIRST_ROWS)
         values, task, _ = self._problem(y)
         order = nested_samples(Target.of(values, task), self._seed)
         while n < m:

@@ -193,10 +193,10 @@ class RFM(SearchingLearner):
             return []
         return halves
 
-    def _chosen(self, halves: Sequence[Half], near: float) -> Choice:
+    def _chosen(self, halves: Sequence[Half], gain: float) -> Choice:
         """Return what predicts best: metrics by the first kind of base kernels, and then the kind in these metrics.
 
-        Of equals the first is taken. Those of the last round beside those of round 1 must save a share `near`.
+        Of equals the first is taken. Metrics of round 1 and the last must save a share `gain` over those of the last.
         """
         kinds = TOGETHER if self.kernels == "auto" else (self.kernels,)
 
@@ -219,9 +219,9 @@ class RFM(SearchingLearner):
             except ValueError:  # its prediction is constant
                 break
             further, its_error = best([(0, last)], kinds[:1])
-            beside, their_error = best([(0, 1, last)], kinds[:1])
-            if their_error < (1.0 - near) * its_error:
-                further, its_error = beside, their_error
+            both, error_of_both = best([(0, 1, last)], kinds[:1])
+            if error_of_both < (1.0 - gain) * its_error:
+                further, its_error = both, error_of_both
             enough = its_error > (1.0 - GAIN) * error
             if its_error < error:
                 choice, error = further, its_error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Self, TypeAlias, get_args
@@ -138,13 +138,13 @@ class TableEncoding(Value):
 
     Notes
     -----
-    Rules, in this order; what is said goes before all. A column without values or with a single one is left out.
-    Truth values and numbers are numbers, and so are texts that all are numbers; whole numbers that are all different
-    are left out as identifiers where the name says so or they count the rows. Texts that all are dates are dates: of
-    ISO 8601, or such as 31/12/2024, 31.12.2024 and 12-31-2024, where a number above 12 tells which is the day; where
-    none does, the day stands first between dots, and other columns are left out, unless they are said to be dates: then
-    the day stands first. Other texts are a category, but are left out where more than 90 % of them are different. Texts
-    such as ``?``, ``NA`` and the empty one are gaps.
+    Rules, in this order; what `columns` says goes before all. A column without values or with a single one is left out.
+    Truth values and numbers are numbers, and so are texts that nearly all are numbers, as people write them: the others
+    are missing values. Whole numbers that nearly all differ are left out as identifiers where the name is one of these
+    or they count the rows. Texts that nearly all are dates are dates; where day and month cannot be told apart, the day
+    stands first between dots, and other columns are left out, unless they are said to be dates. Other texts are a
+    category, but are left out where more than 90 % of them are different. Texts such as ``?``, ``NA`` and the empty one
+    are missing values.
     """
 
     columns: tuple[ColumnEncoding, ...]
@@ -278,13 +278,13 @@ class TableEncoding(Value):
         held = read_columns(table, self.names)
         return np.asarray(np.any([column.lacks(held[column.name]) for column in self.columns], axis=0))
 
-    def sentences(self) -> list[str]:
-        """Return what people are told about columns that are left out though they may hold information, one each."""
-        said = []
-        for name, why in self.left_out.items():
-            if why not in (AS_SAID, CONSTANT, EMPTY):
-                said.append(f"column {name!r} is left out, as {why}; say what it is with 'columns' to keep it")
-        return said
+    def sentences(self, but: Collection[str] = (AS_SAID, CONSTANT, EMPTY)) -> list[str]:
+        """Return a sentence for each column that is left out, but for some reasons: by default those of no surprise."""
+        return [
+            f"column {name!r} is left out, as {why}; say what it is with 'columns' to keep it"
+            for name, why in self.left_out.items()
+            if why not in but
+        ]
 
     def describe(self) -> list[str]:
         """Return one line a kind of columns, with their names, and one about what was left out."""

@@ -17,7 +17,7 @@ from scipy import sparse
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.loading import existing_files
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.kernels.tables import Met, TableEncoding, target_of
+from learnkernels.kernels.tables import Met, target_of
 from learnkernels.kernels.tables.encoding import AS_SAID, DIFFERENT, FEW_ROWS, Said
 from learnkernels.kernels.tables.reading import MISSING, column_of
 from learnkernels.kernels.targets import Target, all_whole, task_of
@@ -215,7 +215,7 @@ def _in_parts(
     if features.table is None and gaps.any() and config.missing == "impute":
         features, _ = _features_of(all_rows, features.columns, said, config, readers, where, tell)
         X, gaps, met = read_parts(asked, features, None, config, readers, where, instead_of=X)
-    tell_cells(met, where, tell)
+    _tell_all(met.sentences(), where, tell)
     _require_no_gaps(gaps, features.names, len(X), where)
     usable[usable] = np.concatenate([part.mask for part in X.parts])[used]
     target = _target(y if usable.all() else y[usable], config, where)
@@ -251,7 +251,7 @@ def _features_of(
             encoding, _ = encoding_of(parts, columns, said, config.scale, readers, complete)
     except ValueError as error:
         raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
-    _tell_left_out(encoding, where, tell)
+    _tell_all(encoding.sentences((AS_SAID,)), where, tell)
     return Features(encoding.names, encoding), complete
 
 
@@ -274,16 +274,9 @@ def _require_rows(usable: np.ndarray, config: DatasetConfig, where: str) -> None
         )
 
 
-def _tell_left_out(encoding: TableEncoding, where: str, tell: Callable[[str], None]) -> None:
-    """Tell which columns of a table become no features, though nobody said so, and why."""
-    for name, why in encoding.left_out.items():
-        if why != AS_SAID:
-            tell(f"{where}: column {name!r} is left out, as {why}; say what it is with 'columns' to keep it.")
-
-
-def tell_cells(met: Met, where: str, tell: Callable[[str], None]) -> None:
-    """Tell which single cells are none of what their column holds."""
-    for sentence in met.sentences():
+def _tell_all(sentences: Sequence[str], where: str, tell: Callable[[str], None]) -> None:
+    """Tell what columns were left out, or which cells are not what their column holds."""
+    for sentence in sentences:
         tell(f"{where}: {sentence}.")
 
 
@@ -310,8 +303,8 @@ def _read(
     if read.table is None and not sparse.issparse(read.X) and _needs_encoding(read.X, config):
         read = numbers_encoded(read, config, where)
     if read.table is not None:
-        _tell_left_out(read.table, where, tell)
-        tell_cells(read.met, where, tell)
+        _tell_all(read.table.sentences((AS_SAID,)), where, tell)
+        _tell_all(read.met.sentences(), where, tell)
     return read, beside
 
 
@@ -397,7 +390,7 @@ def _column_values(y: Any, config: DatasetConfig, where: str, tell: Callable[[st
             values = target_of(column, config.task, met)
         except ValueError as error:
             raise InputError(f"{where}: {error}") from None
-        tell_cells(met, where, tell)
+        _tell_all(met.sentences(), where, tell)
         held = y.cast(pa.string()).unique().to_pylist() if pa.types.is_string(y.type) else []
         if words := sorted(word.strip() for word in held if word and word.strip().lower() in MISSING - {""}):
             tell(
