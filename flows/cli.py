@@ -497,7 +497,10 @@ def predict(
         list[str] | None, typer.Option(metavar="COLUMN", help="Column copied to the output. Repeatable.")
     ] = None,
     missing: Annotated[
-        Missing, typer.Option(help="A row with a missing value: stop, or leave its prediction empty.")
+        Missing,
+        typer.Option(
+            help="Without columns to fill missing values from, at such a row: stop, or leave its prediction empty."
+        ),
     ] = "refuse",
     scheduler: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Dask scheduler whose workers score into a folder.")

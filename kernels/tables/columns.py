@@ -253,7 +253,11 @@ class NumberColumn(ColumnEncoding):
         gaps = numbers.gaps > 0
         if scale == "quantile" and not numbers.constant:
             return cls(name, numbers.fill, gaps, 0.0, 1.0, levels, numbers.knots(), written)
-        return cls(name, numbers.fill, gaps, *numbers.scaling(scale), levels, (), written)
+        low, spread = numbers.scaling(scale)
+        if not np.isfinite(spread):
+            largest = max(numbers.low, numbers.high, key=abs)
+            raise ValueError(f"column {name!r} holds {largest:g}, too large for scale {scale!r}; correct it.")
+        return cls(name, numbers.fill, gaps, low, spread, levels, (), written)
 
     def learned_on(self, column: Column, scale: Scale) -> Self:
         numbers = NumberSummary.of(self._magnitudes(column, Met()))

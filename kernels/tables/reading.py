@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import blake2b
@@ -128,7 +128,44 @@ def is_table(X: Any) -> bool:
     return isinstance(nw.from_native(X, pass_through=True, eager_only=True), nw.DataFrame)
 
 
-def read_columns(table: Any, names: Iterable[str] | None = None) -> Mapping[str, Column]:
+class Columns(Mapping[str, Column]):
+    """Columns of a table by name, each read when it is asked for; of texts, which take longest, what was read is kept.
+
+    Parameters
+    ----------
+    series : mapping of str to (series of narwhals, or Column)
+    """
+
+    def __init__(self, series: Mapping[str, Any]) -> None:
+        self._series = series
+        self._texts: dict[str, Column] = {}
+
+    def __getitem__(self, name: str) -> Column:
+        if name in self._texts:
+            return self._texts[name]
+        series = self._series[name]
+        column = series if isinstance(series, Column) else column_of(name, series)
+        if column.kind == "text":
+            self._texts[name] = column
+        return column
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._series
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._series)
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    def only(self, names: Iterable[str]) -> Columns:
+        """Return some of them."""
+        some = Columns({name: self._series[name] for name in names})
+        some._texts = self._texts
+        return some
+
+
+def read_columns(table: Any, names: Iterable[str] | None = None) -> Columns:
     """Return columns of a table by name, which may have been read before; all of them by default, in their order.
 
     Raises
@@ -138,26 +175,28 @@ def read_columns(table: Any, names: Iterable[str] | None = None) -> Mapping[str,
     """
     import narwhals.stable.v2 as nw
 
-    read = isinstance(table, Mapping) and all(isinstance(column, Column) for column in table.values())
-    if not read and not is_table(table):
+    if isinstance(table, Columns):
+        held = table
+    elif isinstance(table, Mapping) and all(isinstance(column, Column) for column in table.values()):
+        held = Columns(table)
+    elif is_table(table):
+        series = [(str(one.name), one) for one in nw.from_native(table, eager_only=True).iter_columns()]
+        held = Columns(dict(series))
+        if len(held) < len(series):
+            twice = next(name for name, times in Counter(name for name, _ in series).items() if times > 1)
+            raise ValueError(f"X must have each column once, got {twice!r} more than once; rename one.")
+    else:
         raise ValueError(
             f"X must be a table with the columns that the model was fitted on, {listed(list(names or ()))}, got "
             f"{type(table).__name__}; give a DataFrame."
         )
-    columns = (
-        table.items() if read else [(str(of.name), of) for of in nw.from_native(table, eager_only=True).iter_columns()]
-    )
-    held = dict(columns)
-    if len(held) < len(columns):
-        twice = next(name for name, times in Counter(name for name, _ in columns).items() if times > 1)
-        raise ValueError(f"X must have each column once, got {twice!r} more than once; rename one.")
     wanted = list(held) if names is None else list(names)
     if absent := [name for name in wanted if name not in held]:
         raise ValueError(
             f"X must have the columns that the model was fitted on, got none named {listed(absent)}; add what is "
             "missing, as empty if need be."
         )
-    return {name: held[name] if read else column_of(name, held[name]) for name in wanted}
+    return held.only(wanted)
 
 
 def column_of(name: str, series: Any) -> Column:

@@ -92,24 +92,22 @@ class Sums:
         weights = np.ones(len(X), dtype=np.intp) if counts is None else counts
         gaps = weights @ ~there
         n = weights.sum() - gaps
-        mean = weights @ np.where(there, X, 0.0) / np.maximum(n, 1)
-        apart = np.where(there, X - mean, 0.0)
-        mean = mean + weights @ apart / np.maximum(n, 1)  # of a mean far from zero, what the first sum has lost
-        squares = weights @ apart**2
+        with np.errstate(over="ignore", invalid="ignore"):  # of numbers as large as 1e200, which no scale takes
+            mean = weights @ np.where(there, X, 0.0) / np.maximum(n, 1)
+            apart = np.where(there, X - mean, 0.0)
+            mean = mean + weights @ apart / np.maximum(n, 1)  # of a mean far from zero, what the first sum has lost
+            squares = weights @ apart**2
         low, high = X.min(axis=0, initial=np.inf, where=there), X.max(axis=0, initial=-np.inf, where=there)
         return cls(n, low, high, mean, squares, gaps)
 
     def __add__(self, other: Sums) -> Sums:
         n = self.n + other.n
-        apart, share = other.mean - self.mean, other.n / np.maximum(n, 1)
-        return Sums(
-            n,
-            np.minimum(self.low, other.low),
-            np.maximum(self.high, other.high),
-            self.mean + apart * share,
-            self.squares + other.squares + apart**2 * (self.n * share),
-            self.gaps + other.gaps,
-        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            apart, share = other.mean - self.mean, other.n / np.maximum(n, 1)
+            mean = self.mean + apart * share
+            squares = self.squares + other.squares + apart**2 * (self.n * share)
+        low, high = np.minimum(self.low, other.low), np.maximum(self.high, other.high)
+        return Sums(n, low, high, mean, squares, self.gaps + other.gaps)
 
 
 @dataclass(frozen=True)
@@ -262,9 +260,8 @@ class NumberSummary:
         largest = max(abs(self.low), abs(self.high))
         if scale == "max":
             return 0.0, largest or 1.0
-        first, spread = self.low, self.high - self.low
-        if scale == "standard":
-            first, spread = self._moments
+        with np.errstate(over="ignore", invalid="ignore"):
+            first, spread = self._moments if scale == "standard" else (self.low, self.high - self.low)
         return first, spread if spread > 1e-12 * largest else 1.0
 
     @property

@@ -7,7 +7,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,36 +17,26 @@ from scipy import sparse
 from learnkernels.conf.errors import InputError, listed
 from learnkernels.conf.loading import existing_files
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.kernels.tables import Met, target_of
+from learnkernels.kernels.tables import Met, TableEncoding, target_of
 from learnkernels.kernels.tables.encoding import AS_SAID, DIFFERENT, FEW_ROWS, Said
 from learnkernels.kernels.tables.reading import MISSING, column_of
 from learnkernels.kernels.targets import Target, all_whole, task_of
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, store_dataset
 from learnkernels.tasks.data.locations import TRIED_AGAIN
 from learnkernels.tasks.data.openml import read_openml
-from learnkernels.tasks.data.parts import (
-    Features,
-    Part,
-    Readers,
-    ThisProcess,
-    encoding_of,
-    parts_of,
-    read_parts,
-    wanted_in_parts,
-)
+from learnkernels.tasks.data.parts import HeldRows, Readers, RowsOfParts, ThisProcess, parts_of, wanted_in_parts
 from learnkernels.tasks.data.readers import (
-    Columns,
     beside_of,
-    columns_beside,
     features_among,
     is_number,
-    kept_rows,
+    matrix_of,
     missing_values,
-    numbers_encoded,
     read_bundled,
     read_libsvm,
     require_features,
     require_room,
+    rows_where,
+    target_column,
 )
 from learnkernels.tasks.data.scaling import BLOCK_BYTES, scaled, scaling_of
 from learnkernels.tasks.data.synthetic import read_synthetic
@@ -126,133 +116,180 @@ def load_source(
 
     Notes
     -----
-    In this order: rows of `where`, rows without missing values, rows of a weight above zero, distinct rows, the most
-    frequent n-grams of these rows, checks, rows drawn by `subsample`, scaling.
+    In this order: rows of `where`, rows with a target and a weight above zero, what each column is, rows without
+    missing values, distinct rows, the most frequent n-grams of these rows, rows drawn by `subsample`, units of these.
     """
     where = f"data set {config.label}"
     files = source_files(config, data_dir) if config.source == "file" else None
-    with _opened(files, where, tell) as source:
-        if files is not None and source is not None and wanted_in_parts(config, files, source, where):
-            return _in_parts(config, files, source, where, tell, readers or ThisProcess())
-        (X, y, features, table, raw, _), beside = _read(config, files, source, where, tell)
-    if raw is not None:
-        beside["rows"] = np.arange(len(y))
-    y = _column_values(y, config, where, tell)
-    usable = _usable(y, beside, config, where, tell)
-    if config.missing == "drop":
-        usable &= _complete_rows(X)
+    with _opened(config, files, where, tell) as source:
+        table, name = source.table, source.name
+        columns: Sequence[str] = ()
+        if table is not None:
+            own = source.y is not None  # and no column to predict
+            columns = table.schema.names if own else features_among(table, config, source.target, name, where)
+        in_parts = table is not None and files is not None and wanted_in_parts(config, files, table, where)
+        kept, y, beside = None, source.y, {}
+        if table is not None:
+            require_room(table.num_rows, 1 + len(config.beside) if in_parts else len(columns), name, where)
+            kept = rows_where(table, config, where)
+            y = target_column(table, source.target, kept, where) if y is None else y
+            require_features(columns, len(y), name, where)
+            beside = beside_of(table, kept, config, where)
+        y = _column_values(y, config, where, tell)
+        usable = _usable(y, beside, config, where, tell)
+        _require_rows(usable, config, where)
+        if table is None or config.ngrams is not None or config.bytes is not None:
+            X, features = source.matrix if table is None else matrix_of(table, columns, kept, config, where)
+            return _of_matrix(X, features, y, usable, beside, config, seed, where)
+        used = np.ones(table.num_rows, dtype=bool) if kept is None else kept
+        used = used.copy()
+        used[used] = usable
+        rows: HeldRows | RowsOfParts
+        if in_parts:
+            rows = RowsOfParts(parts_of(table, used), readers or ThisProcess())
+        else:
+            rows = HeldRows(table.select(columns).filter(pa.array(used)))
+        numbers = config.columns is None and all(is_number(table.schema.field(name).type) for name in columns)
+        said = dict.fromkeys(columns, "number") if numbers else config.columns
+        return _of_table(rows, columns, said, y, usable, beside, config, seed, where, tell)
+
+
+def _of_table(
+    rows: HeldRows | RowsOfParts,
+    columns: Sequence[str],
+    said: Said | None,
+    y: np.ndarray,
+    usable: np.ndarray,
+    beside: dict[str, np.ndarray],
+    config: DatasetConfig,
+    seed: int,
+    where: str,
+    tell: Callable[[str], None],
+) -> Dataset:
+    """Return the data set of the usable rows of a table, in memory or in parts."""
+    try:
+        encoding, complete = _encoding_of(rows, columns, said, config, int(usable.sum()), where)
+        _tell_all(encoding.sentences((AS_SAID,)), where, tell)
+        X, there, met = rows.encoded(encoding, complete)
+    except ValueError as error:
+        raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
+    _tell_all(met.sentences(), where, tell)
+    usable = usable.copy()
+    usable[usable] = there
     _require_rows(usable, config, where)
-    if not usable.all():
-        X, y, beside = X[np.flatnonzero(usable)], y[usable], {name: of[usable] for name, of in beside.items()}
+    y, known = y[usable], {name: of[usable] for name, of in beside.items()}
+    own: dict[str, Any] = {}
+    if isinstance(rows, HeldRows):  # of parts, no configuration asks for what follows
+        taken = np.arange(len(y))
+        if config.distinct:
+            plain, _, _ = rows.encoded(encoding.learned_on(rows.columns, "none"), complete)
+            taken = _first_of_equals(plain, y)
+        target, taken = _drawn(_target(y[taken], config, where), taken, config, seed)
+        known = {name: of[taken] for name, of in known.items()}
+        raw = rows.table.filter(pa.array(there)).select(encoding.names)
+        if len(taken) < len(X):
+            raw = raw.take(taken)
+            encoding = encoding.learned_on(raw, config.scale)
+            X = encoding.encode(raw)
+        if config.scale_on == "training" and (config.scale != "none" or any(one.has_gaps for one in encoding.columns)):
+            own = {"raw": raw, "by_training": config.scale}
+    else:
+        target = _target(y, config, where)
+    if config.class_weight is not None:
+        own["class_weight"] = _class_weights(config, target, known.get("weights"), where)
+    return Dataset(cast(Any, X), target, encoding.features, table=encoding, **known, **own)
+
+
+def _encoding_of(
+    rows: HeldRows | RowsOfParts, columns: Sequence[str], said: Said | None, config: DatasetConfig, n: int, where: str
+) -> tuple[TableEncoding, TableEncoding | None]:
+    """Return what columns of n rows become, and by which encoding rows are complete, where the others are left out.
+
+    The second is that of all rows: of complete rows alone a column may be constant, and no feature.
+    """
+    encoding, lacking = rows.learned(columns, said, config.scale)
+    if lacking and config.missing == "refuse":
+        raise missing_values(lacking, n, where)
+    if config.missing != "drop":
+        return encoding, None
+    complete = encoding
+    if lacking:
+        known = None if said is None else {name: kind for name, kind in said.items() if name in encoding.names}
+        encoding, _ = rows.learned(encoding.names, known, config.scale, complete)
+    return encoding, complete
+
+
+def _of_matrix(
+    X: Any,
+    features: Sequence[str],
+    y: np.ndarray,
+    usable: np.ndarray,
+    beside: dict[str, np.ndarray],
+    config: DatasetConfig,
+    seed: int,
+    where: str,
+) -> Dataset:
+    """Return the data set of rows that are no table: those of a LIBSVM file, counts of n-grams, bytes."""
+    if config.missing == "drop":
+        usable = usable & _complete_rows(X)
+        _require_rows(usable, config, where)
+    taken = np.flatnonzero(usable)
     if config.distinct:
-        first = _first_of_equals(X, y)
-        X, y, beside = X[first], y[first], {name: of[first] for name, of in beside.items()}
+        taken = taken[_first_of_equals(X[taken], y[taken])]
+    X = X if len(taken) == X.shape[0] else X[taken]
     if config.ngrams is not None:
         X, features = select_ngrams(X, tuple(features), config.ngrams)
-    target = _target(y, config, where)
+    target = _target(y[taken], config, where)
     _require_finite(X, features, where)
-    if config.subsample is not None and config.subsample < len(target):
-        rows = np.sort(np.random.default_rng(seed).choice(len(target), config.subsample, replace=False))
-        X, target, beside = X[rows], target.take(rows), {name: of[rows] for name, of in beside.items()}
+    target, drawn = _drawn(target, np.arange(len(taken)), config, seed)
+    if len(drawn) < len(taken):
+        X, taken = X[drawn], taken[drawn]
+    known: dict[str, Any] = {name: of[taken] for name, of in beside.items()}
     if config.class_weight is not None:
-        beside["class_weight"] = _class_weights(config, target, beside.get("weights"), where)
-    own = config.scale if config.scale_on == "training" else ""
-    if table is not None:
-        taken = beside.pop("rows", None)
-        raw = None if raw is None or not own else raw.take(taken)
-        return Dataset(X, target, features, table=table, raw=raw, by_training=own if raw is not None else "", **beside)
+        known["class_weight"] = _class_weights(config, target, known.get("weights"), where)
     low, spread = scaling_of(X, config.scale, where)
-    own = "" if low is None else own
-    return Dataset(scaled(X, low, spread), target, features, low, spread, by_training=own, **beside)
+    known["by_training"] = "" if low is None or config.scale_on != "training" else config.scale
+    return Dataset(scaled(X, low, spread), target, features, low, spread, **known)
+
+
+def _drawn(target: Target, taken: np.ndarray, config: DatasetConfig, seed: int) -> tuple[Target, np.ndarray]:
+    """Return the target, and the positions, of the rows that `subsample` draws."""
+    if config.subsample is None or config.subsample >= len(target):
+        return target, taken
+    rows = np.sort(np.random.default_rng(seed).choice(len(target), config.subsample, replace=False))
+    return target.take(rows), taken[rows]
+
+
+class _Source(NamedTuple):
+    """A table and the column to predict, or rows that are none; `y` where the target is no column."""
+
+    table: Table | None
+    name: str = ""
+    target: str = ""
+    y: Any = None
+    matrix: tuple[Any, Sequence[str]] = (None, ())
 
 
 @contextmanager
-def _opened(files: Files | None, where: str, tell: Callable[[str], None]) -> Iterator[Table | None]:
-    """Give the table of some files, where they hold one that has names of columns."""
-    if files is None or files.suffix not in FORMATS:
-        yield None
-        return
-    with Table(files.locations, where) as table:
-        for note in table.notes:
-            tell(f"{where}: {note}.")
-        yield table.in_memory()
-
-
-def _in_parts(
-    config: DatasetConfig,
-    files: Files,
-    table: Table,
-    where: str,
-    tell: Callable[[str], None],
-    readers: Readers,
-) -> Dataset:
-    """Return a data set whose rows stay where they are, in files."""
-    columns = features_among(table, config, config.target, files.name, where)
-    require_room(table.num_rows, 1 + len(config.beside), files.name, where)
-    kept, y = kept_rows(table, config, config.target, where)
-    require_features(columns, len(y), files.name, where)
-    beside = beside_of(table, config, where)
-    y = _column_values(y, config, where, tell)
-    usable = _usable(y, beside, config, where, tell)
-    everywhere = np.ones(table.num_rows, dtype=bool) if kept is None else kept
-    used = everywhere.copy()
-    used[used] = usable
-    parts = parts_of(table)
-    ends = np.cumsum([0, *(part.n_rows for part in parts)])
-
-    def keeping(rows: np.ndarray) -> list[Part]:
-        return [part.keeping(rows[a:b]) for part, (a, b) in zip(parts, itertools.pairwise(ends), strict=True)]
-
-    asked, all_rows, features = keeping(used), keeping(everywhere), Features(tuple(columns))
-    complete = features if config.missing == "drop" else None
-    said: Said | None = config.columns
-    numbers = said is None and all(is_number(table.schema.field(name).type) for name in columns)
-    if numbers:
-        said = dict.fromkeys(features.columns, "number")
-    if not numbers or config.scale == "quantile":
-        features, complete = _features_of(all_rows, features.columns, said, config, readers, where, tell)
-    X, gaps, met = read_parts(asked, features, complete, config, readers, where)
-    if features.table is None and gaps.any() and config.missing == "impute":
-        features, _ = _features_of(all_rows, features.columns, said, config, readers, where, tell)
-        X, gaps, met = read_parts(asked, features, None, config, readers, where, instead_of=X)
-    _tell_all(met.sentences(), where, tell)
-    _require_no_gaps(gaps, features.names, len(X), where)
-    usable[usable] = np.concatenate([part.mask for part in X.parts])[used]
-    target = _target(y if usable.all() else y[usable], config, where)
-    known: dict[str, Any] = {name: of[usable] for name, of in beside.items()}
-    if config.class_weight is not None:
-        known["class_weight"] = _class_weights(config, target, known.get("weights"), where)
-    return Dataset(cast(Any, X), target, features.names, X.low, X.spread, table=features.table, **known)
-
-
-def _features_of(
-    parts: Sequence[Part],
-    columns: tuple[str, ...],
-    said: Said | None,
-    config: DatasetConfig,
-    readers: Readers,
-    where: str,
-    tell: Callable[[str], None],
-) -> tuple[Features, Features | None]:
-    """Return what columns of some parts become, as `encoded` does of a table in memory, and what rows must not lack.
-
-    The second is that of all rows, where rows with gaps are dropped: of complete rows alone a column may be constant,
-    and no feature.
-    """
-    complete = None
-    try:
-        encoding, known = encoding_of(parts, columns, said, config.scale, readers)
-        gaps = {name: count for name in encoding.names if (count := known.columns[name].gaps)}
-        if gaps and config.missing == "refuse":
-            raise missing_values(gaps, sum(part.n_used for part in parts), where)
-        if config.missing == "drop":
-            complete = Features(encoding.names, encoding)
-        if gaps and complete is not None:
-            encoding, _ = encoding_of(parts, columns, said, config.scale, readers, complete)
-    except ValueError as error:
-        raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
-    _tell_all(encoding.sentences((AS_SAID,)), where, tell)
-    return Features(encoding.names, encoding), complete
+def _opened(config: DatasetConfig, files: Files | None, where: str, tell: Callable[[str], None]) -> Iterator[_Source]:
+    """Give what a configuration names."""
+    if config.source == "openml":
+        yield _Source(*read_openml(config, where, tell))
+    elif files is None:
+        X, y, names = (
+            read_bundled(str(config.name))
+            if config.source == "sklearn"
+            else read_synthetic(str(config.name), config.params, config.seed, config.drop, where)
+        )
+        yield _Source(Table.of(pa.table(dict(zip(names, X.T, strict=True)))), str(config.name), y=y)
+    elif files.suffix not in FORMATS:
+        X, y, numbered = read_libsvm(files, config, where)
+        yield _Source(None, y=y, matrix=(X, numbered))
+    else:
+        with Table(files.locations, where) as table:
+            for note in table.notes:
+                tell(f"{where}: {note}.")
+            yield _Source(table.in_memory(), files.name, config.target)
 
 
 def _usable(
@@ -278,43 +315,6 @@ def _tell_all(sentences: Sequence[str], where: str, tell: Callable[[str], None])
     """Tell what columns were left out, or which cells are not what their column holds."""
     for sentence in sentences:
         tell(f"{where}: {sentence}.")
-
-
-def _read(
-    config: DatasetConfig, files: Files | None, table: Table | None, where: str, tell: Callable[[str], None]
-) -> tuple[Columns, dict[str, Any]]:
-    """Return what a source holds, gaps filled where that is asked for, and what is known of rows beside it.
-
-    `table` is that of the files, where they hold one that has names of columns.
-    """
-    beside: dict[str, Any] = {}
-    if config.source == "sklearn":
-        read = read_bundled(str(config.name))
-    elif config.source == "synthetic":
-        read = Columns(*read_synthetic(str(config.name), config.params, config.seed, config.drop, where))
-    elif config.source == "openml":
-        read, beside = read_openml(config, where, tell)
-    else:
-        assert files is not None  # the one source that is left
-        if table is None:
-            read = read_libsvm(files, config, where)
-        else:
-            read, beside = columns_beside(table, config, config.target, files.name, where)
-    if read.table is None and not sparse.issparse(read.X) and _needs_encoding(read.X, config):
-        read = numbers_encoded(read, config, where)
-    if read.table is not None:
-        _tell_all(read.table.sentences((AS_SAID,)), where, tell)
-        _tell_all(read.met.sentences(), where, tell)
-    return read, beside
-
-
-def _needs_encoding(X: np.ndarray, config: DatasetConfig) -> bool:
-    """Return whether rows of numbers have gaps to fill, or go by ranks."""
-    if config.scale == "quantile":
-        return True
-    return (
-        config.missing == "impute" and config.bytes is None and any(np.isnan(X[run]).any() for run in _runs(*X.shape))
-    )
 
 
 def _target(values: np.ndarray, config: DatasetConfig, where: str) -> Target:

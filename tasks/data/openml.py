@@ -12,7 +12,6 @@ from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet
@@ -21,7 +20,6 @@ from sklearn.datasets import fetch_openml
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.tasks.data.locations import TransferError
-from learnkernels.tasks.data.readers import Columns, columns_beside
 from learnkernels.tasks.data.tables import Table
 from learnkernels.tasks.store import keep, kept, store_path
 
@@ -46,10 +44,8 @@ categories with pandas 3.1."""
 _FETCHING = threading.Lock()
 
 
-def read_openml(
-    config: DatasetConfig, where: str, tell: Callable[[str], None]
-) -> tuple[Columns, dict[str, np.ndarray]]:
-    """Return a set of OpenML, from what is kept of an earlier use where there is that, and what it says of rows beside.
+def read_openml(config: DatasetConfig, where: str, tell: Callable[[str], None]) -> tuple[Table, str, str]:
+    """Return a set of OpenML, from what is kept of an earlier use where there is that, its name, and its target.
 
     Parameters
     ----------
@@ -83,7 +79,7 @@ def read_openml(
             (target,) = targets
         else:
             table = table.rename_columns([target if held in targets else held for held in table.column_names])
-    return columns_beside(Table.of(table), config, target, name, where)
+    return Table.of(table), name, target
 
 
 def load_table(name: str, version: int, where: str, tell: Callable[[str], None]) -> pa.Table:

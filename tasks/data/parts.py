@@ -18,11 +18,10 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.kernels.tables import Met, TableEncoding
 from learnkernels.kernels.tables.encoding import Said, as_levels
-from learnkernels.kernels.tables.summary import MOST_EXACT, Scale, Sums, TableSummary
+from learnkernels.kernels.tables.reading import Columns, read_columns
+from learnkernels.kernels.tables.summary import MOST_EXACT, Scale, TableSummary
 from learnkernels.tasks.data.locations import Location, Told, locate
-from learnkernels.tasks.data.readers import to_numbers
 from learnkernels.tasks.data.row_files import BATCH_BYTES, RowFile, RowsInFiles, copies, patiently
-from learnkernels.tasks.data.scaling import scaled
 from learnkernels.tasks.data.tables import Files, Table
 
 BYTES_AS_NUMBERS = 1 << 30
@@ -42,6 +41,8 @@ MOST_NUMBERS = 1 << 24
 
 HELD_RESULTS = 32
 """Parts of which what was found is held at a time."""
+
+NONE_COMPLETE = "no row is complete, so 'missing: drop' leaves none; leave columns out with 'drop'."
 
 Complete: TypeAlias = Callable[[pa.Table], np.ndarray]
 """Says of each row of a piece whether it lacks nothing."""
@@ -170,103 +171,51 @@ def stamp_of(location: Location) -> tuple[int, int]:
     return info.size or location.size(), int(info.mtime_ns or 0)
 
 
-def parts_of(table: Table) -> tuple[Part, ...]:
-    """Return the parts of a table that is open, in the order of its rows."""
+def parts_of(table: Table, used: np.ndarray) -> tuple[Part, ...]:
+    """Return the parts of a table that is open, in the order of its rows, with those that are used, shape (m,)."""
     stamps = {location.text: stamp_of(location) for location, _, _ in table.pieces}
-    return tuple(
-        Part(location.text, stamps[location.text], group, n, n, told=location.told)
-        for location, group, n in table.pieces
-        if n
-    )
+    parts, start = [], 0
+    for location, group, n in table.pieces:
+        if n:
+            part = Part(location.text, stamps[location.text], group, n, n, told=location.told)
+            parts.append(part.keeping(used[start : start + n]))
+        start += n
+    return tuple(parts)
 
 
-def units_of(found: Sums, scale: str) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return what to subtract from each column, and to divide it by, as `scaling_of` does; nothing for raw ones."""
-    if scale == "none":
-        return None, None
-    low = np.zeros_like(found.low)
-    if scale == "unit":
-        low, spread = found.low, found.high - found.low
-    elif scale == "max":
-        spread = np.maximum(found.high, -found.low)
-    else:
-        low, spread = found.mean, np.sqrt(found.squares / found.n)
-    return low, np.where(spread > 0, spread, 1.0)
-
-
-@dataclass(frozen=True)
-class Features:
-    """How columns become features.
-
-    Attributes
-    ----------
-    columns : tuple of str
-        That are read.
-    table : TableEncoding or None
-        What they become; None for columns that are features as they are.
-    """
-
-    columns: tuple[str, ...]
-    table: TableEncoding | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of the features."""
-        return self.columns if self.table is None else self.table.features
-
-    def of(self, piece: pa.Table, met: Met | None = None) -> np.ndarray:
-        """Return the features of some rows, shape (a, d), NaN for gaps of columns that are features."""
-        if self.table is not None:
-            return self.table.encode(piece, met)
-        return np.stack([to_numbers(piece.column(name)) for name in self.columns], axis=1)
-
-    def complete(self, piece: pa.Table) -> np.ndarray:
-        """Return whether each row lacks nothing, shape (a,)."""
-        if self.table is not None:
-            return np.asarray(~self.table.gaps(piece))
-        finite = [np.isfinite(to_numbers(piece.column(name))) for name in self.columns]
-        return np.asarray(np.logical_and.reduce(finite))
-
-
-def _asked(columns: Sequence[str], complete: Features | None) -> tuple[tuple[str, ...], Complete | None]:
+def _asked(columns: Sequence[str], complete: TableEncoding | None) -> tuple[tuple[str, ...], Complete | None]:
     """Return which columns are read for some, of the rows that are `complete` if asked for, and what tells of these."""
     if complete is None:
         return tuple(columns), None
-    return tuple(dict.fromkeys((*columns, *complete.columns))), complete.complete
+    return tuple(dict.fromkeys((*columns, *complete.names))), lambda piece: ~complete.gaps(piece)
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """What one task of the pass that copies does: write a part's features, and say what they hold."""
+    """What one task of the pass that copies does: write the features of a part."""
 
     part: Part
-    features: Features
+    encoding: TableEncoding
     path: str
-    complete: Features | None
-    stale: str | None
+    complete: TableEncoding | None
     first: int
 
 
-def _read(job: _Reading) -> tuple[Part, Sums, Met]:
-    """Return a part with the rows that are used, and what is known of their features, which are copied."""
-    path, features = _own(job.path), job.features
-    for copy in _own(job.stale).glob("*.arrow") if job.stale is not None else ():
-        copy.unlink(missing_ok=True)  # another may be about it, where all see one folder
+def _read(job: _Reading) -> tuple[Part, Met]:
+    """Return a part with the rows that are used, whose features are written, and cells that are not of their kind."""
 
-    def read() -> tuple[Part, Sums, Met]:
-        d, met = len(features.names), Met(first=job.first)
-        known, masks = [Sums.of(np.zeros((0, d)))], []
+    def read() -> tuple[Part, Met]:
+        met, masks = Met(first=job.first), []
 
         def blocks() -> Iterator[np.ndarray]:
-            for piece, used in job.part.used_tables(*_asked(features.columns, job.complete)):
+            for piece, used in job.part.used_tables(*_asked(job.encoding.names, job.complete)):
                 masks.append(used)
-                X = features.of(piece, met)
+                X = job.encoding.encode(piece, met)
                 met.first += len(X)
-                known.append(Sums.of(X))
                 yield X
 
-        RowFile.of_blocks(path, blocks(), d, np.dtype(np.float64))
-        return job.part.keeping(np.concatenate(masks)), reduce(add, known), met
+        RowFile.of_blocks(_own(job.path), blocks(), len(job.encoding.features), np.dtype(np.float64))
+        return job.part.keeping(np.concatenate(masks)), met
 
     return patiently(read)
 
@@ -278,7 +227,7 @@ class _Looking:
     part: Part
     columns: tuple[str, ...]
     as_levels: tuple[str, ...]
-    complete: Features | None
+    complete: TableEncoding | None
     all_kept: bool
 
 
@@ -311,33 +260,125 @@ def _gathered(
     return found[0]
 
 
-def encoding_of(
-    parts: Sequence[Part],
-    columns: tuple[str, ...],
-    said: Said | None,
-    scale: Scale,
-    readers: Readers,
-    complete: Features | None = None,
-) -> tuple[TableEncoding, TableSummary]:
-    """Return how columns of some parts become features, and what they hold, after one pass over the rows.
+class HeldRows:
+    """The rows of a table in memory.
 
-    Of at most `MOST_EXACT` rows and `MOST_NUMBERS` values it is that of the table in memory, to the last bit.
-
-    Raises
-    ------
-    InputError
-        A file is damaged or has changed.
-    ValueError
-        A column is none of what is said of it, or none is left.
+    Parameters
+    ----------
+    table : pyarrow.Table
     """
-    levels = tuple(name for name, kind in (said or {}).items() if as_levels(kind))
-    rows = sum(part.n_used for part in parts)
-    all_kept = rows <= MOST_EXACT and rows * len(columns) <= MOST_NUMBERS
-    jobs = [_Looking(part, columns, levels, complete, all_kept) for part in parts]
-    summary = _gathered(_summarize, jobs, readers, _summed)
-    if summary is None:
-        raise ValueError("no row is complete; leave columns out with 'drop'")
-    return TableEncoding.of(summary, said, scale), summary
+
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.columns = read_columns(table)
+
+    def _of(self, complete: TableEncoding | None) -> tuple[Columns, np.ndarray]:
+        """Return the columns of all rows, or of those that lack nothing, and which these are, shape (m,)."""
+        there = np.ones(self.table.num_rows, dtype=bool) if complete is None else ~complete.gaps(self.columns)
+        return self.columns if there.all() else read_columns(self.table.filter(pa.array(there))), there
+
+    def learned(
+        self, columns: Sequence[str], said: Said | None, scale: Scale, complete: TableEncoding | None = None
+    ) -> tuple[TableEncoding, dict[str, int]]:
+        """Return what columns become, see `RowsOfParts.learned`."""
+        those, there = self._of(complete)
+        if not there.any():
+            raise ValueError(NONE_COMPLETE)
+        held = those.only(columns)
+        encoding = TableEncoding.of(held, said, scale)
+        lacking = {one.name: int(one.lacks(held[one.name]).sum()) for one in encoding.columns if one.has_gaps}
+        return encoding, lacking
+
+    def encoded(self, encoding: TableEncoding, complete: TableEncoding | None) -> tuple[np.ndarray, np.ndarray, Met]:
+        """Return features, see `RowsOfParts.encoded`."""
+        met = Met()
+        columns, there = self._of(complete)
+        return encoding.encode(columns, met), there, met
+
+
+class RowsOfParts:
+    """The rows of a table in parts, which no process holds as a whole.
+
+    Parameters
+    ----------
+    parts : sequence of Part
+    readers : Readers
+        Who reads them.
+    """
+
+    def __init__(self, parts: Sequence[Part], readers: Readers) -> None:
+        self.parts, self._readers = parts, readers
+
+    def learned(
+        self, columns: Sequence[str], said: Said | None, scale: Scale, complete: TableEncoding | None = None
+    ) -> tuple[TableEncoding, dict[str, int]]:
+        """Return what columns become, and how many values those lack that lack some, after one pass over the rows.
+
+        Of at most `MOST_EXACT` rows and `MOST_NUMBERS` values it is that of the table in memory, to the last bit.
+
+        Parameters
+        ----------
+        columns : sequence of str
+            That are read.
+        said : mapping or None
+            What some of them are; see `TableEncoding.of`.
+        scale : {"none", "unit", "max", "standard", "quantile"}
+            Units of numbers.
+        complete : TableEncoding, optional
+            Rows that lack a value of its columns are left out.
+
+        Raises
+        ------
+        InputError
+            A file is damaged or has changed.
+        ValueError
+            No row is complete, a column is none of what is said of it, or none is left.
+        """
+        levels = tuple(name for name, kind in (said or {}).items() if as_levels(kind))
+        rows = sum(part.n_used for part in self.parts)
+        all_kept = rows <= MOST_EXACT and rows * len(columns) <= MOST_NUMBERS
+        jobs = [_Looking(part, tuple(columns), levels, complete, all_kept) for part in self.parts]
+        summary = _gathered(_summarize, jobs, self._readers, _summed)
+        if summary is None:
+            raise ValueError(NONE_COMPLETE)
+        encoding = TableEncoding.of(summary, said, scale)
+        return encoding, {one.name: summary.columns[one.name].gaps for one in encoding.columns if one.has_gaps}
+
+    def encoded(self, encoding: TableEncoding, complete: TableEncoding | None) -> tuple[TableParts, np.ndarray, Met]:
+        """Return features after one pass over the rows.
+
+        Parameters
+        ----------
+        encoding : TableEncoding
+            What columns become.
+        complete : TableEncoding or None
+            Rows that lack a value of its columns are left out.
+
+        Returns
+        -------
+        X : TableParts of n rows
+        there : ndarray of bool of shape (m,)
+            Whether each row is one of these.
+        met : Met
+            Cells that are not of the kind of their column.
+
+        Raises
+        ------
+        InputError
+            A file is damaged or has changed.
+        """
+        about: list[Any] = [*(asdict(part) | {"used": _short(part.used)} for part in self.parts), encoding.to_dict()]
+        if complete is not None:
+            about.append(complete.to_dict())
+        digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:20]
+        firsts = np.cumsum([0, *(part.n_used for part in self.parts)]).tolist()
+        jobs = [
+            _Reading(part, encoding, _copy_of(self._readers.folder, digest, i), complete, firsts[i])
+            for i, part in enumerate(self.parts)
+        ]
+        read, met = zip(*self._readers.each(_read, jobs), strict=True)
+        there = np.concatenate([after.mask[part.mask] for part, after in zip(self.parts, read, strict=True)])
+        return TableParts(tuple(read), encoding, digest, self._readers.folder), there, reduce(add, met)
 
 
 def _own(path: str) -> Path:
@@ -345,58 +386,12 @@ def _own(path: str) -> Path:
     return copies() / path
 
 
-def read_parts(
-    parts: Sequence[Part],
-    features: Features,
-    complete: Features | None,
-    config: DatasetConfig,
-    readers: Readers,
-    where: str,
-    instead_of: TableParts | None = None,
-) -> tuple[TableParts, np.ndarray, Met]:
-    """Return the features of some parts after one pass over them, how many entries of each are not finite, and cells.
-
-    Rows are in the units that the configuration asks for; those that lack a value of `complete`, where it is given, are
-    left out. Whoever reads a part removes its copies of `instead_of`, an earlier reading that nobody needs.
-
-    Raises
-    ------
-    InputError
-        A file is damaged, or no row is left.
-    """
-    drop = complete is not None
-    about: list[Any] = [*(asdict(part) | {"used": _short(part.used)} for part in parts), features.columns, drop]
-    if features.table is not None:
-        about.append(features.table.to_dict())
-    if complete is not None and complete.table is not None and complete != features:
-        about.append(complete.table.to_dict())
-    digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:20]
-    stale = None if instead_of is None else _copies_of(instead_of.folder, instead_of.digest)
-    paths = [_copy_of(readers.folder, digest, i) for i in range(len(parts))]
-    firsts = np.cumsum([0, *(part.n_used for part in parts)]).tolist()
-    jobs = [
-        _Reading(part, features, path, complete, stale, first)
-        for part, path, first in zip(parts, paths, firsts, strict=False)
-    ]
-    read, known, met = zip(*readers.each(_read, jobs), strict=True)
-    found: Sums = reduce(add, known)
-    if (rows := sum(part.n_used for part in read)) < 2:
-        raise InputError(f"{where}: {rows} complete rows are left of its parts; at least two are needed.")
-    low, spread = units_of(found, config.scale) if features.table is None else (None, None)
-    X = TableParts(tuple(read), features, digest, low, spread, (found.low, found.high), readers.folder)
-    return X, found.gaps, reduce(add, met)
-
-
 def _short(used: bytes | None) -> str | None:
     return None if used is None else hashlib.sha256(used).hexdigest()
 
 
-def _copies_of(folder: str, digest: str) -> str:
-    return str(Path(folder) / f"parts-{digest}")
-
-
 def _copy_of(folder: str, digest: str, part: int) -> str:
-    return f"{_copies_of(folder, digest)}/{part:05d}.arrow"
+    return str(Path(folder) / f"parts-{digest}" / f"{part:05d}.arrow")
 
 
 @dataclass(frozen=True)
@@ -406,29 +401,22 @@ class TableParts(RowsInFiles):
     Attributes
     ----------
     parts : tuple of Part
-    features : Features
-        How columns of the files become its own.
+    encoding : TableEncoding
+        How columns of the files become features.
     digest : str
         Of what was read: names, sizes and times of files, columns and what they become, and which rows are used.
-    low, spread : ndarray of shape (d,) or None
-        How rows are scaled as they are taken.
-    raw_extremes : tuple of ndarray of shape (d,)
-        Lowest and highest values before that.
     folder : str
         Where copies lie; empty for a folder of the Dask worker, or of the process, that asks.
 
     Notes
     -----
-    A copy is a `RowFile` on the machine's own disk, of numbers that are not scaled: rows cross the network once, and
+    A copy is a `RowFile` on the machine's own disk, of features: rows cross the network once, and
     take no memory but for those that were asked for.
     """
 
     parts: tuple[Part, ...]
-    features: Features
+    encoding: TableEncoding
     digest: str
-    low: np.ndarray | None
-    spread: np.ndarray | None
-    raw_extremes: tuple[np.ndarray, np.ndarray]
     folder: str = ""
 
     ndim = 2
@@ -445,7 +433,7 @@ class TableParts(RowsInFiles):
     @property
     def shape(self) -> tuple[int, int]:
         """(m, d)."""
-        return int(self._ends[-1]), len(self.features.names)
+        return int(self._ends[-1]), len(self.encoding.features)
 
     @property
     def starts(self) -> np.ndarray:
@@ -460,21 +448,6 @@ class TableParts(RowsInFiles):
         """Bytes of the rows as numbers."""
         return 8 * self.shape[0] * self.shape[1]
 
-    def __getitem__(self, rows: slice | np.ndarray, /) -> np.ndarray:
-        """Return a run of rows, or those at some positions, scaled, shape (a, d)."""
-        taken: np.ndarray = scaled(super().__getitem__(rows), self.low, self.spread)
-        return taken
-
-    def min(self, axis: int) -> np.ndarray:
-        """Return the lowest value of each feature, scaled; `axis` is 0."""
-        lowest: np.ndarray = scaled(self.raw_extremes[0].copy(), self.low, self.spread)
-        return lowest
-
-    def max(self, axis: int) -> np.ndarray:
-        """Return the highest value of each feature, scaled; `axis` is 0."""
-        highest: np.ndarray = scaled(self.raw_extremes[1].copy(), self.low, self.spread)
-        return highest
-
     def _file(self, part: int) -> RowFile:
         one = self.parts[part]
         path = _own(_copy_of(self.folder, self.digest, part))
@@ -483,19 +456,13 @@ class TableParts(RowsInFiles):
         return RowFile(str(path), (one.n_used, self.shape[1]), self.dtype)
 
     def _copy(self, part: Part, path: Path) -> None:
-        blocks = (self.features.of(piece) for piece, _ in part.used_tables(self.features.columns))
+        blocks = (self.encoding.encode(piece) for piece, _ in part.used_tables(self.encoding.names))
         RowFile.of_blocks(path, blocks, self.shape[1], self.dtype)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data, from which `from_dict` makes the same rows."""
-        numbers = {"low": self.low, "spread": self.spread, "raw_extremes": np.stack(self.raw_extremes)}
-        return {
-            "parts": [asdict(part) | {"used": part.used.hex() if part.used else None} for part in self.parts],
-            "columns": self.features.columns,
-            "table": None if self.features.table is None else self.features.table.to_dict(),
-            "digest": self.digest,
-            **{name: None if of is None else of.tolist() for name, of in numbers.items()},
-        }
+        parts = [asdict(part) | {"used": part.used.hex() if part.used else None} for part in self.parts]
+        return {"parts": parts, "table": self.encoding.to_dict(), "digest": self.digest}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> TableParts:
@@ -505,11 +472,7 @@ class TableParts(RowsInFiles):
             used = bytes.fromhex(one["used"]) if one["used"] else None
             told = tuple(map(tuple, one["told"]))
             parts.append(Part(**{**one, "stamp": tuple(one["stamp"]), "used": used, "told": told}))
-        low, spread = (None if data[name] is None else np.array(data[name]) for name in ("low", "spread"))
-        lowest, highest = np.array(data["raw_extremes"])
-        table = TableEncoding.from_dict(data["table"]) if data.get("table") else None  # earlier versions have none
-        features = Features(tuple(data["columns"]), table)
-        return cls(tuple(parts), features, data["digest"], low, spread, (lowest, highest))
+        return cls(tuple(parts), TableEncoding.from_dict(data["table"]), data["digest"])
 
 
 def wanted_in_parts(config: DatasetConfig, files: Files, table: Table, where: str) -> bool:

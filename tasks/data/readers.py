@@ -6,7 +6,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import psutil
@@ -20,40 +20,13 @@ from sklearn import datasets as bundled
 
 from learnkernels.conf.errors import InputError, cut, listed, one_line
 from learnkernels.conf.schema import DatasetConfig
-from learnkernels.kernels.tables import Met, TableEncoding
 from learnkernels.kernels.tables.dates import moment_of
 from learnkernels.kernels.tables.numbers import POINT
-from learnkernels.kernels.tables.reading import MISSING, Column, as_texts, column_of, read_columns
+from learnkernels.kernels.tables.reading import MISSING, Column, as_texts, column_of
 from learnkernels.kernels.tables.summary import ColumnSummary
 from learnkernels.tasks.data.locations import transferring
 from learnkernels.tasks.data.tables import Files, Table
 from learnkernels.tasks.data.text import count_ngrams
-
-
-class Columns(NamedTuple):
-    """What a source holds.
-
-    Attributes
-    ----------
-    X : ndarray or CSR matrix of float64 of shape (n, d)
-        NaN where a number is missing.
-    y : Arrow column or ndarray of n entries
-    features : sequence of str
-    table : TableEncoding, optional
-        How columns that are not all numbers became features.
-    raw : pyarrow.Table, optional
-        The columns that became features of a table.
-    met : Met
-        Single cells of a table that are none of what their column holds.
-    """
-
-    X: Any
-    y: Any
-    features: Sequence[str]
-    table: TableEncoding | None = None
-    raw: pa.Table | None = None
-    met: Met = Met()
-
 
 BATCH_BYTES = 16 << 20
 """What is taken from a table at a time, as numbers of eight bytes."""
@@ -62,44 +35,19 @@ MOST_FEATURES = 1 << 24
 """Features of a LIBSVM text: arrays of one number a feature stay small, and an index that was mistyped shows."""
 
 
-def read_bundled(name: str) -> Columns:
-    """Return one of the data sets that come with scikit-learn."""
+def read_bundled(name: str) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Return rows, target and names of the features of a data set that comes with scikit-learn."""
     loader = getattr(bundled, f"load_{name}")
     raw = loader()
     labels = getattr(raw, "target_names", None)
     y = raw.target
     if labels is not None and y.ndim == 1 and y.dtype.kind in "iu" and len(labels) == len(np.unique(y)):
         y = np.asarray([str(label) for label in labels])[y]
-    return Columns(np.asarray(raw.data, dtype=np.float64), y, tuple(str(feature) for feature in raw.feature_names))
+    return np.asarray(raw.data, dtype=np.float64), y, tuple(str(feature) for feature in raw.feature_names)
 
 
-def columns_beside(
-    table: Table, config: DatasetConfig, target: str, name: str, where: str
-) -> tuple[Columns, dict[str, np.ndarray]]:
-    """Return rows, target and features of a table, and what it says of these rows beside: see `beside_of`.
-
-    Parameters
-    ----------
-    table : Table
-        All its columns.
-    config : DatasetConfig
-        Which columns and rows to use, and how.
-    target : str
-        The column to predict.
-    name, where : str
-        What the table and the data set are called in sentences.
-
-    Raises
-    ------
-    InputError
-        A column is missing, a feature is not a number, or nothing is left.
-    """
-    read = _columns_of(table, config, target, name, where)
-    return read, beside_of(table, config, where)
-
-
-def beside_of(table: Table, config: DatasetConfig, where: str) -> dict[str, np.ndarray]:
-    """Return what a table says of each row of `where` beside features and target.
+def beside_of(table: Table, kept: np.ndarray | None, config: DatasetConfig, where: str) -> dict[str, np.ndarray]:
+    """Return what a table says of each row that is kept beside features and target.
 
     Returns
     -------
@@ -114,7 +62,6 @@ def beside_of(table: Table, config: DatasetConfig, where: str) -> dict[str, np.n
         A column has a type that does not serve, or lacks values that are not to be dropped; or no row, or every row,
         has the values of 'test'.
     """
-    kept = _rows_with(table.select(list(config.where)), config.where, "where", where) if config.where else None
     beside = {}
     for key, name in config.beside.items():
         column = _only(table.select([name]), kept)[name].combine_chunks()
@@ -212,19 +159,19 @@ def _numbered(column: pa.Array, number: Callable[[pa.Array], pa.Array]) -> np.nd
     return numbers
 
 
-def _columns_of(table: Table, config: DatasetConfig, target: str, name: str, where: str) -> Columns:
-    features = features_among(table, config, target, name, where)
-    require_room(table.num_rows, len(features), name, where)
-    kept, y = kept_rows(table, config, target, where)
-    if config.ngrams is not None and len(y):
-        X, ngrams = count_ngrams(_only(table.select(features), kept), config.ngrams, where)
-        return Columns(X, y, ngrams)
-    require_features(features, len(y), name, where)
-    kinds = [table.schema.field(column).type for column in features]
-    if config.columns is not None or not (config.bytes or all(map(is_number, kinds))):
-        return encoded(_only(table.select(features), kept), y, config, where)
-    X, expanded = _numeric(table, features, kept, config, where)
-    return Columns(X, y, expanded)
+def matrix_of(
+    table: Table, columns: Sequence[str], kept: np.ndarray | None, config: DatasetConfig, where: str
+) -> tuple[Any, Sequence[str]]:
+    """Return counts of n-grams, or the bytes of a column and the numbers beside them, of the rows that are kept.
+
+    Returns
+    -------
+    X : CSR matrix or ndarray of shape (n, d)
+    features : sequence of str
+    """
+    if config.ngrams is not None:
+        return count_ngrams(_only(table.select(columns), kept), config.ngrams, where)
+    return _bytes_and_numbers(table, columns, kept, config, where)
 
 
 def features_among(table: Table, config: DatasetConfig, target: str, name: str, where: str) -> list[str]:
@@ -258,53 +205,30 @@ def features_among(table: Table, config: DatasetConfig, target: str, name: str, 
     return features if config.ngrams is None else list(config.ngrams.columns)
 
 
-def kept_rows(table: Table, config: DatasetConfig, target: str, where: str) -> tuple[np.ndarray | None, pa.Array]:
-    """Return which rows of a table `where` keeps, shape (m,), None for all, and the target of these.
+def rows_where(table: Table, config: DatasetConfig, where: str) -> np.ndarray | None:
+    """Return which rows of a table `where` keeps, shape (m,); None for all.
 
     Raises
     ------
     InputError
-        `where` keeps no row, or the target is of a type that none can be.
+        It keeps no row.
     """
-    kept = _rows_with(table.select(list(config.where)), config.where, "where", where) if config.where else None
+    return _rows_with(table.select(list(config.where)), config.where, "where", where) if config.where else None
+
+
+def target_column(table: Table, target: str, kept: np.ndarray | None, where: str) -> pa.Array:
+    """Return the target of the rows that are kept.
+
+    Raises
+    ------
+    InputError
+        It is of a type that no target can be.
+    """
     y = _only(table.select([target]), kept)[target].combine_chunks()
     kind = y.type.value_type if pa.types.is_dictionary(y.type) else y.type
     if pa.types.is_nested(kind) or is_binary(kind) or isinstance(kind, pa.BaseExtensionType):
         raise InputError(f"{where}: target {target!r} is {kind}; name a column of text or numbers.")
-    return kept, y
-
-
-def numbers_encoded(read: Columns, config: DatasetConfig, where: str) -> Columns:
-    """Return rows of numbers with their gaps filled, or in units of ranks; see `encoded`."""
-    numbers = pa.table(dict(zip(read.features, read.X.T, strict=True)))
-    said = config.model_copy(update={"columns": dict.fromkeys(read.features, "number")})
-    return encoded(numbers, read.y, said, where)
-
-
-def encoded(table: pa.Table, y: Any, config: DatasetConfig, where: str) -> Columns:
-    """Return a table of any columns as features; NaN in rows with a gap that are not to be used.
-
-    Raises
-    ------
-    InputError
-        A column is not what it is said to be, a number is infinite, a gap is refused, or nothing is left.
-    """
-    met = Met()
-    try:
-        columns = read_columns(table)
-        encoding = TableEncoding.of(columns, config.columns, config.scale)
-        X = encoding.encode(columns, met)
-        if met.gaps and config.missing == "refuse":
-            raise missing_values(met.gaps, table.num_rows, where)
-        if met.gaps and config.missing == "drop":
-            complete = ~encoding.gaps(columns)
-            encoding = TableEncoding.of(table.filter(pa.array(complete)), config.columns, config.scale)
-            met = Met()
-            X = encoding.encode(columns, met)
-            X[~complete] = np.nan
-    except ValueError as error:
-        raise error if isinstance(error, InputError) else InputError(f"{where}: {error}") from None
-    return Columns(X, y, encoding.features, encoding, table.select(encoding.names), met)
+    return y
 
 
 def missing_values(gaps: Mapping[str, int], rows: int, where: str) -> InputError:
@@ -393,35 +317,32 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value).strip()
 
 
-def _numeric(
+def _bytes_and_numbers(
     table: Table, features: Sequence[str], kept: np.ndarray | None, config: DatasetConfig, where: str
 ) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Return some columns of the rows that are kept as one matrix, and their names; a run of rows at a time."""
-    expanded = None
-    if config.bytes is not None:
-        expanded = _bytes(_only(table.select([config.bytes]), kept)[config.bytes], config.bytes, where)
+    """Return the bytes of a column and the numbers of others as one matrix, and names; a run of rows at a time."""
+    binary = str(config.bytes)
+    expanded = _bytes(_only(table.select([binary]), kept)[binary], binary, where)
     names: list[str] = []
     places: list[tuple[str, int]] = []
     for name in features:
-        if expanded is not None and name == config.bytes:
+        if name == binary:
             names += [f"{name}_{j}" for j in range(expanded.shape[1])]
         else:
             _require_number(table, name, kept, config.drop, where)
             places.append((name, len(names)))
             names.append(name)
-    clash = {name for name in names if names.count(name) > 1} if len(set(names)) < len(names) else set()
-    if expanded is not None and clash:
+    if clash := [name for name, times in Counter(names).items() if times > 1]:
         raise InputError(
             f"{where}: column {sorted(clash)[0]!r} has the name of a feature that {config.bytes!r} becomes; rename it, "
             "or leave it out with 'drop'."
         )
-    X = np.empty((table.num_rows if kept is None else int(kept.sum()), len(names)))
-    if expanded is not None:
-        first = names.index(f"{config.bytes}_0")
-        X[:, first : first + expanded.shape[1]] = expanded
+    X = np.empty((len(expanded), len(names)))
+    first = names.index(f"{binary}_0")
+    X[:, first : first + expanded.shape[1]] = expanded
     read = written = 0
     numeric = [name for name, _ in places]
-    for batch in table.batches(numeric, max(1, BATCH_BYTES // (8 * max(1, len(numeric))))) if numeric else ():
+    for batch in table.batches(numeric, max(1, BATCH_BYTES // (8 * len(numeric)))) if numeric else ():
         rows = _only(batch, None if kept is None else kept[read : read + batch.num_rows])
         for column, place in places:
             X[written : written + rows.num_rows, place] = to_numbers(rows.column(column))
@@ -461,8 +382,8 @@ def _require_number(table: Table, name: str, kept: np.ndarray | None, drop: tupl
         )
 
 
-def read_libsvm(files: Files, config: DatasetConfig, where: str) -> Columns:
-    """Return a LIBSVM / SVMlight text: sparse rows, the target first on each line."""
+def read_libsvm(files: Files, config: DatasetConfig, where: str) -> tuple[Any, np.ndarray, Sequence[str]]:
+    """Return the sparse rows, the target and the names of features of a LIBSVM / SVMlight text."""
     for key in ("drop", "features", "columns", "where", "test", *config.beside, "ngrams", "bytes"):
         if getattr(config, key):
             raise InputError(f"{where}: {key!r} does not go with {files.name}, whose columns have no names.")
@@ -484,7 +405,7 @@ def read_libsvm(files: Files, config: DatasetConfig, where: str) -> Columns:
     for part in parts:
         part.resize(part.shape[0], width)
     X = parts[0] if len(parts) == 1 else sparse.vstack(parts, "csr")
-    return Columns(X, np.concatenate(targets), NumberedNames(width))
+    return X, np.concatenate(targets), NumberedNames(width)
 
 
 class NumberedNames(Sequence[str]):

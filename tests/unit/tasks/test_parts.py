@@ -50,16 +50,14 @@ def load(path: str, asked: bool | None = None, **keys: Any) -> Dataset:
     return load_any(Path(), path, **(given | keys))
 
 
-def require_same_rows(ours: Dataset, theirs: Dataset, tolerance: float = 1e-12) -> None:
-    """Fail unless a table in parts has the rows of the whole table, whose means are added up in another order."""
+def require_same_rows(ours: Dataset, theirs: Dataset) -> None:
+    """Fail unless a table in parts has the rows of the whole table, to the last bit."""
     assert isinstance(ours.X, TableParts)
     rows = ours.X[:]
-    np.testing.assert_allclose(rows, np.asarray(theirs.X), rtol=1e-12, atol=tolerance)
+    np.testing.assert_array_equal(rows, np.asarray(theirs.X))
     some = np.random.default_rng(1).permutation(len(rows))[:40]
     np.testing.assert_array_equal(ours.X[some], rows[some])
     np.testing.assert_array_equal(ours.X[5:9], rows[5:9])
-    np.testing.assert_array_equal(ours.X.max(axis=0), rows.max(axis=0))
-    np.testing.assert_array_equal(ours.X.min(axis=0), rows.min(axis=0))
     require_equal(ours, theirs)
 
 
@@ -127,8 +125,6 @@ def test_rows_in_parts_are_those_of_the_table(
     assert sorted(parts) == sorted(whole)
     assert getattr(ours.features, "views", None) == getattr(theirs.features, "views", None)
     assert ours.table == theirs.table
-    if ours.table is not None:
-        np.testing.assert_array_equal(ours.X[:], theirs.X)
 
 
 @pytest.fixture
@@ -151,15 +147,6 @@ def test_the_store_has_all_of_it_but_its_rows(path: str):
     assert sum(file.stat().st_size for file in Path(ref.path).iterdir()) < 40_000
 
 
-def test_of_gaps_that_are_met_late_one_copy_is_left(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(in_parts, "copies", lambda: tmp_path / "copies")
-    ours, theirs = (load(path, asked, missing="impute") for asked in (True, False))
-    assert isinstance(ours.X, TableParts)
-    copied = [file.parent.name for file in (tmp_path / "copies").rglob("*.arrow")]
-    assert copied == [f"parts-{ours.X.digest}"] * 12
-    np.testing.assert_allclose(ours.X[:], theirs.X, rtol=1e-12)
-
-
 def test_a_file_that_has_changed_since_is_refused(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     X: Any = load(path, True).X
     os.utime(f"{path}2.parquet")
@@ -174,7 +161,7 @@ def test_a_file_that_has_changed_since_is_refused(path: str, tmp_path: Path, mon
 def test_what_needs_the_whole_table_is_said(path: str):
     at_once = "which needs all rows"
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"missing": "refuse"}, r"missing values in column x0 \(\d+\), .* of \d+ rows; set 'missing: impute' for"),
+        ({"missing": "refuse"}, r"missing values in column x0 \(\d+\), .* of \d+ rows; set 'missing: impute' or"),
         ({"missing": "refuse", "drop": []}, r"missing values in column x0 \(\d+\), .* of 700 rows; set 'missing: imp"),
         ({"columns": {"site": "number"}, "drop": []}, "'site' is said to be a number, but holds 'site 0'; correct it"),
         ({"drop": [*table().column_names[:4], "site", "day", "w"]}, "0.parquet and 3 more leaves 700 rows and 0 f"),
