@@ -84,8 +84,8 @@ class RFM(SearchingLearner):
     codes : tuple of int, default ()
         Columns of X that hold codes of levels, as tables have for categories of many levels. They have no part in the
         metrics: beside the other base kernels stands one for each, which tells whether two rows have the same level.
-    views : tuple of (str, tuple of int), default ()
-        Names of parts of the columns of X, as tables have numbers, categories, dates and gaps, and their positions.
+    code_names : tuple of str, default ()
+        Names of these columns; by default their positions.
     scores : bool or "auto", default "auto"
         Whether each feature of more than two values stands beside its normal score, which tells its rank, as another
         one (`NormalScoresFamily`). With "auto" where there are no more than `COMPONENTS` of these.
@@ -124,7 +124,7 @@ class RFM(SearchingLearner):
     seed: int = 0
     scaled: bool = False
     codes: tuple[int, ...] = ()
-    views: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    code_names: tuple[str, ...] = ()
     scores: bool | Literal["auto"] = "auto"
 
     def find(
@@ -138,7 +138,7 @@ class RFM(SearchingLearner):
         rows = drawn_rows(m, self.search_rows, self.seed)
         given = None if sample_weight is None else sample_weight[rows]
         some, _, Y, w = distinct_examples(X[rows], target.Y[rows], given)
-        searched, columns = Examples(X[rows[some]], Y, w), Columns.of(X.shape[1], self.codes, self.views)
+        searched, columns = Examples(X[rows[some]], Y, w), Columns.of(X.shape[1], self.codes, self.code_names)
         if self.scores in (True, "auto"):
             knots = normal_scores(searched.X, searched.w)
             knots = tuple(None if j in self.codes else one for j, one in enumerate(knots))

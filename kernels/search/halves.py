@@ -71,23 +71,22 @@ class Examples:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold codes of levels, and which others take part in metrics."""
+    """Which columns hold codes of levels, what these are called, and which others take part in metrics."""
 
     codes: np.ndarray
     others: np.ndarray
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, d: int, given: Sequence[int], views: Sequence[tuple[str, Sequence[int]]] = ()) -> Columns:
-        """Return which of d columns hold codes, and the views that name these; ValueError where no other is left."""
+    def of(cls, d: int, given: Sequence[int], names: Sequence[str] = ()) -> Columns:
+        """Return which of d columns hold codes; ValueError where no other is left, or names are not those of codes."""
         codes = np.asarray(given, dtype=np.intp)
         others = np.setdiff1d(np.arange(d), codes)
         if len(codes) and not (codes.min() >= 0 and codes.max() < d and len(others)):
             raise ValueError(f"codes must be some of the {d} columns of X and not all of them, got {given!r:.60}.")
-        if any(not 0 <= column < d for _, columns in views for column in columns):
-            raise ValueError(f"views must hold columns of X, which has {d}, got {views!r:.60}.")
-        called = {code: name for name, of in views for code in of}
-        return cls(codes, others, tuple(called.get(code, f"column {code}") for code in codes.tolist()))
+        if names and len(names) != len(codes):
+            raise ValueError(f"code_names must have one entry a code, got {len(names)} for {len(codes)}.")
+        return cls(codes, others, tuple(names or (f"column {code}" for code in codes.tolist())))
 
     def union(self, metrics: Sequence[Metric], examples: Examples, kind: str) -> tuple[FamilyUnion, np.ndarray]:
         """Return base kernels of a kind in some metrics, then one a code, and the sigma of each for every column."""

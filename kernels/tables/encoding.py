@@ -82,16 +82,12 @@ class TableFeatures(tuple[str, ...]):
         Name of the column of each.
     codes : tuple of int
         Positions of those that are codes of levels.
-    views : tuple of (str, tuple of int)
-        Numbers, categories, dates and gaps, as far as there are some, and each code by its column: names, and
-        positions.
     scaled : bool
         Whether they are in comparable units.
     """
 
     owners: tuple[str, ...]
     codes: tuple[int, ...]
-    views: tuple[tuple[str, tuple[int, ...]], ...]
     scaled: bool
 
     @classmethod
@@ -101,17 +97,14 @@ class TableFeatures(tuple[str, ...]):
         found = cls(distinct([name if len(name) <= LONGEST else f"{name[: LONGEST - 3]}..." for name, _, _ in told]))
         found.owners = tuple(owner for _, _, owner in told)
         found.codes = tuple(place for place, (_, view, _) in enumerate(told) if view == "codes")
-        views: dict[str, list[int]] = {}
-        for place, (_, view, owner) in enumerate(told):
-            views.setdefault(owner if view == "codes" else view, []).append(place)
-        found.views = tuple((view, tuple(places)) for view, places in views.items())
         found.scaled = scaled
         return found
 
     @property
     def for_rfm(self) -> dict[str, Any]:
         """What a learner of metrics is told of the features."""
-        return {"codes": self.codes, "views": self.views, "scaled": self.scaled}
+        names = tuple(self.owners[code] for code in self.codes)
+        return {"codes": self.codes, "code_names": names, "scaled": self.scaled}
 
 
 def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:

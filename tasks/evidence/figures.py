@@ -1,4 +1,4 @@
-"""Figures of a run: alignment against error, convergence, shares, base kernels that were found, what features and views
+"""Figures of a run: alignment against error, convergence, shares, base kernels that were found, what features
 count.
 """
 

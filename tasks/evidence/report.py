@@ -32,7 +32,6 @@ from learnkernels.tasks.evidence.tables import (
     BASELINE,
     RELEVANCE,
     STORED,
-    VIEW_SHARES,
     better_than,
     certificate_table,
     display_table,
@@ -73,11 +72,6 @@ HISTORY = (
 COUNTED = (
     "Shares of what all features count, means ± deviations over {trials}: how fast the learned kernel falls where rows "
     "differ in a feature as they commonly do. Features that tell the same share what they count."
-)
-
-VIEWED = (
-    "Shares of the trace, weights times traces of base kernels, means ± deviations over {trials}: effects of a view by "
-    "itself add up to those of the others, and base kernels of all features have joint effects."
 )
 
 SAMPLED = (
@@ -231,9 +225,8 @@ def markdown_report(
         ]
     lines += _section("Base kernels found", found_table(folds))
     lines += _section("Alignment while they were found", history_table(folds), HISTORY.format(trials=trials))
-    features, views = (parts_table(folds, *of) for of in ((RELEVANCE, "feature"), (VIEW_SHARES, "view")))
+    features = parts_table(folds, RELEVANCE, "feature")
     lines += _section("How much features count", features, COUNTED.format(trials=trials))
-    lines += _section("What views have of the kernel", views, VIEWED.format(trials=trials))
     lines += [*_share_lines(summary, folds), *_computed_before(earlier)]
     return "\n".join([*lines, "## Where the evidence lies", "", *link_list(links), ""])
 
@@ -384,7 +377,6 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
             "kernel_shares": shares_figure(folds, summary),
             "found_kernels": found_figure(folds, colors_of(summary)),
             "relevance": parts_figure(folds, colors_of(summary), RELEVANCE, "share of what all features count"),
-            "views": parts_figure(folds, colors_of(summary), VIEW_SHARES, "share of the trace"),
         }
         for name, figure in figures.items():
             if figure is not None:

@@ -324,9 +324,6 @@ def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
 RELEVANCE = ("relevance", "features")
 """Columns of the fold table that tell how much features count, and their names."""
 
-VIEW_SHARES = ("view_shares", "views")
-"""Columns of the fold table that tell what views have of a kernel, and their names."""
-
 
 def parts_of(folds: pd.DataFrame, columns: tuple[str, str]) -> Iterator[tuple[str, pd.DataFrame]]:
     """Give for each data set the shares of its parts, over the trials of learners that tell.
@@ -336,7 +333,7 @@ def parts_of(folds: pd.DataFrame, columns: tuple[str, str]) -> Iterator[tuple[st
     folds : DataFrame
         One row a trial.
     columns : (str, str)
-        Those of the shares, and of the names of what has them: `RELEVANCE` or `VIEW_SHARES`.
+        Those of the shares, and of the names of what has them: `RELEVANCE`.
 
     Yields
     ------

@@ -41,7 +41,6 @@ from learnkernels.tasks.evidence.report import verdicts
 from learnkernels.tasks.evidence.saved_view import HISTORY, LEVEL, MODELS, NEWEST, RUN, run_path, view_path, view_tag
 from learnkernels.tasks.evidence.tables import (
     RELEVANCE,
-    VIEW_SHARES,
     display_table,
     mean_history,
     parts_of,
@@ -342,9 +341,8 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
         **{f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:100])},
         **{f"weight_error/k{k:03d}": error for k, error in enumerate(row.shares_error[:100])},
         **{
-            f"{called}/{metric_name(of.part)}": of.mean
-            for called, columns in (("relevance", RELEVANCE), ("view", VIEW_SHARES))
-            for _, shares in parts_of(table, columns)
+            f"relevance/{metric_name(of.part)}": of.mean
+            for _, shares in parts_of(table, RELEVANCE)
             for of in shares.itertuples()
         },
     }

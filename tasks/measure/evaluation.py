@@ -106,8 +106,6 @@ COLUMNS = pa.schema(
         ("relevance", pa.list_(pa.float64())),
         ("features", pa.list_(pa.string())),
         ("history", pa.list_(pa.float64())),
-        ("view_shares", pa.list_(pa.float64())),
-        ("views", pa.list_(pa.string())),
         ("seconds_pass", pa.float64()),
     ]
 )
@@ -123,15 +121,14 @@ were measured on a sample, `n_sampled` are its rows among those that train, `ali
 widths of intervals at `confidence`, and `alignment_bound` what Theorem 12 of JMLR 2012 gives in place of the former;
 all null where every row counts. `predictor_reason` says why ``auto`` took that predictor, and `notes` what the
 predictor has to say of its solution. `relevance` is how much each of the `features` counts, null where base kernels
-have no sigma a feature; `view_shares` what the base kernels of each of the `views` have of the traces of all, null
-where there is one view alone. `history` holds alignments while base kernels were found: of a continuous family after
+have no sigma a feature. `history` holds alignments while base kernels were found: of a continuous family after
 each addition, of learned metrics of each round on rows that did not teach it. `seconds_pass` is what of the pass over
 the base kernels, which trials and learners share, one who asks for this trial alone pays for its training rows.
 """
 
 LATER = (
     "n_sampled", "confidence", "alignment_error", "weights_error", "alignment_bound", "predictor_reason", "notes",
-    "relevance", "features", "view_shares", "views", "history", "seconds_pass",
+    "relevance", "features", "history", "seconds_pass",
 )  # fmt: skip
 """Columns that tables in the store may lack: they are null there, and no part of the store's keys."""
 

@@ -36,7 +36,7 @@ from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.hypotheses import Hypotheses, KernelPredictors
 from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
-from learnkernels.kernels.tables import TableFeatures, shares_by_column
+from learnkernels.kernels.tables import shares_by_column
 from learnkernels.kernels.targets import Target, Task
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.data.parts import TableParts
@@ -322,9 +322,6 @@ def _learned_columns(
     if (relevance := kernel.relevance) is not None:
         shares = shares_by_column(features, relevance)
         columns |= {"relevance": list(shares.values()), "features": list(shares)}
-    if kernel.traces is not None or (isinstance(features, TableFeatures) and len(features.views) > 1):
-        of_views = kernel.view_shares
-        columns |= {"view_shares": list(of_views.values()), "views": list(of_views)}
     if kernel.certificate is not None:
         columns |= {
             "certificate": kernel.certificate.residual,

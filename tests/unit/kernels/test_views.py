@@ -1,4 +1,4 @@
-"""What views of a table have of a learned kernel."""
+"""What base kernels of some columns have of a learned kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from learnkernels.kernels.families import FamilyUnion, GaussianFamily
 from learnkernels.kernels.learned import TOGETHER
 from learnkernels.kernels.learners import RFM
 from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays, load_kernel, save_kernel
-from learnkernels.kernels.tables import TableEncoding
 from learnkernels.kernels.targets import Target
 
 X = np.random.default_rng(0).normal(size=(160, 5))
@@ -46,7 +45,7 @@ def test_shares_of_views_are_kept_in_files_and_older_files_are_read():
         kernel_from_arrays({**arrays, "traces": kernel.traces[:1]})
 
 
-def test_a_table_names_its_views():
+def test_kernels_of_codes_are_called_by_their_columns():
     rng = np.random.default_rng(0)
     table = pd.DataFrame(
         {
@@ -56,13 +55,10 @@ def test_a_table_names_its_views():
             "shop": [f"shop {i}" for i in rng.integers(0, 40, 90)],
         }
     )
-    features = TableEncoding.of(table).features
-    assert [name for name, _ in features.views] == ["numbers", "gaps", "categories", "dates", "shop"]
-    assert sorted(place for _, places in features.views for place in places) == list(range(len(features)))
     y = table["size"].fillna(0) + (table["color"] == "red") + 0.02 * np.arange(90)
     model = KernelLearningRegressor().fit(table, y)
     assert set(model.kernel_.view_shares) == {TOGETHER, "shop"}
     assert sum(model.relevance_.values()) == pytest.approx(1.0, rel=1e-12)
     assert model.score(table, y) > 0.9
-    with pytest.raises(ValueError, match="views must hold columns of X, which has 5"):
-        RFM(views=(("numbers", (0, 5)),)).find(X, Target.of(Y))
+    with pytest.raises(ValueError, match="code_names must have one entry a code, got 2 for 1"):
+        RFM(codes=(1,), code_names=("shop", "color")).find(X, Target.of(Y))

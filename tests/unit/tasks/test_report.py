@@ -26,7 +26,6 @@ from learnkernels.tasks.evidence.report import measures as describe_measures
 from learnkernels.tasks.evidence.saved_view import NEWEST
 from learnkernels.tasks.evidence.tables import (
     RELEVANCE,
-    VIEW_SHARES,
     display_table,
     parts_table,
     stored_line,
@@ -322,11 +321,8 @@ def test_notes_stay_below_what_mlflow_keeps_and_name_metrics_that_runs_have():
     assert columns - {"test_error_sd"} <= named
 
 
-def test_features_that_count_and_views_are_in_table_and_figure():
+def test_features_that_count_are_in_table_figure_and_metrics():
     table = folds({"rfm": [0.2, 0.3], "unif": [0.2, 0.3]})
-    views = ["all features", "numbers", "categories"]
-    table["view_shares"] = [[0.5, 0.3, 0.2], [1.0], None, None]  # a view that a trial leaves out has nothing there
-    table["views"] = [views, ["all features"], None, None]
     table["relevance"] = [[0.7, 0.1, 0.2], [0.5, 0.1, 0.4], None, None]
     table["features"] = [["a", "b", "price in $"]] * 2 + [None] * 2
     assert parts_table(table, RELEVANCE, "feature") == [
@@ -335,18 +331,12 @@ def test_features_that_count_and_views_are_in_table_and_figure():
         {"dataset": "d", "feature": "b", "rfm": "0.1000 ± 0.0000"},
     ]
     assert labels(parts_figure(table, {"rfm": "#000000"}, RELEVANCE, "share")) == ["a", "price in $", "b"]
-    shares = ("0.75 ± 0.35", "0.15 ± 0.21", "0.10 ± 0.14")
-    assert parts_table(table, VIEW_SHARES, "view") == [
-        {"dataset": "d", "view": view, "rfm": share} for view, share in zip(views, shares, strict=True)
-    ]
     report = report_of(table)
     assert "over folds" in report.partition("## How much features count")[2]
-    assert "## What views have of the kernel" in report
     rows = table[:2].assign(regularisation=1.0, parameters=None)
     (summary,) = summarise(rows).itertuples()
-    logged = {one.key: one.value for one in _metrics(summary, rows, 2) if one.key.startswith("view/")}
-    assert logged == {"view/all features": 0.75, "view/numbers": 0.15, "view/categories": 0.1}
-    assert labels(parts_figure(table, {"rfm": "#000000"}, VIEW_SHARES, "share")) == views
+    logged = {one.key: one.value for one in _metrics(summary, rows, 2) if one.key.startswith("relevance/")}
+    assert logged == {"relevance/a": 0.6, "relevance/price in _": 0.3, "relevance/b": 0.1}
     table["relevance"] = None
     assert parts_table(table, RELEVANCE, "feature") == []
     assert parts_figure(table, {}, RELEVANCE, "share") is None
