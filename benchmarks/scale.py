@@ -13,7 +13,7 @@ import resource
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,9 @@ from benchmarks.history import tell
 from benchmarks.moments import REPEATS, timed
 from learnkernels import GaussianFamily, gram_moments, learn_kernel
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learning import learn_from_moments
-from learnkernels.kernels.moments.sampling import sample_moments
+from learnkernels.kernels.moments.gram import GramMoments
+from learnkernels.kernels.moments.sampled import SAMPLE_ROWS, SampledMoments, sample_moments
 from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, Predictor
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
 from learnkernels.kernels.targets import Target
@@ -178,53 +178,40 @@ def _fitted(
     return fitted, time.perf_counter() - started
 
 
-def sampled(m: int, p: int, tolerance: float) -> list[dict[str, Any]]:
-    """Time the weights of many rows to a tolerance of the alignments."""
+def sampled(m: int, p: int) -> list[dict[str, Any]]:
+    """Time the weights of many rows from a sample of them."""
     X, y = rows_and_target(m, 0)
-    family, told = GaussianFamily(bandwidths(p, 2)), []
+    family = GaussianFamily(bandwidths(p, 2))
     started = time.perf_counter()
-    judged = [(name, as_learner(name).finder("trace")) for name in ("align", "alignf")]
-    moments = sample_moments(
-        family, X, y, None, unions=[(0,)], learners=judged, tolerance=tolerance, tell=told.append
-    )  # fmt: skip
+    moments = sample_moments(family, X, y)
     kernels = [learn_from_moments(name, family, X, moments) for name in ("align", "alignf")]
     seconds = time.perf_counter() - started
-    widths = [float(kernel.sampling.alignment) for kernel in kernels if kernel.sampling is not None]
-    note = f"{moments.n_rows:,} rows; alignf {kernels[1].alignment:.4f} +- {widths[1]:.4f}; {peak()}"
-    return [row("sampled", "align, alignf", m, p, seconds=seconds, error=max(widths), note=note)]
+    note = f"{moments.n_rows:,} rows; alignf {kernels[1].alignment:.4f}; {peak()}"
+    return [row("sampled", "align, alignf", m, p, seconds=seconds, note=note)]
 
 
-def coverage(m: int, p: int, trials: int, tolerance: float) -> list[dict[str, Any]]:
-    """Count how often the interval of a sample contains what all rows give, over seeds; narrow kernels among them."""
+def spread(m: int, p: int, trials: int, n: int) -> list[dict[str, Any]]:
+    """Measure how far alignments and weights of samples are from those of all rows, root mean squares over seeds."""
     X, y = rows_and_target(m, 0)
     family, learners = GaussianFamily(bandwidths(p, 2)), ("align", "alignf")
-    moments = gram_moments(family, X, y)
-    exact = _told(moments.alignments, [learn_from_moments(name, family, X, moments) for name in learners])
-    covered, sizes, started = np.zeros(len(exact)), [], time.perf_counter()
-    for seed in range(trials):
-        judged = [(name, as_learner(name).finder("trace")) for name in learners]
-        sample = sample_moments(family, X, y, unions=[(0,)], learners=judged, tolerance=tolerance, seed=seed)
-        kernels = [learn_from_moments(name, family, X, sample) for name in learners]
-        bars = [kernel.sampling for kernel in kernels if kernel.sampling is not None]
-        widths = _told(bars[0].alignments, bars)
-        covered += np.abs(_told(sample.alignments, kernels) - exact) <= widths + 1e-12
-        sizes.append(sample.n_rows)
-    shares, seconds = covered / trials, (time.perf_counter() - started) / trials
-    of = {f"alignment of {name}": shares[k] for k, name in enumerate(family.names)}
+
+    def learned(moments: GramMoments | SampledMoments) -> np.ndarray:
+        kernels = [learn_from_moments(name, family, X, moments) for name in learners]
+        return np.concatenate([moments.alignments, *([one.alignment, *one.weights] for one in kernels)])
+
+    exact = learned(gram_moments(family, X, y))
+    off = [learned(sample_moments(family, X, y, sample=n, seed=seed)) - exact for seed in range(trials)]
+    errors = np.sqrt(np.mean(np.square(off), axis=0))
+    of = {"largest of an alignment of a base kernel": errors[:p].max()}
     for i, name in enumerate(learners):
-        of[f"alignment of {name}"] = shares[p + i]
-        weights = shares[p + 2 + i * p : p + 2 + (i + 1) * p]
-        of |= {f"weights of {name}, least": weights.min(), f"weights of {name}, mean": weights.mean()}
-    note = f"{trials} seeds, {min(sizes):,} to {max(sizes):,} rows"
-    return [row("coverage", case, m, p, seconds=seconds, ratio=float(share), note=note) for case, share in of.items()]
+        of[f"alignment of {name}"] = errors[p + i * (p + 1)]
+        of[f"largest of a weight of {name}"] = errors[p + i * (p + 1) + 1 :][:p].max()
+    return [
+        row("spread", case, m, p, error=float(error), note=f"{trials} seeds, {n:,} rows") for case, error in of.items()
+    ]
 
 
-def _told(alignments: Any, learned: Sequence[Any]) -> np.ndarray:
-    """Return alignments of base kernels, then the alignment of each learned kernel, then its weights; or their bars."""
-    return np.concatenate([alignments, [one.alignment for one in learned], *(one.weights for one in learned)])
-
-
-TABLES = ("landmarks", "pipeline", "residuals", "sampled", "coverage")
+TABLES = ("landmarks", "pipeline", "residuals", "sampled", "spread")
 
 
 def main() -> None:
@@ -241,8 +228,8 @@ def main() -> None:
         "landmarks": lambda: landmarks(m, M, 1 if fast else options.repeats),
         "pipeline": lambda: [*pipeline(m, M, 10, -4), *pipeline(m, M, 10, 0)],
         "residuals": lambda: residuals(*((400, 50) if fast else (8000, 1000))),
-        "sampled": lambda: sampled(5000 if fast else 1_000_000, 10, 0.05 if fast else 0.01),
-        "coverage": lambda: coverage(*((1500, 4, 3, 0.1) if fast else (5000, 10, 100, 0.01))),
+        "sampled": lambda: sampled(5000 if fast else 1_000_000, 10),
+        "spread": lambda: spread(*((1500, 4, 3, 300) if fast else (40_000, 10, 20, SAMPLE_ROWS))),
     }
     timed(lambda: gram_moments(GaussianFamily([0.5]), np.eye(60), np.arange(60.0)), 1)  # loads and compiles
     rows = []

@@ -20,8 +20,8 @@ from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.engine.expansion import Expansion
 from learnkernels.kernels.engine.operators import entrywise_power
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
-from learnkernels.kernels.moments.error_bars import Sampling
 from learnkernels.kernels.moments.normalisation import Normalisation
+from learnkernels.kernels.moments.sampled import Sampling
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.targets import Target
@@ -91,8 +91,8 @@ class LearnedKernel(Value):
         Of a kernel that was found, alignments on the way: after each addition, or of each round of learned metrics on
         rows that did not teach it.
     sampling : Sampling or None
-        Where the training rows are a sample of more: error bars of `alignment`, `alignments` and `weights`. What a
-        two-stage learner tells are then estimates for all rows, and so are the scales; the centering is the sample's.
+        Where the training rows are a sample of more: how many rows. Weights, alignments and scales of a two-stage
+        learner are then estimates for all rows; the centering is the sample's.
     traces : ndarray of shape (p,) or None
         Traces of the centered base kernels, before they were normalised, where some see columns of their own.
     spread : ndarray of shape (d,) or None

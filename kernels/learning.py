@@ -17,7 +17,7 @@ from learnkernels.kernels.learners import Learner, SearchingLearner, as_learner
 from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import Normalisation, require_normalisation
-from learnkernels.kernels.moments.sampled import SampledMoments
+from learnkernels.kernels.moments.sampled import SampledMoments, Sampling
 from learnkernels.kernels.targets import Target, Task
 
 
@@ -125,7 +125,7 @@ def learn_from_moments(
         The data set that ``moments.rows`` counts in. Not modified.
     moments : GramMoments, FeatureMoments or SampledMoments
         Statistics of the training rows, for example ``moments.restrict(training_folds)``. Where they are of weighted
-        rows, the kernel is: two-stage learners alone take them. Of a sample they give the kernel error bars; other
+        rows, the kernel is: two-stage learners alone take them. Of a sample they are estimates for all rows; other
         learners learn from the sampled rows alone.
     target : Target, optional
         Of all n rows; one-stage learners need it.
@@ -205,6 +205,6 @@ def learn_path(
     with blas_threads_for(moments.n_rows):  # whose number would show in the last bits
         kernels: tuple[LearnedKernel, ...] = learner.learn(family, X, moments, target, grid, normalise, seen)
     if isinstance(moments, SampledMoments):
-        error_bars = learner.error_bars(moments, normalise, seen)
-        kernels = tuple(replace(kernel, sampling=error_bars) for kernel in kernels)
+        sampling = Sampling(moments.n_rows, moments.total_rows)
+        kernels = tuple(replace(kernel, sampling=sampling) for kernel in kernels)
     return kernels

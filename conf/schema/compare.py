@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -56,7 +57,7 @@ SHOWN_KEY = re.compile(r"://[^\s/@:]*:[^\s/@]*@|PRIVATE KEY-----")
 """A password in an address, or a key as it is in a file."""
 
 SMALLEST_SAMPLE = 256
-"""Rows that say anything of an alignment and of its error."""
+"""Rows of a sample that say anything of an alignment."""
 
 
 class MomentsConfig(Strict):
@@ -64,13 +65,21 @@ class MomentsConfig(Strict):
 
     sample: Literal["none", "auto"] | int = Field(
         "none",
-        description="none: all rows, exactly. auto: a growing sample, until alignments are known to 'tolerance'. A "
-        "number: a sample of that many rows. Alignments and weights then have error bars.",
+        description="none: all rows, exactly. auto: a uniform sample of 8,192 rows where there are more. A number: a "
+        "sample of that many rows.",
     )
-    tolerance: float = Field(
-        0.01, gt=0, lt=1, description="Half width of the confidence interval of alignments at which auto stops."
-    )
-    confidence: float = Field(0.95, gt=0, lt=1, description="Of each interval, so that at 0.95 one in twenty may miss.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_error_bars(cls, data: Any) -> Any:
+        """Leave out what configurations up to version 0.2 say of error bars."""
+        gone = [key for key in ("tolerance", "confidence") if isinstance(data, dict) and key in data]
+        if gone:
+            named = ", ".join(f"'moments.{key}'" for key in gone)
+            said = f"{named}: without effect since 0.3, and an error in 0.4; leave this out."
+            warnings.warn(said, FutureWarning, stacklevel=2)
+            data = {key: value for key, value in data.items() if key not in gone}
+        return data
 
     @field_validator("sample", mode="before")
     @classmethod
@@ -295,7 +304,7 @@ class CompareConfig(Strict):
     )
     moments: MomentsConfig = Field(
         default_factory=lambda: MomentsConfig.model_validate({}),
-        description="First stage: {sample, tolerance, confidence}; all rows by default.",
+        description="First stage: {sample}; all rows by default.",
     )
     baseline: BaselineConfig | None = Field(
         None,

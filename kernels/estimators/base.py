@@ -25,7 +25,7 @@ from learnkernels.kernels.learners import LEARNERS, RFM, Learner, SearchingLearn
 from learnkernels.kernels.learners.base import require_family
 from learnkernels.kernels.learning import learn_from_moments, learn_kernel
 from learnkernels.kernels.moments.normalisation import Normalisation, require_normalisation
-from learnkernels.kernels.moments.sampling import require_sample, sample_moments
+from learnkernels.kernels.moments.sampled import require_sample, sample_moments
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.tables import Met, TableEncoding, is_table, shares_by_column
@@ -218,16 +218,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             return learner.learn_on(X, rows, target, [regularisation])[0]
         family = learner.required_family(family)
         require_directions(family, X)
-        find = learner.finder(self.normalise, centering)
-        moments = sample_moments(
-            family,
-            X,
-            target.Y,
-            learners=[(learner.name, find)] if find else [],
-            sample=sample,
-            seed=self._seed,
-            keep_origin=not learner.centered or not centering.subtracts,
-        )
+        keep_origin = not learner.centered or not centering.subtracts
+        moments = sample_moments(family, X, target.Y, sample=sample, seed=self._seed, keep_origin=keep_origin)
         return learn_from_moments(learner, family, X, moments, target=target, **options)
 
     def _checked_sample(self, learner: Learner, m: int, weighted: bool) -> Literal["auto"] | int | None:

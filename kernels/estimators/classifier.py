@@ -62,8 +62,8 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         no intercept, and a `ConstantFamily` among the base kernels takes its place, with "target" it is the mean of the
         targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif.
     sample : "auto", "all", int or None, default None
-        Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
-        0.01 with a confidence of 95 % (5,000 for a learner that finds its own base kernels), or all of them. None takes
+        Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto" (5,000 for a
+        learner that finds its own base kernels), or all of them. None takes
         all rows up to 20,000; beyond, it acts as "auto" and warns. The predictor is fitted on all training rows.
     class_weight : dict, "balanced" or None, default None
         What rows of each class count, times their sample weights: by label, or inversely to how frequent the class is.

@@ -63,9 +63,8 @@ class LearnedKernelTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         no intercept, and a `ConstantFamily` among the base kernels takes its place, with "target" it is the mean of the
         targets. For learners of a predictor's own objective, such as l2-krr, nkrr and l1-svm, and for unif.
     sample : "auto", "all", int or None, default None
-        Training rows, drawn at random, that the kernel is learned from: so many, or as many as determine alignments to
-        0.01 with a confidence of 95 %, or all of them. None takes all rows up to 20,000; beyond, it acts as
-        "auto" and warns. Landmarks are drawn from the same rows.
+        Training rows, drawn at random, that the kernel is learned from: so many, or 8,192 of "auto", or all of them.
+        None takes all rows up to 20,000; beyond, it acts as "auto" and warns. Landmarks are drawn from the same rows.
     random_state : int, RandomState or None, default 0
         Draws samples and landmarks.
     n_jobs : int or None, default None

@@ -15,7 +15,6 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.moments.base import Moments
-from learnkernels.kernels.moments.error_bars import FindWeights, Sampling
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import (
     NORMALISATIONS,
@@ -24,7 +23,6 @@ from learnkernels.kernels.moments.normalisation import (
     Statistics,
     require_informative,
 )
-from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.parameters import Parameterised
 from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.solvers.certificate import Certificate
@@ -120,7 +118,7 @@ class Learner(Parameterised, ABC):
     takes_uncentered : bool
         Whether it can do with base kernels that are not centered, for a predictor without intercept.
     two_stage : bool
-        Whether its weights follow from alignments alone: rows may then be a sample with error bars.
+        Whether its weights follow from alignments alone, which may be estimates from a sample of the rows.
     takes_weights : bool
         Whether rows may have weights.
     takes_family : bool
@@ -168,16 +166,6 @@ class Learner(Parameterised, ABC):
 
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range; what can be said without rows."""
-
-    def error_bars(
-        self, moments: SampledMoments, normalise: Normalisation, centering: Centering = Centering.CENTER
-    ) -> Sampling:
-        """Return how far what is learned from a sample may be from what all rows would give."""
-        return Sampling.of(moments, self.finder(normalise, centering))
-
-    def finder(self, normalise: Normalisation, centering: Centering = Centering.CENTER) -> FindWeights | None:
-        """Return what finds the weights from statistics of a sample; None where these follow from more than that."""
-        return None
 
     def searches_sample(self, moments: Moments) -> bool:
         """Return whether all that it learns of these rows comes from a random sample of them."""
@@ -272,22 +260,6 @@ class TwoStageLearner(Learner):
         rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise, centering)
         M = self._products(moments, normalise, centering)
         return (rows.kernel(self.weigh(M, M.target)),)
-
-    def finder(self, normalise: Normalisation, centering: Centering = Centering.CENTER) -> FindWeights:
-        """Return what finds weights, and what these make of the base kernels as given; zeros where none aligns."""
-
-        def find(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
-            weights, coefficients = np.zeros((2, moments.n_kernels))
-            M = self._products(moments, normalise, centering)
-            try:
-                solution = self.weigh(M, M.target)
-            except ValueError:  # no base kernel aligns with the target
-                return weights, coefficients
-            weights[M.kernels] = require_solution(solution, self.name, len(M.kernels)).weights
-            coefficients[M.kernels] = weights[M.kernels] / M.scales
-            return weights, coefficients
-
-        return find
 
     def _products(self, moments: Moments, normalise: Normalisation, centering: Centering) -> NormalisedProducts:
         """Return M of the base kernels that may carry weight."""
@@ -416,12 +388,6 @@ class SearchingLearner(Learner):
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel, or one a regularisation; of `moments` the rows alone count."""
         return self.learn_on(X, moments.rows, target, grid, moments.sample_weight)
-
-    def error_bars(
-        self, moments: SampledMoments, normalise: Normalisation, centering: Centering = Centering.CENTER
-    ) -> Sampling:
-        """Return what sample there was; base kernels that were found on it have no error bars."""
-        return Sampling(moments.n_rows, moments.total_rows, moments.confidence)
 
     def learn_on(
         self,

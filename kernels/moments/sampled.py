@@ -1,15 +1,41 @@
-"""First-stage statistics of all rows from a random sample of them."""
+"""First-stage statistics of all rows from a uniform sample of fixed size."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
+from learnkernels.kernels.families.base import KernelFamily, Rows, move
+from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.moments.base import Moments
-from learnkernels.kernels.moments.gram import GramMoments
+from learnkernels.kernels.moments.gram import GramMoments, gram_moments
+
+SAMPLE_ROWS = 8192
+"""Rows of a sample of size "auto"."""
+
+FEWEST = 256
+"""Rows that a sample has at least."""
+
+FEWEST_OF_FOLD = 4
+"""Rows that a sample has of each fold group at least, where the group has as many: estimates need them."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How many rows a kernel was learned from.
+
+    Attributes
+    ----------
+    n_rows, of_rows : int
+        Sampled rows, and the rows they stand for.
+    """
+
+    n_rows: int
+    of_rows: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,22 +57,18 @@ class SampledMoments(Moments):
     Attributes
     ----------
     sample : GramMoments
-        Exact statistics of the sampled rows, kept apart by the parts of folds.
-    fold : ndarray of shape (G,)
-        Fold group of each of the parts that `sample` holds.
+        Exact statistics of the sampled rows.
     diagonals : ndarray of shape (p, n)
         ``K_k(i, i)`` less `shift`.
     population : ndarray of shape (F,)
         Rows of the data set in each of `labels`.
-    confidence : float
-        Of the intervals.
 
     Notes
     -----
-    Both estimates are exact at n = m. Neither alpha, beta, gamma nor any of the matrices they multiply need be positive
-    for :math:`\hat M` to be positive semi-definite, which it is: it is a combination with positive coefficients of D,
-    of :math:`t t^\top`, and of :math:`M - D - t t^\top / (n (n - 1))`, the products of entries off the diagonal less
-    their mean.
+    Both estimates are exact at n = m, up to rounding. Neither alpha, beta, gamma nor any of the matrices they multiply
+    need be positive for :math:`\hat M` to be positive semi-definite, which it is: it is a combination with positive
+    coefficients of D, of :math:`t t^\top`, and of :math:`M - D - t t^\top / (n (n - 1))`, the products of entries off
+    the diagonal less their mean.
 
     References
     ----------
@@ -55,10 +77,14 @@ class SampledMoments(Moments):
     """
 
     sample: GramMoments
-    fold: np.ndarray
     diagonals: np.ndarray
     population: np.ndarray
-    confidence: float
+
+    @classmethod
+    def of(cls, sample: GramMoments, diagonals: np.ndarray, population: np.ndarray) -> SampledMoments:
+        """Return the estimates from exact statistics of the sampled rows."""
+        shared = {item.name: getattr(sample, item.name) for item in fields(Moments)}
+        return cls(**shared, sample=sample, diagonals=diagonals, population=population)
 
     @property
     def total_rows(self) -> int:
@@ -70,17 +96,12 @@ class SampledMoments(Moments):
         """m, as a float."""
         return float(self.total_rows)
 
-    @property
-    def exact(self) -> bool:
-        """Whether every row is in the sample."""
-        return self.n_rows == self.total_rows
-
     # Estimates -------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _factors(self) -> tuple[float, float, float]:
         """Alpha, beta and gamma."""
-        if self.exact:
+        if self.n_rows == self.total_rows:
             return 1.0, 0.0, 0.0
         alpha, beta, gamma = np.linalg.solve(expectations(self.n_rows).T, expectations(self.total_rows)[0])
         return float(alpha), float(beta), float(gamma)
@@ -99,8 +120,6 @@ class SampledMoments(Moments):
     @cached_property
     def frobenius(self) -> np.ndarray:
         """Estimate of M, shape (p, p); formed once, on first use."""
-        if self.exact:
-            return self.sample.frobenius
         (alpha, beta, gamma), D = self._factors, self.centered_diagonals
         t = D.sum(axis=1)
         return np.asarray(alpha * self.sample.frobenius + beta * (D @ D.T) + gamma * np.outer(t, t))
@@ -113,8 +132,6 @@ class SampledMoments(Moments):
     @cached_property
     def target(self) -> np.ndarray:
         """Estimate of a, shape (p,); unbiased, so that one of a kernel without any alignment may be negative."""
-        if self.exact:
-            return self.sample.target
         (alpha, beta, gamma), D, y = self._factors, self.centered_diagonals, self.target_diagonal
         return np.asarray(alpha * self.sample.target + beta * (D @ y) + gamma * D.sum(axis=1) * y.sum())
 
@@ -183,57 +200,16 @@ class SampledMoments(Moments):
     def _raw_squares(self) -> np.ndarray:
         return np.einsum("iq,iq->i", self._raw_targets, self._raw_targets)
 
-    # Parts -----------------------------------------------------------------------------------------------------------
-
-    def replicates(self) -> Iterator[SampledMoments]:
-        """Yield the estimates for the same m rows from the sample without each of its parts.
-
-        They hold one fold group and one part, so they cannot be restricted or replicated.
-        """
-        for g, rest in enumerate(_without_each(self.sample)):
-            yield self._of_part(self.sample.group != g, rest)
-
-    def _of_part(self, held: np.ndarray, rest: GramMoments) -> SampledMoments:
-        """Return the estimates from some of the sampled rows, as one fold group."""
-        return replace(
-            self,
-            labels=(0,),
-            rows=self.rows[held],
-            group=rest.group,
-            targets=rest.targets,
-            sample=rest,
-            fold=np.zeros(1, dtype=np.intp),
-            diagonals=self.diagonals[:, held],
-            population=self.population.sum(keepdims=True),
-        )
-
     # Fold groups -----------------------------------------------------------------------------------------------------
 
     def restrict(self, groups: Sequence[int]) -> SampledMoments:
-        """Return the estimates for the rows of some fold groups, from the sampled ones among them; O(G p n)."""
-        keep, held, attributes = self._held(groups)
-        parts = np.isin(self.fold, list(groups))
-        return replace(
-            self,
-            **attributes,
-            sample=self.sample.restrict([self.sample.labels[g] for g in np.flatnonzero(parts)]),
-            fold=self.fold[parts],
-            diagonals=self.diagonals[:, held],
-            population=self.population[keep],
-        )
+        """Return the estimates for the rows of some fold groups, from the sampled ones among them; O(F p n)."""
+        keep, held, _ = self._held(groups)
+        return SampledMoments.of(self.sample.restrict(groups), self.diagonals[:, held], self.population[keep])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return plain arrays, without any object dtype, that `from_arrays` reads back."""
-        of = self.sample.to_arrays()
-        return {
-            **{name: of[name] for name in of if name not in {"labels", "rows", "group"}},
-            "parts": of["labels"],
-            "part": of["group"],
-            "labels": np.asarray(self.labels),
-            "rows": self.rows,
-            "group": self.group,
-            **{name: np.asarray(getattr(self, name)) for name in ("fold", "diagonals", "population", "confidence")},
-        }
+        return {**self.sample.to_arrays(), "diagonals": self.diagonals, "population": self.population}
 
     @staticmethod
     def wrote(arrays: Mapping[str, np.ndarray]) -> bool:
@@ -243,41 +219,101 @@ class SampledMoments(Moments):
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray]) -> SampledMoments:
         """Return the moments that `to_arrays` was called on."""
-        sample = GramMoments.from_arrays({**arrays, "labels": arrays["parts"], "group": arrays["part"]})
-        return cls(
-            names=sample.names,
-            labels=tuple(int(label) for label in arrays["labels"]),
-            rows=arrays["rows"],
-            group=arrays["group"],
-            targets=sample.targets,
-            target_mean=sample.target_mean,
-            origin=sample.origin,
-            shift=sample.shift,
-            sample=sample,
-            fold=arrays["fold"],
-            diagonals=arrays["diagonals"],
-            population=arrays["population"],
-            confidence=float(arrays["confidence"]),
-        )
+        return cls.of(GramMoments.from_arrays(arrays), arrays["diagonals"], arrays["population"])
 
 
-def _without_each(of: GramMoments) -> Iterator[GramMoments]:
-    """Yield exact statistics of the rows without each fold group, the others as one: O(p^2 + p m) each."""
-    G, T = of.products, of.target_products
-    products, target_products, r = G.sum(axis=(0, 1)), T.sum(axis=(0, 1)), of.row_sums.sum(axis=0)
-    for g in range(len(of.labels)):
-        held = of.group != g
-        yield replace(
-            of,
-            labels=(0,),
-            rows=of.rows[held],
-            group=np.zeros(held.sum(), dtype=np.intp),
-            targets=of.targets[held],
-            products=(products - G[g].sum(axis=0) - G[:, g].sum(axis=0) + G[g, g])[None, None],
-            target_products=(target_products - T[g].sum(axis=0) - T[:, g].sum(axis=0) + T[g, g])[None, None],
-            traces=of.traces.sum(axis=0, keepdims=True) - of.traces[g],
-            row_sums=(r - of.row_sums[g])[:, held][None],
+def sample_moments(
+    family: KernelFamily,
+    X: Rows,
+    Y: np.ndarray,
+    groups: np.ndarray | None = None,
+    *,
+    sample: str | int = "auto",
+    seed: int = 0,
+    **options: Any,
+) -> GramMoments | SampledMoments:
+    """Return the first-stage statistics of a family over the rows of a data set, from a uniform sample of them.
+
+    Parameters
+    ----------
+    family : KernelFamily
+        p base kernels; not rank-one features, whose statistics over all rows cost less than a sample.
+    X : ndarray or CSR matrix of shape (m, d)
+        Rows; those of the sample alone are read. Not modified.
+    Y : ndarray of shape (m,) or (m, q)
+        Numeric targets. Not modified.
+    groups : ndarray of int of shape (m,), optional
+        Fold group of each row, not negative; None puts all rows into group 0. Each has its share of the sample.
+    sample : "auto" or int, default "auto"
+        Rows of the sample over all fold groups; `SAMPLE_ROWS` of "auto".
+    seed : int, default 0
+        Of the sample. Samples of one seed are nested.
+    **options
+        As `gram_moments` takes them; no weights of rows.
+
+    Returns
+    -------
+    moments : SampledMoments
+        `GramMoments` where the sample has all rows.
+
+    Raises
+    ------
+    ValueError
+        As `gram_moments`; the family is one of rank-one features, the sample is smaller than `FEWEST`, or the target
+        is constant on it.
+
+    Notes
+    -----
+    O(n^2 (d + p^2)) time for n sampled rows and O(F p n) memory for F fold groups.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 3.2.1.
+    """
+    if isinstance(family, FeatureFamily):
+        raise ValueError(
+            "family must not be of rank-one features to be sampled; gram_moments takes all rows in O(m p)."
         )
+    require_sample(sample)
+    m = X.shape[0]
+    Y = np.asarray(Y, dtype=np.float64)
+    groups = np.zeros(m, dtype=np.intp) if groups is None else np.asarray(groups)
+    if len(Y) != m or len(groups) != m:
+        raise ValueError(f"Y and groups must have one entry a row of X, got {len(Y)} and {len(groups)} for {m} rows.")
+    if m < 2:
+        raise ValueError(f"X must have at least two rows, got {m}.")
+    rows = _drawn(groups, SAMPLE_ROWS if sample == "auto" else int(sample), seed)
+    if not np.ptp(Y[rows], axis=0).any():
+        raise ValueError(f"the target is constant on the {len(rows)} sampled rows; take a larger sample, or all rows.")
+    X, Y = X[rows], Y[rows]
+    of_sample = gram_moments(family, X, Y, groups[rows], **options)
+    X, of_sample = X[of_sample.rows], replace(of_sample, rows=rows[of_sample.rows])
+    if len(rows) == m:
+        return of_sample
+    diagonals = family.diag(move(X, of_sample.origin)) - of_sample.shift[:, None]
+    return SampledMoments.of(of_sample, diagonals, np.unique(groups, return_counts=True)[1])
+
+
+def require_sample(sample: object) -> None:
+    """Raise ValueError for what is neither "auto" nor a number of rows."""
+    if sample != "auto" and (isinstance(sample, bool) or not isinstance(sample, int | np.integer) or sample < FEWEST):
+        raise ValueError(f"sample must be 'auto' or a number of rows of at least {FEWEST}, got {sample!r}.")
+
+
+def _drawn(groups: np.ndarray, n: int, seed: int) -> np.ndarray:
+    """Return the positions of about n rows, ascending, of each fold group its share."""
+    labels, sizes = np.unique(groups, return_counts=True)
+    if labels[0] < 0:
+        raise ValueError(f"groups must not be negative, got {labels[0]}; leave those rows out.")
+    shares = np.diff(np.rint(np.cumsum(sizes) * min(1.0, n / len(groups))).astype(np.intp), prepend=0)
+    # Half the bytes of positions as numpy counts them, of which there may be tens of millions.
+    short = np.int32 if len(groups) <= np.iinfo(np.int32).max else np.intp
+    orders = (
+        np.random.default_rng([seed, label]).permutation(np.flatnonzero(groups == label).astype(short))
+        for label in labels
+    )
+    taken = [order[: max(FEWEST_OF_FOLD, share)] for order, share in zip(orders, shares, strict=True)]
+    return np.sort(np.concatenate(taken)).astype(np.intp)
 
 
 def expectations(n: int) -> np.ndarray:

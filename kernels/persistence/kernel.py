@@ -15,7 +15,6 @@ from learnkernels.kernels.fields import (
     Fields,
     any_number,
     list_of,
-    number,
     one_of,
     optional,
     plain,
@@ -27,8 +26,8 @@ from learnkernels.kernels.fields import (
     whole,
 )
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.moments.error_bars import Sampling
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
+from learnkernels.kernels.moments.sampled import Sampling
 from learnkernels.kernels.persistence.archive import File, read_arrays, take
 from learnkernels.kernels.solvers.certificate import Certificate
 
@@ -244,19 +243,7 @@ def _certificate_from(data: object) -> Certificate:
 
 def _sampling_from(data: object) -> Sampling:
     fields = Fields(data, "the sampling")
-    return Sampling(
-        n_rows=fields.get("n_rows", whole),
-        of_rows=fields.get("of_rows", whole),
-        confidence=fields.get("confidence", number),
-        alignment=fields.get("alignment", optional(any_number)),
-        alignments=fields.get("alignments", optional(_numbers)),
-        weights=fields.get("weights", optional(_numbers)),
-        bound=fields.get("bound", optional(any_number)),
-    )
-
-
-def _numbers(value: object) -> np.ndarray:
-    return np.asarray(list_of(any_number)(value))
+    return Sampling(fields.get("n_rows", whole), fields.get("of_rows", whole))
 
 
 def _rows_from(arrays: Mapping[str, np.ndarray], storage: str) -> Rows:
@@ -300,8 +287,6 @@ def require_sound(kernel: LearnedKernel) -> None:
             "scales must be positive wherever a weight is not zero, got others; learn and save the kernel again."
         )
     as_sample_weight(kernel.sample_weight, kernel.X.shape[0])
-    if kernel.sampling is not None:
-        _require_error_bars(kernel.sampling, kernel.family.n_kernels)
     if kernel.degree < 1:
         raise ValueError(
             f"degree must be a whole number of at least 1, got {kernel.degree}; learn and save the kernel again."
@@ -331,13 +316,4 @@ def _require_shapes(kernel: LearnedKernel) -> None:
             raise ValueError(
                 f"{name} must have shape {expected}, for {p} base kernels and {m} training rows of {d} features, got "
                 f"{got}; learn and save the kernel again."
-            )
-
-
-def _require_error_bars(sampling: Sampling, p: int) -> None:
-    for name, widths in (("alignments", sampling.alignments), ("weights", sampling.weights)):
-        if widths is not None and widths.shape != (p,):
-            raise ValueError(
-                f"{name} of the sampling must have shape {(p,)}, one error bar a base kernel, got {widths.shape}; "
-                "learn and save the kernel again."
             )

@@ -14,11 +14,9 @@ import pandas as pd
 
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.tasks.evidence.tables import (
-    largest_shares,
     mean_history,
     missing,
     parts_of,
-    sampled,
 )
 from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
 
@@ -83,16 +81,6 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
             mean = means.iloc[0]
             style: dict[str, Any] = {"color": color, "marker": markers[c % len(markers)]}
             axis.scatter(of["alignment"], of["error"], s=18, alpha=0.35, **style)
-            if sampled(of):
-                axis.errorbar(of["alignment"], of["error"], xerr=of["alignment_error"], **BARS, color=color, alpha=0.35)
-                axis.errorbar(
-                    [mean.alignment_mean],
-                    [mean.error_mean],
-                    xerr=[mean.alignment_error],
-                    **BARS,
-                    color="black",
-                    capsize=4,
-                )
             axis.scatter(mean.alignment_mean, mean.error_mean, s=90, edgecolor="black", label=learner, **style)
             if mean.best:
                 ring: dict[str, Any] = {"facecolor": "none", "edgecolor": "black", "linewidth": 1.5}
@@ -102,35 +90,6 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
         won = summary[(summary["dataset"] == dataset) & summary["best"]]
         names = [f"{one.learner}{' (no kernel)' * missing(one.alignment_mean)}" for one in won.itertuples()]
         axis.set_title(f"{dataset}\nlowest error: {', '.join(names)}", parse_math=False)
-    add_legend(figure, axes)
-    return figure
-
-
-def shares_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure | None:
-    """Return the figure of mean shares with their sampling errors, a panel a data set, a colour a learner.
-
-    Error bars end where a share of that sign can be no larger. None where nothing was sampled, or no learner weighs
-    given base kernels.
-    """
-    shown = summary[[len(errors) > 0 for errors in summary["shares_error"]]]
-    if shown.empty:
-        return None
-    figure, axes = panels(list(shown["dataset"].unique()))
-    colors = colors_of(summary)
-    for axis, (dataset, group) in zip(axes, shown.groupby("dataset", sort=False), strict=True):
-        of = folds[(folds["dataset"] == dataset) & (folds["learner"] == group["learner"].iloc[0])]
-        names, places = of["kernels"].iloc[0], largest_shares(group)
-        for i, row in enumerate(group.itertuples()):
-            beside = (i - (len(group) - 1) / 2) * 0.8 / len(group)
-            shares, errors = np.asarray(row.weights)[places], np.asarray(row.shares_error)[places]
-            least = 0.0 if (np.asarray(row.weights) >= 0).all() else -1.0
-            axis.errorbar(
-                np.arange(len(places)) + beside, shares,
-                yerr=[np.minimum(errors, shares - least), np.minimum(errors, 1.0 - shares)],
-                fmt="o", ms=4, capsize=2, color=colors[row.learner], label=row.learner,
-            )  # fmt: skip
-        axis.set_xticks(np.arange(len(places)), [names[k] for k in places], rotation=60, ha="right", fontsize=8)
-        axis.set_ylabel("share of the weight")
     add_legend(figure, axes)
     return figure
 

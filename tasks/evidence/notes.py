@@ -32,11 +32,9 @@ rows that nothing was learned or chosen from |
 `alignment_over_best` likewise, the highest alignment having 1 |
 | `relative_error` | test error over the error of the best constant: 1 has learned nothing |
 | `alignment` | centered alignment of the learned kernel with the target on its training rows, from 0 to 1 |
-| `alignment_error` | where base kernels were measured on a sample: half the width of the interval of the alignment on \
-all training rows, at the `confidence` of the run |
 | `certificate` | how far a learner stopped from its optimum (KKT residual or duality gap, relative), the largest over \
 trials; none where there is a formula |
-| `weight/k000` ... | share of each base kernel; `weight_error/k000` ... its half width, from a sample |
+| `weight/k000` ... | share of each base kernel |
 | `fold/...` | the same, trial by trial |
 | `objective`, `found/...` | objective after each iteration; sigma and share of kernels that were searched |
 

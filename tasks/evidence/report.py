@@ -25,7 +25,6 @@ from learnkernels.tasks.evidence.figures import (
     history_figure,
     inline,
     parts_figure,
-    shares_figure,
 )
 from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
 from learnkernels.tasks.evidence.tables import (
@@ -43,7 +42,6 @@ from learnkernels.tasks.evidence.tables import (
     parts_table,
     read_folds,
     sampled,
-    sampling_table,
     share_table,
     stored_line,
     summarise,
@@ -74,14 +72,7 @@ COUNTED = (
     "differ in a feature as they commonly do. Features that tell the same share what they count."
 )
 
-SAMPLED = (
-    "Base kernels were measured on a sample of the training rows; predictors learn from all of these. *Sampling error* "
-    "is half the width of the interval in which the alignment on all training rows lies with that confidence, and "
-    "*largest of a share* that of a weight, over the sum of all: means over {trials}. The ± beside an alignment is "
-    "something else, its deviation over {trials}. *Theorem 12* is the bound of JMLR 2012 in place of the sampling "
-    "error, for any distribution; above one it says nothing. A learner without a sampling error has solved for its "
-    "weights on the rows of the sample alone."
-)
+SAMPLED = "Weights and alignments are estimates from a sample of the training rows; predictors learn from all of them."
 
 TESTS = (
     f"p: one-sided t-test over {{0}}, corrected for rows that these share; it decides at {SIGNIFICANCE}. Plain p: the "
@@ -213,7 +204,7 @@ def markdown_report(
             f"{int(summary['grid_edge'].sum())} of {int(summary['folds'].sum())} {trials}: widen `protocol.grid`.", "",
         ]  # fmt: skip
     lines += _section("Evidence of optimality", certificate_table(summary), CERTIFICATES.format(trials=trials))
-    lines += _section("What the sample leaves open", sampling_table(summary), SAMPLED.format(trials=trials))
+    lines += [SAMPLED, ""] if sampled(summary) else []
     if chosen := _predictor_lines(summary, folds):
         lines += [
             "## Predictors",
@@ -374,7 +365,6 @@ def write_results(config: CompareConfig, run_id: str, refs: Sequence[FoldsRef], 
             "alignment_vs_error": alignment_figure(folds, summary),
             "convergence": convergence_figure(folds, colors_of(summary)),
             "history": history_figure(folds, colors_of(summary)),
-            "kernel_shares": shares_figure(folds, summary),
             "found_kernels": found_figure(folds, colors_of(summary)),
             "relevance": parts_figure(folds, colors_of(summary), RELEVANCE, "share of what all features count"),
         }
@@ -399,9 +389,7 @@ def _publish(
         display_table(summary),
         key="comparison",
         description=f"**{config.name}**: test error and alignment, mean ± standard deviation; `*` lowest error of the "
-        f"data set. Test error: {plain(measures(summary))}."
-        + (f" {said}." if (said := stored_line(summary)) else "")
-        + (" Sampling error: how far the alignment of a sample can be off." if sampled(summary) else ""),
+        f"data set. Test error: {plain(measures(summary))}." + (f" {said}." if (said := stored_line(summary)) else ""),
     )
     create_markdown_artifact(
         markdown_report(config, folds, summary, links, inline(alignment_figure(folds, summary)), earlier),

@@ -21,9 +21,6 @@ BASELINE = "unif"
 COMPARED = (BASELINE, *BASELINE_TITLES)
 """What each learner is tested against."""
 
-OF_A_SAMPLE = ("n_sampled", "confidence", "alignment_error", "alignment_bound")
-"""Columns of a fold table that say how far numbers from a sample can be off."""
-
 SHOWN_FOUND = 6
 """Base kernels listed of those that a continuous learner found."""
 
@@ -32,9 +29,6 @@ SHOWN_STEPS = 10
 
 SHOWN_FEATURES = 12
 """Features listed of those that count most."""
-
-ROUNDING = 1e-9
-"""Half width that is none."""
 
 STORED = "stored"
 """Column that says since when results are in the store."""
@@ -67,10 +61,8 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     best constant, `percent_above_best` and `alignment_over_best` against the best of the data set, on which
     learners differ more than data sets do, `p_better_than_unif` and the same for each baseline, such as
     `p_better_than_grid_search`, of corrected resampled t-tests over folds, which decide, the same with `plain_` of the
-    papers' paired t-tests, `best` on its data set. With a split, a repeat takes the place of a fold. Where base
-    kernels were measured on a sample, `alignment_error` and `shares_error` are mean half widths of the intervals at
-    `confidence`, `alignment_bound` is the mean of Theorem 12, and `n_sampled` and `n_train` are mean numbers of
-    rows.
+    papers' paired t-tests, `best` on its data set. With a split, a repeat takes the place of a fold. `n_train`
+    is the mean number of training rows, and `n_sampled` of those that base kernels were measured on.
 
     References
     ----------
@@ -107,8 +99,7 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
                 "iterations": group["iterations"].median(),
                 "weights": _mean_shares(group),
                 "n_train": group["n_train"].mean(),
-                **{key: group[key].mean() if key in group else np.nan for key in OF_A_SAMPLE},
-                "shares_error": _mean_share_errors(group),
+                "n_sampled": group["n_sampled"].mean() if "n_sampled" in group else np.nan,
                 "predictor_reason": _reason(group),
                 STORED: first.get(STORED),
             }
@@ -141,14 +132,6 @@ def _mean_shares(group: pd.DataFrame) -> list[float]:
         return []
     weights = np.stack(group["weights"].to_list())
     return [float(share) for share in (weights / np.abs(weights).sum(axis=1, keepdims=True)).mean(axis=0)]
-
-
-def _mean_share_errors(group: pd.DataFrame) -> list[float]:
-    """Return the mean half width of each weight over the sum of their sizes; none where every row counts."""
-    if not sampled(group) or group["weights_error"].isna().any():
-        return []
-    each = [errors / np.abs(w).sum() for w, errors in zip(group["weights"], group["weights_error"], strict=True)]
-    return [float(error) for error in np.minimum(np.mean(each, axis=0), 1.0)]
 
 
 def sampled(table: pd.DataFrame) -> bool:
@@ -187,16 +170,6 @@ def equals_p(p: float) -> str:
     return f"{'' if p < 0.01 else '= '}{short_p(p)}"
 
 
-def half_width(value: float) -> str:
-    """Return half the width of an interval for people, rounded up: three decimals, or two digits where it is less."""
-    if not np.isfinite(value):
-        return "± unknown"
-    if value < ROUNDING:
-        return f"± {0:.3f}"
-    digits = 3 if value >= 0.001 else int(1 - np.floor(np.log10(value)))
-    return f"± {np.ceil(value * 10**digits - ROUNDING) / 10**digits:.{digits}f}"
-
-
 def missing(value: float | None) -> bool:
     return value is None or bool(np.isnan(value))
 
@@ -211,7 +184,7 @@ def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
             "test error": mean_and_sd(row.error_mean, row.error_sd),
             "alignment": "" if missing(row.alignment_mean) else f"{row.alignment_mean:.3f}"
             + ("" if missing(row.alignment_sd) else f" ± {row.alignment_sd:.3f}"),
-            **({"sampling error": sampling_error(row)} if of_a_sample else {}),
+            **({"weights from": sampled_rows(row)} if of_a_sample else {}),
             "p vs unif": "" if row.algorithm == BASELINE else short_p(row.p_better_than_unif),
             "plain p": "" if row.algorithm == BASELINE else short_p(row.plain_p_better_than_unif),
             "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}" + (" †" if stored_before(row) else ""),
@@ -234,14 +207,9 @@ def stored_line(summary: pd.DataFrame) -> str:
     return f"† from the store: computed, and its seconds measured, {between}"
 
 
-def sampling_error(row: Any) -> str:
-    """Return how far an alignment from a sample can be off, and what sample that is; nothing where every row counts."""
-    if missing(row.n_sampled):
-        return ""
-    of = f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
-    if missing(row.alignment_error):
-        return of
-    return f"{half_width(row.alignment_error)} ({100 * row.confidence:g} %, {of})"
+def sampled_rows(row: Any) -> str:
+    """Return the sample that base kernels were measured on; nothing where every row counts."""
+    return "" if missing(row.n_sampled) else f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
 
 
 def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
@@ -257,24 +225,6 @@ def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
         }
         for row in summary.itertuples()
         if not missing(row.certificate)
-    ]
-
-
-def sampling_table(summary: pd.DataFrame) -> list[dict[str, str]]:
-    """Return one row a (data set, learner) whose base kernels were measured on a sample."""
-    return [
-        {
-            "dataset": row.dataset,
-            "learner": row.learner,
-            "rows": f"{row.n_sampled:,.0f} of {row.n_train:,.0f}",
-            "alignment": f"{row.alignment_mean:.3f}",
-            "sampling error": "" if missing(row.alignment_error) else half_width(row.alignment_error),
-            "confidence": f"{100 * row.confidence:g} %",
-            "largest of a share": half_width(max(row.shares_error)) if len(row.shares_error) else "",
-            "Theorem 12": "" if missing(row.alignment_bound) else f"± {row.alignment_bound:.2g}",
-        }
-        for row in summary.itertuples()
-        if not missing(row.n_sampled)
     ]
 
 
@@ -374,12 +324,7 @@ def _sigma(values: Sequence[float]) -> str:
 def share_table(group: pd.DataFrame, names: Sequence[str]) -> list[dict[str, str]]:
     """Return one row a base kernel, one column a learner; of many kernels those with the largest share."""
     return [
-        {"base kernel": names[k]}
-        | {
-            row.learner: f"{row.weights[k]:.3f}"
-            + (f" {half_width(row.shares_error[k])}" if len(row.shares_error) else "")
-            for row in group.itertuples()
-        }
+        {"base kernel": names[k]} | {row.learner: f"{row.weights[k]:.3f}" for row in group.itertuples()}
         for k in largest_shares(group)
     ]
 

@@ -224,7 +224,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     summary = summarise(table)
     row, (shown,) = summary.iloc[0], display_table(summary)
     aligned = f", alignment {shown['alignment']}" if shown["alignment"] else ""
-    aligned += f", sampling error {shown['sampling error']}" if shown.get("sampling error") else ""
+    aligned += f", weights from {shown['weights from']}" if shown.get("weights from") else ""
     what = f"{folds.learner} with {folds.predictor} on {ref.name}: {row.metric} {shown['test error']}{aligned}."
     settings = ["results", config.name, run_id, "config.yaml"]
     train = ["learnkernels", "train", "/".join(settings), "--dataset", ref.name, "--learner", folds.learner]
@@ -319,7 +319,6 @@ def _sample_params(config: CompareConfig, row: pd.Series) -> dict[str, object]:
         "sampled_rows": round(row.n_sampled),
         "sampled_of": round(row.n_train),
         "sample": config.moments.sample,
-        "confidence": row.confidence,
     }
 
 
@@ -331,15 +330,12 @@ def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]
         "relative_error": row.relative_error,
         "alignment": row.alignment_mean,
         "alignment_sd": row.alignment_sd,
-        "alignment_error": row.alignment_error,
-        "alignment_bound": row.alignment_bound,
         "test_alignment": row.test_alignment_mean,
         "seconds_weights": row.seconds_weights,
         "seconds_fit": row.seconds_fit,
         "certificate": row.certificate,
         "iterations": row.iterations,
         **{f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:100])},
-        **{f"weight_error/k{k:03d}": error for k, error in enumerate(row.shares_error[:100])},
         **{
             f"relevance/{metric_name(of.part)}": of.mean
             for _, shares in parts_of(table, RELEVANCE)

@@ -97,10 +97,6 @@ COLUMNS = pa.schema(
         ("parameters", pa.list_(pa.list_(pa.float64()))),
         ("test_alignment", pa.float64()),
         ("n_sampled", pa.int32()),
-        ("confidence", pa.float64()),
-        ("alignment_error", pa.float64()),
-        ("weights_error", pa.list_(pa.float64())),
-        ("alignment_bound", pa.float64()),
         ("predictor_reason", pa.string()),
         ("notes", pa.list_(pa.string())),
         ("relevance", pa.list_(pa.float64())),
@@ -117,18 +113,16 @@ is that of the learned kernel on the training rows, `test_alignment` on the test
 `candidate_errors` are validation errors, a row a combination of `tune`, along the grid. `parameters` holds the sigma of
 each base kernel that a continuous learner found. `certificate` is the relative residual of the measure beside it, null
 where nothing is iterated; for a learner that is solved for each Lambda all belong to the chosen one. Where base kernels
-were measured on a sample, `n_sampled` are its rows among those that train, `alignment_error` and `weights_error` half
-widths of intervals at `confidence`, and `alignment_bound` what Theorem 12 of JMLR 2012 gives in place of the former;
-all null where every row counts. `predictor_reason` says why ``auto`` took that predictor, and `notes` what the
-predictor has to say of its solution. `relevance` is how much each of the `features` counts, null where base kernels
-have no sigma a feature. `history` holds alignments while base kernels were found: of a continuous family after
-each addition, of learned metrics of each round on rows that did not teach it. `seconds_pass` is what of the pass over
-the base kernels, which trials and learners share, one who asks for this trial alone pays for its training rows.
+were measured on a sample, `n_sampled` are its rows among those that train. `predictor_reason` says why ``auto`` took
+that predictor, and `notes` what the predictor has to say of its solution. `relevance` is how much each of the
+`features` counts, null where base kernels have no sigma a feature. `history` holds alignments while base kernels were
+found: of a continuous family after each addition, of learned metrics of each round on rows that did not teach it.
+`seconds_pass` is what of the pass over the base kernels, which trials and learners share, one who asks for this trial
+alone pays for its training rows.
 """
 
 LATER = (
-    "n_sampled", "confidence", "alignment_error", "weights_error", "alignment_bound", "predictor_reason", "notes",
-    "relevance", "features", "history", "seconds_pass",
+    "n_sampled", "predictor_reason", "notes", "relevance", "features", "history", "seconds_pass",
 )  # fmt: skip
 """Columns that tables in the store may lack: they are null there, and no part of the store's keys."""
 

@@ -20,8 +20,7 @@ from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.moments.features import FeatureMoments
 from learnkernels.kernels.moments.gram import GramMoments, gram_moments
 from learnkernels.kernels.moments.normalisation import require_informative
-from learnkernels.kernels.moments.sampled import SampledMoments
-from learnkernels.kernels.moments.sampling import sample_moments
+from learnkernels.kernels.moments.sampled import SampledMoments, sample_moments
 from learnkernels.kernels.protocol.folds import (
     Trial,
     assign_blocks,
@@ -42,7 +41,7 @@ from learnkernels.tasks.data.parts import BYTES_AS_NUMBERS
 from learnkernels.tasks.measure.families import build_family, require_varying
 from learnkernels.tasks.measure.stored_moments import MomentsRef, save_moments
 from learnkernels.tasks.naming import step
-from learnkernels.tasks.own import as_learner, described, learner_class, sources
+from learnkernels.tasks.own import described, learner_class
 from learnkernels.tasks.store import digest, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -156,14 +155,13 @@ def compute_moments(
 ) -> MomentsRef:
     """Compute the moments of a data set, unless the store has them, and return a reference.
 
-    Where the configuration asks for a sample, they are estimates from one, for the training sets of all trials and, of
-    folds, for all of these together; rank-one kernels are measured on all rows all the same. Of a data set that is
-    scaled by the training rows of one trial, only that trial is served.
+    Where the configuration asks for a sample, they are estimates from one; rank-one kernels are measured on all rows
+    all the same. Of a data set that is scaled by the training rows of one trial, only that trial is served.
 
     Raises
     ------
     InputError
-        A base kernel is constant on some training folds, a sample is too small, or no scheduler answers.
+        A base kernel or a sampled target is constant on some training folds, or no scheduler answers.
     """
     log, protocol = get_run_logger(), config.protocol
     key = _key(ref, config, repeat, trial)
@@ -202,8 +200,6 @@ def compute_moments(
             seed,
             pool,
             advance,
-            lambda said: log.info("%s: %s", ref.name, said),
-            unions,
             weights,
         )
         for union in unions:
@@ -227,7 +223,7 @@ def _key(ref: DatasetRef, config: CompareConfig, repeat: int, trial: Trial | Non
     nested = [] if protocol.choose is None else [protocol.choose.folds]
     return digest(
         NUMERICS_VERSION, ref.digest, described(config.kernels), config.precision, drawn, protocol.seed, repeat,
-        _uncentered(config), *nested, *unusual_refit(protocol), *_sample_settings(config),
+        _uncentered(config), *nested, *unusual_refit(protocol), *([config.moments.sample] if sampled(config) else []),
         *([] if trial is None else ["trial", trial.index]),
     )  # fmt: skip
 
@@ -267,24 +263,6 @@ def _uncentered(config: CompareConfig) -> bool:
     return config.centering != "center" or any(not learner_class(learner.name).centered for learner in config.learners)
 
 
-def _sample_settings(config: CompareConfig) -> list[Any]:
-    """Return what of a configuration the sample depends on; nothing where there is none."""
-    if not sampled(config):
-        return []
-    settings: list[Any] = [config.moments.model_dump(mode="json")]
-    uncentered = [] if config.centering == "center" else [config.centering]
-    return (
-        settings
-        if config.moments.sample != "auto"
-        else [*settings, config.normalise, *uncentered, _first_settings(config), *sources(config.learners)]
-    )
-
-
-def _first_settings(config: CompareConfig) -> list[tuple[str, dict[str, Any]]]:
-    """Return each learner with the first combination of what it tunes, by whose alignment a sample is judged."""
-    return [(learner.name, learner.settings()[0]) for learner in config.learners]
-
-
 def _training_unions(planned: Sequence[Trial]) -> list[tuple[int, ...]]:
     """Return the fold groups that train together in some trial, inner ones included."""
     unions = []
@@ -303,8 +281,6 @@ def measure_moments(
     seed: int,
     pool: DaskPool,
     advance: Advance,
-    tell: Callable[[str], object],
-    unions: Sequence[tuple[int, ...]] = (),
     sample_weight: np.ndarray | None = None,
 ) -> GramMoments | FeatureMoments | SampledMoments:
     """Return the moments of some rows, of all of them or of a sample, as the configuration says.
@@ -314,17 +290,13 @@ def measure_moments(
     family, X, Y, groups
         As `gram_moments` takes them; without groups the rows are asked for all together.
     config : CompareConfig
-        With learners, of which some need moments that are not centered.
+        With learners, of which some may need moments that are not centered.
     seed : int
         Of the sample.
     pool : DaskPool
         Who does the pass.
     advance : callable
         Is given shares of the pass that add up to one.
-    tell : callable
-        Is given a sentence for each round of a sample that grows.
-    unions : sequence of tuple of int
-        Groups that train together.
     sample_weight : ndarray of shape (m,), optional
         Weights of the rows; not of those of a sample.
 
@@ -337,28 +309,7 @@ def measure_moments(
     options: dict[str, Any] = {"dtype": PRECISIONS[config.precision], "keep_origin": _uncentered(config)}
     if size == "none" or not sampled(config):
         workers = pool.workers_telling(advance)
-        moments = gram_moments(family, X, Y, groups, sample_weight=sample_weight, workers=workers, **options)
-        if pool.in_process:
-            advance(1.0)
-        return moments
-    if groups is not None:
-        unions = [*unions, tuple(np.unique(groups).tolist())]
-    seen = (config.normalise, Centering(config.centering))
-    found = ((name, as_learner(name, **params).finder(*seen)) for name, params in _first_settings(config))
-    of_sample = sample_moments(
-        family,
-        X,
-        Y,
-        groups,
-        unions=unions,
-        learners=[(name, find) for name, find in found if find],
-        tolerance=config.moments.tolerance,
-        confidence=config.moments.confidence,
-        seed=seed,
-        sample=size,
-        workers=pool.workers,
-        tell=tell,
-        **options,
-    )
+        return gram_moments(family, X, Y, groups, sample_weight=sample_weight, workers=workers, **options)
+    of_sample = sample_moments(family, X, Y, groups, seed=seed, sample=size, workers=pool.workers, **options)
     advance(1.0)
     return of_sample

@@ -330,12 +330,6 @@ def _learned_columns(
             "iterations": kernel.certificate.iterations,
             "objectives": list(kernel.certificate.objectives),
         }
-    if (sampling := kernel.sampling) is not None and sampling.n_rows < sampling.of_rows:
-        columns |= {
-            "n_sampled": sampling.n_rows,
-            "confidence": sampling.confidence,
-            "alignment_error": sampling.alignment,
-            "weights_error": None if sampling.weights is None else sampling.weights.tolist(),
-            "alignment_bound": sampling.bound,
-        }
+    if kernel.sampling is not None:
+        columns["n_sampled"] = kernel.sampling.n_rows
     return columns

@@ -75,11 +75,8 @@ def track_model(
         "seed": config.protocol.seed,
         **{f"param.{key}": value for key, value in choice.learner.params.items()},
     }
-    of_a_sample = about.get("sampling", {})
-    if of_a_sample:
-        params |= {"sampled_rows": of_a_sample["n_rows"], "confidence": of_a_sample["confidence"]}
-    if of_a_sample.get("alignment_error") is not None:
-        metrics["alignment_error"] = of_a_sample["alignment_error"]
+    if "sampling" in about:
+        params["sampled_rows"] = about["sampling"]["n_rows"]
     reason = {"predictor_reason": about["predictor_reason"]} if "predictor_reason" in about else {}
     log_run(run, metrics, params, {"model": name, **reason}, [ref])
     newest = newest_version(name)

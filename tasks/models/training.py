@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +27,12 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.moments.base import Moments
-from learnkernels.kernels.moments.error_bars import Sampling
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import Predictor, as_predictor
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
 from learnkernels.tasks.evidence.report import as_sentence
-from learnkernels.tasks.evidence.tables import half_width, read_folds, summarise
+from learnkernels.tasks.evidence.tables import read_folds, summarise
 from learnkernels.tasks.measure.evaluation import (
     PARALLEL_ROWS,
     FoldsRef,
@@ -257,8 +256,8 @@ def fit_on_all_rows(
     kernel = _kernel_of_all_rows(ref.name, dataset, moments, choice, config, pool)
     low, spread = dataset.scaling
     about["alignment"] = kernel.alignment
-    if (sampling := kernel.sampling) is not None and sampling.n_rows < sampling.of_rows:
-        about["sampling"] = _sampling_numbers(sampling)
+    if kernel.sampling is not None:
+        about["sampling"] = asdict(kernel.sampling)
     estimator = _fitted(kernel, dataset, ref.name, choice, config, predictor, pool).on_support()
     if dataset.table is None:
         model = Model(estimator, tuple(dataset.features), low, spread, about)
@@ -273,9 +272,8 @@ def fit_on_all_rows(
 def _kernel_of_all_rows(
     name: str, dataset: Dataset, moments: MomentsRef, choice: Choice, config: CompareConfig, pool: DaskPool
 ) -> LearnedKernel:
-    log = get_run_logger()
     try:
-        statistics = _moments_of_all_rows(dataset, moments, config, pool, lambda said: log.info("%s: %s", name, said))
+        statistics = _moments_of_all_rows(dataset, moments, config, pool)
         (kernel,) = learn_path(
             as_learner(
                 choice.learner.name, **on_features(choice.learner.name, choice.learner.params, dataset.features)
@@ -301,9 +299,7 @@ def _learner(choice: Choice, dataset: Dataset) -> Learner:
     return as_learner(name, **on_features(name, choice.learner.params, dataset.features))
 
 
-def _moments_of_all_rows(
-    dataset: Dataset, ref: MomentsRef, config: CompareConfig, pool: DaskPool, tell: Callable[[str], object]
-) -> Moments:
+def _moments_of_all_rows(dataset: Dataset, ref: MomentsRef, config: CompareConfig, pool: DaskPool) -> Moments:
     if config.protocol.split is None and ref.trial is None:
         return load_moments(ref)[0]
     return measure_moments(
@@ -315,22 +311,8 @@ def _moments_of_all_rows(
         fold_seed(config.protocol.seed, ref.repeat),
         pool,
         lambda share: None,
-        tell,
         sample_weight=dataset.learning_weights,
     )
-
-
-def _sampling_numbers(sampling: Sampling) -> dict[str, Any]:
-    """Return what a model says of the sample that its kernel was learned on; None for what is not known."""
-    numbers = {
-        "n_rows": sampling.n_rows,
-        "of_rows": sampling.of_rows,
-        "confidence": sampling.confidence,
-        "alignment_error": sampling.alignment,
-        "weights_error": None if sampling.weights is None else sampling.weights.tolist(),
-        "alignment_bound": sampling.bound,
-    }
-    return {key: value if value is None or np.isfinite(value).all() else None for key, value in numbers.items()}
 
 
 def _fitted(
@@ -392,14 +374,9 @@ def raw_example(ref: DatasetRef, rows: int = 5) -> pd.DataFrame:
 
 
 def _of_a_sample(about: Mapping[str, Any]) -> str:
-    """Return how far the alignment can be off and what sample says so, for a sentence; nothing where all rows count."""
-    if "sampling" not in about:
-        return ""
-    of = about["sampling"]
-    error = (
-        "" if of["alignment_error"] is None else f" {half_width(of['alignment_error'])} at {100 * of['confidence']:g} %"
-    )
-    return f"{error}, from {of['n_rows']:,} of {of['of_rows']:,} rows"
+    """Return what sample an alignment comes from, for a sentence; nothing where all rows count."""
+    of = about.get("sampling")
+    return "" if of is None else f", from {of['n_rows']:,} of {of['of_rows']:,} rows"
 
 
 def describe_training(choice: Choice, model: ModelRef, name: str, version: int, links: Mapping[str, str]) -> str:

@@ -250,8 +250,7 @@ def test_more_landmarks_come_nearer():
     story = told("many_rows")
     scores = [score for name, (score, _) in story.found.items() if "landmarks" in name]
     assert scores == sorted(scores)
-    assert story.sampling.alignment <= 0.01
-    assert story.sampling.n_rows <= story.sampling.of_rows == 2_500
+    assert (story.sampling.n_rows, story.sampling.of_rows) == (625, 2_500)
 
 
 def test_a_learner_of_ones_own_is_searched():
@@ -306,8 +305,7 @@ def test_choosing_on_all_rows_fools_and_the_plain_test_is_too_sure():
     assert story.p_plain < 0.1 < story.p_corrected
 
 
-def test_landmarks_approach_the_predictor_of_all_pairs_and_the_sample_knows_its_interval():
+def test_landmarks_approach_the_predictor_of_all_pairs():
     story = told("5_many_rows")
     assert story.scores == sorted(story.scores)
-    assert story.sampling.alignment <= 0.01
     assert (story.exact.predictor_, story.model.predictor_, len(story.model.landmarks_)) == ("krr", "nystrom", 400)

@@ -120,7 +120,7 @@ def require_every_public_name_and_key(pages: Pages) -> None:
     assert set(PARTS) <= {"CompareConfig", *schema["$defs"]}
     keys = {key for part in [schema, *schema["$defs"].values()] for key in part["properties"]}
     assert {key for key in keys if key not in text} == set()
-    assert "Half width of the confidence interval" in text
+    assert "a uniform sample of 8,192 rows" in text
 
 
 def require_formulas(pages: Pages) -> None:

@@ -61,7 +61,7 @@ CHANGES = (
     "learners=[{name: lq, params: {q: 2}}]",
     "protocol.split={train: 10, validation: 5, test: 5}",
     "dask.memory=512MiB",
-    "moments={sample: auto, tolerance: 0.01}",
+    "moments={sample: auto}",
     "predictor={name: nystrom, landmarks: 100}",
     "tracking.experiment=x",
 )

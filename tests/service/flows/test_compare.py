@@ -236,37 +236,24 @@ def test_landmarks_are_taken_as_configured_and_stand_in_the_report(module_folder
 
 
 @pytest.mark.slow(15)
-def test_a_sample_leaves_error_bars_in_all_places(module_folder: Path):
+def test_a_sample_is_told_in_all_places(module_folder: Path):
     waves = {"datasets": WAVES, "kernels": FINE, "predictor": "krr", **TWO}
     exact, _, exact_runs = compared(**waves)
     folds, folder, runs = compared(**waves | {"learners": ["unif", "alignf", "l2-krr"]}, moments={"sample": 400})
-    two, one_stage = folds[folds["learner"] != "l2-krr"], folds[folds["learner"] == "l2-krr"]
+    two = folds[folds["learner"] != "l2-krr"]
     assert (folds["n_train"] == 600).all()
     assert folds["n_sampled"].between(235, 245).all()
-    assert (two["confidence"] == 0.95).all()
-    assert (two["alignment_bound"] > two["alignment_error"]).all()
-    # 95 % of intervals hold what all rows give; those of one data set share rows, so count them generously.
-    off = np.abs(two["alignment"].to_numpy() - exact["alignment"].to_numpy())
-    assert np.mean(off <= two["alignment_error"]) >= 0.7
-    assert (off <= 3 * two["alignment_error"]).all()
-    assert all(np.shape(of) == (7,) for of in two["weights_error"])
-    assert max(of.max() for of in two[two["learner"] == "unif"]["weights_error"]) < 1e-12  # rounding
-    assert one_stage["alignment_error"].isna().all()
+    np.testing.assert_allclose(two["alignment"], exact["alignment"], atol=0.1)
     # Predictors learn from all training rows, whatever weights learn from.
-    assert max(two["error"].mean(), one_stage["error"].mean()) < 1.2 * exact["error"].mean()
+    assert folds.groupby("learner")["error"].mean().max() < 1.2 * exact["error"].mean()
 
     report = (folder / "report.md").read_text()
-    assert (folder / "kernel_shares.png").is_file()
-    assert "## What the sample leaves open" in report
-    assert "(95 %, 240 of 600 rows)" in report
+    assert "are estimates from a sample of the training rows" in report
+    assert "240 of 600 rows" in report
     data = runs["alignf"].data
     assert data.params["sampled_rows"] == "240"
-    mean = two[two["learner"] == "alignf"]["alignment_error"].mean()
-    assert data.metrics["alignment_error"] == pytest.approx(mean, rel=1e-5)
-    assert "weight_error/k000" in data.metrics
-    assert "sampling error ± " in data.tags["mlflow.note.content"]
+    assert "weights from 240 of 600 rows" in data.tags["mlflow.note.content"]
     assert "sampled_rows" not in exact_runs["alignf"].data.params
-    assert "alignment_error" not in exact_runs["alignf"].data.metrics
 
 
 def test_a_failed_run_is_shown_as_failed_and_leaves_earlier_results(finished: dict[str, str]):

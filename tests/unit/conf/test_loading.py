@@ -189,15 +189,20 @@ def test_a_configuration_survives_its_own_dump(conf: Path):
         "datasets.0={source: file, path: x.csv, ngrams: {column: [t, u], size: [1, 2], constant: true}}",
         "predictor={name: nystrom, memory: 2 GiB, sampling: leverage, loss: hinge}",
         "predictor={memory: 1000000000, tolerance: 1e-6}",
-        "moments={sample: auto, tolerance: 0.005}",
-        "moments={sample: 4096, confidence: 0.99}",
-        "moments.confidence=0.9",
+        "moments={sample: auto}",
+        "moments={sample: 4096}",
     ):
         config = load_config(conf, [change])
         assert CompareConfig.model_validate_json(config.model_dump_json()) == config, change
         for by_alias in (False, True):
             dumped = config.model_dump(mode="json", by_alias=by_alias)
             assert CompareConfig.model_validate(dumped) == config, change
+
+
+def test_keys_of_error_bars_are_left_out_with_a_warning(conf: Path):
+    with pytest.warns(FutureWarning, match="'moments.tolerance', 'moments.confidence': without effect since 0.3"):
+        config = load_config(conf, ["moments={sample: auto, tolerance: 0.01, confidence: 0.95}"])
+    assert config == load_config(conf, ["moments={sample: auto}"])
 
 
 def test_defaults_leave_dumps_and_the_digests_made_of_them_as_they_were(conf: Path):

@@ -16,7 +16,7 @@ from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_from_moments, learn_kernel
 from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.moments.normalisation import NORMALISATIONS
-from learnkernels.kernels.moments.sampling import sample_moments
+from learnkernels.kernels.moments.sampled import sample_moments
 from learnkernels.kernels.targets import Target
 from tests.reference import combined, combined_cross, gaussian, grams, kkt_residual, normalisers
 from tests.refusals import require_refusals

@@ -1,4 +1,4 @@
-"""First-stage statistics from a sample of rows: unbiased, exact of all rows, and with intervals that hold."""
+"""First-stage statistics from a sample of rows: unbiased, and exact of all rows."""
 
 import io
 from dataclasses import fields
@@ -7,17 +7,13 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.stats import t
 
 from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, gram_moments
 from learnkernels.kernels.centering import center_gram
-from learnkernels.kernels.learners import CA, Align, Alignf, as_learner
-from learnkernels.kernels.learning import learn_from_moments
-from learnkernels.kernels.moments.error_bars import CAUTION, Sampling, alignment_concentration, alignment_of, half_width
-from learnkernels.kernels.moments.sampled import SampledMoments, expectations
-from learnkernels.kernels.moments.sampling import sample_moments
+from learnkernels.kernels.learners import CA
+from learnkernels.kernels.learning import learn_from_moments, learn_path
+from learnkernels.kernels.moments.gram import GramMoments
+from learnkernels.kernels.moments.sampled import SAMPLE_ROWS, SampledMoments, Sampling, expectations, sample_moments
 from learnkernels.kernels.persistence.kernel import kernel_to_arrays
 from learnkernels.kernels.targets import Target
 from tests.refusals import refusal, require_refusals
@@ -29,8 +25,6 @@ REGROUPED = 1e-9
 
 FAMILY = GaussianFamily([2.0**-7, 2.0**-3, 0.5, 4.0])
 """From nearly constant to nearly the identity."""
-
-ALIGNF = Alignf().finder("trace")
 
 
 def data(kind: str, m: int, d: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -60,10 +54,6 @@ def assert_equal_fields(got, expected, *without: str) -> None:
     for item in fields(expected):
         if item.name not in without:
             np.testing.assert_array_equal(getattr(got, item.name), getattr(expected, item.name), item.name)
-
-
-def alignments(part) -> np.ndarray:
-    return part.alignments
 
 
 def sums(K: np.ndarray, L: np.ndarray) -> np.ndarray:
@@ -104,46 +94,36 @@ def test_estimates_are_those_of_matrices_of_the_sampled_rows():
     np.testing.assert_allclose(moments.centered_traces, traces, rtol=REGROUPED)
 
 
-def test_of_all_rows_they_are_exact_and_their_error_bars_zero():
+def test_of_all_rows_they_are_exact():
     X, y = data("several classes", 300)
     groups = np.arange(300) % 4
     exact = gram_moments(FAMILY, X, y, groups)
     for size in ("auto", 300, 10_000):
-        moments = sample_moments(FAMILY, X, y, groups, sample=size, unions=[(0, 1, 2)])
-        for union in ((0, 1, 2, 3), (0, 1, 2), (3,)):
-            of = moments.restrict(union)
-            assert_same(of, exact.restrict(union), rtol=1e-13)
-            assert of.exact
-            np.testing.assert_array_equal(of.rows, exact.restrict(union).rows)
-            np.testing.assert_array_equal(half_width(of, alignments), np.zeros(4))
+        moments = sample_moments(FAMILY, X, y, groups, sample=size)
+        assert isinstance(moments, GramMoments)
+        assert_equal_fields(moments, exact)
+    # A fold group that is sampled whole is exact, too.
+    few = np.r_[np.zeros(297, dtype=int), 1, 1, 1]
+    part = sample_moments(FAMILY, X, y, few, sample=256, keep_origin=True).restrict((1,))
+    assert_same(part, gram_moments(FAMILY, X, y, few, keep_origin=True).restrict((1,)), REGROUPED)
+
+
+def test_auto_is_one_size_and_each_fold_group_has_its_share():
+    groups = np.repeat([0, 1, 2], [9_000, 9_000, 2])
+    X, y = np.arange(18_002.0)[:, None], np.sin(np.arange(18_002.0))
+    moments = sample_moments(GaussianFamily([1e-6]), X, y, groups)
+    np.testing.assert_array_equal(np.bincount(moments.group), [SAMPLE_ROWS // 2] * 2 + [2])
 
 
 def test_a_union_of_folds_is_sampled_as_it_would_be_on_its_own():
     X, y = data("regression", 1200)
     groups = np.arange(1200) % 4
     held = np.flatnonzero(np.isin(groups, (1, 3)))
-    union = sample_moments(FAMILY, X, y, groups, sample=800, unions=[(1, 3)]).restrict((1, 3))
-    alone = sample_moments(FAMILY, X[held], y[held], groups[held], sample=400, unions=[(1, 3)])
+    union = sample_moments(FAMILY, X, y, groups, sample=800).restrict((1, 3))
+    alone = sample_moments(FAMILY, X[held], y[held], groups[held], sample=400)
     np.testing.assert_array_equal(union.rows, held[alone.rows])
     assert (union.labels, union.total_rows, union.total_weight) == ((1, 3), 600, 600.0)
     assert_same(union, alone, REGROUPED)
-    np.testing.assert_allclose(half_width(union, alignments), half_width(alone, alignments), rtol=1e-6)
-
-
-def test_a_replicate_is_the_estimate_without_the_rows_of_one_part():
-    moments, X, y = drawn(m=900, n=300, folds=2)
-    parts = list(moments.replicates())
-    assert len(parts) == 2 * 16
-    left_out = np.concatenate([np.setdiff1d(moments.rows, part.rows) for part in parts])
-    np.testing.assert_array_equal(np.sort(left_out), np.sort(moments.rows))
-    part = parts[20]
-    assert part.total_rows == 900
-    exact = gram_moments(FAMILY, X[part.rows], y[part.rows])
-    for name in ("frobenius", "target", "centered_traces"):
-        np.testing.assert_allclose(getattr(part.sample, name), getattr(exact, name), rtol=REGROUPED)
-    coefficients = np.array([0.5, 0.2, 1.0, 0.0])
-    means = np.tensordot(coefficients, FAMILY.tile(X[part.rows], X[part.rows], part.shift).mean(axis=2), axes=1)
-    np.testing.assert_allclose(part.combined_row_means(coefficients), means, rtol=REGROUPED, atol=1e-12)
 
 
 def test_samples_of_a_seed_are_the_same_and_nested_and_spread_over_folds():
@@ -161,111 +141,30 @@ def test_samples_of_a_seed_are_the_same_and_nested_and_spread_over_folds():
     np.testing.assert_array_equal(groups[small.rows], small.group)
 
 
-def test_alignments_and_error_bars_do_not_change_with_units_and_origins():
+def test_alignments_do_not_change_with_units_and_origins():
     X, y = data("several classes", 900)
     given = ((X, y), (3 * X + 50, y), (X, 5 - 2 * y))
     drawn = [sample_moments(LinearFamily(), *of, sample=400) for of in given]
-    shown = [[moments.alignments, half_width(moments, alignments)] for moments in drawn]
+    shown = [moments.alignments for moments in drawn]
     np.testing.assert_allclose(shown[1:], [shown[0]] * 2, rtol=REGROUPED)
-
-
-# Error bars ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_half_width_of_a_mean_is_the_one_of_the_textbook():
-    moments, _, y = drawn(m=1200, n=396, folds=3)  # 33 parts of 12 rows
-    means = [y[np.setdiff1d(moments.rows, part.rows)].mean() for part in moments.replicates()]
-    variance = np.var(means, ddof=1) / 33 * (1 - 396 / 1200)
-    expected = CAUTION * t.ppf(0.975, 32) * np.sqrt(variance)
-    assert half_width(moments, lambda part: y[part.rows].mean()) == pytest.approx(expected, rel=1e-10)
-
-
-@pytest.mark.parametrize(("kind", "find"), [("a rare class", Align().finder("trace")), ("heavy tails", ALIGNF)])
-def test_intervals_contain_what_all_rows_give(kind, find):
-    X, y = data(kind, 1200)
-
-    def shown(part):
-        return np.array([*part.alignments, alignment_of(part, find(part)[1])])
-
-    whole = sample_moments(FAMILY, X, y, sample=1200)
-    assert whole.exact
-    held = np.zeros(5)
-    for seed in range(100):
-        moments = sample_moments(FAMILY, X, y, sample=300, seed=seed)
-        held += np.abs(shown(moments) - shown(whole)) <= half_width(moments, shown)
-    assert held.min() >= 93
-
-
-def test_a_sample_grows_until_every_error_bar_is_within_the_tolerance():
-    X, y = data("regression", 6000)
-    groups, unions, told = np.arange(6000) % 3, [(0, 1), (0, 2), (1, 2)], []
-    options = {"learners": [("alignf", ALIGNF)], "tolerance": 0.015, "tell": told.append}
-    moments = sample_moments(FAMILY, X, y, groups, unions=unions, **options)
-    assert 2048 < moments.n_rows < 6000
-    assert len(told) > 1
-    assert told[-1].startswith(f"{moments.n_rows} of 6000 rows: half widths of at most 0.01")
-    for union in unions:
-        part = moments.restrict(union)
-        assert half_width(part, alignments).max() <= 0.015
-        assert Sampling.of(part, ALIGNF).alignment <= 0.015
 
 
 # Learned kernels -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("learner", ["unif", "single", "align", "alignf", "alignf-linear", "lq", "alignf-uncentered"])
-def test_a_kernel_of_a_sample_tells_its_error_bars(learner):
-    moments, X, _ = drawn(keep_origin=True)
-    kernel = learn_from_moments(learner, FAMILY, X, moments)
-    sampling = kernel.sampling
-    assert (sampling.n_rows, sampling.of_rows, sampling.confidence) == (400, 1200, 0.95)
-    weights, coefficients = as_learner(learner).finder("trace")(moments)
-    np.testing.assert_array_equal(weights, kernel.weights)
-    assert kernel.alignment == alignment_of(moments, coefficients)
-    assert 0 < sampling.alignment < 0.2
-    assert sampling.alignments.shape == sampling.weights.shape == (4,)
-    np.testing.assert_array_equal(kernel.rows, moments.rows)
-    K = np.tensordot(coefficients, FAMILY.tile(X[kernel.rows], X[kernel.rows]), axes=1)
+@pytest.mark.parametrize("learner", ["unif", "alignf", "alignf-uncentered", "l2-krr", "ca"])
+def test_a_kernel_of_a_sample_tells_how_many_rows_there_were(learner):
+    moments, X, y = drawn(m=800, n=300, keep_origin=True)
+    given, learner = (None, CA(max_kernels=1)) if learner == "ca" else (FAMILY, learner)
+    (kernel,) = learn_path(learner, given, X, moments, Target.of(y), [1.0])
+    assert kernel.sampling == Sampling(300, 800)
+    assert set(kernel.rows) == set(moments.rows)
+    K = np.tensordot(kernel.combination.coefficients, kernel.family.tile(X[kernel.rows], X[kernel.rows]), axes=1)
     np.testing.assert_allclose(kernel.gram(), center_gram(K), atol=1e-10 * np.abs(K).max())
-    assert_equal_fields(loaded(saved(kernel)).sampling, sampling)
-    if (kernel.weights < 0).any():
-        assert sampling.bound is None
-        return
-    # The theorem covers any distribution, and is far above what this one shows.
-    y = moments.targets - moments.targets.mean(axis=0)
-    squares = (coefficients @ moments.frobenius @ coefficients, moments.target_norm**2)
-    radius = float(np.diag(kernel.gram()).max()), float((y**2).max())
-    expected = alignment_concentration(400, 0.05, *radius, *(square / 1200**2 for square in squares))
-    assert sampling.bound == pytest.approx(expected, rel=1e-6)
-    assert sampling.bound > 10 * sampling.alignment
-
-
-def test_other_learners_learn_from_the_sampled_rows_and_have_error_bars_of_base_kernels_alone():
-    moments, X, y = drawn(m=800, n=300)
-    target = Target.of(y)
-    kernel = learn_from_moments("l2-krr", FAMILY, X, moments, target=target)
-    assert kernel.gram().shape == (300, 300)
-    assert (kernel.sampling.alignment, kernel.sampling.weights, kernel.sampling.bound) == (None, None, None)
-    np.testing.assert_array_equal(kernel.sampling.alignments, half_width(moments, alignments))
-    assert as_learner("l2-krr").finder("trace") is None
-    assert_equal_fields(loaded(saved(kernel)).sampling, kernel.sampling)
-    found = learn_from_moments(CA(max_kernels=1), FAMILY, X, moments, target=target).sampling
-    assert (found.n_rows, found.of_rows, found.alignments) == (300, 800, None)
+    assert loaded(saved(kernel)).sampling == kernel.sampling
     # Kernels of all rows have none.
-    assert learn_from_moments("align", FAMILY, X, gram_moments(FAMILY, X, y)).sampling is None
-
-
-# The bound for any distribution --------------------------------------------------------------------------------------
-
-
-@settings(max_examples=40)
-@given(*[st.floats(0.1, 10.0)] * 4)
-def test_the_bound_is_three_times_beta_times_the_deviation_of_proposition_11(R2, other_R2, square, other_square):
-    # 18 (3/m + 4 root) is three times that deviation at a third of delta; kernels may have any scale.
-    allowed = 18 / 50 + 24 * np.sqrt(np.log(2 / (0.1 / 3)) / 100)
-    beta = max(R2**2 / square, other_R2**2 / other_square)
-    bound = alignment_concentration(50, 0.1, R2, other_R2, square, other_square)
-    assert bound == pytest.approx(3 * beta * allowed, rel=1e-10)
+    (whole,) = learn_path(learner, given, X, gram_moments(FAMILY, X, y, keep_origin=True), Target.of(y), [1.0])
+    assert whole.sampling is None
 
 
 # Files ---------------------------------------------------------------------------------------------------------------
@@ -286,7 +185,7 @@ def test_arrays_come_back():
     assert_same(again.restrict((2,)), moments.restrict((2,)), rtol=1e-13)
 
 
-def test_infinite_error_bars_are_saved_and_wrong_ones_refused():
+def test_samples_of_older_files_are_read_and_wrong_ones_refused():
     moments, X, _ = drawn(m=800, n=300)
     kernel = learn_from_moments("align", FAMILY, X, moments)
     sampling = description(kernel_to_arrays(kernel))["sampling"]
@@ -294,10 +193,8 @@ def test_infinite_error_bars_are_saved_and_wrong_ones_refused():
     def reading(**changes):
         return changed(kernel, sampling=sampling | changes)
 
-    assert reading(weights=["inf"] * 4)().sampling.weights.tolist() == [np.inf] * 4
-    shape = r"weights of the sampling must have shape \(4,\), .* got \(2,\)"
-    many = "n_rows of the sampling must be a whole number, got 'many'"
-    require_refusals([(reading(weights=[0.1, 0.2]), shape), (reading(n_rows="many"), many)])
+    assert reading(confidence=0.95, alignment=0.1, weights=["inf"] * 4)().sampling == Sampling(300, 800)
+    require_refusals([(reading(n_rows="many"), "n_rows of the sampling must be a whole number, got 'many'")])
 
 
 # What it refuses -----------------------------------------------------------------------------------------------------
@@ -306,12 +203,8 @@ def test_infinite_error_bars_are_saved_and_wrong_ones_refused():
 def test_what_cannot_be_sampled_is_refused_in_one_sentence():
     (X, y), groups = data("regression", 600), np.arange(600) % 4
     refused = [
-        ({"tolerance": 0.0}, r"tolerance must be between 0 and 1, got 0\.0"),
-        ({"confidence": 1.0}, r"confidence must be between 0 and 1, got 1\.0"),
         ({"sample": 255}, "sample must be 'auto' or a number of rows of at least 256, got 255"),
         ({"sample": "all"}, "sample must be 'auto' or a number of rows of at least 256, got 'all'"),
-        ({"sample": 300, "unions": [(0,)]}, "sample must be at least 512 rows for these fold groups"),
-        ({"unions": [(0, 7)]}, r"unions must hold some of the fold groups \[0, 1, 2, 3\], got \[0, 7\]"),
         ({"groups": groups - 1}, "groups must not be negative, got -1; leave those rows out"),
         ({"groups": np.zeros(5)}, "Y and groups must have one entry a row of X, got 600 and 5 for 600 rows"),
         ({"X": np.zeros((1, 5)), "Y": np.zeros(1), "groups": None}, "X must have at least two rows, got 1"),
@@ -321,12 +214,9 @@ def test_what_cannot_be_sampled_is_refused_in_one_sentence():
     require_refusals((partial(sample_moments, **given | options), message) for options, message in refused)
 
 
-def test_a_target_that_varies_on_few_rows_only_takes_a_larger_sample():
+def test_a_target_that_varies_on_no_sampled_row_is_refused():
     X, _ = data("regression", 2500)
     sampled = sample_moments(FAMILY, X, X[:, 0], sample=300).rows
     outside = np.isin(np.arange(2500), np.setdiff1d(np.arange(2500), sampled)[:1]).astype(float)
     sample = partial(sample_moments, FAMILY, X, sample=300)
     assert "the target is constant on the 300 sampled rows; take a larger sample" in refusal(sample, outside)
-    inside = np.isin(np.arange(2500), sampled[:1]).astype(float)
-    np.testing.assert_array_equal(half_width(sample(inside), alignments), np.full(4, np.inf))
-    assert sample_moments(FAMILY, X, inside).exact
