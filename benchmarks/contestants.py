@@ -87,7 +87,7 @@ def tiled(X: np.ndarray, y: np.ndarray, gammas: list[float]) -> Answer:
 def engine(X: np.ndarray, y: np.ndarray, gammas: list[float], **options: object) -> Answer:
     """Run the engine of this project, for five folds at once."""
     moments = gram_moments(GaussianFamily(gammas), X, y, np.arange(len(X)) % 5, **options)  # type: ignore[arg-type]
-    return moments.frobenius, moments.target
+    return moments.products(), moments.target_products()
 
 
 def mklpy(X: np.ndarray, y: np.ndarray, gammas: list[float]) -> Answer:

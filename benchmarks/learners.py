@@ -91,7 +91,7 @@ def operator(X: np.ndarray, target: Target, gammas: list[float]) -> tuple[GramOp
     """Return the base kernels in memory, of mean diagonal one, and the target in their order."""
     family = GaussianFamily(gammas)
     moments = gram_moments(family, X, target.Y)
-    scales = moments.centered_traces / len(X)
+    scales = moments.traces() / len(X)
     grams = gram_operator(
         family, move(X[moments.rows], moments.origin), shift=moments.shift, scales=scales, in_memory=2**40
     )
@@ -162,7 +162,7 @@ def continuous(data_dir: Path | None, sizes: list[int], repeats: int) -> list[di
 
             def by_alignf(part: np.ndarray = part, Y: np.ndarray = labels.Y) -> Any:
                 moments = gram_moments(family, part, Y)  # noqa: B023
-                return Alignf().weigh(moments.frobenius, moments.target)
+                return Alignf().weigh(moments.products(), moments.target_products())
 
             cases: dict[str, Callable[[], Any]] = {
                 "alignf, 20 kernels": by_alignf,
@@ -190,7 +190,7 @@ def rank_one(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
     family = FeatureFamily([f"f{k}" for k in range(p)])
     moments = gram_moments(family, X, target.Y)
     varying = np.flatnonzero(~moments.constant)
-    scales = moments.centered_traces[varying] / m
+    scales = moments.traces()[varying] / m
     grams = gram_operator(family.subset(varying.tolist()), X[moments.rows], shift=moments.shift[varying], scales=scales)
     target, rows = target.take(moments.rows), []
     for value in (0.125, 1.0, 8.0, 100.0):
@@ -229,7 +229,7 @@ def streamed(
         for case, in_memory in kinds.items():
 
             def fit(in_memory: int = in_memory, value: float = value) -> Solution:
-                scales = moments.centered_traces / len(some)
+                scales = moments.traces() / len(some)
                 grams = gram_operator(family, X, shift=moments.shift, scales=scales, in_memory=in_memory)
                 if name != "l2-krr":
                     held = LandmarkGrams.of(grams) if isinstance(grams, TiledGrams) else grams

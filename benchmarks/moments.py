@@ -248,7 +248,7 @@ def folds(m: int, p: int, d: int, repeats: int) -> list[dict[str, Any]]:
         moments = gram_moments(family, X, y, fold)
         for t in range(5):
             restricted = moments.restrict([f for f in range(5) if f not in (t, (t + 1) % 5)])
-            assert len(restricted.frobenius) == len(restricted.target)
+            assert len(restricted.products()) == len(restricted.target_products())
 
     cases: dict[str, Callable[[], Any]] = {
         "no folds, all rows": lambda: gram_moments(family, X, y),

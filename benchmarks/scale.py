@@ -28,10 +28,10 @@ from benchmarks.moments import REPEATS, timed
 from learnkernels import GaussianFamily, gram_moments, learn_kernel
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learning import learn_from_moments
-from learnkernels.kernels.moments.gram import GramMoments
-from learnkernels.kernels.moments.sampled import SAMPLE_ROWS, SampledMoments, sample_moments
 from learnkernels.kernels.predictors import ConjugateGradients, Nystrom, Predictor
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
+from learnkernels.kernels.statistics.gram import GramStatistics
+from learnkernels.kernels.statistics.sampled import SAMPLE_ROWS, SampledStatistics, sample_moments
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.synthetic import friedman
 
@@ -195,7 +195,7 @@ def spread(m: int, p: int, trials: int, n: int) -> list[dict[str, Any]]:
     X, y = rows_and_target(m, 0)
     family, learners = GaussianFamily(bandwidths(p, 2)), ("align", "alignf")
 
-    def learned(moments: GramMoments | SampledMoments) -> np.ndarray:
+    def learned(moments: GramStatistics | SampledStatistics) -> np.ndarray:
         kernels = [learn_from_moments(name, family, X, moments) for name in learners]
         return np.concatenate([moments.alignments, *([one.alignment, *one.weights] for one in kernels)])
 

@@ -25,8 +25,8 @@ family = GaussianFamily([2.0**exponent for exponent in range(-7, -3)])
 
 # %%
 # The exact predictor on some of the rows, and landmarks on all of them: the more
-# landmarks, the nearer to the predictor of all pairs. Weights are learned from a sample;
-# ``sample="auto"`` would take 8,192 rows.
+# landmarks, the nearer to the predictor of all pairs. Weights are learned from a
+# sample; ``sample="auto"`` would take 8,192 rows.
 SIZES, SAMPLE = [ROWS // 20, ROWS // 10], ROWS // 4
 found = {}
 for size in SIZES:

@@ -20,10 +20,10 @@ from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.engine.expansion import Expansion
 from learnkernels.kernels.engine.operators import entrywise_power
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
-from learnkernels.kernels.moments.normalisation import Normalisation
-from learnkernels.kernels.moments.sampled import Sampling
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.solvers.certificate import Certificate
+from learnkernels.kernels.statistics.base import Normalisation
+from learnkernels.kernels.statistics.sampled import Sampling
 from learnkernels.kernels.targets import Target
 
 TOGETHER = "all features"

@@ -14,10 +14,9 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner, SearchingLearner, as_learner
-from learnkernels.kernels.moments.base import Moments
-from learnkernels.kernels.moments.gram import gram_moments
-from learnkernels.kernels.moments.normalisation import Normalisation, require_normalisation
-from learnkernels.kernels.moments.sampled import SampledMoments, Sampling
+from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation, require_normalisation
+from learnkernels.kernels.statistics.gram import gram_moments
+from learnkernels.kernels.statistics.sampled import SampledStatistics, Sampling
 from learnkernels.kernels.targets import Target, Task
 
 
@@ -106,7 +105,7 @@ def learn_from_moments(
     learner: str | Learner,
     family: KernelFamily,
     X: Rows,
-    moments: Moments,
+    moments: AlignmentStatistics,
     *,
     target: Target | None = None,
     regularisation: float = 1.0,
@@ -123,7 +122,7 @@ def learn_from_moments(
         The base kernels of the moments.
     X : ndarray or CSR matrix of shape (n, d)
         The data set that ``moments.rows`` counts in. Not modified.
-    moments : GramMoments, FeatureMoments or SampledMoments
+    moments : GramStatistics, FeatureStatistics or SampledStatistics
         Statistics of the training rows, for example ``moments.restrict(training_folds)``. Where they are of weighted
         rows, the kernel is: two-stage learners alone take them. Of a sample they are estimates for all rows; other
         learners learn from the sampled rows alone.
@@ -166,7 +165,7 @@ def learn_path(
     learner: str | Learner,
     family: KernelFamily | None,
     X: Rows,
-    moments: Moments,
+    moments: AlignmentStatistics,
     target: Target | None,
     grid: Sequence[float],
     *,
@@ -204,7 +203,7 @@ def learn_path(
         raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
     with blas_threads_for(moments.n_rows):  # whose number would show in the last bits
         kernels: tuple[LearnedKernel, ...] = learner.learn(family, X, moments, target, grid, normalise, seen)
-    if isinstance(moments, SampledMoments):
+    if isinstance(moments, SampledStatistics):
         sampling = Sampling(moments.n_rows, moments.total_rows)
         kernels = tuple(replace(kernel, sampling=sampling) for kernel in kernels)
     return kernels

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
         PrecomputedFamily,
     )
     from learnkernels.kernels.learning import learn_kernel
-    from learnkernels.kernels.moments.gram import gram_moments
     from learnkernels.kernels.persistence.kernel import load_kernel, save_kernel
+    from learnkernels.kernels.statistics.gram import gram_moments
     from learnkernels.tasks.evidence.displays import (
         KernelWeightsDisplay,
         LearningHistoryDisplay,
@@ -78,7 +78,7 @@ _ROOMS = {
     "RelevanceDisplay": "tasks.evidence.displays",
     "center_gram": "kernels.centering",
     "centered_alignment": "kernels.centering",
-    "gram_moments": "kernels.moments.gram",
+    "gram_moments": "kernels.statistics.gram",
     "learn_kernel": "kernels.learning",
     "load_kernel": "kernels.persistence.kernel",
     "save_kernel": "kernels.persistence.kernel",

@@ -174,9 +174,9 @@ def summed_by_numpy(moments, family, X: np.ndarray):
     )
     return replace(
         moments,
-        products=products,
-        target_products=target_products,
-        traces=(np.einsum("kii->ki", E) * w @ of).T,
+        block_products=products,
+        block_targets=target_products,
+        block_traces=(np.einsum("kii->ki", E) * w @ of).T,
         row_sums=np.moveaxis(E @ (w[:, None] * of), 2, 0),
     )
 

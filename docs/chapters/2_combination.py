@@ -37,7 +37,7 @@ X, y = load_breast_cancer(return_X_y=True)
 X = StandardScaler().fit_transform(X)
 family = GaussianFamily([2.0**exponent for exponent in range(-10, 0)])
 moments = gram_moments(family, X, y)
-M, a = moments.frobenius, moments.target
+M, a = moments.products(), moments.target_products()
 cosines = M / np.sqrt(np.outer(M.diagonal(), M.diagonal()))
 fig, ax = plt.subplots(figsize=(4.5, 3.6))
 shown = ax.imshow(cosines, vmin=0, vmax=1)

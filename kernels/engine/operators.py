@@ -226,7 +226,7 @@ class TiledGrams:
         return CombinedGram(self._combination(mu), self.X, Threads()).columns(self.X[some])
 
     def frobenius(self) -> np.ndarray:
-        """Return the Frobenius products; one pass over all tiles, as in `GramMoments`."""
+        """Return the Frobenius products; one pass over all tiles, as in `GramStatistics`."""
         m = self.n_rows
         blocks = RowBlocks.of(np.zeros(m, dtype=np.intp), block_rows_of(self.family, self.X))
         part = pass_over_tiles(self.family, self.X, np.zeros((m, 1)), blocks, self.shift, Threads())

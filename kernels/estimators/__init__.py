@@ -1,7 +1,7 @@
 """Learned kernels behind scikit-learn's interface: a classifier, a regressor and a transformer.
 
-Imports: centering, engine, families, learned, learners, learning, moments, parameters, predictors, solvers,
-tables, targets.
+Imports: centering, engine, families, learned, learners, learning, parameters, predictors, solvers, statistics, tables,
+targets.
 """
 
 from learnkernels.kernels.estimators.classifier import KernelLearningClassifier

@@ -24,10 +24,10 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import LEARNERS, RFM, Learner, SearchingLearner, as_learner
 from learnkernels.kernels.learners.base import require_family
 from learnkernels.kernels.learning import learn_from_moments, learn_kernel
-from learnkernels.kernels.moments.normalisation import Normalisation, require_normalisation
-from learnkernels.kernels.moments.sampled import require_sample, sample_moments
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.predictors.scoring import LinearScores
+from learnkernels.kernels.statistics.base import Normalisation, require_normalisation
+from learnkernels.kernels.statistics.sampled import require_sample, sample_moments
 from learnkernels.kernels.tables import Met, TableEncoding, is_table, shares_by_column
 from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.tables.reading import read_columns

@@ -19,9 +19,9 @@ from learnkernels.kernels.estimators.regularisation import given, is_squared
 from learnkernels.kernels.estimators.supervised import SupervisedLearner, require_precision, without_zero_weights
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
-from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor
 from learnkernels.kernels.predictors.calibration import class_scores, fit_calibration, probabilities
+from learnkernels.kernels.statistics.base import Normalisation
 from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.targets import Target, Task
 

@@ -20,8 +20,8 @@ from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.learning import learn_kernel
-from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.predictors import KernelOnRows, Predictor
+from learnkernels.kernels.statistics.base import Normalisation
 from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.targets import Target, Task
 

@@ -17,9 +17,9 @@ from learnkernels.kernels.estimators.base import KernelLearner, within_n_jobs
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner
-from learnkernels.kernels.moments.normalisation import Normalisation
 from learnkernels.kernels.parameters import positive
 from learnkernels.kernels.predictors.scoring import LinearScores
+from learnkernels.kernels.statistics.base import Normalisation
 from learnkernels.kernels.tables.encoding import Said
 from learnkernels.kernels.targets import Task, task_of
 

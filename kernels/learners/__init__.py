@@ -1,6 +1,6 @@
 """Learners of kernel weights, one file an algorithm, and the table that lists them.
 
-Imports: centering, engine, families, learned, moments, parameters, search, solvers, targets.
+Imports: centering, engine, families, learned, parameters, search, solvers, statistics, targets.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ class AlignfLinear(TwoStageLearner):
     -----
     O(p^3), by a pivoted Cholesky factor of M scaled to unit diagonal. A kernel counts as dependent where the square of
     its distance from the span of others is below 1e-10 of its squared norm: rounding of M reaches the weights
-    multiplied by the inverse of that share, so a smaller one would leave them fewer than five digits. Moments of
+    multiplied by the inverse of that share, so a smaller one would leave them fewer than five digits. Statistics of
     float32 tiles are off by 1e-6 or so and call for kernels that lie further apart.
 
     `alignf` searches among fewer weights, so it never aligns better on the rows that M and a are of.

@@ -14,18 +14,11 @@ from learnkernels.kernels.engine.operators import GramOperator, gram_operator
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.moments.base import Moments
-from learnkernels.kernels.moments.gram import gram_moments
-from learnkernels.kernels.moments.normalisation import (
-    NORMALISATIONS,
-    Normalisation,
-    NormalisedProducts,
-    Statistics,
-    require_informative,
-)
 from learnkernels.kernels.parameters import Parameterised
 from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.solvers.certificate import Certificate
+from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation, NormalisedProducts
+from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target, Task
 
 
@@ -156,7 +149,7 @@ class Learner(Parameterised, ABC):
         self,
         family: KernelFamily | None,
         X: Rows,
-        moments: Moments,
+        moments: AlignmentStatistics,
         target: Target | None,
         grid: Sequence[float],
         normalise: Normalisation,
@@ -167,7 +160,7 @@ class Learner(Parameterised, ABC):
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range; what can be said without rows."""
 
-    def searches_sample(self, moments: Moments) -> bool:
+    def searches_sample(self, moments: AlignmentStatistics) -> bool:
         """Return whether all that it learns of these rows comes from a random sample of them."""
         return False
 
@@ -249,24 +242,18 @@ class TwoStageLearner(Learner):
         self,
         family: KernelFamily | None,
         X: Rows,
-        moments: Moments,
+        moments: AlignmentStatistics,
         target: Target | None,
         grid: Sequence[float],
         normalise: Normalisation,
         centering: Centering = Centering.CENTER,
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel for the whole grid."""
-        require_informative(moments, centering)
+        moments.require_informative(centering.subtracts)
         rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise, centering)
-        M = self._products(moments, normalise, centering)
+        centered = centering.subtracts and self.centered
+        M = NormalisedProducts(moments, rows.usable, rows.scales[rows.usable], centered)
         return (rows.kernel(self.weigh(M, M.target)),)
-
-    def _products(self, moments: Moments, normalise: Normalisation, centering: Centering) -> NormalisedProducts:
-        """Return M of the base kernels that may carry weight."""
-        seen = Statistics(moments, centering)
-        usable = np.flatnonzero(~seen.vanishing)
-        aligned = seen if self.centered else Statistics(moments, Centering.NONE)
-        return NormalisedProducts(aligned, usable, NORMALISATIONS[normalise](seen)[usable])
 
 
 class OneStageLearner(Learner):
@@ -315,14 +302,14 @@ class OneStageLearner(Learner):
         self,
         family: KernelFamily | None,
         X: Rows,
-        moments: Moments,
+        moments: AlignmentStatistics,
         target: Target | None,
         grid: Sequence[float],
         normalise: Normalisation,
         centering: Centering = Centering.CENTER,
     ) -> tuple[LearnedKernel, ...]:
         """Return one kernel a regularisation; each problem starts from the solution of the one before."""
-        require_informative(moments, centering)
+        moments.require_informative(centering.subtracts)
         rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise, centering)
         target = self.required(target, "learns weights and predictor together")
         rows, training, usable = rows.with_unit_diagonal(), target.take(moments.rows), rows.usable
@@ -380,7 +367,7 @@ class SearchingLearner(Learner):
         self,
         family: KernelFamily | None,
         X: Rows,
-        moments: Moments,
+        moments: AlignmentStatistics,
         target: Target | None,
         grid: Sequence[float],
         normalise: Normalisation,
@@ -443,7 +430,7 @@ class TrainingRows:
     family : KernelFamily
     X : ndarray or CSR matrix of shape (m, d)
         Training rows, less `origin`.
-    moments : GramMoments or FeatureMoments
+    moments : GramStatistics or FeatureStatistics
     normalise : {"trace", "frobenius", "none"}
     scales : ndarray of shape (p,)
     usable : ndarray of int of shape (k,)
@@ -456,7 +443,7 @@ class TrainingRows:
     learner: str
     family: KernelFamily
     X: Rows
-    moments: Moments
+    moments: AlignmentStatistics
     normalise: Normalisation
     scales: np.ndarray
     usable: np.ndarray
@@ -469,23 +456,17 @@ class TrainingRows:
         learner: str,
         family: KernelFamily,
         X: Rows,
-        moments: Moments,
+        moments: AlignmentStatistics,
         normalise: Normalisation,
         centering: Centering = Centering.CENTER,
     ) -> TrainingRows:
         """Take the training rows out of a data set, which may be mapped from a file."""
-        seen, origin = Statistics(moments, centering), moments.origin
-        if not centering.subtracts and not family.translation_invariant:
+        seen, origin = centering.subtracts, moments.origin
+        if not seen and not family.translation_invariant:
             origin = np.zeros_like(origin)
         X = move(as_rows(X[moments.rows]), origin)
-        scales = NORMALISATIONS[normalise](seen)
-        return cls(
-            learner, family, X, moments, normalise, scales, np.flatnonzero(~seen.vanishing), origin, centering
-        )  # fmt: skip
-
-    @property
-    def _seen(self) -> Statistics:
-        return Statistics(self.moments, self.centering)
+        scales, usable = moments.scales(normalise, seen), np.flatnonzero(~moments.vanishing(seen))
+        return cls(learner, family, X, moments, normalise, scales, usable, origin, centering)
 
     @property
     def shift(self) -> np.ndarray:
@@ -494,7 +475,7 @@ class TrainingRows:
 
     def with_unit_diagonal(self) -> TrainingRows:
         """Return the same with all scales times one number: the mean diagonals of the base kernels get mean one."""
-        diagonals = self._seen.traces[self.usable] / self.scales[self.usable]
+        diagonals = self.moments.traces(self.centering.subtracts)[self.usable] / self.scales[self.usable]
         diagonals /= self.moments.total_weight
         return replace(self, scales=self.scales * diagonals.mean())
 
@@ -523,7 +504,7 @@ class TrainingRows:
             offset=solution.offset,
             regularisation=regularisation,
             sample_weight=moments.sample_weight,
-            traces=self._seen.traces if any(self.family.kernel_views) else None,
+            traces=moments.traces(self.centering.subtracts) if any(self.family.kernel_views) else None,
             centering=self.centering,
         )
         if kernel.degree == 1:

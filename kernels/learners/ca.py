@@ -9,11 +9,11 @@ import numpy as np
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import SearchingLearner
-from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.search.ascent import Ascent, DenseAscent, RadialAscent, best_step
 from learnkernels.kernels.search.continuous import ContinuousFamily, Kind, require_kind
 from learnkernels.kernels.search.found import FoundKernels, continuous_family
 from learnkernels.kernels.search.radial import RadialFamily
+from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
 
 SEARCH_ROWS = 2000
@@ -164,7 +164,7 @@ class _Rows:
     def products(self, U: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         """Return M, a and the norm of the target kernel for the base kernels at each u, by one pass over tiles."""
         moments = gram_moments(self.continuous.finite(U), self.X, self.Y)
-        return moments.frobenius, moments.target, moments.target_norm
+        return moments.products(), moments.target_products(), moments.target_norm()
 
 
 def _weigh(M: np.ndarray, a: np.ndarray, weights: np.ndarray, largest: float, corrective: bool) -> np.ndarray:

@@ -17,15 +17,8 @@ from learnkernels.kernels.engine.workers import over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
 from learnkernels.kernels.learners.base import Learner
-from learnkernels.kernels.moments.base import Moments
-from learnkernels.kernels.moments.normalisation import (
-    NORMALISATIONS,
-    Normalisation,
-    Statistics,
-    require_informative,
-    require_normalisation,
-)
 from learnkernels.kernels.parameters import Value
+from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation, require_normalisation
 from learnkernels.kernels.targets import Target
 
 DEPENDENT = 1e-8
@@ -55,7 +48,7 @@ class Ensemble(Learner):
         self,
         family: KernelFamily | None,
         X: Rows,
-        moments: Moments,
+        moments: AlignmentStatistics,
         target: Target | None,
         grid: Sequence[float],
         normalise: Normalisation,
@@ -133,7 +126,7 @@ class KernelEnsemble(Value):
         cls,
         family: KernelFamily,
         X: Rows,
-        moments: Moments,
+        moments: AlignmentStatistics,
         target: Target,
         grid: Sequence[float],
         normalise: Normalisation = "trace",
@@ -146,7 +139,7 @@ class KernelEnsemble(Value):
             The p base kernels of the moments.
         X : ndarray or CSR matrix of shape (n, d)
             The data set that ``moments.rows`` counts in. Not modified.
-        moments : GramMoments or FeatureMoments
+        moments : GramStatistics or FeatureStatistics
             Statistics of the m training rows.
         target : Target
             Of the data set, as X.
@@ -181,9 +174,9 @@ class KernelEnsemble(Value):
         if len(target) != X.shape[0]:
             raise ValueError(f"target must have one entry a row of X, got {len(target)} for {X.shape[0]} rows.")
         Ensemble().refuse_weights(moments.sample_weight)
-        require_informative(moments)
+        moments.require_informative()
         training, rows = target.take(moments.rows), move(X[moments.rows], moments.origin)
-        scales, traces = NORMALISATIONS[normalise](Statistics(moments)), moments.centered_traces
+        scales, traces = moments.scales(normalise), moments.traces()
         varying = traces > 0  # all but constant features
         scales = scales * np.mean(traces[varying] / scales[varying]) / len(training)
         Y = training.Y
@@ -328,7 +321,13 @@ class _KernelHypotheses:
     """Kernel ridge regressions on one base kernel each, whose matrices are formed one at a time."""
 
     def __init__(
-        self, family: KernelFamily, X: Rows, moments: Moments, scales: np.ndarray, Y: np.ndarray, grid: np.ndarray
+        self,
+        family: KernelFamily,
+        X: Rows,
+        moments: AlignmentStatistics,
+        scales: np.ndarray,
+        Y: np.ndarray,
+        grid: np.ndarray,
     ) -> None:
         (m, q), p = Y.shape, family.n_kernels
         grams = TiledGrams(family, X, moments.shift, scales)
@@ -354,19 +353,25 @@ class _FeatureHypotheses:
     """Ridge regressions on one feature each."""
 
     def __init__(
-        self, family: FeatureFamily, X: Rows, moments: Moments, scales: np.ndarray, Y: np.ndarray, grid: np.ndarray
+        self,
+        family: FeatureFamily,
+        X: Rows,
+        moments: AlignmentStatistics,
+        scales: np.ndarray,
+        Y: np.ndarray,
+        grid: np.ndarray,
     ) -> None:
         Z = family.take(X)
         Z = np.asarray(Z.toarray() if sparse.issparse(Z) else Z)
         self._means = Z.mean(axis=0)
-        self._norms = np.sqrt(moments.centered_traces)
+        self._norms = np.sqrt(moments.traces())
         self._varying = self._norms > 0
         self._norms[~self._varying] = 1.0
         self._Z = np.where(self._varying, (Z - self._means) / self._norms, 0.0)
         self._Y_c = Y - Y.mean(axis=0)
         self._products = self._Z.T @ self._Y_c
         # The one eigenvalue of each kernel, as a share of itself plus lambda; shape (L, p).
-        eigenvalues = np.divide(moments.centered_traces, scales, out=np.zeros(len(scales)), where=self._varying)
+        eigenvalues = np.divide(moments.traces(), scales, out=np.zeros(len(scales)), where=self._varying)
         self._shrinkage = eigenvalues / (eigenvalues + 1 / grid[:, None])
 
     def left_out(self, step: int) -> np.ndarray:

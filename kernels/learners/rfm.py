@@ -14,9 +14,6 @@ from learnkernels.kernels.families.normal_scores import NormalScoresFamily, norm
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import SearchingLearner, TwoStageLearner
 from learnkernels.kernels.learners.closed_form import Unif
-from learnkernels.kernels.moments.base import Moments
-from learnkernels.kernels.moments.gram import gram_moments
-from learnkernels.kernels.moments.normalisation import NormalisedProducts, Statistics
 from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.search.halves import TOGETHER, Choice, Columns, Examples, Half, halves_of
 from learnkernels.kernels.search.metric import (
@@ -29,6 +26,8 @@ from learnkernels.kernels.search.metric import (
     metric_of,
     spread_of,
 )
+from learnkernels.kernels.statistics.base import AlignmentStatistics, NormalisedProducts
+from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
 
 WEIGHTS: dict[str, TwoStageLearner] = {learner.name: learner for learner in (Unif(), Alignf())}
@@ -241,7 +240,7 @@ class RFM(SearchingLearner):
         learned = learned_metrics(X, examples.Y, kinds, max(numbers), self.rank, examples.w, start, near)
         yield from (one for one in learned if one.number in numbers)
 
-    def searches_sample(self, moments: Moments) -> bool:
+    def searches_sample(self, moments: AlignmentStatistics) -> bool:
         """Return whether there are more rows than are searched; equal weights follow from these alone."""
         return moments.n_rows > self.search_rows and self.weights == "unif" and moments.sample_weight is None
 
@@ -267,11 +266,11 @@ class RFM(SearchingLearner):
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}.")
 
 
-def _weigh(rule: str, moments: Moments, halves: Sequence[Half], choice: Choice) -> np.ndarray:
+def _weigh(rule: str, moments: AlignmentStatistics, halves: Sequence[Half], choice: Choice) -> np.ndarray:
     """Return weights of the centered base kernels as they are, from those of the same of unit trace."""
-    scales = moments.centered_traces
+    scales = moments.traces()
     if rule == "unif" or not halves or not choice.taught:
-        M = NormalisedProducts(Statistics(moments), np.arange(moments.n_kernels), scales)
+        M = NormalisedProducts(moments, np.arange(moments.n_kernels), scales)
         return np.asarray(WEIGHTS[rule].weigh(M, M.target).weights / scales)
     products = [half.products(choice) for half in halves]
     M, a = (np.sum(parts, axis=0) for parts in zip(*products, strict=True))

@@ -26,10 +26,10 @@ from learnkernels.kernels.fields import (
     whole,
 )
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.moments.normalisation import NORMALISATIONS, Normalisation
-from learnkernels.kernels.moments.sampled import Sampling
 from learnkernels.kernels.persistence.archive import File, read_arrays, take
 from learnkernels.kernels.solvers.certificate import Certificate
+from learnkernels.kernels.statistics.base import NORMALISATIONS, Normalisation
+from learnkernels.kernels.statistics.sampled import Sampling
 
 FORMAT = "learnkernels kernel"
 """Name of the format, in every description."""

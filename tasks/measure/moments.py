@@ -17,10 +17,6 @@ from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.workers import SelectedRows
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.moments.features import FeatureMoments
-from learnkernels.kernels.moments.gram import GramMoments, gram_moments
-from learnkernels.kernels.moments.normalisation import require_informative
-from learnkernels.kernels.moments.sampled import SampledMoments, sample_moments
 from learnkernels.kernels.protocol.folds import (
     Trial,
     assign_blocks,
@@ -35,6 +31,9 @@ from learnkernels.kernels.protocol.folds import (
     trials_in_time,
 )
 from learnkernels.kernels.protocol.metrics import Metric, metric_for
+from learnkernels.kernels.statistics.features import FeatureStatistics
+from learnkernels.kernels.statistics.gram import GramStatistics, gram_moments
+from learnkernels.kernels.statistics.sampled import SampledStatistics, sample_moments
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset, store_dataset, stored_bytes
 from learnkernels.tasks.data.parts import BYTES_AS_NUMBERS
@@ -203,7 +202,7 @@ def compute_moments(
             weights,
         )
         for union in unions:
-            require_informative(moments.restrict(union), Centering(config.centering))
+            moments.restrict(union).require_informative(Centering(config.centering).subtracts)
     except InputError:
         raise
     except ValueError as error:
@@ -282,7 +281,7 @@ def measure_moments(
     pool: DaskPool,
     advance: Advance,
     sample_weight: np.ndarray | None = None,
-) -> GramMoments | FeatureMoments | SampledMoments:
+) -> GramStatistics | FeatureStatistics | SampledStatistics:
     """Return the moments of some rows, of all of them or of a sample, as the configuration says.
 
     Parameters

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from learnkernels.kernels.moments.base import Moments
-from learnkernels.kernels.moments.features import FeatureMoments
-from learnkernels.kernels.moments.gram import GramMoments
-from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.protocol.folds import Trial
+from learnkernels.kernels.statistics.base import AlignmentStatistics
+from learnkernels.kernels.statistics.features import FeatureStatistics
+from learnkernels.kernels.statistics.gram import GramStatistics
+from learnkernels.kernels.statistics.sampled import statistics_from_arrays
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.store import checked, keep
 
@@ -41,7 +41,7 @@ class MomentsRef:
         return self.trial in (None, trial.index)
 
 
-def save_moments(ref: MomentsRef, moments: Moments, folds: np.ndarray, seconds: float) -> None:
+def save_moments(ref: MomentsRef, moments: AlignmentStatistics, folds: np.ndarray, seconds: float) -> None:
     """Write moments, the fold of each row, and the seconds that the pass took."""
     with keep(Path(ref.path)) as folder:
         arrays = {"folds": folds, PASS_SECONDS: np.asarray(seconds), **moments.to_arrays()}
@@ -54,7 +54,7 @@ def pass_seconds(ref: MomentsRef) -> float | None:
         return float(arrays[PASS_SECONDS]) if PASS_SECONDS in arrays else None
 
 
-def share_of_pass(seconds: float | None, whole: Moments, training: Moments) -> float | None:
+def share_of_pass(seconds: float | None, whole: AlignmentStatistics, training: AlignmentStatistics) -> float | None:
     """Return what of a pass a user pays who asks for some training rows alone; None where its time is not known.
 
     That of their pairs, where moments are of pairs; of rank-one features that of the rows, and a sample whole.
@@ -62,11 +62,11 @@ def share_of_pass(seconds: float | None, whole: Moments, training: Moments) -> f
     if seconds is None:
         return None
     share = training.n_rows / whole.n_rows
-    power = {GramMoments: 2, FeatureMoments: 1}.get(type(whole), 0)
+    power = {GramStatistics: 2, FeatureStatistics: 1}.get(type(whole), 0)
     return seconds * share**power
 
 
-def load_moments(ref: MomentsRef) -> tuple[Moments, np.ndarray]:
+def load_moments(ref: MomentsRef) -> tuple[AlignmentStatistics, np.ndarray]:
     """Return the moments of a reference, of tiles, a sample or rank-one features, and the fold of each row.
 
     Raises
@@ -75,11 +75,7 @@ def load_moments(ref: MomentsRef) -> tuple[Moments, np.ndarray]:
         The store has lost or damaged them since the run began.
     """
     with np.load(checked(Path(ref.path)) / ARRAYS, allow_pickle=False) as arrays:
-        if SampledMoments.wrote(arrays):
-            return SampledMoments.from_arrays(dict(arrays)), arrays["folds"]
-        if FeatureMoments.wrote(arrays):
-            return FeatureMoments.from_arrays(dict(arrays)), arrays["folds"]
-        return GramMoments.from_arrays(dict(arrays)), arrays["folds"]
+        return statistics_from_arrays(arrays), arrays["folds"]
 
 
 def load_folds(ref: MomentsRef) -> np.ndarray:

@@ -20,9 +20,6 @@ from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_path
-from learnkernels.kernels.moments.base import Moments
-from learnkernels.kernels.moments.normalisation import Normalisation
-from learnkernels.kernels.moments.sampled import SampledMoments
 from learnkernels.kernels.predictors import as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.protocol.evaluation import (
@@ -36,6 +33,8 @@ from learnkernels.kernels.protocol.folds import Trial, inner_trials, rows_of
 from learnkernels.kernels.protocol.hypotheses import Hypotheses, KernelPredictors
 from learnkernels.kernels.protocol.metrics import metric_for
 from learnkernels.kernels.solvers.conjugate_gradients import Progress
+from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation
+from learnkernels.kernels.statistics.sampled import SampledStatistics
 from learnkernels.kernels.tables import shares_by_column
 from learnkernels.kernels.targets import Target, Task
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
@@ -96,13 +95,13 @@ class Held:
     datasets : dict of str to Dataset
         By their places in the store.
     moments : dict of str to tuple
-        Moments, and the fold of each row, by theirs.
+        Statistics, and the fold of each row, by theirs.
     seconds : dict of str to float or None
         What the pass over their rows took, likewise.
     """
 
     datasets: dict[str, Dataset]
-    moments: dict[str, tuple[Moments, np.ndarray]]
+    moments: dict[str, tuple[AlignmentStatistics, np.ndarray]]
     seconds: dict[str, float | None]
 
     @classmethod
@@ -186,7 +185,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         return KernelPredictors(kernels, target, one, grid, X=X, training=rows, workers=workers, progress=progress)
 
     def fitted(
-        of: Moments, rows: np.ndarray, settings: Sequence[dict[str, Any]], grid: Sequence[float]
+        of: AlignmentStatistics, rows: np.ndarray, settings: Sequence[dict[str, Any]], grid: Sequence[float]
     ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, Hypotheses]]:
         started = time.perf_counter()
         params = [on_features(job.learner.name, setting, dataset.features) for setting in settings]
@@ -236,10 +235,12 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
     }
 
 
-def _measured_on(moments: Moments, folds: np.ndarray, some: tuple[int, ...]) -> tuple[Moments, np.ndarray]:
+def _measured_on(
+    moments: AlignmentStatistics, folds: np.ndarray, some: tuple[int, ...]
+) -> tuple[AlignmentStatistics, np.ndarray]:
     """Return the moments of some folds, and the positions of all their rows."""
     training = moments.restrict(some)
-    if isinstance(training, SampledMoments):
+    if isinstance(training, SampledStatistics):
         return training, rows_of(folds, some)
     return training, training.rows
 
@@ -283,7 +284,7 @@ def learn(
     name: str,
     family: KernelFamily,
     X: Rows,
-    moments: Moments,
+    moments: AlignmentStatistics,
     target: Target,
     grid: Sequence[float],
     normalise: Normalisation,

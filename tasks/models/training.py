@@ -26,9 +26,9 @@ from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLear
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.learning import learn_path
-from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import Predictor, as_predictor
+from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
 from learnkernels.tasks.evidence.report import as_sentence
@@ -299,7 +299,9 @@ def _learner(choice: Choice, dataset: Dataset) -> Learner:
     return as_learner(name, **on_features(name, choice.learner.params, dataset.features))
 
 
-def _moments_of_all_rows(dataset: Dataset, ref: MomentsRef, config: CompareConfig, pool: DaskPool) -> Moments:
+def _moments_of_all_rows(
+    dataset: Dataset, ref: MomentsRef, config: CompareConfig, pool: DaskPool
+) -> AlignmentStatistics:
     if config.protocol.split is None and ref.trial is None:
         return load_moments(ref)[0]
     return measure_moments(

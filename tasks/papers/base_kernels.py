@@ -21,12 +21,11 @@ from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.families.base import KernelFamily
 from learnkernels.kernels.learners import Solution
 from learnkernels.kernels.learners.base import TrainingRows
-from learnkernels.kernels.moments.gram import GramMoments, gram_moments
-from learnkernels.kernels.moments.normalisation import require_informative
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.protocol.evaluation import evaluate
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, trials
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
+from learnkernels.kernels.statistics.gram import GramStatistics, gram_moments
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.figures import add_legend, panels
@@ -162,14 +161,14 @@ def measure_base_kernels(job: RepeatJob) -> list[dict[str, Any]]:
 def _one_by_one(
     dataset: Dataset,
     family: KernelFamily,
-    moments: GramMoments,
+    moments: GramStatistics,
     folds: np.ndarray,
     trial: Trial,
     grid: Sequence[float],
 ) -> list[dict[str, Any]]:
     """Return one row a base kernel of one trial."""
     training, target = moments.restrict(trial.training), dataset.target
-    require_informative(training)
+    training.require_informative()
     rows = TrainingRows.of("one base kernel", family, dataset.X, training, "trace")
     found = []
     for k, unit in enumerate(np.eye(family.n_kernels)):

@@ -12,7 +12,7 @@ from learnkernels.conf.papers.studies import SurfaceStudy, TwoPointStudy
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.families import PolynomialFamily
 from learnkernels.kernels.learners.nkrr import PolynomialRidge
-from learnkernels.kernels.moments.gram import gram_moments
+from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.tasks.data.dataset import load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.figures import panels

@@ -356,7 +356,7 @@ def test_a_worker_killed_in_mid_run_costs_its_tiles_and_nothing_else(pool: DaskP
     assert pid not in pool.client.run(os.getpid).values()
     assert len(killed) == 1
     np.testing.assert_allclose(there.alignments, here.alignments, rtol=1e-12)
-    np.testing.assert_allclose(there.frobenius, here.frobenius, rtol=1e-12)
+    np.testing.assert_allclose(there.products(), here.products(), rtol=1e-12)
 
 
 # Matrices -------------------------------------------------------------------------------------------------------------

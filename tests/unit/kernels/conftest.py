@@ -176,15 +176,18 @@ CASES = [
 ]
 
 
-STATISTICS = ("frobenius", "frobenius_diagonal", "target", "target_norm", "centered_traces", "alignments", "constant")
+METHODS = ("products", "squared_norms", "target_products", "target_norm", "traces")
+"""Of statistics, which take whether base kernels are centered."""
 
 
-def assert_same_statistics(got, expected, rtol: float, names: Sequence[str] = STATISTICS) -> None:
+def assert_same_statistics(got, expected, rtol: float, centered: Sequence[bool] = (True,)) -> None:
     """Compare relative to the largest value: signed numbers may cancel to nearly nothing."""
-    for name in names:
-        value = np.asarray(getattr(expected, name), dtype=float)
-        atol = rtol * np.abs(value).max(initial=0.0)
-        np.testing.assert_allclose(getattr(got, name), value, rtol=rtol, atol=atol, err_msg=name)
+    pairs = [(name, *(getattr(of, name)(kind) for of in (got, expected))) for kind in centered for name in METHODS]
+    names = [name for kind in centered for name in (["alignments", "constant"] if kind else ["uncentered_alignments"])]
+    pairs += [(name, getattr(got, name), getattr(expected, name)) for name in names]
+    for name, one, other in pairs:
+        value = np.asarray(other, dtype=float)
+        np.testing.assert_allclose(one, value, rtol=rtol, atol=rtol * np.abs(value).max(initial=0.0), err_msg=name)
 
 
 @pytest.fixture(params=CASES, ids=lambda case: case.name)

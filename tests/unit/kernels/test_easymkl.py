@@ -35,7 +35,7 @@ def solved(Ks: np.ndarray, target: Target, tradeoff: float = 0.5, **given) -> So
 def operator_of(family: KernelFamily, X: np.ndarray, target: Target, **given) -> GramOperator:
     """Return base kernels of mean diagonal one each."""
     moments = gram_moments(family, X, target.Y)
-    scales = moments.centered_traces / len(X)
+    scales = moments.traces() / len(X)
     return gram_operator(family, X - moments.origin, shift=moments.shift, scales=scales, **given)
 
 

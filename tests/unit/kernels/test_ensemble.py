@@ -13,8 +13,8 @@ from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners.ensemble import KernelEnsemble, leave_one_out
 from learnkernels.kernels.learning import learn_from_moments
-from learnkernels.kernels.moments.base import Moments
 from learnkernels.kernels.predictors import KernelRidgePath
+from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
 
@@ -36,7 +36,7 @@ class Data:
     target: Target
 
     @cached_property
-    def moments(self) -> Moments:
+    def moments(self) -> AlignmentStatistics:
         groups = np.random.default_rng(0).permutation(len(self.target)) % 3
         return gram_moments(self.family, self.X, self.target.Y, groups).restrict([0, 2])
 
@@ -175,8 +175,8 @@ def test_other_scalings_are_the_trace_scaling_at_other_regularizations(normalise
     one = of_gaussians([0.4])
     np.testing.assert_allclose(one.fit(normalise=normalise).predict(X), one.fit().predict(X), rtol=0, atol=SOLVES)
     data = Data(FAMILIES["union"], X, TARGETS["regression"])
-    scales = {"frobenius": np.sqrt(np.diag(data.moments.frobenius)), "none": np.ones(3)}[normalise]
-    sizes = data.moments.centered_traces / scales
+    scales = {"frobenius": np.sqrt(np.diag(data.moments.products())), "none": np.ones(3)}[normalise]
+    sizes = data.moments.traces() / scales
     ensemble = data.fit(normalise=normalise)
     for k, relative in enumerate(sizes / sizes.mean()):
         single = data.fit(grid=GRID * relative)

@@ -20,8 +20,8 @@ from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily
 from learnkernels.kernels.learners import LpKRR, Lq
 from learnkernels.kernels.learning import learn_from_moments
-from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.predictors import Auto, Nystrom
+from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 from tests.unit.kernels import test_estimators

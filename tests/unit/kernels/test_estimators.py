@@ -40,7 +40,6 @@ from learnkernels.kernels.families import (
 from learnkernels.kernels.families.base import distinct_rows
 from learnkernels.kernels.learners import CA, CR, L1SVM, L2KRR, NKRR, Alignf
 from learnkernels.kernels.learning import learn_path
-from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.predictors import (
     Auto,
     ConjugateGradients,
@@ -54,6 +53,7 @@ from learnkernels.kernels.predictors.calibration import assign_calibration_folds
 from learnkernels.kernels.predictors.krr_cg import held_out_rows
 from learnkernels.kernels.predictors.svm import ExactMachine, SupportVectorPath
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
+from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
 from tests.reference import ridge_predictions
 from tests.refusals import require_refusals

@@ -12,11 +12,13 @@ from scipy import sparse
 from learnkernels import FamilyUnion, FeatureFamily, gram_moments, learn_kernel
 from learnkernels.kernels.learners import Alignf, as_learner
 from learnkernels.kernels.learning import learn_from_moments
-from learnkernels.kernels.moments.features import FeatureMoments
-from learnkernels.kernels.moments.normalisation import NORMALISATIONS
 from learnkernels.kernels.solvers.active_set import coordinate_descent, minimise_nonnegative
+from learnkernels.kernels.statistics.base import NORMALISATIONS
+from learnkernels.kernels.statistics.features import FeatureStatistics
+from learnkernels.kernels.statistics.sampled import statistics_from_arrays
 from tests import reference
 from tests.refusals import require_refusals
+from tests.unit.kernels.conftest import assert_same_statistics
 from tests.unit.kernels.test_learners import TWO_STAGE
 
 # Sums in another order than the oracle's, relative to the norms of the factors; centering cancels a digit or two.
@@ -75,15 +77,16 @@ def features(request) -> Features:
     return request.param
 
 
-def assert_statistics(moments: FeatureMoments, kind: str, Ks, Y: np.ndarray) -> None:
+def assert_statistics(moments: FeatureStatistics, centered: bool, Ks, Y: np.ndarray) -> None:
     """Compare M, a and alignments, centered or not, with those of matrices, relative to the norms of the kernels."""
     L = reference.target_kernel(Y)
-    if kind == "":
+    if centered:
         Ks, L = [reference.centered(K) for K in Ks], reference.centered(L)
-    M, diagonal, a, norm, alignments = (
-        getattr(moments, kind + name)
-        for name in ("frobenius", "frobenius_diagonal", "target", "target_norm", "alignments")
+    M, diagonal, a, norm = (
+        statistic(centered)
+        for statistic in (moments.products, moments.squared_norms, moments.target_products, moments.target_norm)
     )
+    alignments = moments.alignments if centered else moments.uncentered_alignments
     products = np.array([[reference.frobenius_product(K, other) for other in [*Ks, L]] for K in Ks]).astype(float)
     expected = float(np.sqrt(reference.frobenius_product(L, L)))
     assert norm == pytest.approx(expected, rel=TEXTBOOK)
@@ -112,26 +115,25 @@ def assert_products(got: np.ndarray, expected: np.ndarray, tolerance: float = TE
 def test_moments_of_features_are_those_of_explicitly_centered_matrices(features):
     Y, before = np.random.default_rng(7).normal(size=(features.X.shape[0], 3)) + 0.8, features.X.copy()
     moments = gram_moments(features.family, features.X, Y)
-    assert isinstance(moments, FeatureMoments)
+    assert isinstance(moments, FeatureStatistics)
     assert abs(features.X - before).max() == 0
     assert getattr(features.X, "nnz", None) == getattr(before, "nnz", None)
     Ks, L = [reference.centered(K) for K in features.grams], reference.centered(reference.target_kernel(Y))
     few = np.zeros(moments.n_kernels)
     few[[1, -1]] = 0.3, 0.7
     for mu in (np.random.default_rng(9).random(moments.n_kernels), few):
-        mu = mu / moments.centered_traces
+        mu = mu / moments.traces()
         K = sum(weight * K for weight, K in zip(mu, Ks, strict=True))
         assert moments.alignment(mu) == pytest.approx(reference.uncentered_alignment(K, L), rel=1e-10)
-    assert "frobenius" not in vars(moments)
-    assert_statistics(moments, "", features.grams, Y)
-    assert moments.frobenius is moments.frobenius
-    np.testing.assert_array_equal(np.diag(moments.frobenius), moments.frobenius_diagonal)
-    np.testing.assert_allclose(moments.centered_traces, [float(np.trace(K)) for K in Ks], rtol=1e-10)
+    assert not moments._formed
+    assert_statistics(moments, True, features.grams, Y)
+    assert moments.products() is moments.products()
+    np.testing.assert_array_equal(np.diag(moments.products()), moments.squared_norms())
+    np.testing.assert_allclose(moments.traces(), [float(np.trace(K)) for K in Ks], rtol=1e-10)
     # Row means are those of the moved features, which have mean zero up to rounding where they are dense.
     moved = features.dense - moments.origin
     means = np.array([np.outer(v, v).mean(axis=1) for v in moved.T])
     size = np.abs(moved).max() * np.abs(features.dense).max()
-    np.testing.assert_allclose(moments.row_means, means, rtol=0, atol=1e-15 * size)
     mu = np.random.default_rng(10).random(moments.n_kernels)
     np.testing.assert_allclose(moments.combined_row_means(mu), mu @ means, rtol=0, atol=1e-15 * size * len(mu))
 
@@ -143,12 +145,11 @@ def test_uncentered_moments_of_features_are_those_of_the_matrices_as_they_are(fe
     for kept, keep_origin in (([0], False), ([17, 3], True), ([0, 3, 17], False)):
         held = np.isin(groups, kept)
         moments = gram_moments(features.family, features.X, Y, groups, keep_origin=keep_origin).restrict(kept)
-        assert_statistics(moments, "uncentered_", [K[np.ix_(held, held)] for K in features.grams], Y[held])
+        assert_statistics(moments, False, [K[np.ix_(held, held)] for K in features.grams], Y[held])
 
 
 def test_what_asks_for_the_diagonal_alone_never_forms_M(monkeypatch):
-    for name in ("frobenius", "uncentered_frobenius"):
-        monkeypatch.setattr(FeatureMoments, name, property(lambda self: pytest.fail("M was formed")))
+    monkeypatch.setattr(FeatureStatistics, "_products", lambda self, centered: pytest.fail("M was formed"))
     family, X, y = FeatureFamily(60), sparse.csr_matrix(counts(25, 60, seed=21)), np.arange(25.0)
     for learner in ("unif", "single", "align", "lq"):
         for normalise in NORMALISATIONS:
@@ -170,9 +171,9 @@ def test_restricting_features_to_groups_gives_the_moments_of_their_rows_alone(fe
         np.testing.assert_array_equal(np.sort(restricted.rows), np.flatnonzero(held))
         np.testing.assert_array_equal(np.array(restricted.labels)[restricted.group], groups[restricted.rows])
         np.testing.assert_array_equal(restricted.constant, alone.constant)
-        scale = max(alone.centered_traces) ** 2
-        np.testing.assert_allclose(restricted.frobenius, alone.frobenius, rtol=0, atol=1e-10 * scale)
-        np.testing.assert_allclose(restricted.centered_traces, alone.centered_traces, rtol=1e-9)
+        scale = max(alone.traces()) ** 2
+        np.testing.assert_allclose(restricted.products(), alone.products(), rtol=0, atol=1e-10 * scale)
+        np.testing.assert_allclose(restricted.traces(), alone.traces(), rtol=1e-9)
         np.testing.assert_allclose(restricted.alignments, alone.alignments, rtol=0, atol=1e-9)
         mu = np.random.default_rng(13).random(alone.n_kernels)
         assert restricted.alignment(mu) == pytest.approx(alone.alignment(mu), rel=1e-9)
@@ -184,9 +185,9 @@ def test_features_far_from_zero_keep_the_digits_of_their_norms(kind):
     moments = gram_moments(FeatureFamily(3), kind(X), X[:, 0] + X[:, 1])
     wide = X.astype(np.longdouble) - X.astype(np.longdouble).mean(axis=0)
     products = ((wide.T @ wide) ** 2).astype(float)
-    np.testing.assert_allclose(moments.frobenius_diagonal, np.diag(products), rtol=1e-13)
+    np.testing.assert_allclose(moments.squared_norms(), np.diag(products), rtol=1e-13)
     # Products of different sparse features are corrected by m * 1e12, of which eps remains.
-    assert_products(moments.frobenius, products, tolerance=1e-13 if kind is np.asarray else 1e-2)
+    assert_products(moments.products(), products, tolerance=1e-13 if kind is np.asarray else 1e-2)
 
 
 def test_moments_of_features_survive_a_file_without_pickle(features):
@@ -195,15 +196,13 @@ def test_moments_of_features_survive_a_file_without_pickle(features):
     np.savez(file, **moments.to_arrays())
     file.seek(0)
     with np.load(file, allow_pickle=False) as stored:
-        assert FeatureMoments.wrote(stored)
-        back = FeatureMoments.from_arrays(dict(stored))
+        back = statistics_from_arrays(stored)
+    assert isinstance(back, FeatureStatistics)
     assert (back.names, back.labels) == (moments.names, moments.labels)
-    np.testing.assert_array_equal(back.restrict([1, 2]).frobenius, moments.restrict([1, 2]).frobenius)
-    for name in ("target", "uncentered_frobenius", "uncentered_target"):
-        np.testing.assert_array_equal(getattr(back, name), getattr(moments, name))
+    np.testing.assert_array_equal(back.restrict([1, 2]).products(), moments.restrict([1, 2]).products())
+    assert_same_statistics(back, moments, 0.0, (True, False))
     tiles = gram_moments(FamilyUnion([features.family]), features.X, features.y)
     assert tiles.raw  # a family with features is not moved
-    assert not FeatureMoments.wrote(tiles.to_arrays())
 
 
 # Learned kernels -----------------------------------------------------------------------------------------------------
@@ -272,9 +271,9 @@ def test_features_are_named_and_keep_their_columns_in_subsets():
         np.testing.assert_allclose(family.combine(mu, rows[:4], rows), combined, rtol=1e-14, atol=1e-14)
     moments = gram_moments(family, X, np.arange(15.0))
     assert moments.names == family.names
-    np.testing.assert_allclose(moments.centered_traces, 15 * X[:, [4, 0, 2]].var(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(moments.traces(), 15 * X[:, [4, 0, 2]].var(axis=0), rtol=1e-12)
     squares = (X[:, [4, 0, 2]] ** 2).sum(axis=0) ** 2
-    np.testing.assert_allclose(moments.uncentered_frobenius_diagonal, squares, rtol=1e-14)
+    np.testing.assert_allclose(moments.squared_norms(False), squares, rtol=1e-14)
 
 
 def test_features_that_do_not_fit_are_refused():

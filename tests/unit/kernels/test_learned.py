@@ -14,9 +14,9 @@ from learnkernels.kernels.centering import centered_alignment
 from learnkernels.kernels.learners import CA, LEARNERS, as_learner
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_from_moments, learn_kernel
-from learnkernels.kernels.moments.gram import gram_moments
-from learnkernels.kernels.moments.normalisation import NORMALISATIONS
-from learnkernels.kernels.moments.sampled import sample_moments
+from learnkernels.kernels.statistics.base import NORMALISATIONS
+from learnkernels.kernels.statistics.gram import gram_moments
+from learnkernels.kernels.statistics.sampled import sample_moments
 from learnkernels.kernels.targets import Target
 from tests.reference import combined, combined_cross, gaussian, grams, kkt_residual, normalisers
 from tests.refusals import require_refusals
@@ -185,7 +185,7 @@ def test_alignf_is_optimal_for_the_normalised_kernels():
     moments = gram_moments(family, X, y)
     for normalise in NORMALISATIONS:
         kernel = learn_kernel("alignf", family, X, y, normalise=normalise)
-        M, a = moments.frobenius / np.outer(kernel.scales, kernel.scales), moments.target / kernel.scales
+        M, a = moments.products() / np.outer(kernel.scales, kernel.scales), moments.target_products() / kernel.scales
         assert (kernel.weights == 0).any()
         assert kkt_residual(M, a, kernel.weights) <= 1e-10
         assert kernel.certificate.residual <= 1e-10

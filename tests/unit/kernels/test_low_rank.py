@@ -40,7 +40,7 @@ def tiled(X, y, centering=Centering.CENTER, family=FAMILY) -> tuple[TiledGrams, 
     moments = gram_moments(family, X, Target.of(y).Y)
     center = centering.subtracts
     rows = move(X[moments.rows], moments.origin) if center else X[moments.rows]
-    scales = moments.centered_traces / len(y) if center else np.ones(family.n_kernels)
+    scales = moments.traces() / len(y) if center else np.ones(family.n_kernels)
     shift = moments.shift if center else np.zeros(family.n_kernels)
     grams = gram_operator(family, rows, shift=shift, scales=scales, in_memory=0, centering=centering)
     assert isinstance(grams, TiledGrams)

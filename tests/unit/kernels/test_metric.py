@@ -23,7 +23,6 @@ from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, MetricFa
 from learnkernels.kernels.families.normal_scores import normal_scores, scores_beside
 from learnkernels.kernels.learners import RFM, rfm
 from learnkernels.kernels.learners.rfm import LAST
-from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.search.halves import TOGETHER, Choice, Columns, Examples, Half, halves_of
 from learnkernels.kernels.search.metric import (
     COMPONENTS,
@@ -43,6 +42,7 @@ from learnkernels.kernels.search.metric import (
     spread_of,
 )
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut, least_along
+from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
 
@@ -389,9 +389,9 @@ def test_alignments_of_base_kernels_are_those_of_the_half_that_did_not_teach_the
     M, a = half.products(Choice((1,), "both"))
     union, _ = half.columns.union(half.rounds[1].metrics, half.told, "both")
     moments = gram_moments(union, half.told.X, half.told.Y)
-    scales = moments.centered_traces / 30
-    np.testing.assert_allclose(M, moments.frobenius / np.outer(scales, scales), rtol=1e-8)
-    np.testing.assert_allclose(a, moments.target / scales, rtol=1e-8)
+    scales = moments.traces() / 30
+    np.testing.assert_allclose(M, moments.products() / np.outer(scales, scales), rtol=1e-8)
+    np.testing.assert_allclose(a, moments.target_products() / scales, rtol=1e-8)
     kernels = [radial_kernel(metric.mapped(half.told.X))[0] for metric in half.rounds[1].metrics]
     centered = half.told.Y - half.told.Y.mean(axis=0)
     K, L = sum(kernels), centered @ centered.T

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, gram_moments
-from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks, TilePass, choose_shift
 from learnkernels.kernels.engine.workers import Threads
-from learnkernels.kernels.moments.features import FeatureMoments
-from learnkernels.kernels.moments.gram import GramMoments
-from learnkernels.kernels.moments.normalisation import Statistics
+from learnkernels.kernels.statistics.base import RENAMED
+from learnkernels.kernels.statistics.gram import GramStatistics
+from learnkernels.kernels.statistics.sampled import statistics_from_arrays
 from tests import reference
 from tests.refusals import require_refusals
 from tests.unit.kernels.conftest import CASES, assert_same_statistics
@@ -40,28 +39,28 @@ def random_rows(m: int, d: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarr
     return rng.normal(size=(m, d)), rng.normal(size=(m, 2))
 
 
-def assert_textbook(moments, Ks, Y: np.ndarray, centering=Centering.CENTER, rtol: float = TEXTBOOK) -> None:
+def assert_textbook(moments, Ks, Y: np.ndarray, centered: bool = True, rtol: float = TEXTBOOK) -> None:
     """Compare with matrices in long double, explicitly centered or as they are."""
-    L, prefix, within = reference.target_kernel(Y), "uncentered_", {"rtol": 0.0, "atol": rtol}
-    if centering.subtracts:
-        Ks, L = [reference.centered(K) for K in Ks], reference.centered(L)
-        prefix, within = "", {"rtol": rtol, "atol": 0.0}
+    L, within = reference.target_kernel(Y), {"rtol": 0.0, "atol": rtol}
+    if centered:
+        Ks, L, within = [reference.centered(K) for K in Ks], reference.centered(L), {"rtol": rtol, "atol": 0.0}
     M = np.array([[reference.frobenius_product(K, other) for other in Ks] for K in Ks]).astype(float)
     a = np.array([reference.frobenius_product(K, L) for K in Ks]).astype(float)
     # Kernels as they are may be nearly orthogonal, and cancel: relative to their norms.
     norms, norm = np.sqrt(np.diag(M)), float(np.sqrt(reference.frobenius_product(L, L)))
-    pairs, seen = np.outer(norms, norms), Statistics(moments, centering)
-    np.testing.assert_allclose(seen.frobenius / pairs, M / pairs, **within)
-    np.testing.assert_array_equal(seen.frobenius, seen.frobenius.T)
-    np.testing.assert_allclose(seen.frobenius_diagonal, norms**2, rtol=rtol)
-    np.testing.assert_allclose(seen.target / (norms * norm), a / (norms * norm), **within)
-    np.testing.assert_allclose(getattr(moments, f"{prefix}alignments"), a / (norms * norm), **within)
-    np.testing.assert_allclose(seen.traces, [float(np.trace(K)) for K in Ks], rtol=rtol)
-    assert getattr(moments, f"{prefix}target_norm") == pytest.approx(norm, rel=rtol)
-    assert not seen.vanishing.any()
+    pairs, got = np.outer(norms, norms), moments.products(centered)
+    np.testing.assert_allclose(got / pairs, M / pairs, **within)
+    np.testing.assert_array_equal(got, got.T)
+    np.testing.assert_allclose(moments.squared_norms(centered), norms**2, rtol=rtol)
+    alignments = moments.alignments if centered else moments.uncentered_alignments
+    for aligned in (moments.target_products(centered) / (norms * norm), alignments):
+        np.testing.assert_allclose(aligned, a / (norms * norm), **within)
+    np.testing.assert_allclose(moments.traces(centered), [float(np.trace(K)) for K in Ks], rtol=rtol)
+    assert moments.target_norm(centered) == pytest.approx(norm, rel=rtol)
+    assert not moments.vanishing(centered).any()
 
 
-def moved_grams(case, moments: GramMoments) -> np.ndarray:
+def moved_grams(case, moments: GramStatistics) -> np.ndarray:
     """Return the kernels as the pass saw them: of the rows less the origin, where that changes no centered kernel."""
     if not moments.origin.any():
         return case.grams
@@ -85,12 +84,12 @@ def test_statistics_are_those_of_matrices(case, q, block_rows, keep_origin):
     assert moments.alignment(mu) == pytest.approx(expected, rel=TEXTBOOK)
     assert [moments.alignment(unit) for unit in np.eye(len(mu))] == pytest.approx(moments.alignments, rel=1e-12)
     if moments.raw:
-        assert_textbook(moments, case.grams, Y, Centering.NONE)
+        assert_textbook(moments, case.grams, Y, False)
         return
     assert not keep_origin
-    for name in ("frobenius", "frobenius_diagonal", "target", "alignments", "traces"):
+    for statistic in (moments.products, moments.squared_norms, moments.target_products, moments.traces):
         with pytest.raises(ValueError, match="moved to their mean; pass keep_origin=True to gram_moments"):
-            getattr(moments, f"uncentered_{name}")
+            statistic(centered=False)
 
 
 def test_statistics_of_some_groups_are_those_of_their_rows_alone(case):
@@ -103,7 +102,7 @@ def test_statistics_of_some_groups_are_those_of_their_rows_alone(case):
         held = np.isin(groups, kept)
         Ks, restricted = [K[np.ix_(held, held)] for K in case.grams], moments.restrict(kept)
         assert_textbook(restricted, Ks, Y[held])
-        assert_textbook(raw.restrict(kept), Ks, Y[held], Centering.NONE)
+        assert_textbook(raw.restrict(kept), Ks, Y[held], False)
         assert restricted.labels == tuple(sorted(kept))
         assert restricted.n_rows == held.sum()
     for g, h in np.ndindex(4, 4):
@@ -112,7 +111,7 @@ def test_statistics_of_some_groups_are_those_of_their_rows_alone(case):
         expected = np.array([[reference.frobenius_product(K, L) for L in parts] for K in parts]).astype(float)
         # Signed sums: relative to the norms of the two factors.
         norms = np.sqrt(np.outer(np.diag(expected), np.diag(expected)))
-        np.testing.assert_allclose(moments.products[g, h] / norms, expected / norms, rtol=0, atol=TEXTBOOK)
+        np.testing.assert_allclose(moments.block_products[g, h] / norms, expected / norms, rtol=0, atol=TEXTBOOK)
 
 
 def test_two_rows_are_enough():
@@ -160,7 +159,7 @@ def test_statistics_follow_a_constant_added_to_the_targets():
     for offset in (0.0, 1.0, -30.0, 1e4):
         Y = spread + offset
         moments = gram_moments(GaussianFamily(gammas), X, Y, groups).restrict([0, 2])
-        assert_textbook(moments, Ks, Y[held], Centering.NONE)
+        assert_textbook(moments, Ks, Y[held], False)
         assert_textbook(moments, Ks, Y[held])  # 1e4 rounds the targets to 1e-12 of their spread
 
 
@@ -171,14 +170,14 @@ def test_kernels_that_are_constant_up_to_rounding_are_marked_and_align_with_noth
     family = FamilyUnion([linear, linear, *parts], [[0], [3], [1], [1], [2]])
     moments = gram_moments(family, X, x, groups, keep_origin=True)
     np.testing.assert_array_equal(moments.uncentered_alignments > 0, [True, False, True, True, True])
-    np.testing.assert_array_equal(Statistics(moments, Centering.NONE).vanishing, [False, True, False, False, False])
+    np.testing.assert_array_equal(moments.vanishing(False), [False, True, False, False, False])
     assert moments.alignment(np.eye(5)[1]) == 0.0
     # The last kernel is constant on one group alone, far from what was subtracted from it for all rows.
     for part, last in ((moments, False), (moments.restrict([1]), True)):
         np.testing.assert_array_equal(part.constant, [False, True, True, True, last])
         np.testing.assert_array_equal(part.alignments == 0, part.constant)
         with pytest.raises(ValueError, match=r"base kernel linear.*, gaussian.*, polynomial.* is constant on the"):
-            part.refuse_constants()
+            part.require_informative()
 
 
 # Digits --------------------------------------------------------------------------------------------------------------
@@ -238,8 +237,8 @@ def test_parts_of_a_pass_may_be_added_in_any_order_and_grouping(data):
     given = [over.part(None, pairs) for pairs in blocks.super_tiles(super_rows)]
     before = deepcopy(given)
 
-    def finish(part: MomentsPart) -> GramMoments:
-        return GramMoments.from_part(family, blocks, Y, target_mean, shift, origin, part)
+    def finish(part: MomentsPart) -> GramStatistics:
+        return GramStatistics.from_part(family, blocks, Y, target_mean, shift, origin, part)
 
     parts = data.draw(st.permutations([*given, MomentsPart.zero(3, 2)]))
     while len(parts) > 1:
@@ -316,17 +315,30 @@ def test_moments_survive_a_file_without_pickle(family, X):
         np.savez(file, **moments.to_arrays())
         file.seek(0)
         stored = dict(np.load(file, allow_pickle=False))
-        assert FeatureMoments.wrote(stored) == isinstance(moments, FeatureMoments)
         assert ("sample_weight" in stored) == (w is not None)
-        back = type(moments).from_arrays(stored)
+        back = statistics_from_arrays(stored)
+        assert type(back) is type(moments)
         raw = getattr(moments, "raw", True)
         assert (back.names, back.labels, getattr(back, "raw", True)) == (moments.names, moments.labels, raw)
         for one, other in ((back, moments), (back.restrict([3, 17]), moments.restrict([3, 17]))):
-            assert (one.target_norm, one.total_weight) == (other.target_norm, other.total_weight)
-            np.testing.assert_array_equal(one.frobenius, other.frobenius)
-            np.testing.assert_array_equal(one.target, other.target)
+            assert (one.target_norm(), one.total_weight) == (other.target_norm(), other.total_weight)
+            np.testing.assert_array_equal(one.products(), other.products())
+            np.testing.assert_array_equal(one.target_products(), other.target_products())
             if raw:
-                np.testing.assert_array_equal(one.uncentered_target, other.uncentered_target)
+                np.testing.assert_array_equal(one.target_products(False), other.target_products(False))
+
+
+def test_statistics_of_older_files_are_read_and_older_names_warn():
+    X, Y = random_rows(12)
+    moments = gram_moments(LinearFamily(), X, Y, np.arange(12) % 2, keep_origin=True)
+    names = {"block_products": "products", "block_targets": "target_products", "block_traces": "traces"}
+    older = {names.get(name, name): array for name, array in moments.to_arrays().items()}
+    assert statistics_from_arrays(older) == moments
+    for name, (method, centered) in RENAMED.items():
+        with pytest.warns(FutureWarning, match=rf"{name} is {method}\(.*\) since 0.3, and goes in 0.4"):
+            np.testing.assert_array_equal(getattr(moments, name), getattr(moments, method)(centered))
+    with pytest.raises(AttributeError, match="has no attribute 'frobenious'"):
+        moments.frobenious  # noqa: B018
 
 
 def test_data_that_do_not_fit_together_are_refused():

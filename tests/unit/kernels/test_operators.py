@@ -46,7 +46,7 @@ def statistics_of(name: str, centering: Centering) -> tuple[Rows, np.ndarray, np
     if not centering.subtracts:
         scales = np.array([float(np.trace(K)) for K in grams])
         return rows, np.zeros(len(grams)), scales, np.stack(grams) / scales[:, None, None]
-    scales = moments.centered_traces
+    scales = moments.traces()
     matrices = np.stack([reference.centered(K) for K in grams]) / scales[:, None, None]
     return move(rows, moments.origin), moments.shift, scales, matrices
 

@@ -15,9 +15,9 @@ from learnkernels.kernels.learners import LEARNERS, Solution
 from learnkernels.kernels.learners.base import TrainingRows
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_from_moments, learn_path
-from learnkernels.kernels.moments.features import FeatureMoments
-from learnkernels.kernels.moments.normalisation import NORMALISATIONS, require_informative
 from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays
+from learnkernels.kernels.statistics.base import NORMALISATIONS
+from learnkernels.kernels.statistics.features import FeatureStatistics
 from learnkernels.kernels.targets import Target
 from tests.reference import Wide, frobenius_product
 from tests.refusals import require_refusals
@@ -37,8 +37,6 @@ REPEATED = 1e-11
 
 # Weights of a learner: its conditioning, of a few hundred here, times the rounding of M and a.
 LEARNED = 1e-8
-
-RAW = ["frobenius", "frobenius_diagonal", "target", "traces", "alignments", "target_norm"]
 
 
 def draw_weights(m: int, seed: int = 0) -> np.ndarray:
@@ -100,15 +98,18 @@ def test_integer_weights_are_repeated_rows(name):
             np.testing.assert_array_equal(part.sample_weight, w[part.rows])
             np.testing.assert_array_equal(part.targets, (Y - weighted.target_mean)[part.rows])
         assert repeated.sample_weight is None
-        assert_same_statistics(weighted, repeated, REPEATED, ("target_mean", "origin"))
-        np.testing.assert_array_equal(weighted.frobenius, weighted.frobenius.T)
+        for name in ("target_mean", "origin"):
+            assert_close(getattr(weighted, name), getattr(repeated, name))
+        np.testing.assert_array_equal(weighted.products(), weighted.products().T)
         assert (weighted.n_rows, weighted.total_weight) == (m, w.sum())
         for active in (p, 3):
             mu = np.random.default_rng(2).random(p) * (np.arange(p) < active)
             assert weighted.alignment(mu) == pytest.approx(repeated.alignment(mu), rel=REPEATED)
-    assert_same_statistics(weighted, repeated, REPEATED, [f"uncentered_{name}" for name in RAW])
-    assert isinstance(weighted, FeatureMoments) == isinstance(family, FeatureFamily)
-    means, expected = (of.row_means + of.shift[:, None] for of in (weighted, repeated))
+    assert_same_statistics(weighted, repeated, REPEATED, [False])
+    assert isinstance(weighted, FeatureStatistics) == isinstance(family, FeatureFamily)
+    means, expected = (
+        np.array([of.combined_row_means(unit) for unit in np.eye(p)]) + of.shift[:, None] for of in (weighted, repeated)
+    )
     means, expected = means[:, np.argsort(weighted.rows)][:, index], expected[:, np.argsort(repeated.rows)]
     # Of dense features less their mean these are rounding; a value of the kernel as given is what that is relative to.
     atol = REPEATED * np.abs(expected).max() + 1e-14 * np.abs(X).max() ** 2
@@ -125,10 +126,10 @@ def test_weights_that_are_no_integers_are_those_of_the_definition(family):
     H = np.eye(20, dtype=Wide) - np.outer(np.ones(20, dtype=Wide), w.astype(Wide)) / w.astype(Wide).sum()
     grams = [H @ K.astype(Wide) @ H.T for K in (*family.tile(X, X), Y @ Y.T)]
     products = np.array([[frobenius_product(D @ K @ D, L) for K in grams] for L in grams]).astype(float)
-    assert_close(moments.frobenius, products[:-1, :-1])
-    assert_close(moments.target, products[:-1, -1])
-    assert_close(moments.centered_traces, np.array([(w * np.diag(K)).sum() for K in grams[:-1]]).astype(float))
-    assert moments.target_norm == pytest.approx(np.sqrt(products[-1, -1]), rel=REPEATED)
+    assert_close(moments.products(), products[:-1, :-1])
+    assert_close(moments.target_products(), products[:-1, -1])
+    assert_close(moments.traces(), np.array([(w * np.diag(K)).sum() for K in grams[:-1]]).astype(float))
+    assert moments.target_norm() == pytest.approx(np.sqrt(products[-1, -1]), rel=REPEATED)
 
 
 def test_what_is_constant_is_found_under_weights_too():
@@ -144,8 +145,8 @@ def test_what_is_constant_is_found_under_weights_too():
     parts = [gram_moments(first, X, Y, groups, sample_weight=1e4 * w).restrict([group]) for group in (0, 1)]
     equal = np.full((30, 30), 0.3)
     refused = [
-        (partial(require_informative, parts[0]), "the target is constant on the training rows"),
-        (partial(require_informative, parts[1]), "feature 0 on columns 0 is constant on the 15 training rows"),
+        (parts[0].require_informative, "the target is constant on the training rows"),
+        (parts[1].require_informative, "feature 0 on columns 0 is constant on the 15 training rows"),
         (partial(centered_alignment, equal, np.eye(30), 1e6 * w), "K is constant after centering"),
     ]
     require_refusals(refused)

@@ -22,11 +22,11 @@ from learnkernels.kernels.families import CategoricalFamily, MetricFamily, Norma
 from learnkernels.kernels.families.base import as_rows, move
 from learnkernels.kernels.learners import NKRR
 from learnkernels.kernels.learning import learn_kernel
-from learnkernels.kernels.moments.gram import gram_moments
 from learnkernels.kernels.persistence.model import Model
 from learnkernels.kernels.predictors.krr import FACTORS, KernelRidgePath
 from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.predictors.svm import SupportVectorPath
+from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
 from tests.unit.kernels.conftest import CASES
@@ -189,7 +189,7 @@ def test_a_view_of_nothing_and_a_matrix_by_columns_are_taken():
     gaussian = Combination(GaussianFamily([1.0]), np.ones(1), np.zeros(1)).matrix(A[:, :2], B[:, :2])
     np.testing.assert_allclose(K, 3 + 3 * gaussian, rtol=0, atol=1e-14)
     moments = gram_moments(family, A, A[:, 0])
-    assert np.isfinite(moments.products).all()
+    assert np.isfinite(moments.block_products).all()
 
 
 def test_single_precision_keeps_its_digits_far_from_the_origin():

@@ -31,7 +31,7 @@ def problem(m=250, classes=2):
 def inner(m, regularisation, classes=2, in_memory=0):
     X, y = problem(m, classes)
     moments = gram_moments(FAMILY, X, Target.of(y).Y)
-    scales = moments.centered_traces / m
+    scales = moments.traces() / m
     rows = move(X[moments.rows], moments.origin)
     grams = gram_operator(FAMILY, rows, shift=moments.shift, scales=scales, in_memory=in_memory)
     return grams, Target.of(y).take(moments.rows), regularisation

@@ -13,7 +13,7 @@ from learnkernels import CosineFamily, FeatureFamily, LaplacianFamily, gram_mome
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import FamilyConfig
 from learnkernels.kernels.families import DirichletFamily
-from learnkernels.kernels.moments.features import FeatureMoments
+from learnkernels.kernels.statistics.features import FeatureStatistics
 from learnkernels.tasks.measure.families import MOST_FEATURES_BY_TILES, build_family, require_varying
 from learnkernels.tasks.measure.stored_moments import (
     MomentsRef,
@@ -62,8 +62,8 @@ def test_features_alone_become_kernels_without_tiles_named_by_their_columns():
     assert (everything.names, some.names) == (FEATURES, ("weight", "age"))
     X, y = np.random.default_rng(0).normal(size=(20, 3)), np.arange(20.0)
     moments = gram_moments(some, X, y)
-    assert isinstance(moments, FeatureMoments)
-    np.testing.assert_allclose(moments.centered_traces, 20 * X[:, [2, 0]].var(axis=0))
+    assert isinstance(moments, FeatureStatistics)
+    np.testing.assert_allclose(moments.traces(), 20 * X[:, [2, 0]].var(axis=0))
 
 
 def test_features_beside_other_families_keep_their_names_and_columns():
@@ -109,7 +109,7 @@ def test_both_kinds_of_moments_are_read_back(family: str, tmp_path: Path):
     save_moments(ref, moments, folds, 3.0)
     back, folds_back = load_moments(ref)
     assert type(back) is type(moments)
-    np.testing.assert_array_equal(back.restrict([0, 2]).target, moments.restrict([0, 2]).target)
+    np.testing.assert_array_equal(back.restrict([0, 2]).target_products(), moments.restrict([0, 2]).target_products())
     np.testing.assert_array_equal(folds_back, folds)
     # Of 20 rows, 3 seconds: 10 of them have a quarter of the pairs, or half of the rows' features.
     share = share_of_pass(pass_seconds(ref), back, back.restrict([0, 2]))

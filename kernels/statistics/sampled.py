@@ -1,18 +1,18 @@
-"""First-stage statistics of all rows from a uniform sample of fixed size."""
+"""Alignment statistics of all rows from a uniform sample of fixed size."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.moments.base import Moments
-from learnkernels.kernels.moments.gram import GramMoments, gram_moments
+from learnkernels.kernels.statistics.base import AlignmentStatistics
+from learnkernels.kernels.statistics.features import FeatureStatistics
+from learnkernels.kernels.statistics.gram import GramStatistics, gram_moments
 
 SAMPLE_ROWS = 8192
 """Rows of a sample of size "auto"."""
@@ -39,8 +39,8 @@ class Sampling:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SampledMoments(Moments):
-    r"""Estimates of the first-stage statistics of m rows from n of them; see `Moments`.
+class SampledStatistics(AlignmentStatistics):
+    r"""Estimates of the statistics of m rows from n of them; see `AlignmentStatistics`.
 
     Of kernels centered on the sample, the products :math:`M_{kl}`, those of their diagonals
     :math:`D_{kl} = \sum_i K_{kc}(i, i) K_{lc}(i, i)` and their traces t give
@@ -49,14 +49,15 @@ class SampledMoments(Moments):
               \hat t = \tfrac{m - 1}{n - 1} \, t
 
     with the three numbers that make the mean of :math:`\hat M` over all samples of n rows the M of all m rows, whatever
-    these are: that of a U-statistic. The target kernel is one more kernel. For n much smaller than m, pairs of two rows
-    count about :math:`m^2 / n^2` times, each row with itself :math:`m / n` times: the alignment of a narrow kernel,
-    about :math:`1 / \sqrt m` on m rows, is not taken for the :math:`1 / \sqrt n` of the sample. Whatever is kept by row
-    is of the n sampled rows, which count once each.
+    these are: that of a U-statistic. Of kernels as given, pairs of two rows count :math:`m (m - 1) / (n (n - 1))` times
+    and each row with itself :math:`m / n` times; centered, about as often where n is much smaller than m. The target
+    kernel is one more kernel. The alignment of a narrow kernel, about :math:`1 / \sqrt m` on m rows, is therefore not
+    taken for the :math:`1 / \sqrt n` of the sample. Whatever is kept by row is of the n sampled rows, which count once
+    each.
 
     Attributes
     ----------
-    sample : GramMoments
+    sample : GramStatistics
         Exact statistics of the sampled rows.
     diagonals : ndarray of shape (p, n)
         ``K_k(i, i)`` less `shift`.
@@ -76,14 +77,14 @@ class SampledMoments(Moments):
     Mathematical Statistics 19:293-325 (U-statistics).
     """
 
-    sample: GramMoments
+    sample: GramStatistics
     diagonals: np.ndarray
     population: np.ndarray
 
     @classmethod
-    def of(cls, sample: GramMoments, diagonals: np.ndarray, population: np.ndarray) -> SampledMoments:
+    def of(cls, sample: GramStatistics, diagonals: np.ndarray, population: np.ndarray) -> SampledStatistics:
         """Return the estimates from exact statistics of the sampled rows."""
-        shared = {item.name: getattr(sample, item.name) for item in fields(Moments)}
+        shared = {item.name: getattr(sample, item.name) for item in fields(AlignmentStatistics)}
         return cls(**shared, sample=sample, diagonals=diagonals, population=population)
 
     @property
@@ -98,128 +99,80 @@ class SampledMoments(Moments):
 
     # Estimates -------------------------------------------------------------------------------------------------------
 
-    @cached_property
-    def _factors(self) -> tuple[float, float, float]:
-        """Alpha, beta and gamma."""
-        if self.n_rows == self.total_rows:
+    def _factors(self, centered: bool) -> tuple[float, float, float]:
+        """Return alpha, beta and gamma."""
+        n, m = self.n_rows, self.total_rows
+        if n == m:
             return 1.0, 0.0, 0.0
-        alpha, beta, gamma = np.linalg.solve(expectations(self.n_rows).T, expectations(self.total_rows)[0])
+        if not centered:
+            pairs = m * (m - 1) / (n * (n - 1))
+            return pairs, m / n - pairs, 0.0
+        alpha, beta, gamma = np.linalg.solve(expectations(n).T, expectations(m)[0])
         return float(alpha), float(beta), float(gamma)
 
-    @cached_property
-    def centered_diagonals(self) -> np.ndarray:
-        """Diagonal of each base kernel centered on the sample, shape (p, n)."""
+    def _diagonals(self, centered: bool) -> np.ndarray:
+        """Return the diagonal of each base kernel, centered on the sample or as given, shape (p, n)."""
+        if not centered:
+            return self.diagonals + self.shift[:, None]
         means = self.sample.row_means
         return np.asarray(self.diagonals - 2 * means + means.mean(axis=1, keepdims=True))
 
-    @cached_property
-    def target_diagonal(self) -> np.ndarray:
-        """Diagonal of the centered target kernel, shape (n,)."""
-        return np.einsum("iq,iq->i", self._centered_targets, self._centered_targets)
+    def _target_diagonal(self, centered: bool) -> np.ndarray:
+        Y = self._targets(centered)
+        return np.einsum("iq,iq->i", Y, Y)
 
-    @cached_property
-    def frobenius(self) -> np.ndarray:
-        """Estimate of M, shape (p, p); formed once, on first use."""
-        (alpha, beta, gamma), D = self._factors, self.centered_diagonals
+    def _products(self, centered: bool) -> np.ndarray:
+        (alpha, beta, gamma), D = self._factors(centered), self._diagonals(centered)
         t = D.sum(axis=1)
-        return np.asarray(alpha * self.sample.frobenius + beta * (D @ D.T) + gamma * np.outer(t, t))
+        return np.asarray(alpha * self.sample.products(centered) + beta * (D @ D.T) + gamma * np.outer(t, t))
 
-    @property
-    def frobenius_diagonal(self) -> np.ndarray:
-        """Diagonal of the estimate of M, shape (p,)."""
-        return np.diag(self.frobenius)
+    def target_products(self, centered: bool = True) -> np.ndarray:
+        """Return the estimate of a, shape (p,); negative ones occur where a base kernel has no alignment."""
+        (alpha, beta, gamma), D = self._factors(centered), self._diagonals(centered)
+        y, given = self._target_diagonal(centered), self.sample.target_products(centered)
+        return np.asarray(alpha * given + beta * (D @ y) + gamma * D.sum(axis=1) * y.sum())
 
-    @cached_property
-    def target(self) -> np.ndarray:
-        """Estimate of a, shape (p,); unbiased, so that one of a kernel without any alignment may be negative."""
-        (alpha, beta, gamma), D, y = self._factors, self.centered_diagonals, self.target_diagonal
-        return np.asarray(alpha * self.sample.target + beta * (D @ y) + gamma * D.sum(axis=1) * y.sum())
+    def target_norm(self, centered: bool = True) -> float:
+        """Return the Frobenius norm of the target kernel: the root of the estimate of its square."""
+        (alpha, beta, gamma), y = self._factors(centered), self._target_diagonal(centered)
+        return float(np.sqrt(alpha * self.sample.target_norm(centered) ** 2 + beta * (y @ y) + gamma * y.sum() ** 2))
 
-    @cached_property
-    def target_norm(self) -> float:
-        """Frobenius norm of the centered target kernel: the root of the estimate of its square."""
-        (alpha, beta, gamma), y = self._factors, self.target_diagonal
-        return float(np.sqrt(alpha * self.sample.target_norm**2 + beta * (y @ y) + gamma * y.sum() ** 2))
-
-    @cached_property
-    def centered_traces(self) -> np.ndarray:
-        """Estimate of the trace of each centered base kernel, shape (p,)."""
-        return self.sample.centered_traces * ((self.total_rows - 1) / (self.n_rows - 1))
+    def traces(self, centered: bool = True) -> np.ndarray:
+        """Return the estimate of the trace of each base kernel, shape (p,)."""
+        n, m = self.n_rows, self.total_rows
+        return self.sample.traces(centered) * ((m - 1) / (n - 1) if centered else m / n)
 
     @property
     def constant(self) -> np.ndarray:
         """Whether each base kernel is constant on the sampled rows, up to rounding, shape (p,)."""
         return self.sample.constant
 
-    def refuse_constants(self) -> None:
-        """Raise ValueError if any base kernel is constant on the sampled rows."""
-        self.sample.refuse_constants()
-
-    def _squared_norm(self, mu: np.ndarray) -> float:
-        return float(mu @ self.frobenius @ mu)
-
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the row means of ``sum_k coefficients_k (K_k - shift_k)`` over the sampled rows held, shape (n,)."""
         return self.sample.combined_row_means(coefficients)
 
-    @property
-    def _uncentered_factors(self) -> tuple[float, float]:
-        """What products of pairs of two rows, and of rows with themselves, are multiplied by."""
-        n, m = self.n_rows, self.total_rows
-        return m * (m - 1) / (n * (n - 1)), m / n
-
-    @property
-    def uncentered_traces(self) -> np.ndarray:
-        """Estimate of the trace of each base kernel as given, shape (p,); ValueError as `GramMoments`."""
-        return self.sample.uncentered_traces * (self.total_rows / self.n_rows)
-
-    @property
-    def uncentered_frobenius(self) -> np.ndarray:
-        """Estimate of the products of the base kernels as given, shape (p, p); ValueError as `GramMoments`."""
-        (pairs, alone), D = self._uncentered_factors, self.diagonals + self.shift[:, None]
-        return pairs * self.sample.uncentered_frobenius + (alone - pairs) * (D @ D.T)
-
-    @property
-    def uncentered_frobenius_diagonal(self) -> np.ndarray:
-        """Diagonal of `uncentered_frobenius`, shape (p,)."""
-        return np.diag(self.uncentered_frobenius)
-
-    @property
-    def uncentered_target(self) -> np.ndarray:
-        """Estimate of their products with the target kernel as given, shape (p,); ValueError as `GramMoments`."""
-        (pairs, alone), D = self._uncentered_factors, self.diagonals + self.shift[:, None]
-        return np.asarray(pairs * self.sample.uncentered_target + (alone - pairs) * (D @ self._raw_squares))
-
-    @property
-    def uncentered_target_norm(self) -> float:
-        """Frobenius norm of the target kernel as given: the root of the estimate of its square."""
-        (pairs, alone), y = self._uncentered_factors, self._raw_squares
-        return float(np.sqrt(pairs * self.sample.uncentered_target_norm**2 + (alone - pairs) * (y @ y)))
-
-    @property
-    def _raw_squares(self) -> np.ndarray:
-        return np.einsum("iq,iq->i", self._raw_targets, self._raw_targets)
-
     # Fold groups -----------------------------------------------------------------------------------------------------
 
-    def restrict(self, groups: Sequence[int]) -> SampledMoments:
+    def restrict(self, groups: Sequence[int]) -> SampledStatistics:
         """Return the estimates for the rows of some fold groups, from the sampled ones among them; O(F p n)."""
         keep, held, _ = self._held(groups)
-        return SampledMoments.of(self.sample.restrict(groups), self.diagonals[:, held], self.population[keep])
+        return SampledStatistics.of(self.sample.restrict(groups), self.diagonals[:, held], self.population[keep])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return plain arrays, without any object dtype, that `from_arrays` reads back."""
         return {**self.sample.to_arrays(), "diagonals": self.diagonals, "population": self.population}
 
-    @staticmethod
-    def wrote(arrays: Mapping[str, np.ndarray]) -> bool:
-        """Return whether arrays are those of `to_arrays`, not those of other moments."""
-        return "population" in arrays
-
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> SampledMoments:
-        """Return the moments that `to_arrays` was called on."""
-        return cls.of(GramMoments.from_arrays(arrays), arrays["diagonals"], arrays["population"])
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> SampledStatistics:
+        """Return the statistics that `to_arrays` was called on."""
+        return cls.of(GramStatistics.from_arrays(arrays), arrays["diagonals"], arrays["population"])
+
+
+def statistics_from_arrays(arrays: Mapping[str, Any]) -> AlignmentStatistics:
+    """Return the statistics of any kind that `to_arrays` was called on."""
+    if "population" in arrays:
+        return SampledStatistics.from_arrays(arrays)
+    return (FeatureStatistics if "columns" in arrays else GramStatistics).from_arrays(arrays)
 
 
 def sample_moments(
@@ -231,7 +184,7 @@ def sample_moments(
     sample: str | int = "auto",
     seed: int = 0,
     **options: Any,
-) -> GramMoments | SampledMoments:
+) -> GramStatistics | SampledStatistics:
     """Return the first-stage statistics of a family over the rows of a data set, from a uniform sample of them.
 
     Parameters
@@ -253,8 +206,8 @@ def sample_moments(
 
     Returns
     -------
-    moments : SampledMoments
-        `GramMoments` where the sample has all rows.
+    moments : SampledStatistics
+        `GramStatistics` where the sample has all rows.
 
     Raises
     ------
@@ -291,7 +244,7 @@ def sample_moments(
     if len(rows) == m:
         return of_sample
     diagonals = family.diag(move(X, of_sample.origin)) - of_sample.shift[:, None]
-    return SampledMoments.of(of_sample, diagonals, np.unique(groups, return_counts=True)[1])
+    return SampledStatistics.of(of_sample, diagonals, np.unique(groups, return_counts=True)[1])
 
 
 def require_sample(sample: object) -> None:

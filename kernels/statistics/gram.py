@@ -1,11 +1,11 @@
-"""All that a two-stage learner needs of the base kernels, from one pass over tiles, for every union of folds."""
+"""Alignment statistics from one pass over tiles, for every union of folds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, Self, overload
 
 import numpy as np
 from scipy import sparse
@@ -15,16 +15,16 @@ from learnkernels.kernels.engine.passes import MomentsPart, RowBlocks, block_row
 from learnkernels.kernels.engine.workers import Threads, Workers
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.moments.base import Moments
-from learnkernels.kernels.moments.features import FeatureMoments
+from learnkernels.kernels.statistics.base import AlignmentStatistics
+from learnkernels.kernels.statistics.features import FeatureStatistics
 
 CONSTANT = 1e-13
 """A kernel whose centered norm is below this share of its spread around the shift is constant up to rounding."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GramMoments(Moments):
-    r"""Exact first-stage statistics of p base kernels over m rows, kept apart by fold group; see `Moments`.
+class GramStatistics(AlignmentStatistics):
+    r"""Exact statistics of p base kernels over m rows, kept apart by fold group; see `AlignmentStatistics`.
 
     With D the diagonal matrix of the weights w and W their sum (D = I and W = m without weights), products
     :math:`G_{kl} = \langle K_k, K_l \rangle_F = \sum_{ij} w_i w_j K_k(i, j) K_l(i, j)`, row sums :math:`r_k = K_k w`,
@@ -48,7 +48,7 @@ class GramMoments(Moments):
     ----------
     raw : bool
         Whether `origin` changed no kernel, so that the uncentered statistics can be had.
-    products, target_products, traces, row_sums : ndarray
+    block_products, block_targets, block_traces, row_sums : ndarray
         Of shapes (F, F, p, p), (F, F, p), (F, p) and (F, p, m), as in `MomentsPart`.
 
     References
@@ -57,9 +57,9 @@ class GramMoments(Moments):
     """
 
     raw: bool
-    products: np.ndarray
-    target_products: np.ndarray
-    traces: np.ndarray
+    block_products: np.ndarray
+    block_targets: np.ndarray
+    block_traces: np.ndarray
     row_sums: np.ndarray
 
     @classmethod
@@ -72,8 +72,8 @@ class GramMoments(Moments):
         shift: np.ndarray,
         origin: np.ndarray,
         part: MomentsPart,
-    ) -> GramMoments:
-        """Return the moments of a whole pass over targets `Y` less their mean.
+    ) -> GramStatistics:
+        """Return the statistics of a whole pass over targets `Y` less their mean.
 
         Raises
         ------
@@ -98,118 +98,64 @@ class GramMoments(Moments):
             sample_weight=blocks.sample_weight,
             shift=shift,
             raw=family.translation_invariant or not origin.any(),
-            products=part.products,
-            target_products=part.target_products,
-            traces=part.traces,
+            block_products=part.products,
+            block_targets=part.target_products,
+            block_traces=part.traces,
             row_sums=row_sums,
         )
 
     @property
-    def _sums(self) -> np.ndarray:
-        """r, the row sums of each shifted kernel over all the columns held, shape (p, m)."""
-        return self.row_sums.sum(axis=0)
-
-    @property
     def _weighted_sums(self) -> np.ndarray:
-        """D r, the row sums times the weights of their rows, which sum to s, shape (p, m)."""
-        return np.asarray(self._weighted(self._sums.T).T)
+        """D r, the row sums of each shifted kernel times the weights of their rows, which sum to s, shape (p, m)."""
+        return np.asarray(self._weighted(self.row_sums.sum(axis=0).T).T)
 
     @property
     def row_means(self) -> np.ndarray:
         """Mean of each row of each base kernel less `shift`, over the rows held, shape (p, m)."""
-        return self._sums / self.total_weight
+        return np.asarray(self.row_sums.sum(axis=0) / self.total_weight)
 
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the row means of ``sum_k coefficients_k (K_k - shift_k)`` over the rows held, shape (m,)."""
         return np.asarray(np.tensordot(coefficients, self.row_sums, axes=(0, 1)).sum(axis=0) / self.total_weight)
 
-    @cached_property
-    def frobenius(self) -> np.ndarray:
-        """M, the Frobenius products of the centered base kernels, shape (p, p); formed once, on first use."""
-        r, W = self._sums, self.total_weight
-        Dr = self._weighted(r.T).T
-        s = Dr.sum(axis=1)
-        M = self.products.sum(axis=(0, 1)) - (2 / W) * (r @ Dr.T) + np.outer(s, s) / W**2
-        return (M + M.T) / 2
+    def _products(self, centered: bool) -> np.ndarray:
+        G, W = self.block_products.sum(axis=(0, 1)), self.total_weight
+        if centered:
+            r = self.row_sums.sum(axis=0)
+            Dr = self._weighted(r.T).T
+            s = Dr.sum(axis=1)
+            M = G - (2 / W) * (r @ Dr.T) + np.outer(s, s) / W**2
+            return (M + M.T) / 2
+        self._require_raw()
+        shifts = np.outer(self.shift, self._weighted_sums.sum(axis=1) + W**2 * self.shift / 2)
+        return (G + G.T) / 2 + (shifts + shifts.T)
 
-    @property
-    def frobenius_diagonal(self) -> np.ndarray:
-        """Diagonal of M, the squared norms of the centered base kernels, shape (p,)."""
-        return np.diag(self.frobenius)
+    def target_products(self, centered: bool = True) -> np.ndarray:
+        """Return a, the Frobenius products of the base kernels with the target kernel, shape (p,)."""
+        Dr, given = self._weighted_sums, self.block_targets.sum(axis=(0, 1))
+        if centered:
+            mean = mean_over(self.targets, self.sample_weight)
+            return given - 2 * (Dr @ self.targets) @ mean + (mean @ mean) * Dr.sum(axis=1)
+        self._require_raw()
+        mean, total = self.target_mean, self._weighted(self._targets(False)).sum(axis=0)
+        of_shifted = given + 2 * (Dr @ self.targets) @ mean + (mean @ mean) * Dr.sum(axis=1)
+        return of_shifted + self.shift * (total @ total)
 
-    @property
-    def target(self) -> np.ndarray:
-        """a, the Frobenius products of the centered base kernels with the target kernel, shape (p,)."""
-        Dr, mean = self._weighted_sums, mean_over(self.targets, self.sample_weight)
-        return self.target_products.sum(axis=(0, 1)) - 2 * (Dr @ self.targets) @ mean + (mean @ mean) * Dr.sum(axis=1)
-
-    @property
-    def centered_traces(self) -> np.ndarray:
-        """Trace of each centered base kernel, shape (p,)."""
-        return self.traces.sum(axis=0) - self._weighted_sums.sum(axis=1) / self.total_weight
+    def traces(self, centered: bool = True) -> np.ndarray:
+        """Return the trace of each base kernel, shape (p,)."""
+        if centered:
+            return self.block_traces.sum(axis=0) - self._weighted_sums.sum(axis=1) / self.total_weight
+        self._require_raw()
+        return np.asarray(self.block_traces.sum(axis=0) + self.total_weight * self.shift)
 
     @cached_property
     def constant(self) -> np.ndarray:
         """Whether each base kernel is constant on the rows held, up to rounding, shape (p,)."""
-        centered = self.frobenius_diagonal
-        around_shift = np.einsum("ghkk->k", self.products)
+        centered = self.squared_norms()
+        around_shift = np.einsum("ghkk->k", self.block_products)
         # A kernel that is constant equals its shift up to rounding, and both norms are zero or rounding.
         whole = around_shift + (self.total_weight * self.shift) ** 2
         return (centered <= CONSTANT * around_shift) | (centered <= (4 * np.finfo(np.float64).eps) ** 2 * whole)
-
-    def refuse_constants(self) -> None:
-        """Raise ValueError if any base kernel is constant on the rows held."""
-        if self.constant.any():
-            names = ", ".join(self.names[k] for k in np.flatnonzero(self.constant))
-            raise ValueError(
-                f"base kernel {names} is constant on the {self.n_rows} training rows, so it can carry no weight; "
-                "leave it out or change its parameters or columns."
-            )
-
-    def _squared_norm(self, mu: np.ndarray) -> float:
-        return float(mu @ self.frobenius @ mu)
-
-    @property
-    def uncentered_traces(self) -> np.ndarray:
-        """Trace of each base kernel as given, shape (p,); ValueError as `uncentered_frobenius`."""
-        self._require_raw()
-        return np.asarray(self.traces.sum(axis=0) + self.total_weight * self.shift)
-
-    @property
-    def uncentered_frobenius(self) -> np.ndarray:
-        """Frobenius products of the base kernels as given, shape (p, p).
-
-        Raises
-        ------
-        ValueError
-            The kernels are those of moved rows; see `raw`.
-        """
-        self._require_raw()
-        s = self._weighted_sums.sum(axis=1)
-        shifts = np.outer(self.shift, s + self.total_weight**2 * self.shift / 2)
-        G = self.products.sum(axis=(0, 1))
-        return (G + G.T) / 2 + (shifts + shifts.T)
-
-    @property
-    def uncentered_frobenius_diagonal(self) -> np.ndarray:
-        """Squared norms of the base kernels as given, shape (p,); ValueError as `uncentered_frobenius`."""
-        return np.diag(self.uncentered_frobenius)
-
-    @property
-    def uncentered_target(self) -> np.ndarray:
-        """Frobenius products of the base kernels with the target kernel, both as given, shape (p,).
-
-        Raises
-        ------
-        ValueError
-            The kernels are those of moved rows; see `raw`.
-        """
-        self._require_raw()
-        Dr, mean, total = self._weighted_sums, self.target_mean, self._weighted(self._raw_targets).sum(axis=0)
-        of_shifted = (
-            self.target_products.sum(axis=(0, 1)) + 2 * (Dr @ self.targets) @ mean + (mean @ mean) * Dr.sum(axis=1)
-        )
-        return of_shifted + self.shift * (total @ total)
 
     def _require_raw(self) -> None:
         if not self.raw:
@@ -218,31 +164,24 @@ class GramMoments(Moments):
                 "mean; pass keep_origin=True to gram_moments."
             )
 
-    def restrict(self, groups: Sequence[int]) -> GramMoments:
-        """Return the moments of the rows of some fold groups alone, exactly; O(F p m), by adding blocks."""
+    def restrict(self, groups: Sequence[int]) -> GramStatistics:
+        """Return the statistics of the rows of some fold groups alone, exactly; O(F p m), by adding blocks."""
         keep, held, attributes = self._held(groups)
         return replace(
             self,
             **attributes,
-            products=self.products[np.ix_(keep, keep)],
-            target_products=self.target_products[np.ix_(keep, keep)],
-            traces=self.traces[keep],
+            block_products=self.block_products[np.ix_(keep, keep)],
+            block_targets=self.block_targets[np.ix_(keep, keep)],
+            block_traces=self.block_traces[keep],
             row_sums=self.row_sums[keep][:, :, held],
         )
 
-    def to_arrays(self) -> dict[str, np.ndarray]:
-        """Return plain arrays, without any object dtype, that `from_arrays` reads back."""
-        given = {item.name: getattr(self, item.name) for item in fields(self)}
-        return {name: np.asarray(value) for name, value in given.items() if value is not None}
-
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> GramMoments:
-        """Return the moments that `to_arrays` was called on."""
-        given: dict[str, Any] = {name: arrays[name] for item in fields(cls) if (name := item.name) in arrays}
-        given["names"] = tuple(str(name) for name in given["names"])
-        given["labels"] = tuple(int(label) for label in given["labels"])
-        given["raw"] = bool(given["raw"])
-        return cls(**given)
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        """Return the statistics that `to_arrays` was called on, also by version 0.2."""
+        older = {"block_products": "products", "block_targets": "target_products", "block_traces": "traces"}
+        named = {new: arrays[old] for new, old in older.items() if old in arrays}
+        return super().from_arrays({**arrays, **named, "raw": bool(arrays["raw"])})
 
 
 @overload
@@ -255,7 +194,7 @@ def gram_moments(
     sample_weight: np.ndarray | None = None,
     keep_origin: bool = False,
     workers: Workers | None = None,
-) -> FeatureMoments: ...
+) -> FeatureStatistics: ...
 @overload
 def gram_moments(
     family: KernelFamily,
@@ -269,7 +208,7 @@ def gram_moments(
     dtype: type[np.float64] | type[np.float32] = np.float64,
     n_threads: int | None = None,
     workers: Workers | None = None,
-) -> GramMoments: ...
+) -> GramStatistics: ...
 def gram_moments(
     family: KernelFamily,
     X: Rows,
@@ -282,7 +221,7 @@ def gram_moments(
     dtype: type[np.float64] | type[np.float32] = np.float64,
     n_threads: int | None = None,
     workers: Workers | None = None,
-) -> GramMoments | FeatureMoments:
+) -> GramStatistics | FeatureStatistics:
     """Return the products of base kernels with each other and with the target, from which alignments follow.
 
     One pass over the rows, by tiles: the first-stage statistics of a family.
@@ -315,9 +254,9 @@ def gram_moments(
 
     Returns
     -------
-    moments : GramMoments
-        For a `FeatureFamily` its `FeatureMoments`, without a pass: the parameters of tiles and `workers` are not used.
-        These serve uncentered kernels with or without `keep_origin`.
+    moments : GramStatistics
+        For a `FeatureFamily` its `FeatureStatistics`, without a pass: the parameters of tiles and `workers` are not
+        used. These serve uncentered kernels with or without `keep_origin`.
 
     Raises
     ------
@@ -347,7 +286,7 @@ def gram_moments(
         raise ValueError("Y must vary, got a constant target, with which no kernel can align.")
     w = as_sample_weight(sample_weight, m)
     if isinstance(family, FeatureFamily):
-        return FeatureMoments.of(family, X, Y, groups, w)
+        return FeatureStatistics.of(family, X, Y, groups, w)
     blocks = RowBlocks.of(groups, block_rows or block_rows_of(family, X), w)
     target_mean = mean_over(Y, w)
     X_sorted, Y_sorted = X[blocks.order], (Y - target_mean)[blocks.order]
@@ -358,4 +297,4 @@ def gram_moments(
     shift = choose_shift(family, X_sorted)
     X_sorted = X_sorted.astype(dtype, copy=False)
     part = pass_over_tiles(family, X_sorted, Y_sorted, blocks, shift, workers or Threads(n_threads))
-    return GramMoments.from_part(family, blocks, Y_sorted, target_mean, shift, origin, part)
+    return GramStatistics.from_part(family, blocks, Y_sorted, target_mean, shift, origin, part)

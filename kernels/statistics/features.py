@@ -1,10 +1,11 @@
-"""First-stage statistics of rank-one base kernels, from the features themselves."""
+"""Alignment statistics of rank-one base kernels, from the features themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -12,15 +13,15 @@ from scipy import sparse
 from learnkernels.kernels.centering import mean_over
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.moments.base import Moments
+from learnkernels.kernels.statistics.base import AlignmentStatistics
 
 BLOCK = 512
 """Columns or rows of a product of sparse features that are formed at once."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FeatureMoments(Moments):
-    r"""Exact first-stage statistics of p rank-one base kernels over m rows; see `Moments`.
+class FeatureStatistics(AlignmentStatistics):
+    r"""Exact statistics of p rank-one base kernels over m rows; see `AlignmentStatistics`.
 
     With :math:`x_{kc}` the k-th feature less its weighted mean over the rows held, and D the diagonal matrix of the
     weights (the identity without),
@@ -40,7 +41,7 @@ class FeatureMoments(Moments):
 
     Notes
     -----
-    No tile is formed, and `frobenius` only for who asks: all else costs O(m p), for sparse features O(nnz). Sparse
+    No tile is formed, and `products` only for who asks: all else costs O(m p), for sparse features O(nnz). Sparse
     features stay sparse; they are centered by a correction of rank one, norms without cancellation. What is constant
     on the rows held has exactly zero products with everything, and alignment zero.
 
@@ -48,6 +49,8 @@ class FeatureMoments(Moments):
     ----------
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, section 5.2; M and a of section 3.2.1, by Lemma 1.
     """
+
+    refuses_constant = False
 
     columns: np.ndarray
     X: Rows
@@ -60,8 +63,8 @@ class FeatureMoments(Moments):
         Y: np.ndarray,
         groups: np.ndarray,
         sample_weight: np.ndarray | None = None,
-    ) -> FeatureMoments:
-        """Return the moments of the features of a data set.
+    ) -> FeatureStatistics:
+        """Return the statistics of the features of a data set.
 
         Parameters
         ----------
@@ -112,14 +115,6 @@ class FeatureMoments(Moments):
             high, low = high.toarray(), low.toarray()
         return np.ravel(high == low)
 
-    def refuse_constants(self) -> None:
-        """Raise ValueError if every feature is constant on the rows held."""
-        if self.constant.all():
-            raise ValueError(
-                f"every feature is constant on the {self.n_rows} training rows, so none can carry weight; give "
-                "features that vary."
-            )
-
     @cached_property
     def _means(self) -> np.ndarray:
         if sparse.issparse(self.X) and self.sample_weight is not None:
@@ -142,19 +137,16 @@ class FeatureMoments(Moments):
             return self.X
         return self.X + FeatureFamily(self.names, self.columns).origins(self.origin)
 
-    @property
-    def row_means(self) -> np.ndarray:
-        """Mean of each row of each base kernel over the rows held, shape (p, m)."""
-        X = self.X.toarray() if sparse.issparse(self.X) else self.X
-        return np.asarray((X * self._means).T)
-
     def combined_row_means(self, coefficients: np.ndarray) -> np.ndarray:
         """Return the row means of ``sum_k coefficients_k K_k`` over the rows held, shape (m,)."""
         return np.asarray(self.X @ (coefficients * self._means))
 
+    def traces(self, centered: bool = True) -> np.ndarray:
+        """Return the trace of each base kernel, shape (p,)."""
+        return self._centered_traces if centered else np.sqrt(self.squared_norms(False))
+
     @cached_property
-    def centered_traces(self) -> np.ndarray:
-        """Trace of each centered base kernel, shape (p,)."""
+    def _centered_traces(self) -> np.ndarray:
         means = self._means
         if sparse.issparse(self.X):
             m, p = self.X.shape
@@ -170,69 +162,54 @@ class FeatureMoments(Moments):
         # The mean is rounded: what the deviations still sum to goes too.
         return np.where(self.constant, 0.0, squares - sums**2 / self.total_weight)
 
-    @property
-    def frobenius_diagonal(self) -> np.ndarray:
-        """Diagonal of M, the squared norms of the centered base kernels, shape (p,); M itself is not formed."""
-        return self.centered_traces**2
-
-    @cached_property
-    def frobenius(self) -> np.ndarray:
-        """M, the Frobenius products of the centered base kernels, shape (p, p); formed once, on first use."""
-        M = self._products(np.arange(self.n_kernels))
-        np.square(M, out=M)
-        return M
-
-    @cached_property
-    def target(self) -> np.ndarray:
-        """a, the Frobenius products of the centered base kernels with the target kernel, shape (p,)."""
-        Y = self._centered_targets
-        if sparse.issparse(self.X):
-            Y = self._weighted(Y)
-            products = self.X.T @ Y - np.outer(self._means, Y.sum(axis=0))
-        else:
-            products = self._centered.T @ self._weighted(Y, 0.5)
-        return np.where(self.constant, 0.0, np.einsum("kq,kq->k", products, products))
-
-    @property
-    def uncentered_traces(self) -> np.ndarray:
-        """Trace of each base kernel as given, shape (p,)."""
-        return np.sqrt(self.uncentered_frobenius_diagonal)
-
-    @cached_property
-    def uncentered_frobenius(self) -> np.ndarray:
-        """Frobenius products of the base kernels as given, shape (p, p); formed once, on first use."""
-        V = self._weighted(self._raw, 0.5)
-        G = _sparse_products(V, np.zeros(self.n_kernels)) if sparse.issparse(V) else V.T @ V
-        np.square(G, out=G)
-        return np.asarray(G)
-
-    @property
-    def uncentered_frobenius_diagonal(self) -> np.ndarray:
-        """Squared norms of the base kernels as given, shape (p,); their other products are not formed."""
+    def squared_norms(self, centered: bool = True) -> np.ndarray:
+        """Return the squared Frobenius norms of the base kernels, shape (p,); their products are not formed."""
+        if centered:
+            return self._centered_traces**2
         V = self._weighted(self._raw, 0.5)
         if sparse.issparse(V):
             return np.bincount(V.indices, weights=V.data**2, minlength=self.n_kernels) ** 2
         return np.einsum("ik,ik->k", V, V) ** 2
 
-    @property
-    def uncentered_target(self) -> np.ndarray:
-        """Frobenius products of the base kernels with the target kernel, both as given, shape (p,)."""
-        products = self._raw.T @ self._weighted(self._raw_targets)
-        return np.einsum("kq,kq->k", products, products)
+    def _products(self, centered: bool) -> np.ndarray:
+        if centered:
+            M = self._feature_products(np.arange(self.n_kernels))
+        else:
+            V = self._weighted(self._raw, 0.5)
+            M = np.asarray(_sparse_products(V, np.zeros(self.n_kernels)) if sparse.issparse(V) else V.T @ V)
+        return np.square(M, out=M)
+
+    def target_products(self, centered: bool = True) -> np.ndarray:
+        """Return a, the Frobenius products of the base kernels with the target kernel, shape (p,)."""
+        return (
+            self._centered_target_products
+            if centered
+            else _squared_lengths(self._raw.T @ self._weighted(self._targets(False)))
+        )
+
+    @cached_property
+    def _centered_target_products(self) -> np.ndarray:
+        Y = self._targets(True)
+        if sparse.issparse(self.X):
+            Y = self._weighted(Y)
+            products = self.X.T @ Y - np.outer(self._means, Y.sum(axis=0))
+        else:
+            products = self._centered.T @ self._weighted(Y, 0.5)
+        return np.where(self.constant, 0.0, _squared_lengths(products))
 
     def _squared_norm(self, mu: np.ndarray) -> float:
         """Return the squared Frobenius norm of a weighted sum of centered base kernels.
 
-        From the sum's (m, m) values or from the features' products with each other, whichever are fewer; `frobenius`
+        From the sum's (m, m) values or from the features' products with each other, whichever are fewer; `products`
         is not used.
         """
         active = np.flatnonzero((mu != 0) & ~self.constant)
         weights = mu[active]
         if len(active) <= self.n_rows:
-            return float(weights @ self._products(active) ** 2 @ weights)
+            return float(weights @ self._feature_products(active) ** 2 @ weights)
         return self._squared_norm_by_rows(active, weights)
 
-    def _products(self, kernels: np.ndarray) -> np.ndarray:
+    def _feature_products(self, kernels: np.ndarray) -> np.ndarray:
         """Return the weighted products of some centered features with each other, shape (k, k)."""
         everything = len(kernels) == self.n_kernels
         if not sparse.issparse(self.X):
@@ -245,7 +222,7 @@ class FeatureMoments(Moments):
             constant = self.constant[kernels]
             G[constant] = 0.0
             G[:, constant] = 0.0
-        np.fill_diagonal(G, self.centered_traces[kernels])
+        np.fill_diagonal(G, self._centered_traces[kernels])
         return np.asarray(G)
 
     def _squared_norm_by_rows(self, kernels: np.ndarray, weights: np.ndarray) -> float:
@@ -268,56 +245,34 @@ class FeatureMoments(Moments):
             total += float(np.vdot(K, K))
         return total
 
-    def restrict(self, groups: Sequence[int]) -> FeatureMoments:
-        """Return the moments of the rows of some fold groups alone; takes those rows of the features."""
+    def restrict(self, groups: Sequence[int]) -> FeatureStatistics:
+        """Return the statistics of the rows of some fold groups alone; takes those rows of the features."""
         _, held, attributes = self._held(groups)
         return replace(self, **attributes, X=self.X[held])
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return plain arrays, without any object dtype, that `from_arrays` reads back."""
-        arrays = {
-            "names": np.asarray(self.names),
-            "labels": np.asarray(self.labels),
-            "rows": self.rows,
-            "group": self.group,
-            "targets": self.targets,
-            "target_mean": self.target_mean,
-            "origin": self.origin,
-            "columns": self.columns,
-        }
-        if self.sample_weight is not None:
-            arrays["sample_weight"] = self.sample_weight
-        if sparse.issparse(self.X):
-            shape = np.asarray(self.X.shape)
-            return {**arrays, "data": self.X.data, "indices": self.X.indices, "indptr": self.X.indptr, "shape": shape}
-        return {**arrays, "features": np.asarray(self.X)}
-
-    @staticmethod
-    def wrote(arrays: Mapping[str, np.ndarray]) -> bool:
-        """Return whether arrays are those of `to_arrays`, not those of other moments."""
-        return "features" in arrays or "indptr" in arrays
+        arrays = super().to_arrays()
+        del arrays["X"]
+        if not sparse.issparse(self.X):
+            return {**arrays, "features": np.asarray(self.X)}
+        shape = np.asarray(self.X.shape)
+        return {**arrays, "data": self.X.data, "indices": self.X.indices, "indptr": self.X.indptr, "shape": shape}
 
     @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray]) -> FeatureMoments:
-        """Return the moments that `to_arrays` was called on."""
+    def from_arrays(cls, arrays: Mapping[str, Any]) -> Self:
+        """Return the statistics that `to_arrays` was called on."""
         if "features" in arrays:
             X = arrays["features"]
         else:
             parts = (arrays["data"], arrays["indices"], arrays["indptr"])
             X = sparse.csr_matrix(parts, shape=tuple(int(n) for n in arrays["shape"]))
-        return cls(
-            names=tuple(str(name) for name in arrays["names"]),
-            labels=tuple(int(label) for label in arrays["labels"]),
-            rows=arrays["rows"],
-            group=arrays["group"],
-            targets=arrays["targets"],
-            target_mean=arrays["target_mean"],
-            origin=arrays["origin"],
-            shift=np.zeros(len(arrays["names"])),
-            sample_weight=arrays.get("sample_weight"),
-            columns=arrays["columns"],
-            X=X,
-        )
+        return super().from_arrays({"shift": np.zeros(len(arrays["names"])), **arrays, "X": X})
+
+
+def _squared_lengths(rows: np.ndarray) -> np.ndarray:
+    """Return the squared length of each row."""
+    return np.asarray(np.einsum("kq,kq->k", rows, rows))
 
 
 def _sparse_products(X: Rows, means: np.ndarray) -> np.ndarray:
