@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,11 +11,14 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows
 from learnkernels.kernels.learners.alignf import Alignf
 from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.search.ascent import Ascent, DenseAscent, RadialAscent, best_step
-from learnkernels.kernels.search.continuous import ContinuousFamily, Kind, require_kind
-from learnkernels.kernels.search.found import FoundKernels, continuous_family
-from learnkernels.kernels.search.radial import RadialFamily
+from learnkernels.kernels.search.found import FoundKernels
+from learnkernels.kernels.search.per_feature import FeaturePairs, scaled_gaussians
+from learnkernels.kernels.search.radial import Kind, RadialPairs, radial_kernels, require_kind
 from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.targets import Target
+
+Finite = Callable[[np.ndarray], KernelFamily]
+"""What makes base kernels of the logarithms of their parameters."""
 
 SEARCH_ROWS = 2000
 """Rows that parameters are searched on where there are more; weights and alignments always use all."""
@@ -37,7 +41,7 @@ class CA(SearchingLearner):
     kind : {"gaussian", "laplacian", "dirichlet"}, default "gaussian"
         Of the base kernels.
     per_feature : bool, default False
-        One bandwidth or frequency a feature (CA-nD) in place of one for all (CA-1D). The search then starts from the
+        One bandwidth a feature (CA-nD) in place of one for all (CA-1D), of Gaussians. The search then starts from the
         weighted mean of what CA-1D finds.
     shrinkage : float, default 0
         lambda of the formula, with the mean of the sigma of all features as target; for `per_feature` alone. Worth
@@ -92,24 +96,23 @@ class CA(SearchingLearner):
             raise ValueError("the target is constant on the training rows, so no kernel can align with it.")
         m = X.shape[0]
         rows = drawn_rows(m, self.search_rows, self.seed)
-        continuous = continuous_family(self.kind, self.per_feature, X.shape[1])
         searched = Y[rows] - Y[rows].mean(axis=0)
         ascent: Ascent
-        if isinstance(continuous, RadialFamily):
-            pairs = continuous.objective(X[rows])
-            ascent = RadialAscent(pairs, continuous.starts_of(*continuous.bounds_of(pairs.D)), searched, self.eps)
+        finite: Finite
+        if self.per_feature:
+            pairs, finite = FeaturePairs(X[rows]), scaled_gaussians
+            one = replace(self, per_feature=False, shrinkage=0.0, corrective=False).find(X, target)
+            start = np.full(X.shape[1], np.log(one.weights @ one.parameters[:, 0] / one.weights.sum()))
+            ascent = DenseAscent(pairs, start, searched, self.eps, self.shrinkage)
         else:
-            starts = continuous.starts(X[rows])
-            if self.kind != "dirichlet" or X.shape[1] == 1:
-                one = replace(self, per_feature=False, shrinkage=0.0, corrective=False).find(X, target)
-                starts = np.full((1, X.shape[1]), np.log(one.weights @ one.parameters[:, 0] / one.weights.sum()))
-            ascent = DenseAscent(
-                continuous.objective(X[rows]), starts, continuous.bounds(X[rows]), searched, self.eps, self.shrinkage
-            )
-        every_row = _Rows(continuous, X, Y) if len(rows) < m or self.corrective else None
-        return self._ascend(continuous, ascent, every_row)
+            ascent, finite = RadialAscent(RadialPairs(self.kind, X[rows]), searched, self.eps), self._radial
+        every_row = _Rows(finite, X, Y) if len(rows) < m or self.corrective else None
+        return self._ascend(finite, ascent, every_row)
 
-    def _ascend(self, continuous: ContinuousFamily, ascent: Ascent, every_row: _Rows | None) -> FoundKernels:
+    def _radial(self, U: np.ndarray) -> KernelFamily:
+        return radial_kernels(self.kind, U)
+
+    def _ascend(self, finite: Finite, ascent: Ascent, every_row: _Rows | None) -> FoundKernels:
         """Add base kernels until the alignment grows no further; the last addition, which adds little, stays."""
         U: np.ndarray | None = None
         weights, alignments, reached = np.empty(0), list[float](), ascent.alignment
@@ -136,7 +139,7 @@ class CA(SearchingLearner):
                 "no base kernel of the family aligns with the target; try another family or other features."
             )
         carried = weights > 0
-        return FoundKernels(continuous.finite(U[carried]), weights[carried], np.exp(U[carried]), tuple(alignments))
+        return FoundKernels(finite(U[carried]), weights[carried], np.exp(U[carried]), tuple(alignments))
 
     def takes_sparse(self, family: KernelFamily | None) -> bool:
         """Return whether sparse rows will do."""
@@ -145,6 +148,8 @@ class CA(SearchingLearner):
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range."""
         require_kind(self.kind)
+        if self.per_feature and self.kind != "gaussian":
+            raise ValueError(f"per_feature is for kind gaussian alone, got {self.kind}; leave one of them out.")
         for name, low in (("shrinkage", 0.0), ("threshold", 0.0), ("max_kernels", 1), ("search_rows", 10)):
             if not low <= getattr(self, name) < np.inf:
                 raise ValueError(f"{name} must be at least {low:g} and finite, got {getattr(self, name)}.")
@@ -157,13 +162,13 @@ class CA(SearchingLearner):
 class _Rows:
     """Exact statistics of the kernels found, on all training rows."""
 
-    continuous: ContinuousFamily
+    finite: Finite
     X: Rows
     Y: np.ndarray
 
     def products(self, U: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         """Return M, a and the norm of the target kernel for the base kernels at each u, by one pass over tiles."""
-        moments = gram_moments(self.continuous.finite(U), self.X, self.Y)
+        moments = gram_moments(self.finite(U), self.X, self.Y)
         return moments.products(), moments.target_products(), moments.target_norm()
 
 

@@ -14,9 +14,8 @@ from learnkernels.kernels.engine.operators import StackedGrams, TiledGrams, has_
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows, move
 from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.learners.lp_krr import L1KRR
-from learnkernels.kernels.search.continuous import Kind, require_kind
-from learnkernels.kernels.search.found import FoundKernels, continuous_family
-from learnkernels.kernels.search.radial import RadialFamily, RadialPairs, settle
+from learnkernels.kernels.search.found import FoundKernels
+from learnkernels.kernels.search.radial import Kind, RadialPairs, radial_kernels, require_kind, settle
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.solvers.factor import ridge_factor
 from learnkernels.kernels.solvers.streamed_ridge import ridge_problem
@@ -99,14 +98,11 @@ class CR(SearchingLearner):
         Y = target.Y - target.Y.mean(axis=0)
         if not np.abs(Y).max() > 0:
             raise ValueError("the target is constant on the training rows, so no kernel can be learned from it.")
-        continuous = continuous_family(self.kind, False, X.shape[1])
-        assert isinstance(continuous, RadialFamily)
         if not has_room(X.shape[0]):
-            return self._find_on_tiles(continuous, X, target, Y, regularisation)
-        pairs = continuous.objective(X)
-        candidates = continuous.starts_of(*continuous.bounds_of(pairs.D))[:, 0]
+            return self._find_on_tiles(X, target, Y, regularisation)
+        pairs = RadialPairs(self.kind, X)
         ridge = 1.0 / regularisation
-        U = [_steepest(pairs, candidates, Y @ Y.T)]
+        U = [_steepest(pairs, Y @ Y.T)]
         K = center_in_place(pairs.matrix(np.array(U)))
         weights, grams = np.ones(1), np.array([K]) if self.corrective else None
         objectives: list[float] = []
@@ -114,7 +110,7 @@ class CR(SearchingLearner):
             alpha = _solve(K, ridge, Y)
             objectives.append(float(np.vdot(alpha, Y)))
             P = alpha @ alpha.T
-            u = _steepest(pairs, candidates, P)
+            u = _steepest(pairs, P)
             new = center_in_place(pairs.matrix(np.array([u])))
             gap = max(float(np.vdot(P, new) - np.vdot(P, K)), 0.0) / objectives[-1]
             if gap <= self.tolerance or len(objectives) >= self.max_iterations:
@@ -135,11 +131,9 @@ class CR(SearchingLearner):
                 weights = (1 - step) * weights
                 weights[known[0] if len(known) else -1] += step
                 K += step * (new - K)
-        return self._found(continuous, np.array(U), weights, "duality gap", gap, objectives)
+        return self._found(np.array(U), weights, "duality gap", gap, objectives)
 
-    def _find_on_tiles(
-        self, continuous: RadialFamily, X: Rows, target: Target, Y: np.ndarray, regularisation: float
-    ) -> FoundKernels:
+    def _find_on_tiles(self, X: Rows, target: Target, Y: np.ndarray, regularisation: float) -> FoundKernels:
         """Return base kernels searched on some rows, and weighed on all of them."""
         m = X.shape[0]
         if not self.corrective:
@@ -148,41 +142,34 @@ class CR(SearchingLearner):
                 "leave corrective out."
             )
         X, rows = X if sparse.issparse(X) else move(X, X.mean(axis=0)), drawn_rows(m, SEARCH_ROWS, 0)
-        pairs, tolerance = continuous.objective(X[rows]), max(self.tolerance / 10, 1e-8)
-        candidates = continuous.starts_of(*continuous.bounds_of(pairs.D))[:, 0]
+        pairs, tolerance = RadialPairs(self.kind, X[rows]), max(self.tolerance / 10, 1e-8)
 
         def tiled(u: np.ndarray) -> TiledGrams:
-            return TiledGrams(continuous.finite(u[:, None]), X, np.zeros(len(u)), np.ones(len(u)))
+            return TiledGrams(radial_kernels(self.kind, u[:, None]), X, np.zeros(len(u)), np.ones(len(u)))
 
-        U, weights = np.array([_steepest(pairs, candidates, Y[rows] @ Y[rows].T)]), np.ones(1)
+        U, weights = np.array([_steepest(pairs, Y[rows] @ Y[rows].T)]), np.ones(1)
         objectives: list[float] = []
         while True:
             inner = ridge_problem(tiled(U), target, regularisation, tolerance).at(weights)
             objectives.append(inner.objective)
-            u = np.array([_steepest(pairs, candidates, inner.dual[rows] @ inner.dual[rows].T)])
+            u = np.array([_steepest(pairs, inner.dual[rows] @ inner.dual[rows].T)])
             gain = float(tiled(u).quadratic_forms(inner.dual)[0] - weights @ inner.forms)
             gap = max(gain, 0.0) / inner.objective
             if gap <= self.tolerance or len(objectives) >= self.max_iterations or np.abs(U - u).min() < SAME:
                 break
             U, start = np.append(U, u), np.append(0.9 * weights, 0.1)
             weights = L1KRR(tolerance=tolerance).solve(tiled(U), target, regularisation, start).weights
-        return self._found(continuous, U, weights, "duality gap on a sample", gap, objectives)
+        return self._found(U, weights, "duality gap on a sample", gap, objectives)
 
     def _found(
-        self,
-        continuous: RadialFamily,
-        U: np.ndarray,
-        weights: np.ndarray,
-        measure: str,
-        gap: float,
-        objectives: list[float],
+        self, U: np.ndarray, weights: np.ndarray, measure: str, gap: float, objectives: list[float]
     ) -> FoundKernels:
         """Return the kernels that carry weight, with a warning where more of them would help."""
         certificate = Certificate(measure, gap, self.tolerance, len(objectives), tuple(objectives))
         carried = weights > 1e-9
         parameters = U[carried, None]
         return FoundKernels(
-            continuous.finite(parameters),
+            radial_kernels(self.kind, parameters),
             weights[carried] / weights[carried].sum(),
             np.exp(parameters),
             (),
@@ -206,13 +193,13 @@ def _slope(step: float, K: np.ndarray, change: np.ndarray, ridge: float, Y: np.n
     return -float(np.vdot(alpha, change @ alpha))
 
 
-def _steepest(pairs: RadialPairs, candidates: np.ndarray, P: np.ndarray) -> float:
+def _steepest(pairs: RadialPairs, P: np.ndarray) -> float:
     """Return the u of the largest ``<P, K(u)_c>``; P need not be centered, but its product is with centered kernels."""
     P = center_gram(P)
-    u, curvature = pairs.best_on_bins(candidates, pairs.binned(P))
+    u, curvature = pairs.best_on_bins(pairs.binned(P))
 
     def slope_at(u: float) -> float:
         return float(pairs.value_and_gradient(np.array([u]), P)[1][0])
 
-    ends = (float(candidates[0]), float(candidates[-1]))
+    ends = (float(pairs.candidates[0]), float(pairs.candidates[-1]))
     return settle(slope_at, u, curvature, ends, SETTLED, NEWTON_STEPS)

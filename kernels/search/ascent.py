@@ -8,9 +8,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from learnkernels.kernels.centering import center_in_place
-from learnkernels.kernels.search.continuous import PairObjective
 from learnkernels.kernels.search.pair_passes import gradient_pass, products_pass, target_pass
-from learnkernels.kernels.search.radial import RadialPairs, peaks, settle
+from learnkernels.kernels.search.per_feature import FeaturePairs
+from learnkernels.kernels.search.radial import RadialPairs, settle
 
 NEWTON_STEPS = 8
 """Of the search for one bandwidth; two or three are usual from the best point on bins."""
@@ -71,24 +71,17 @@ class DenseAscent:
 
     Attributes
     ----------
-    pairs : PairObjective
-    starts : ndarray of shape (n, r)
-    low, high : ndarray of shape (r,)
+    pairs : FeaturePairs
+    start : ndarray of shape (r,)
+        Where each search begins.
     shrinkage : float
     """
 
-    def __init__(
-        self,
-        pairs: PairObjective,
-        starts: np.ndarray,
-        bounds: tuple[np.ndarray, np.ndarray],
-        Y: np.ndarray,
-        eps: float,
-        shrinkage: float,
-    ) -> None:
+    def __init__(self, pairs: FeaturePairs, start: np.ndarray, Y: np.ndarray, eps: float, shrinkage: float) -> None:
         """Start from epsilon I; `Y` is centered, shape (m, q)."""
-        self.pairs, self.starts, (self.low, self.high), self.Y = pairs, starts, bounds, Y
-        self.shrinkage, m = shrinkage, len(Y)
+        self.pairs, self.Y, self.shrinkage, m = pairs, Y, shrinkage, len(Y)
+        self.low, self.high = pairs.bounds()
+        self.start = np.clip(start, self.low, self.high)
         self.target_norm = float(np.linalg.norm(Y.T @ Y))
         self.K = np.full((m, m), -eps / m)
         self.K.flat[:: m + 1] += eps
@@ -107,24 +100,19 @@ class DenseAscent:
         return P
 
     def steepest(self) -> np.ndarray:
-        """Return the best of what L-BFGS-B reaches from the best starts, less the shrinkage."""
-        P, starts = self.gradient(), self.starts
-        if len(starts) > 1:
-            starts = starts[peaks(self.pairs.values(starts, P))]
+        """Return what L-BFGS-B reaches from the start, less the shrinkage."""
+        P = self.gradient()
         # The unit of the objective does not matter to where it is largest, but it does to when an optimiser stops.
-        unit = max(abs(self._objective(starts[0], P)[0]), np.finfo(float).tiny)
-        found = [
-            minimize(
-                lambda u: tuple(-part / unit for part in self._objective(u, P)),
-                np.clip(start, self.low, self.high),
-                jac=True,
-                method="L-BFGS-B",
-                bounds=list(zip(self.low, self.high, strict=True)),
-                options={"ftol": 1e-10, "gtol": 1e-8, "maxiter": 200},
-            )
-            for start in starts
-        ]
-        return np.asarray(min(found, key=lambda result: float(result.fun)).x)
+        unit = max(abs(self._objective(self.start, P)[0]), np.finfo(float).tiny)
+        found = minimize(
+            lambda u: tuple(-part / unit for part in self._objective(u, P)),
+            self.start,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=list(zip(self.low, self.high, strict=True)),
+            options={"ftol": 1e-10, "gtol": 1e-8, "maxiter": 200},
+        )
+        return np.asarray(found.x)
 
     def _objective(self, u: np.ndarray, P: np.ndarray) -> tuple[float, np.ndarray]:
         value, gradient = self.pairs.value_and_gradient(u, P)
@@ -163,12 +151,11 @@ class RadialAscent:
     Attributes
     ----------
     pairs : RadialPairs
-    starts : ndarray of shape (n,)
     """
 
-    def __init__(self, pairs: RadialPairs, starts: np.ndarray, Y: np.ndarray, eps: float) -> None:
+    def __init__(self, pairs: RadialPairs, Y: np.ndarray, eps: float) -> None:
         """Start from epsilon I; `Y` is centered, shape (m, q)."""
-        self.pairs, self.starts, m = pairs, starts[:, 0], len(Y)
+        self.pairs, m = pairs, len(Y)
         self.target_norm, self.target_trace = float(np.linalg.norm(Y.T @ Y)), float(np.vdot(Y, Y))
         self.target = np.empty(len(pairs.D))
         target_pass(Y, self.target)
@@ -189,12 +176,12 @@ class RadialAscent:
             self.K, self.target, self.means, self.pairs.bins, len(self.pairs.centers),
             1 / norm, self.a / (self.c * norm), self._p,
         )  # fmt: skip
-        u, curvature = self.pairs.best_on_bins(self.starts, weights)
+        u, curvature = self.pairs.best_on_bins(weights)
 
         def slope_at(u: float) -> float:
             return self.pairs.sums(u, self._p, self._new)[1]
 
-        ends = (float(self.starts[0]), float(self.starts[-1]))
+        ends = (float(self.pairs.candidates[0]), float(self.pairs.candidates[-1]))
         return np.array([settle(slope_at, u, curvature, ends, SETTLED, NEWTON_STEPS)])
 
     def add(self, u: np.ndarray, largest: float) -> float:

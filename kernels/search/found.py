@@ -8,9 +8,6 @@ import numpy as np
 
 from learnkernels.kernels.families.base import KernelFamily
 from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.search.continuous import ContinuousFamily, Kind, require_kind
-from learnkernels.kernels.search.per_feature import PerFeatureFamily
-from learnkernels.kernels.search.radial import RadialFamily
 from learnkernels.kernels.solvers.certificate import Certificate
 
 
@@ -38,15 +35,3 @@ class FoundKernels(Value):
     parameters: np.ndarray
     alignments: tuple[float, ...]
     certificate: Certificate | None = None
-
-
-def continuous_family(kind: Kind, per_feature: bool, n_features: int) -> ContinuousFamily:
-    """Return the continuous family of a kind, with one parameter or one a feature.
-
-    Raises
-    ------
-    ValueError
-        The kind is unknown.
-    """
-    require_kind(kind)
-    return PerFeatureFamily(kind, n_features) if per_feature else RadialFamily(kind)

@@ -1,10 +1,10 @@
-"""Continuous families with one parameter: functions of one distance, evaluated for many parameters in one pass."""
+"""Base kernels of one parameter: functions of one distance, evaluated for many parameters in one pass."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, get_args
 
 import numpy as np
 from scipy import sparse
@@ -15,7 +15,6 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, inner_product
 from learnkernels.kernels.families.dirichlet import DirichletFamily
 from learnkernels.kernels.families.gaussian import GaussianFamily
 from learnkernels.kernels.families.laplacian import LaplacianFamily
-from learnkernels.kernels.search.continuous import ContinuousFamily, Kind, PairObjective
 from learnkernels.kernels.search.pair_passes import bin_pass, scaled_value_pass, squared_distances_pass, value_pass
 
 BINS = 1024
@@ -37,107 +36,86 @@ MOST_FREQUENCIES = 600
 """Frequencies that are compared in each search, a quarter of a main lobe apart."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class RadialFamily(ContinuousFamily):
-    r"""Gaussian or Laplacian kernels of one bandwidth, or Dirichlet kernels of one frequency on one feature.
+Kind = Literal["gaussian", "laplacian", "dirichlet"]
+
+
+def require_kind(kind: str) -> None:
+    """Raise ValueError if there is no such kind of base kernels."""
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind must be gaussian, laplacian or dirichlet, got {kind!r}.")
+
+
+def radial_kernels(kind: Kind, U: np.ndarray) -> KernelFamily:
+    """Return the base kernels of a kind at each u, U of shape (p, 1), as a finite family."""
+    sigma = np.exp(U[:, 0])
+    if kind == "gaussian":
+        return GaussianFamily((1 / sigma**2).tolist())
+    if kind == "laplacian":
+        return LaplacianFamily((1 / sigma).tolist())
+    return DirichletFamily(sigma.tolist())
+
+
+class RadialPairs:
+    r"""Kernels over all pairs of m rows that are a function of one distance, and of :math:`u = \log \sigma`.
+
+    Gaussian or Laplacian kernels of one bandwidth, or Dirichlet kernels of one frequency on one feature:
 
     .. math:: e^{-\lVert x - z \rVert_2^2 / \sigma^2}, \qquad e^{-\lVert x - z \rVert_1 / \sigma}, \qquad
               1 + 2 \cos(\sigma |x - z|)
 
-    Attributes
+    Parameters
     ----------
     kind : {"gaussian", "laplacian", "dirichlet"}
+    X : ndarray or CSR matrix of shape (m, d)
+        Rows; sparse ones for Gaussians alone. Not modified.
+
+    Attributes
+    ----------
+    D : ndarray of shape (m (m - 1) / 2,)
+        Distances above the diagonal, squared for Gaussians.
+    bins, centers : ndarray
+        The bin of each pair, and the mean distance of each bin: of equal ratio, of equal width for frequencies.
+
+    Notes
+    -----
+    O(m^2 d) time for the distances, O(m^2) memory.
 
     References
     ----------
     Afkanpour, Szepesvari, Bowling (2013), Machine Learning, section 3.1.
     """
 
-    kind: Kind
+    def __init__(self, kind: Kind, X: Rows) -> None:
+        self.kind, self.m = kind, X.shape[0]
+        self.D = _distances(kind, X)
+        largest = max(float(self.D.max(initial=0.0)), np.finfo(float).tiny) * (1 + 1e-12)
+        linear = kind == "dirichlet"
+        # What is closer than any bandwidth resolves shares the first bin.
+        least = largest * 1e-9
+        scale = BINS / largest if linear else (BINS - 1) / np.log(largest / least)
+        self.bins, self.centers = bin_pass(self.D, linear, least, scale, BINS)
 
-    def objective(self, X: Rows) -> RadialPairs:
-        """Return the kernels over all pairs of rows; O(m^2 d) for the distances, O(m^2) memory."""
-        return RadialPairs(self.kind, self._distances(X), X.shape[0])
+    @cached_property
+    def candidates(self) -> np.ndarray:
+        """Points u over the range that is searched: log-spaced bandwidths, or equally spaced frequencies, shape (n,).
 
-    def _distances(self, X: Rows) -> np.ndarray:
-        """Return the distance of each pair above the diagonal, squared for Gaussians."""
-        m = X.shape[0]
-        if self.kind == "gaussian":
-            if not sparse.issparse(X):
-                X = X - X.mean(axis=0)  # moves no distance, and shortens the rows
-            D = np.empty(m * (m - 1) // 2)
-            squared_distances_pass(inner_products(X, X), squared_norms(X), D)
-            return D
-        if sparse.issparse(X):
-            raise ValueError(f"a continuous {self.kind} family needs dense rows, got sparse ones; use kind gaussian.")
-        if self.kind == "dirichlet" and X.shape[1] != 1:
-            raise ValueError(
-                f"a Dirichlet family of one frequency needs one feature, got {X.shape[1]}; use a frequency a feature."
-            )
-        return np.asarray(pdist(X, "cityblock"))
-
-    def bounds(self, X: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Return the range of u: around the median distance, or up to many turns within the data."""
-        return self.bounds_of(self._distances(X))
-
-    def bounds_of(self, D: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the range of u for the distances of all pairs; the median is that of some thousand of them.
+        Bandwidths are around the median distance of some thousand pairs.
 
         Raises
         ------
         ValueError
             All distances are zero.
         """
-        some = D[:: max(1, len(D) // 4096)]
-        some = some[some > 0] if (some > 0).any() else D[D > 0]
+        some = self.D[:: max(1, len(self.D) // 4096)]
+        some = some[some > 0] if (some > 0).any() else self.D[self.D > 0]
         if not len(some):
             raise ValueError("all rows are equal, so no bandwidth can be found; give features that vary.")
         if self.kind == "dirichlet":
-            lobe = np.pi / D.max()
-            return np.array([np.log(lobe / 4)]), np.array([np.log(MOST_FREQUENCIES * lobe / 4)])
-        center = np.log(np.median(some)) / (2 if self.kind == "gaussian" else 1)
-        return np.array([center - DECADES * np.log(10)]), np.array([center + DECADES * np.log(10)])
-
-    def starts(self, X: Rows) -> np.ndarray:
-        """Return points over the whole range: log-spaced bandwidths, equally spaced frequencies."""
-        return self.starts_of(*self.bounds(X))
-
-    def starts_of(self, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        """Return points over a range."""
-        if self.kind == "dirichlet":
-            return np.log(np.linspace(np.exp(low[0]), np.exp(high[0]), MOST_FREQUENCIES))[:, None]
-        return np.linspace(low[0], high[0], CANDIDATES)[:, None]
-
-    def finite(self, U: np.ndarray) -> KernelFamily:
-        """Return the base kernels at each u."""
-        sigma = np.exp(U[:, 0])
-        if self.kind == "gaussian":
-            return GaussianFamily((1 / sigma**2).tolist())
-        if self.kind == "laplacian":
-            return LaplacianFamily((1 / sigma).tolist())
-        return DirichletFamily(sigma.tolist())
-
-
-class RadialPairs(PairObjective):
-    """Kernels that are a function of one distance a pair.
-
-    Attributes
-    ----------
-    kind : {"gaussian", "laplacian", "dirichlet"}
-    D : ndarray of shape (m (m - 1) / 2,)
-        Distances above the diagonal, squared for Gaussians.
-    m : int
-    """
-
-    def __init__(self, kind: Kind, D: np.ndarray, m: int) -> None:
-        """Sort the distances into bins: of equal ratio, of equal width for frequencies."""
-        self.kind, self.D, self.m = kind, D, m
-        largest = max(float(D.max(initial=0.0)), np.finfo(float).tiny) * (1 + 1e-12)
-        linear = kind == "dirichlet"
-        # What is closer than any bandwidth resolves shares the first bin.
-        least = largest * 1e-9
-        scale = BINS / largest if linear else (BINS - 1) / np.log(largest / least)
-        self.bins, self.centers = bin_pass(D, linear, least, scale, BINS)
+            lobe = np.pi / self.D.max()
+            low, high = np.log(lobe / 4), np.log(MOST_FREQUENCIES * lobe / 4)
+            return np.asarray(np.log(np.linspace(np.exp(low), np.exp(high), MOST_FREQUENCIES)))
+        center, width = np.log(np.median(some)) / (2 if self.kind == "gaussian" else 1), DECADES * np.log(10)
+        return np.linspace(center - width, center + width, CANDIDATES)
 
     @cached_property
     def _flat(self) -> np.ndarray:
@@ -195,16 +173,13 @@ class RadialPairs(PairObjective):
         """Return the sum of P over the pairs of each bin, both triangles, shape (BINS,)."""
         return 2 * np.bincount(self.bins, weights=P.ravel()[self._flat], minlength=BINS)
 
-    def values(self, U: np.ndarray, P: np.ndarray) -> np.ndarray:
-        """Return about the product with P for each u: one pass over the pairs, then `BINS` exponentials a u."""
-        return self.values_on_bins(U[:, 0], self.binned(P)) + self.diagonal * float(np.trace(P))
-
     def values_on_bins(self, u: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return ``sum_b weights_b kappa_u(D_b)`` for each u."""
         return np.asarray(self._of_scaled(self.centers * self.rate(u[:, None])) @ weights)
 
-    def best_on_bins(self, starts: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-        """Return the u of the largest product that a line of candidates leads to on bins, and the curvature there."""
+    def best_on_bins(self, weights: np.ndarray) -> tuple[float, float]:
+        """Return the u of the largest product that the candidates lead to on bins, and the curvature there."""
+        starts = self.candidates
         values = self.values_on_bins(starts, weights)
         best = (0.0, -np.inf)
 
@@ -216,12 +191,26 @@ class RadialPairs(PairObjective):
             found = minimize_scalar(negative, bounds=(low, high), method="bounded", options={"xatol": 1e-3})
             if -found.fun > best[1]:
                 best = (float(found.x), -float(found.fun))
-        return best[0], self.curvature_on_bins(best[0], weights)
+        around = self.values_on_bins(best[0] + CURVATURE_WIDTH * np.array([-1.0, 0.0, 1.0]), weights)
+        return best[0], float(around[0] - 2 * around[1] + around[2]) / CURVATURE_WIDTH**2
 
-    def curvature_on_bins(self, u: float, weights: np.ndarray) -> float:
-        """Return about the second derivative by u of the product on bins."""
-        around = self.values_on_bins(u + CURVATURE_WIDTH * np.array([-1.0, 0.0, 1.0]), weights)
-        return float(around[0] - 2 * around[1] + around[2]) / CURVATURE_WIDTH**2
+
+def _distances(kind: Kind, X: Rows) -> np.ndarray:
+    """Return the distance of each pair above the diagonal, squared for Gaussians."""
+    m = X.shape[0]
+    if kind == "gaussian":
+        if not sparse.issparse(X):
+            X = X - X.mean(axis=0)  # moves no distance, and shortens the rows
+        D = np.empty(m * (m - 1) // 2)
+        squared_distances_pass(inner_products(X, X), squared_norms(X), D)
+        return D
+    if sparse.issparse(X):
+        raise ValueError(f"a continuous {kind} family needs dense rows, got sparse ones; use kind gaussian.")
+    if kind == "dirichlet" and X.shape[1] != 1:
+        raise ValueError(
+            f"a Dirichlet family of one frequency needs one feature, got {X.shape[1]}; choose another kind."
+        )
+    return np.asarray(pdist(X, "cityblock"))
 
 
 def settle(

@@ -13,8 +13,8 @@ from learnkernels.kernels.engine.operators import StackedGrams
 from learnkernels.kernels.learners import CA, CR, L1KRR, cr
 from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.search.ascent import DenseAscent, RadialAscent, best_step
-from learnkernels.kernels.search.per_feature import PerFeatureFamily
-from learnkernels.kernels.search.radial import RadialFamily
+from learnkernels.kernels.search.per_feature import FeaturePairs
+from learnkernels.kernels.search.radial import RadialPairs, radial_kernels
 from learnkernels.kernels.targets import Target
 from tests.refusals import refusal, require_refusals
 
@@ -37,14 +37,13 @@ def centered_targets(target: Target) -> np.ndarray:
 @pytest.mark.parametrize("kind", KINDS)
 def test_matrices_and_derivatives_are_those_of_the_finite_family_and_of_differences(kind):
     X, _ = data(kind)
-    family = RadialFamily(kind)
-    pairs, h = family.objective(X), 1e-5
+    pairs, h = RadialPairs(kind, X), 1e-5
     P = np.random.default_rng(1).normal(size=(60, 60))
     P += P.T
     for u in (-1.5, -0.2, 0.9):
         K = pairs.matrix(np.array([u]))
         np.testing.assert_array_equal(K, K.T)
-        np.testing.assert_allclose(K, family.finite(np.array([[u]])).tile(X, X)[0], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(K, radial_kernels(kind, np.array([[u]])).tile(X, X)[0], rtol=0, atol=1e-12)
         value, slope = pairs.value_and_gradient(np.array([u]), P)
         assert value == pytest.approx(float(np.vdot(P, K)), rel=1e-10, abs=1e-9)
         ends = [pairs.value_and_gradient(np.array([u + s * h]), P)[0] for s in (1, -1)]
@@ -55,12 +54,12 @@ def test_matrices_and_derivatives_are_those_of_the_finite_family_and_of_differen
 @pytest.mark.parametrize("kind", KINDS)
 def test_candidates_on_bins_are_close_to_exact_ones(kind):
     X, target = data(kind, m=150)
-    family = RadialFamily(kind)
-    pairs, Y = family.objective(X), centered_targets(target)
-    U = family.starts(X)[::7]
-    exact = np.array([pairs.value_and_gradient(u, Y @ Y.T)[0] for u in U])
+    pairs, Y = RadialPairs(kind, X), centered_targets(target)
+    u, P = pairs.candidates[::7], Y @ Y.T
+    exact = np.array([pairs.value_and_gradient([one], P)[0] for one in u])
+    binned = pairs.values_on_bins(u, pairs.binned(P)) + pairs.diagonal * np.trace(P)
     # A bin of equal ratio is 2 % wide, 1e-3 of a value where few pairs share one; frequencies turn by 1/4 in one.
-    assert np.abs(pairs.values(U, Y @ Y.T) - exact).max() <= (2e-2 if kind == "dirichlet" else 2e-3) * exact.max()
+    assert np.abs(binned - exact).max() <= (2e-2 if kind == "dirichlet" else 2e-3) * exact.max()
 
 
 # The alignment's ascent ----------------------------------------------------------------------------------------------
@@ -70,24 +69,24 @@ def test_candidates_on_bins_are_close_to_exact_ones(kind):
 def test_the_gradient_is_the_growth_of_the_alignment_and_compiled_passes_ascend_alike(kind):
     """<F'(K_c), K_sigma> is the derivative of the centered alignment along K_sigma (Proposition 1)."""
     X, target = data(kind)
-    family = RadialFamily(kind)
-    pairs, Y, starts = family.objective(X), centered_targets(target), family.starts(X)
-    ascent = DenseAscent(pairs, starts, family.bounds(X), Y, 1.0, 0.0)
+    pairs, Y = RadialPairs(kind, X), centered_targets(target)
+    pairs.bounds = lambda: (pairs.candidates[:1], pairs.candidates[-1:])
+    ascent = DenseAscent(pairs, np.zeros(1), Y, 1.0, 0.0)
     ascent.add(np.array([0.1]), 1.0)
     direction, h, K = pairs.matrix(np.array([0.7])), 1e-6, ascent.K
     growth = [centered_alignment(K + s * h * direction, Y @ Y.T) for s in (1, -1)]
     expected = (growth[0] - growth[1]) / (2 * h)
     assert float(np.vdot(ascent.gradient(), direction)) == pytest.approx(expected, rel=1e-5)
 
-    dense = DenseAscent(pairs, starts, family.bounds(X), Y, 1e-10, 0.0)
-    compiled = RadialAscent(pairs, starts, Y, 1e-10)
+    dense, compiled = DenseAscent(pairs, np.zeros(1), Y, 1e-10, 0.0), RadialAscent(pairs, Y, 1e-10)
     for _ in range(4):
         assert compiled.alignment == pytest.approx(dense.alignment, rel=1e-10)
         u = compiled.steepest()
-        P = dense.gradient()
+        P, dense.start = dense.gradient(), u
         reached = pairs.value_and_gradient(u, P)[0]
-        # No candidate, nor what L-BFGS-B makes of them, grows faster.
-        assert reached >= pairs.value_and_gradient(dense.steepest(), P)[0] - 1e-6 * abs(reached)
+        # No candidate, nor what L-BFGS-B makes of the best, grows faster.
+        for other in (*pairs.candidates[:, None], dense.steepest()):
+            assert reached >= pairs.value_and_gradient(other, P)[0] - 1e-6 * abs(reached)
         assert compiled.add(u, 1.0) == pytest.approx(dense.add(u, 1.0), rel=1e-8)
     for ascent in (dense, compiled):
         ascent.reset(np.array([[0.1], [0.7]]), np.array([0.5, 2.0]))
@@ -149,8 +148,7 @@ def test_relevant_features_get_narrow_bandwidths_and_shrinkage_draws_them_togeth
 
 def test_the_shrunk_objective_has_the_derivative_of_finite_differences():
     X, target = data("gaussian", m=50)
-    family = PerFeatureFamily("gaussian", 3)
-    ascent = DenseAscent(family.objective(X), family.starts(X), family.bounds(X), centered_targets(target), 1.0, 0.3)
+    ascent = DenseAscent(FeaturePairs(X), np.zeros(3), centered_targets(target), 1.0, 0.3)
     ascent.add(np.array([0.1, 0.4, -0.2]), 1.0)
     P, u, h = ascent.gradient(), np.array([0.3, -0.1, 0.2]), 1e-6
     _, slope = ascent._objective(u, P)
@@ -249,6 +247,7 @@ def test_bad_input_gets_one_sentence():
             (lambda: CA(threshold=-1.0).find(X, target), "threshold must be at least 0"),
             (lambda: CA(eps=0.0).find(X, target), "eps must be positive"),
             (lambda: CA(kind="dirichlet").find(X, target), "needs one feature, got 3"),
+            (lambda: CA(kind="laplacian", per_feature=True).find(X, target), "per_feature is for kind gaussian alone"),
             (lambda: CA().find(np.ones((60, 3)), target), "all rows are equal"),
             (lambda: CR().find(X, target, 0.0), "regularisation must be positive"),
             (lambda: CR(tolerance=0.0).find(X, target), "tolerance and max_iterations must be positive"),
