@@ -177,9 +177,8 @@ def compute_moments(
         log.info("%s: whole groups; rows of each part: %s", ref.name, np.bincount(folds[folds >= 0]).tolist())
     started = time.perf_counter()
     served = planned_trials(protocol, ref.ordered) if trial is None else [trial]
-    unions = _training_unions(served)
-    X, Y, groups, weights, training = dataset.X, dataset.target.Y, folds, dataset.learning_weights, None
-    X = _readable(dataset, ref, config, pool)
+    X, Y, groups, training = _readable(dataset, ref, config, pool), dataset.target.Y, folds, None
+    weights = dataset.learning_weights
     if protocol.split is not None or trial is not None:
         # Of the one trial, nothing but the training rows is ever asked for.
         training = rows_of(folds, served[0].final)
@@ -190,18 +189,11 @@ def compute_moments(
         log.info("%s: moments over all rows, as those of rank-one kernels cost less than a sample", ref.name)
     try:
         seed = fold_seed(protocol.seed, repeat)
-        moments = measure_moments(
-            family,
-            X,
-            Y,
-            groups,
-            config,
-            seed,
-            pool,
-            advance,
-            weights,
-        )
-        for union in unions:
+        moments = measure_moments(family, X, Y, groups, config, seed, pool, advance, weights)
+        trained = [one.final for one in served]  # rows that train together, inner ones included
+        for one in served:
+            trained += [inner.training for inner in (inner_trials(one) if one.validation is None else [one])]
+        for union in dict.fromkeys(trained):
             moments.restrict(union).require_informative(Centering(config.centering).subtracts)
     except InputError:
         raise
@@ -262,15 +254,6 @@ def _uncentered(config: CompareConfig) -> bool:
     return config.centering != "center" or any(not learner_class(learner.name).centered for learner in config.learners)
 
 
-def _training_unions(planned: Sequence[Trial]) -> list[tuple[int, ...]]:
-    """Return the fold groups that train together in some trial, inner ones included."""
-    unions = []
-    for trial in planned:
-        inner = inner_trials(trial) if trial.validation is None else [trial]
-        unions += [trial.final, *(of.training for of in inner)]
-    return list(dict.fromkeys(unions))
-
-
 def measure_moments(
     family: KernelFamily,
     X: Rows,
@@ -304,11 +287,11 @@ def measure_moments(
     ValueError
         As `gram_moments` and `sample_moments`.
     """
-    size = config.moments.sample
     options: dict[str, Any] = {"dtype": PRECISIONS[config.precision], "keep_origin": _uncentered(config)}
-    if size == "none" or not sampled(config):
+    if not sampled(config):
         workers = pool.workers_telling(advance)
         return gram_moments(family, X, Y, groups, sample_weight=sample_weight, workers=workers, **options)
-    of_sample = sample_moments(family, X, Y, groups, seed=seed, sample=size, workers=pool.workers, **options)
+    options |= {"sample": config.moments.sample, "seed": seed, "workers": pool.workers}
+    of_sample = sample_moments(family, X, Y, groups, **options)
     advance(1.0)
     return of_sample

@@ -147,6 +147,7 @@ def test_n_jobs_bounds_the_threads_of_fits_and_predictions():
 def many(monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
     """Rows that are more than the estimators learn a kernel from without being asked."""
     monkeypatch.setattr(learnkernels.kernels.estimators.base, "MOST_ROWS", 300)
+    monkeypatch.setattr("learnkernels.kernels.statistics.sampled.SAMPLE_ROWS", 256)
     return rows(360)
 
 
