@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -184,31 +184,6 @@ class GramStatistics(AlignmentStatistics):
         return super().from_arrays({**arrays, **named, "raw": bool(arrays["raw"])})
 
 
-@overload
-def gram_moments(
-    family: FeatureFamily,
-    X: Rows,
-    Y: np.ndarray,
-    groups: np.ndarray | None = None,
-    *,
-    sample_weight: np.ndarray | None = None,
-    keep_origin: bool = False,
-    workers: Workers | None = None,
-) -> FeatureStatistics: ...
-@overload
-def gram_moments(
-    family: KernelFamily,
-    X: Rows,
-    Y: np.ndarray,
-    groups: np.ndarray | None = None,
-    *,
-    sample_weight: np.ndarray | None = None,
-    keep_origin: bool = False,
-    block_rows: int | None = None,
-    dtype: type[np.float64] | type[np.float32] = np.float64,
-    n_threads: int | None = None,
-    workers: Workers | None = None,
-) -> GramStatistics: ...
 def gram_moments(
     family: KernelFamily,
     X: Rows,

@@ -240,6 +240,7 @@ def sample_moments(
         raise ValueError(f"the target is constant on the {len(rows)} sampled rows; take a larger sample, or all rows.")
     X, Y = X[rows], Y[rows]
     of_sample = gram_moments(family, X, Y, groups[rows], **options)
+    assert isinstance(of_sample, GramStatistics)
     X, of_sample = X[of_sample.rows], replace(of_sample, rows=rows[of_sample.rows])
     if len(rows) == m:
         return of_sample

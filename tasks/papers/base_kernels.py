@@ -25,7 +25,8 @@ from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.protocol.evaluation import evaluate
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, trials
 from learnkernels.kernels.protocol.hypotheses import KernelPredictors
-from learnkernels.kernels.statistics.gram import GramStatistics, gram_moments
+from learnkernels.kernels.statistics.base import AlignmentStatistics
+from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.figures import add_legend, panels
@@ -161,7 +162,7 @@ def measure_base_kernels(job: RepeatJob) -> list[dict[str, Any]]:
 def _one_by_one(
     dataset: Dataset,
     family: KernelFamily,
-    moments: GramStatistics,
+    moments: AlignmentStatistics,
     folds: np.ndarray,
     trial: Trial,
     grid: Sequence[float],
