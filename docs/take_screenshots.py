@@ -99,12 +99,6 @@ class Places:
         wanted = {"artifacts": {"key": {"any_": [key]}}, "sort": "CREATED_DESC", "limit": 1}
         return f"{self.prefect}/artifacts/artifact/{self._ask_prefect('artifacts', wanted)[0]['id']}"
 
-    def experiment(self, name: str, view: str | None = None, mode: str = "CHART") -> str:
-        """Return the page of an experiment, or a saved view of it."""
-        page = f"{self.mlflow}/#/experiments/{self._experiment(name)}/runs"
-        shared = "" if view is None else f"viewStateShareKey={view}&compareRunsMode={mode}&"
-        return f"{page}?{shared}workflowType=machine_learning"
-
     def run(self, experiment: str, query: str, tab: str = "") -> str:
         """Return the page of the newest run that a query finds."""
         run = self._runs(experiment, query)[0]
@@ -177,7 +171,6 @@ class Shot:
     height: int = SIZE["height"]
 
 
-POINT = ".js-plotly-plot .scatterlayer .point"
 BREAST = "tags.`learnkernels.level` = 'result' and params.dataset = 'breast_cancer'"
 SWEEP = "tags.`learnkernels.level` = 'sweep'"
 
@@ -187,28 +180,9 @@ PAGES = (
         "MLflow's start page: an experiment a configuration",
     ),
     Shot(
-        "mlflow-chart", lambda at: at.experiment("quickstart", "learnkernels"), POINT,
-        ("breast_cancer alignf", "alignment against error", "8 matching runs"),
-        "Who wins, and alignment against error: a bar and a point a result, a colour a learner",
-    ),
-    Shot(
-        "mlflow-winners", lambda at: at.experiment("all_learners", "learnkernels"), POINT,
-        ("german ensemble", "ionosphere l2-krr", "40 matching runs"),
-        "Twenty learners on two data sets: who wins comes first", height=1300,
-    ),
-    Shot(
         "mlflow-figure", lambda at: at.run("all_learners", SWEEP), "text=Show less",
         ("ionosphere: ", "german: "), "The report's first figure names who wins",
         clicks=("text=Show more",), height=1300,
-    ),
-    Shot(
-        "mlflow-table", lambda at: at.experiment("quickstart", "learnkernels", "TABLE"), "text=diabetes alignf",
-        ("percent_above_best", "breast_cancer single"), "The same results as a table",
-    ),
-    Shot(
-        "mlflow-note", lambda at: at.experiment("quickstart", "learnkernels", "TABLE"), "text=win their data set",
-        ("relative_error", "certificate"), "The experiment's note says how to read all this",
-        clicks=("[data-component-id='mlflow.experiment.metadata_editor.expand_button']",), height=1000,
     ),
     Shot(
         "mlflow-result", lambda at: at.run("quickstart", f"{BREAST} and params.learner = 'alignf'"), "text=test_error",
@@ -226,10 +200,6 @@ PAGES = (
         "mlflow-sweep", lambda at: at.run("quickstart", SWEEP), "text=Show less",
         ("has the lowest", "report.md"), "A comparison: who wins, the figure, and the way to everything else",
         clicks=("text=Show more",),
-    ),
-    Shot(
-        "mlflow-models", lambda at: at.experiment("quickstart", "learnkernels-models"), ".js-plotly-plot .point",
-        ("tumours v2 alignf", "models side by side"), "Trained models side by side", height=1100,
     ),
     Shot(
         "mlflow-registry", lambda at: f"{at.mlflow}/#/models/tumours?workflowType=machine_learning", "text=champion",
@@ -253,7 +223,7 @@ PAGES = (
     ),
     Shot(
         "prefect-report", lambda at: at.artifact("comparison-report"), "img[alt='alignment against error']",
-        ("which way of learning the kernel wins", "has the lowest"), "The report of a run", height=1100,
+        ("comparison of methods", "has the lowest"), "The report of a run", height=1100,
     ),
     Shot(
         "prefect-table", lambda at: at.artifact("comparison"), "text=alignf *", ("test error", "p vs unif"),

@@ -1,11 +1,17 @@
-"""What the pages of MLflow say above their tables and charts: Markdown, short enough for MLflow to keep."""
+"""What the pages of MLflow say above their tables and charts, and where these pages are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from urllib.parse import quote, urlencode
 
 from learnkernels.tasks.evidence.markdown import code, inline_links, plain
-from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, View, run_path, view_path
+
+LEVEL = "learnkernels.level"
+"""Tag that says what a run is: a sweep, a result, a model, a decision."""
+
+RUN = "learnkernels.run"
+"""Tag of the comparison, training or decision that a run belongs to; of an experiment, of its newest comparison."""
 
 NOTE_CHARACTERS = 8_000
 """MLflow cuts a tag, and so a note, after as many."""
@@ -14,8 +20,9 @@ SHOWN_VERDICTS = 20
 """Data sets whose verdict a sweep's note holds; the report has them all."""
 
 READING = """\
-**The way here.** MLflow starts as *GenAI*: choose *Model training*, top left, once. Then the chart is two clicks from \
-the start page: the experiment, and the first link above. Colour = learner.
+**The way here.** MLflow starts as *GenAI*: choose *Model training*, top left, once. Color = learner. The links filter \
+and sort the runs; for the chart *alignment against error*, press *Add chart* there, choose *Scatter chart*, and take \
+`alignment_over_best` and `percent_above_best`.
 
 | run | holds |
 |---|---|
@@ -44,26 +51,49 @@ of one model: *Model registry*, the model, tick versions, then *Compare*.
 """
 
 
-def experiment_note(experiment_id: str) -> str:
-    """Return the note of an experiment: where the views are, and how to read them."""
+def runs_path(experiment_id: str, level: str = "result", run: str | None = None, charts: bool = True) -> str:
+    """Return the place of an experiment's runs of a level, below the address of the UI.
 
-    def link(text: str, view: View = NEWEST, charts: bool = True) -> str:
-        return f"[{text}]({view_path(experiment_id, view, charts)})"
+    Those of one comparison are sorted by `percent_above_best`, so that the winners come first, others by time.
+    """
+    query = {"searchFilter": f"tags.`{LEVEL}` = '{level}'"}
+    if run is not None:
+        query["searchFilter"] += f" and tags.`{RUN}` = '{run}'"
+        query |= {"orderByKey": "metrics.`percent_above_best`", "orderByAsc": "true"}
+    query |= {"compareRunsMode": "CHART" if charts else "TABLE", "workflowType": "machine_learning"}
+    return f"#/experiments/{experiment_id}/runs?{urlencode(query, quote_via=quote)}"
 
-    return (
-        f"Alignment against error: {link('chart')} · {link('table', charts=False)} · "
-        f"all comparisons: {link('chart', HISTORY)} · {link('table', HISTORY, False)} · "
-        f"models: {link('side by side', MODELS)} · {link('table', MODELS, False)}\n\n{READING}"
-    )
+
+def run_path(experiment_id: str, run_id: str, artifact: str | None = None) -> str:
+    """Return the place of a run's page, or of one of its artifacts, below the address of the UI."""
+    place = "" if artifact is None else f"/artifacts/{artifact}"
+    return f"#/experiments/{experiment_id}/runs/{run_id}{place}?workflowType=machine_learning"
 
 
-def sweep_note(experiment_id: str, run_id: str, verdicts: Sequence[str], files: Sequence[str], flow_run: str) -> str:
+def experiment_note(experiment_id: str, newest: str | None = None) -> str:
+    """Return the note of an experiment: links to the newest comparison, to all and to models, and how to read them."""
+
+    def links(level: str, run: str | None = None) -> str:
+        chart, table = (runs_path(experiment_id, level, run, charts) for charts in (True, False))
+        return inline_links({"chart": chart, "table": table})
+
+    ways = {"all comparisons": links("result"), "models": links("model")}
+    if newest is not None:
+        ways = {"Newest comparison": links("result", newest), **ways}
+    return f"{' · '.join(f'{name}: {both}' for name, both in ways.items())}\n\n{READING}"
+
+
+def sweep_note(
+    experiment_id: str, run_id: str, comparison: str, verdicts: Sequence[str], files: Sequence[str], flow_run: str
+) -> str:
     """Return the note of a comparison: who wins, the figure, and where the rest is.
 
     Parameters
     ----------
     experiment_id, run_id : str
         Of the sweep.
+    comparison : str
+        Its name in the tags of its results.
     verdicts : sequence of str
         A sentence a data set.
     files : sequence of str
@@ -75,32 +105,22 @@ def sweep_note(experiment_id: str, run_id: str, verdicts: Sequence[str], files: 
     if len(verdicts) > SHOWN_VERDICTS:
         shown.append(f"- ... and {len(verdicts) - SHOWN_VERDICTS} more data sets in the report")
     links = {
-        "chart": view_path(experiment_id),
-        "table": view_path(experiment_id, charts=False),
+        "chart": runs_path(experiment_id, run=comparison),
+        "table": runs_path(experiment_id, run=comparison, charts=False),
         **{name: run_path(experiment_id, run_id, name) for name in sorted(files) if name.endswith((".md", ".png"))},
         "Prefect": flow_run,
     }
     figure = f"get-artifact?path=alignment_vs_error.png&run_uuid={run_id}"
-    return _cut("\n".join([inline_links(links), "", *shown, "", f"![alignment against error]({figure})"]))
+    return cut("\n".join([inline_links(links), "", *shown, "", f"![alignment against error]({figure})"]))
 
 
-def result_note(experiment_id: str, what: str, sweep_run: str, sweep_name: str, flow_run: str, train: str) -> str:
+def result_note(what: str, links: Mapping[str, str], train: str) -> str:
     """Return the note of a result: what it measured, the comparison it belongs to, and the command that trains it."""
-    links = {
-        sweep_name: run_path(experiment_id, sweep_run),
-        "chart": view_path(experiment_id),
-        "Prefect": flow_run,
-    }
     model = f"\n\nA model of it: {code(train)}" if train else ""
-    return _cut(f"{plain(what)}\n\n{inline_links(links)}{model}")
+    return cut(f"{plain(what)}\n\n{inline_links(links)}{model}")
 
 
-def run_note(report: str, links: Mapping[str, str]) -> str:
-    """Return the note of a training or a decision: where the rest is, and its report as far as MLflow keeps it."""
-    return _cut(f"{inline_links(links)}\n\n{report}")
-
-
-def _cut(note: str) -> str:
+def cut(note: str) -> str:
     """Return a note that MLflow keeps whole: cut at the end of a line, which then says so."""
     if len(note) <= NOTE_CHARACTERS:
         return note

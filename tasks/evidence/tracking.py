@@ -34,11 +34,19 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import BASELINE_TITLES, CompareConfig, TrackingConfig, grid_values
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.figures import learner_colors
-from learnkernels.tasks.evidence.markdown import link, plain
+from learnkernels.tasks.evidence.markdown import inline_links, link, plain
 from learnkernels.tasks.evidence.mlflow_store import mlflow_store, mlflow_ui
-from learnkernels.tasks.evidence.notes import experiment_note, result_note, run_note, sweep_note
+from learnkernels.tasks.evidence.notes import (
+    LEVEL,
+    RUN,
+    cut,
+    experiment_note,
+    result_note,
+    run_path,
+    runs_path,
+    sweep_note,
+)
 from learnkernels.tasks.evidence.report import verdicts
-from learnkernels.tasks.evidence.saved_view import HISTORY, LEVEL, MODELS, NEWEST, RUN, run_path, view_path, view_tag
 from learnkernels.tasks.evidence.tables import (
     RELEVANCE,
     display_table,
@@ -85,11 +93,12 @@ class Tracked(Protocol):
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """The MLflow run of a whole flow: a comparison's sweep, a training, a decision."""
+    """The MLflow run of a whole flow: a comparison's sweep, a training, a decision; `name` is that of its results."""
 
     experiment_id: str
     run_id: str
     flow_run_id: str
+    name: str = ""
 
     @property
     def url(self) -> str:
@@ -98,13 +107,13 @@ class TrackedRun:
 
     @property
     def chart_url(self) -> str:
-        """Address of the chart of the experiment's newest comparison."""
-        return f"{mlflow_ui()}/{view_path(self.experiment_id)}"
+        """Address of the charts of a comparison's results."""
+        return f"{mlflow_ui()}/{runs_path(self.experiment_id, run=self.name)}"
 
     @property
     def models_url(self) -> str:
         """Address of the table of the experiment's models, side by side."""
-        return f"{mlflow_ui()}/{view_path(self.experiment_id, MODELS, charts=False)}"
+        return f"{mlflow_ui()}/{runs_path(self.experiment_id, 'model', charts=False)}"
 
     @property
     def flow_run_url(self) -> str:
@@ -140,7 +149,7 @@ def tracked_run(config: Tracked, level: Level, name: str, run_id: str, flow_run_
     with last_word(lambda: _end(client, experiment_id, run_id, "KILLED")):
         try:
             run = client.create_run(experiment_id, run_name=name, tags=tags)
-            tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id)
+            tracked = TrackedRun(experiment_id, run.info.run_id, flow_run_id, run_id)
             yield tracked
         except BaseException as error:
             failed = isinstance(error, Exception) and not requested()  # libraries turn a signal into errors of theirs
@@ -170,7 +179,7 @@ def _deployment() -> dict[str, str]:
 
 
 def _experiment(client: MlflowClient, config: Tracked, comparison: str | None) -> str:
-    """Return the experiment of a configuration, made if missing, with its note and views; one shows the comparison."""
+    """Return the experiment of a configuration, made if missing, with its note, which leads to the comparison."""
     name = config.tracking.experiment or config.name
     found = client.get_experiment_by_name(name)
     if found is not None and found.lifecycle_stage == "deleted":
@@ -178,10 +187,8 @@ def _experiment(client: MlflowClient, config: Tracked, comparison: str | None) -
     local = not mlflow.get_tracking_uri().startswith("http")
     artifacts = (Path.cwd() / "mlartifacts" / file_name(name)).as_uri() if local else None
     experiment_id = found.experiment_id if found else _made_experiment(client, name, artifacts)
-    tags = dict([view_tag(HISTORY), view_tag(MODELS), (NOTE, experiment_note(experiment_id))])
-    newest, view = view_tag(NEWEST, comparison)
-    if comparison is not None or found is None or newest not in found.tags:
-        tags[newest] = view
+    newest = comparison or (found.tags.get(RUN) if found else None)
+    tags = {NOTE: experiment_note(experiment_id, newest)} | ({RUN: newest} if newest else {})
     for key, value in tags.items():
         _add(partial(client.set_experiment_tag, experiment_id, key, value))
     return str(experiment_id)
@@ -228,7 +235,11 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     what = f"{folds.learner} with {folds.predictor} on {ref.name}: {row.metric} {shown['test error']}{aligned}."
     settings = ["results", config.name, run_id, "config.yaml"]
     train = ["learnkernels", "train", "/".join(settings), "--dataset", ref.name, "--learner", folds.learner]
-    links = (sweep.experiment_id, what, sweep.run_id, f"sweep {run_id}", sweep.flow_run_url)
+    links = {
+        f"sweep {run_id}": run_path(sweep.experiment_id, sweep.run_id),
+        "chart": runs_path(sweep.experiment_id, run=run_id),
+        "Prefect": sweep.flow_run_url,
+    }
     own = any(learner.title == folds.learner for learner in config.learners)
     run = client.create_run(
         sweep.experiment_id,
@@ -243,7 +254,7 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
             "dataset_digest": ref.digest,
             "mlflow.runColor": _colors(config)[folds.learner],
             **({"predictor_reason": row.predictor_reason} if row.predictor_reason else {}),
-            NOTE: result_note(*links, shlex.join([*train, "--register", config.name]) if own else ""),
+            NOTE: result_note(what, links, shlex.join([*train, "--register", config.name]) if own else ""),
             **config.tracking.tags,
         },
     )
@@ -418,8 +429,8 @@ def log_run(
 ) -> None:
     """Put numbers, parameters, tags, data sets, a note in Markdown and the files of a folder on an open run."""
     client, now = MlflowClient(), int(time.time() * 1000)
-    links = {"models": view_path(run.experiment_id, MODELS, charts=False), "Prefect": run.flow_run_url}
-    noted = {} if note is None else {NOTE: run_note(note, links)}
+    links = {"models": runs_path(run.experiment_id, "model", charts=False), "Prefect": run.flow_run_url}
+    noted = {} if note is None else {NOTE: cut(f"{inline_links(links)}\n\n{note}")}
     if artifacts is not None:
         noted[RESULTS] = str(artifacts)
     client.log_batch(
@@ -443,7 +454,7 @@ def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[Dat
     files = [path.name for path in Path(results).iterdir()]
     summary = pd.read_parquet(Path(results) / "summary.parquet")
     _compare_results(client, sweep, summary)
-    note = sweep_note(sweep.experiment_id, sweep.run_id, verdicts(summary), files, sweep.flow_run_url)
+    note = sweep_note(sweep.experiment_id, sweep.run_id, run_id, verdicts(summary), files, sweep.flow_run_url)
     client.log_batch(
         sweep.run_id,
         params=[

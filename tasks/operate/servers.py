@@ -20,7 +20,7 @@ from learnkernels.tasks.environment import (
     running_server,
     servers_note,
 )
-from learnkernels.tasks.evidence.saved_view import NEWEST, PREFIX, view_path
+from learnkernels.tasks.evidence.notes import RUN, runs_path
 from learnkernels.tasks.operate.children import LOOPBACK, Child, Service, children, free_port, reap
 from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.store import atomic_path
@@ -200,12 +200,8 @@ def _noted(prefect: Service | None, mlflow: Service | None) -> Iterator[None]:
 
 
 def newest_chart(mlflow_url: str) -> str | None:
-    """Return the address of the chart of the experiment that changed last, if the server answers and has one."""
-    wanted = {
-        "max_results": 1,
-        "order_by": ["last_update_time DESC"],
-        "filter": f"tags.`{PREFIX}{NEWEST.key}` LIKE '%'",
-    }
+    """Return the address of the charts of the newest comparison, if the server answers and has one."""
+    wanted = {"max_results": 1, "order_by": ["last_update_time DESC"], "filter": f"tags.`{RUN}` LIKE '%'"}
     request = urllib.request.Request(
         f"{mlflow_url}/api/2.0/mlflow/experiments/search",
         json.dumps(wanted).encode(),
@@ -216,7 +212,10 @@ def newest_chart(mlflow_url: str) -> str | None:
             found = json.load(response).get("experiments", [])
     except OSError:
         return None
-    return f"{mlflow_url}/{view_path(found[0]['experiment_id'])}" if found else None
+    if not found:
+        return None
+    newest = next(tag["value"] for tag in found[0]["tags"] if tag["key"] == RUN)
+    return f"{mlflow_url}/{runs_path(found[0]['experiment_id'], run=newest)}"
 
 
 def _remote_mlflow() -> bool:

@@ -13,7 +13,7 @@ from docs import take_screenshots as shots
 from tests.unit.test_docs import require_not_blank
 from tools.waiting import within
 
-LOOKED_AT = ("mlflow-chart", "mlflow-sweep", "prefect-run", "prefect-report")
+LOOKED_AT = ("mlflow-sweep", "prefect-run", "prefect-report")
 
 
 @pytest.mark.slow(60)
@@ -30,7 +30,6 @@ def test_the_pages_show_what_they_must_lead_to_each_other_and_take_a_run(tmp_pat
             assert "Something went wrong" not in text
             assert "Unable to connect" not in text
             require_not_blank(tmp_path / "pictures" / f"{shot.name}.png")
-        reach_the_chart_in_two_clicks(context, places)
         go_from_prefect_to_mlflow_and_back(context, places)
         submit_another_metric_folds_and_baseline(context, places)
         assert within(lambda: set(results.glob("*/folds.parquet")) - before, 300)
@@ -40,19 +39,6 @@ def test_the_pages_show_what_they_must_lead_to_each_other_and_take_a_run(tmp_pat
     assert set(folds["metric"]) == {"1 - r2"}
     assert folds["fold"].nunique() == 3
     assert "GridSearchCV" in set(folds["learner"])
-
-
-def reach_the_chart_in_two_clicks(context: Any, places: shots.Places) -> None:
-    """From MLflow's start page."""
-    page = context.new_page()
-    page.goto(f"{places.mlflow}/#/")
-    page.click("role=link[name='quickstart']")
-    with context.expect_page() as chart:
-        page.click("role=link[name='chart'] >> nth=0")
-    chart.value.wait_for_selector(shots.POINT)
-    chart.value.locator("text=alignment_over_best vs. percent_above_best").first.wait_for()
-    page.close()
-    chart.value.close()
 
 
 def go_from_prefect_to_mlflow_and_back(context: Any, places: shots.Places) -> None:

@@ -16,8 +16,9 @@ from learnkernels.conf.loading import load_config
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import Comparison, compare
 from learnkernels.kernels.learners import LEARNERS, OneStageLearner
+from learnkernels.tasks.evidence.notes import LEVEL
 from learnkernels.tasks.evidence.tables import SHOWN_FEATURES
-from learnkernels.tasks.evidence.tracking import LEVEL, metric_name
+from learnkernels.tasks.evidence.tracking import metric_name
 
 GAMMAS = [2.0**-6, 2.0**-4, 2.0**-2]
 GRID = [0.25, 1.0, 4.0]

@@ -25,7 +25,8 @@ from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.flows.compare import compare
 from learnkernels.tasks import store
-from learnkernels.tasks.evidence.tracking import LEVEL, OWNER
+from learnkernels.tasks.evidence.notes import LEVEL
+from learnkernels.tasks.evidence.tracking import OWNER
 from learnkernels.tasks.owner import Owner
 from tests.unit.tasks.test_comparison import DIABETES, WINE, small
 

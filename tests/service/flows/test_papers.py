@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 
 from learnkernels.flows.cli import app
 from learnkernels.flows.papers import Reproduction, papers
-from learnkernels.tasks.evidence.saved_view import LEVEL
+from learnkernels.tasks.evidence.notes import LEVEL
 
 pytestmark = pytest.mark.usefixtures("prefect_server")
 

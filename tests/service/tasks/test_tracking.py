@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import zlib
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 from mlflow import MlflowClient
 
 from learnkernels.conf.schema import CompareConfig
 from learnkernels.tasks.data.dataset import DatasetRef
-from learnkernels.tasks.evidence.saved_view import HISTORY, MODELS, NEWEST, RUN, view_path, view_tag
+from learnkernels.tasks.evidence.notes import LEVEL, RUN, experiment_note, runs_path
 from learnkernels.tasks.evidence.tracking import OWNER, TrackedRun, _experiment, log_run, tracked_run
 from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.stopping import Stopped
@@ -86,23 +85,19 @@ def test_runs_that_add_one_data_set_or_make_one_experiment_at_once_all_have_it(w
         assert sorted(given.dataset.digest for given in inputs) == [ref.digest for ref in refs]
 
 
-def test_a_saved_view_is_what_mlflow_can_keep_and_filter_by(working_folder: Path):
-    def filter_of(value: str) -> str:
-        packed = json.loads(value)["state"].removeprefix("deflate;")
-        return str(json.loads(zlib.decompress(base64.b64decode(packed)))["searchFilter"])
+def test_links_of_an_experiment_filter_its_runs_as_mlflow_does(working_folder: Path):
+    client, name = MlflowClient(), "20261121-133018-6a18"
+    experiment = client.create_experiment("links")
+    runs = {}
+    for level, run in product(("sweep", "result", "model"), (name, "older")):
+        runs[level, run] = client.create_run(experiment, tags={LEVEL: level, RUN: run}).info.run_id
 
-    client = MlflowClient(f"sqlite:///{working_folder / 'mlflow.db'}")
-    mine, other = {"learnkernels.run": "20261121-133018-6a18"}, {"learnkernels.run": "older"}
-    for view in (NEWEST, HISTORY, MODELS):
-        key, value = view_tag(view, mine["learnkernels.run"])
-        assert len(value) < 5_000  # MLflow's limit of an experiment tag
-        assert key == f"mlflow.sharedViewState.{view.key}"
-        assert f"viewStateShareKey={view.key}&" in view_path("1", view)
-        experiment = client.create_experiment(view.key)
-        tags = ({"learnkernels.level": view.level}, mine), ({"learnkernels.level": view.level}, other)
-        runs = [client.create_run(experiment, tags=level | run).info.run_id for level, run in tags]
-        client.create_run(experiment, tags={"learnkernels.level": "sweep"} | mine)
-        found = client.search_runs([experiment], filter_of(value))
-        assert [run.info.run_id for run in found] == runs[:1]
-        every = client.search_runs([experiment], filter_of(view_tag(view)[1]))
-        assert {run.info.run_id for run in every} == set(runs)
+    def found(address: str) -> set[str]:
+        query = dict(parse_qsl(urlsplit(address).fragment.partition("?")[2]))
+        order = [f"{query['orderByKey']} ASC"] if "orderByKey" in query else []
+        return {run.info.run_id for run in client.search_runs([experiment], query["searchFilter"], order_by=order)}
+
+    assert found(runs_path(experiment, run=name)) == {runs["result", name]}
+    assert found(runs_path(experiment)) == {runs["result", name], runs["result", "older"]}
+    assert found(runs_path(experiment, "model", charts=False)) == {runs["model", name], runs["model", "older"]}
+    assert quote(f"tags.`{RUN}` = '{name}'") in experiment_note(experiment, name)

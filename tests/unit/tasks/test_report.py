@@ -19,10 +19,9 @@ from learnkernels.tasks.evidence.figures import (
     learner_colors,
     parts_figure,
 )
-from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, experiment_note, run_note, sweep_note
+from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, cut, experiment_note, sweep_note
 from learnkernels.tasks.evidence.report import markdown_report, verdicts
 from learnkernels.tasks.evidence.report import measures as describe_measures
-from learnkernels.tasks.evidence.saved_view import NEWEST
 from learnkernels.tasks.evidence.tables import (
     RELEVANCE,
     display_table,
@@ -277,20 +276,21 @@ def test_a_sample_is_told_beside_the_alignment():
 
 def test_notes_stay_below_what_mlflow_keeps_and_name_metrics_that_runs_have():
     verdict = "d: alignf has the lowest misclassification, 0.210 ± 0.066, " + "significantly better " * 20
-    note = sweep_note("1", "abc", [verdict] * 500, ["report.md", "folds.parquet"], "http://127.0.0.1:4200/run")
+    note = sweep_note(
+        "1", "abc", "20261121", [verdict] * 500, ["report.md", "folds.parquet"], "http://127.0.0.1:4200/run"
+    )
     assert len(note) <= NOTE_CHARACTERS
     assert "report.md](#/experiments/1/runs/abc/artifacts/report.md" in note
     assert "folds.parquet" not in note
     report = "\n".join(f"line {i} of a long report" for i in range(2_000))
-    cut = run_note(report, {"chart": "#/x"})
-    assert len(cut) <= NOTE_CHARACTERS
-    assert cut.startswith("[chart](#/x)\n\nline 0 ")
-    assert cut.endswith("of a long report\n\n... the whole report is among the artifacts.")
-    assert run_note("short", {"chart": "#/x"}) == "[chart](#/x)\n\nshort"
-    assert len(experiment_note("123456789")) <= NOTE_CHARACTERS
+    kept = cut(report)
+    assert len(kept) <= NOTE_CHARACTERS
+    assert kept.startswith("line 0 ")
+    assert kept.endswith("of a long report\n\n... the whole report is among the artifacts.")
+    assert cut("short") == "short"
+    assert len(experiment_note("123456789", "20261121-133018-6a18")) <= NOTE_CHARACTERS
     named = set(re.findall(r"`([a-z_]+)`", experiment_note("1")))
-    columns = {column.removeprefix("metrics.") for column in NEWEST.columns if column.startswith("metrics.")}
-    assert columns - {"test_error_sd"} <= named
+    assert {"percent_above_best", "alignment_over_best", "test_error", "relative_error", "alignment"} <= named
 
 
 def test_features_that_count_are_in_table_figure_and_metrics():
