@@ -399,7 +399,7 @@ def _show(config: CompareConfig, results: Path, chart: str, again: str = "") -> 
     summary = pd.read_parquet(results / "summary.parquet")
     beaten = winners(summary)["algorithm"].isin(BASELINE_TITLES).all()
     use = "to change it, as a baseline won" if beaten else "to train from it"
-    title = f"{config.name}: which way of learning the kernel wins?"
+    title = f"{config.name}: comparison of methods"
     _show_table(display_table(summary), title, folded=("dataset", "learner"), numbers=True)
     _say(
         f"test error: {measures(summary)}; * marks the lowest",

@@ -7,7 +7,18 @@ from learnkernels.tasks.environment import collect_seldom, prepare_python
 from learnkernels.tasks.stopping import orderly_end
 
 PIPELINE = (
-    *("boto3", "botocore", "charset_normalizer", "dask", "distributed", "httpx", "matplotlib", "mlflow", "pandas"),
+    *(
+        "boto3",
+        "botocore",
+        "charset_normalizer",
+        "dask",
+        "distributed",
+        "httpx",
+        "jinja2",
+        "matplotlib",
+        "mlflow",
+        "pandas",
+    ),
     *("prefect", "psutil", "pyarrow", "pydantic", "rich", "sqlalchemy", "typer", "uvicorn", "yaml"),
 )
 """What `conf`, `tasks` and `flows` import and `learnkernels[pipeline]` installs."""

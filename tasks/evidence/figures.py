@@ -15,8 +15,8 @@ import pandas as pd
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.tasks.evidence.tables import (
     mean_history,
+    mean_relevance,
     missing,
-    parts_of,
 )
 from learnkernels.tasks.measure.baseline import BOOSTING, CONSTANT, GRID_SEARCH, LINEAR
 
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 BASELINE_COLORS = {GRID_SEARCH: "#333333", LINEAR: "#666666", BOOSTING: "#999999", CONSTANT: "#cccccc"}
 
-BARS: dict[str, Any] = {"fmt": "none", "elinewidth": 1.2, "zorder": 1}
-"""How intervals are drawn: behind the dots."""
-
 PANELS_A_ROW = 3
 """Data sets side by side in a figure."""
 
@@ -37,7 +34,7 @@ INLINE_BYTES = 400_000
 
 
 def colors_of(table: pd.DataFrame) -> dict[str, str]:
-    """Return the colour of each learner of a table with columns `learner` and `algorithm`."""
+    """Return the color of each learner of a table with columns `learner` and `algorithm`."""
     first = table.drop_duplicates("learner")
     return learner_colors(dict(zip(first["learner"], first["algorithm"], strict=True)))
 
@@ -65,7 +62,7 @@ def add_legend(figure: Figure, axes: Sequence[Axes]) -> None:
 
 
 def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
-    """Return the figure *alignment against error*: a panel a data set, a colour a learner, each trial and the mean.
+    """Return the figure *alignment against error*: a panel a data set, a color a learner, each trial and the mean.
 
     The title of a panel names the learner of the lowest mean error, and a ring marks it, if it has a kernel.
     """
@@ -138,7 +135,7 @@ def history_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | N
 
 
 def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return the figure of found base kernels: sigma against share, a colour a learner; None where none was found.
+    """Return the figure of found base kernels: sigma against share, a color a learner; None where none was found.
 
     A kernel with a sigma a feature is a line of dots at its share.
     """
@@ -163,20 +160,20 @@ def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | Non
     return figure
 
 
-def parts_figure(folds: pd.DataFrame, colors: Mapping[str, str], columns: tuple[str, str], label: str) -> Figure | None:
-    """Return the figure of the parts with the largest shares, a colour a learner; None where no learner tells."""
-    told = list(parts_of(folds, columns))
+def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
+    """Return the figure of the features that count most, a color a learner; None where no learner tells."""
+    told = list(mean_relevance(folds))
     if not told:
         return None
     figure, axes = panels([dataset for dataset, _ in told])
     for axis, (_, shares) in zip(axes, told, strict=True):
-        parts = list(dict.fromkeys(shares["part"]))
+        features = list(dict.fromkeys(shares["feature"]))
         for learner, of in shares.groupby("learner", sort=False):
-            at = [parts.index(name) for name in of["part"]]
-            axis.errorbar(of["mean"], at, xerr=of["sd"], color=colors[str(learner)], **BARS)
-            axis.plot(of["mean"], at, "o", color=colors[str(learner)], label=learner)
-        axis.set(xlabel=label)
-        axis.set_yticks(range(len(parts)), parts, parse_math=False)
+            at, color = [features.index(name) for name in of["feature"]], colors[str(learner)]
+            axis.errorbar(of["mean"], at, xerr=of["sd"], color=color, fmt="none", elinewidth=1.2, zorder=1)
+            axis.plot(of["mean"], at, "o", color=color, label=learner)
+        axis.set(xlabel="share of what all features count")
+        axis.set_yticks(range(len(features)), features, parse_math=False)
         axis.invert_yaxis()
     add_legend(figure, axes)
     return figure
@@ -191,13 +188,13 @@ def inline(figure: Figure) -> str | None:
 
 
 def learner_colors(learners: Mapping[str, str]) -> dict[str, str]:
-    """Return the colour of each learner, the same in MLflow's charts, in the figures and from run to run.
+    """Return the color of each learner, the same in MLflow's charts, in the figures and from run to run.
 
     Parameters
     ----------
     learners : mapping of str to str
-        Name in reports -> name in the table of learners, in the order of the run. An algorithm has its own colour;
-        where it stands in a run more than once, the later ones take the colours that no algorithm of the run has.
+        Name in reports -> name in the table of learners, in the order of the run. An algorithm has its own color;
+        where it stands in a run more than once, the later ones take the colors that no algorithm of the run has.
     """
     from matplotlib import colormaps  # here, as in `panels`
     from matplotlib.colors import to_hex

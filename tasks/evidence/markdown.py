@@ -1,4 +1,4 @@
-"""Tables, links and texts in Markdown, as reports, notes and artifacts have them.
+"""Tables, links, texts and whole documents in Markdown, as reports, notes and artifacts have them.
 
 Names of data sets, columns and classes, paths and the words of errors are texts: whatever they hold, they stay texts.
 """
@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 INLINE = re.compile(
     r"[\\`\[\]|~$]|^\*|\*(?!$)|(?<![^\W_])_|_(?![^\W_])|<(?=[\w/!?])|&(?=#?\w+;)|@|:(?=//)|(?<=www)\.", re.I
@@ -23,11 +27,15 @@ IN_ADDRESS = re.compile(r"[\s()<>\[\]\\|`*~]")
 class Markdown(str):
     """Text that is Markdown already."""
 
+    def __html__(self) -> Markdown:
+        """Return itself, for Jinja2 to insert it as it is."""
+        return self
+
 
 def plain(value: object) -> Markdown:
     """Return a value as Markdown that shows it as it is, in one line."""
-    if isinstance(value, Markdown):
-        return value
+    if hasattr(value, "__html__"):
+        return Markdown(value)
     line = INLINE.sub(r"\\\g<0>", " ".join(str(value).split()))
     return Markdown(LEADING.sub(lambda found: f"{found['digits'] or ''}\\", line))
 
@@ -74,6 +82,34 @@ def link_list(links: Mapping[str, str]) -> list[str]:
     ]
 
 
-def inline_links(links: Mapping[str, str]) -> str:
+def inline_links(links: Mapping[str, str]) -> Markdown:
     """Return links in one line."""
-    return " · ".join(link(name, place) for name, place in links.items())
+    return Markdown(" · ".join(link(name, place) for name, place in links.items()))
+
+
+def render(template: str, **values: object) -> str:
+    """Return a document from a template of the folder `templates`, with no more than one blank line between paragraphs.
+
+    Every value that the template shows is `plain`, unless it is Markdown.
+    """
+    text = _templates().get_template(template).render(values)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+@cache
+def _templates() -> Environment:
+    templates = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        finalize=plain,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.globals |= {
+        "table": lambda rows: Markdown("\n".join(markdown_table(rows))),
+        "link_list": lambda links: Markdown("\n".join(link_list(links))),
+        "inline_links": inline_links,
+    }
+    templates.filters |= {"markdown": Markdown, "paragraph": lambda text: Markdown(" ".join(text.split()))}
+    return templates

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from urllib.parse import quote, urlencode
 
-from learnkernels.tasks.evidence.markdown import code, inline_links, plain
+from learnkernels.tasks.evidence.markdown import code, inline_links, plain, render
 
 LEVEL = "learnkernels.level"
 """Tag that says what a run is: a sweep, a result, a model, a decision."""
@@ -18,37 +18,6 @@ NOTE_CHARACTERS = 8_000
 
 SHOWN_VERDICTS = 20
 """Data sets whose verdict a sweep's note holds; the report has them all."""
-
-READING = """\
-**The way here.** MLflow starts as *GenAI*: choose *Model training*, top left, once. Color = learner. The links filter \
-and sort the runs; for the chart *alignment against error*, press *Add chart* there, choose *Scatter chart*, and take \
-`alignment_over_best` and `percent_above_best`.
-
-| run | holds |
-|---|---|
-| *data set learner* | one result: a learner on a data set, mean over trials |
-| *sweep* | a whole comparison: figure, report, tables, configuration |
-| *train* | a model and its registered version |
-| *promote* | champion against challenger, and the decision |
-
-| metric | meaning |
-|---|---|
-| `test_error` | misclassified share, root mean squared error, or what parameter `metric` says, less being better, on \
-rows that nothing was learned or chosen from |
-| `percent_above_best` | that above the lowest of the data set, in percent: the winner has 0, and no bar; \
-`alignment_over_best` likewise, the highest alignment having 1 |
-| `relative_error` | test error over the error of the best constant: 1 has learned nothing |
-| `alignment` | centered alignment of the learned kernel with the target on its training rows, from 0 to 1 |
-| `certificate` | how far a learner stopped from its optimum (KKT residual or duality gap, relative), the largest over \
-trials; none where there is a formula |
-| `weight/k000` ... | share of each base kernel |
-| `fold/...` | the same, trial by trial |
-| `objective`, `found/...` | objective after each iteration; sigma and share of kernels that were searched |
-
-Learners without a bar in *percent above best* win their data set, and good ones lie to the lower right of \
-*alignment against error*. Side by side: tick runs, then *Compare*. Versions \
-of one model: *Model registry*, the model, tick versions, then *Compare*.
-"""
 
 
 def runs_path(experiment_id: str, level: str = "result", run: str | None = None, charts: bool = True) -> str:
@@ -80,7 +49,7 @@ def experiment_note(experiment_id: str, newest: str | None = None) -> str:
     ways = {"all comparisons": links("result"), "models": links("model")}
     if newest is not None:
         ways = {"Newest comparison": links("result", newest), **ways}
-    return f"{' · '.join(f'{name}: {both}' for name, both in ways.items())}\n\n{READING}"
+    return render("experiment.md", ways=ways)
 
 
 def sweep_note(
@@ -101,17 +70,13 @@ def sweep_note(
     flow_run : str
         Address of the flow run in Prefect.
     """
-    shown = [f"- {plain(sentence)}" for sentence in verdicts[:SHOWN_VERDICTS]]
-    if len(verdicts) > SHOWN_VERDICTS:
-        shown.append(f"- ... and {len(verdicts) - SHOWN_VERDICTS} more data sets in the report")
     links = {
         "chart": runs_path(experiment_id, run=comparison),
         "table": runs_path(experiment_id, run=comparison, charts=False),
         **{name: run_path(experiment_id, run_id, name) for name in sorted(files) if name.endswith((".md", ".png"))},
         "Prefect": flow_run,
     }
-    figure = f"get-artifact?path=alignment_vs_error.png&run_uuid={run_id}"
-    return cut("\n".join([inline_links(links), "", *shown, "", f"![alignment against error]({figure})"]))
+    return cut(render("sweep.md", links=links, verdicts=verdicts, shown=SHOWN_VERDICTS, run_id=run_id))
 
 
 def result_note(what: str, links: Mapping[str, str], train: str) -> str:

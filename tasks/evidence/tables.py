@@ -21,6 +21,32 @@ BASELINE = "unif"
 COMPARED = (BASELINE, *BASELINE_TITLES)
 """What each learner is tested against."""
 
+STORED = "stored"
+"""Column that says since when results are in the store."""
+
+OF_THE_FIRST = (
+    "dataset", "task", "learner", "algorithm", "predictor", "metric", "certificate_measure", "certificate_tolerance",
+    "predictor_reason", STORED,
+)  # fmt: skip
+"""Columns of a summary that every trial has alike."""
+
+OVER_TRIALS = {
+    "error_mean": ("error", "mean"),
+    "error_sd": ("error", "std"),
+    "alignment_mean": ("alignment", "mean"),
+    "alignment_sd": ("alignment", "std"),
+    "test_alignment_mean": ("test_alignment", "mean"),
+    "seconds_weights": ("seconds_weights", "sum"),
+    "seconds_fit": ("seconds_fit", "sum"),
+    "n_kernels": ("n_kernels", "median"),
+    "grid_edge": ("grid_edge", "sum"),
+    "certificate": ("certificate", "max"),
+    "iterations": ("iterations", "median"),
+    "n_train": ("n_train", "mean"),
+    "n_sampled": ("n_sampled", "mean"),
+}
+"""Column of a summary -> column of the fold table, and what is taken of it over trials."""
+
 SHOWN_FOUND = 6
 """Base kernels listed of those that a continuous learner found."""
 
@@ -29,9 +55,6 @@ SHOWN_STEPS = 10
 
 SHOWN_FEATURES = 12
 """Features listed of those that count most."""
-
-STORED = "stored"
-"""Column that says since when results are in the store."""
 
 SHOWN_KERNELS = 24
 """Base kernels listed in the report; all are in `folds.parquet`."""
@@ -69,42 +92,23 @@ def summarise(folds: pd.DataFrame) -> pd.DataFrame:
     Cortes, Mohri, Rostamizadeh (2012), JMLR 13:795-828, appendix C.
     Nadeau, Bengio (2003), Machine Learning 52:239-281, section 3.
     """
+    folds = folds.reindex(columns=[*dict.fromkeys([*folds.columns, *OF_THE_FIRST, "n_sampled"])])
     rows = []
-    for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
-        first = group.iloc[0]
-        others = {name: folds[(folds["dataset"] == dataset) & (folds["algorithm"] == name)] for name in COMPARED}
+    for (dataset, _), group in folds.groupby(["dataset", "learner"], sort=False):
+        errors, share = group["error"].to_numpy(), share_of_test(group["n_test"].to_numpy(), group["n_rows"].to_numpy())
+        tests = {}
+        for name in COMPARED:
+            others = folds.loc[(folds["dataset"] == dataset) & (folds["algorithm"] == name), "error"].to_numpy()
+            tests[f"p_{better_than(name)}"] = corrected_p(errors, others, share)
+            tests[f"plain_p_{better_than(name)}"] = paired_p(errors, others)
         rows.append(
-            {
-                "dataset": dataset,
-                "task": first["task"],
-                "learner": learner,
-                "algorithm": first["algorithm"],
-                "predictor": first["predictor"],
-                "metric": first["metric"],
-                "error_mean": group["error"].mean(),
-                "error_sd": group["error"].std(),
-                "relative_error": group["error"].mean() / group["trivial_error"].mean(),
-                "alignment_mean": group["alignment"].mean(),
-                "alignment_sd": group["alignment"].std(),
-                "test_alignment_mean": group["test_alignment"].mean(),
-                **{key: p for name, of in others.items() for key, p in _tests(group, of, better_than(name)).items()},
-                "seconds_weights": group["seconds_weights"].sum(),
-                "seconds_fit": group["seconds_fit"].sum(),
-                "n_kernels": int(group["n_kernels"].median()),
-                "folds": len(group),
-                "grid_edge": int(group["grid_edge"].sum()),
-                "certificate": group["certificate"].max(),
-                "certificate_measure": first["certificate_measure"],
-                "certificate_tolerance": first["certificate_tolerance"],
-                "iterations": group["iterations"].median(),
-                "weights": _mean_shares(group),
-                "n_train": group["n_train"].mean(),
-                "n_sampled": group["n_sampled"].mean() if "n_sampled" in group else np.nan,
-                "predictor_reason": _reason(group),
-                STORED: first.get(STORED),
-            }
+            {name: group[name].iloc[0] for name in OF_THE_FIRST}
+            | {name: group[column].agg(how) for name, (column, how) in OVER_TRIALS.items()}
+            | {"relative_error": group["error"].mean() / group["trivial_error"].mean(), **tests}
+            | {"folds": len(group), "weights": [] if kernels_found(group) else mean_shares(group).tolist()}
         )
-    summary = pd.DataFrame(rows)
+    summary = pd.DataFrame(rows).astype({"n_kernels": int, "grid_edge": int})
+    summary["predictor_reason"] = [reason if isinstance(reason, str) else "" for reason in summary["predictor_reason"]]
     lowest = summary.groupby("dataset")["error_mean"].transform("min")
     highest = summary.groupby("dataset")["alignment_mean"].transform("max")
     summary["best"] = summary["error_mean"] == lowest
@@ -119,30 +123,16 @@ def better_than(algorithm: str) -> str:
     return f"better_than_{algorithm.replace('-', '_')}"
 
 
-def _tests(group: pd.DataFrame, against: pd.DataFrame, name: str) -> dict[str, float | None]:
-    """Return the p-values of the test that decides and of the papers' own."""
-    errors, others = group["error"].to_numpy(), against["error"].to_numpy()
-    share = share_of_test(group["n_test"].to_numpy(), group["n_rows"].to_numpy())
-    return {f"p_{name}": corrected_p(errors, others, share), f"plain_p_{name}": paired_p(errors, others)}
-
-
-def _mean_shares(group: pd.DataFrame) -> list[float]:
-    """Return the mean share of each base kernel; none where each fold has found its own."""
-    if kernels_found(group):
-        return []
+def mean_shares(group: pd.DataFrame) -> np.ndarray:
+    """Return the mean share of each base kernel over the trials of one learner on one data set, shape (p,)."""
     weights = np.stack(group["weights"].to_list())
-    return [float(share) for share in (weights / np.abs(weights).sum(axis=1, keepdims=True)).mean(axis=0)]
+    sizes = np.abs(weights).sum(axis=1, keepdims=True)
+    return np.asarray((weights / np.where(sizes > 0, sizes, 1.0)).mean(axis=0))
 
 
 def sampled(table: pd.DataFrame) -> bool:
     """Return whether a table of trials, or of results, has some whose base kernels were measured on a sample."""
     return "n_sampled" in table and bool(table["n_sampled"].notna().any())
-
-
-def _reason(group: pd.DataFrame) -> str:
-    """Return why the predictor was taken; nothing where it was named."""
-    first = group["predictor_reason"].iloc[0] if "predictor_reason" in group else None
-    return "" if pd.isna(first) else str(first)
 
 
 def kernels_found(folds: pd.DataFrame) -> bool:
@@ -176,40 +166,35 @@ def missing(value: float | None) -> bool:
 
 def display_table(summary: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the table that people see in the terminal, in Prefect and in the report."""
-    of_a_sample = sampled(summary)
-    return [
-        {
-            "dataset": row.dataset,
-            "learner": row.learner + (" *" if row.best else ""),
-            "test error": mean_and_sd(row.error_mean, row.error_sd),
-            "alignment": "" if missing(row.alignment_mean) else f"{row.alignment_mean:.3f}"
-            + ("" if missing(row.alignment_sd) else f" ± {row.alignment_sd:.3f}"),
-            **({"weights from": sampled_rows(row)} if of_a_sample else {}),
-            "p vs unif": "" if row.algorithm == BASELINE else short_p(row.p_better_than_unif),
-            "plain p": "" if row.algorithm == BASELINE else short_p(row.plain_p_better_than_unif),
-            "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}" + (" †" if stored_before(row) else ""),
-        }
-        for row in summary.itertuples()
-    ]  # fmt: skip
-
-
-def stored_before(row: Any) -> bool:
-    """Return whether an earlier run computed the results of a row of the summary."""
-    return isinstance(getattr(row, STORED, None), str)
+    rows = []
+    for row in summary.itertuples():
+        alignment = "" if missing(row.alignment_mean) else f"{row.alignment_mean:.3f}"
+        if not missing(row.alignment_sd):
+            alignment += f" ± {row.alignment_sd:.3f}"
+        sample = "" if missing(row.n_sampled) else f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
+        tested = row.algorithm != BASELINE
+        rows.append(
+            {
+                "dataset": row.dataset,
+                "learner": row.learner + (" *" if row.best else ""),
+                "test error": mean_and_sd(row.error_mean, row.error_sd),
+                "alignment": alignment,
+                **({"weights from": sample} if sampled(summary) else {}),
+                "p vs unif": short_p(row.p_better_than_unif) if tested else "",
+                "plain p": short_p(row.plain_p_better_than_unif) if tested else "",
+                "seconds": f"{row.seconds_weights + row.seconds_fit:.2f}" + " †" * isinstance(row.stored, str),
+            }
+        )
+    return rows
 
 
 def stored_line(summary: pd.DataFrame) -> str:
     """Return what the mark beside seconds means; nothing where no results are from the store."""
-    times = sorted(str(getattr(row, STORED)) for row in summary.itertuples() if stored_before(row))
+    times = sorted(map(str, summary[STORED].dropna()))
     if not times:
         return ""
     between = times[0] if times[0] == times[-1] else f"between {times[0]} and {times[-1]}"
     return f"† from the store: computed, and its seconds measured, {between}"
-
-
-def sampled_rows(row: Any) -> str:
-    """Return the sample that base kernels were measured on; nothing where every row counts."""
-    return "" if missing(row.n_sampled) else f"{row.n_sampled:,.0f} of {row.n_train:,.0f} rows"
 
 
 def certificate_table(summary: pd.DataFrame) -> list[dict[str, str]]:
@@ -234,18 +219,18 @@ def found_table(folds: pd.DataFrame) -> list[dict[str, str]]:
     for (dataset, learner), group in folds.groupby(["dataset", "learner"], sort=False):
         if not kernels_found(group):
             continue
-        first = group.iloc[0]
-        shares = np.asarray(first["weights"]) / np.sum(first["weights"])
-        order = np.argsort(-shares)[:SHOWN_FOUND]
-        counts = group["n_kernels"]
+        first, counts = group.iloc[0], group["n_kernels"]
+        shares, largest = np.asarray(first["weights"]) / np.sum(first["weights"]), []
+        for k in np.argsort(-shares)[:SHOWN_FOUND]:
+            sigma = first["parameters"][k]
+            low, high = min(sigma), max(sigma)
+            largest.append(f"{f'{low:.4g}' if len(sigma) == 1 else f'{low:.3g} to {high:.3g}'} ({shares[k]:.2f})")
         rows.append(
             {
                 "dataset": str(dataset),
                 "learner": str(learner),
                 "kernels": f"{counts.min()} to {counts.max()}" if counts.nunique() > 1 else str(counts.iloc[0]),
-                "sigma (share) of the largest in the first trial": ", ".join(
-                    f"{_sigma(first['parameters'][k])} ({shares[k]:.2f})" for k in order
-                ),
+                "sigma (share) of the largest in the first trial": ", ".join(largest),
             }
         )
     return rows
@@ -271,65 +256,50 @@ def history_table(folds: pd.DataFrame) -> list[dict[str, str]]:
     return rows
 
 
-RELEVANCE = ("relevance", "features")
-"""Columns of the fold table that tell how much features count, and their names."""
-
-
-def parts_of(folds: pd.DataFrame, columns: tuple[str, str]) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Give for each data set the shares of its parts, over the trials of learners that tell.
-
-    Parameters
-    ----------
-    folds : DataFrame
-        One row a trial.
-    columns : (str, str)
-        Those of the shares, and of the names of what has them: `RELEVANCE`.
+def mean_relevance(folds: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Give for each data set how much its features count, over the trials of learners that tell.
 
     Yields
     ------
     dataset : str
     shares : DataFrame
-        Columns `learner`, `part`, `mean` and `sd`; of each learner the same parts, at most `SHOWN_FEATURES`, the
-        largest on average first. A trial that does not name a part has nothing of it.
+        Columns `learner`, `feature`, `mean` and `sd`; of each learner the same features, at most `SHOWN_FEATURES`, the
+        largest on average first. A trial that does not name a feature has nothing of it.
     """
-    of, named = columns
-    if of not in folds:
+    if "relevance" not in folds:
         return
-    told = folds[[isinstance(values, Sequence | np.ndarray) for values in folds[of]]]
+    told = folds[[isinstance(values, Sequence | np.ndarray) for values in folds["relevance"]]]
     for dataset, group in told.groupby("dataset", sort=False):
-        trials = [dict(zip(names, shares, strict=True)) for names, shares in zip(group[named], group[of], strict=True)]
-        wide = pd.DataFrame(trials, dtype=float).fillna(0.0)
-        first = wide.mean().nlargest(SHOWN_FEATURES).index.rename("part")
+        pairs = zip(group["features"], group["relevance"], strict=True)
+        wide = pd.DataFrame([dict(zip(*pair, strict=True)) for pair in pairs], dtype=float).fillna(0.0)
+        first = wide.mean().nlargest(SHOWN_FEATURES).index.rename("feature")
         by_learner = wide[first].groupby(group["learner"].to_numpy(), sort=False)
         long = by_learner.agg(["mean", "std"]).fillna(0.0).stack(0, future_stack=True).rename(columns={"std": "sd"})
-        yield str(dataset), long.rename_axis(["learner", "part"]).swaplevel().loc[list(first)].reset_index()
+        yield str(dataset), long.rename_axis(["learner", "feature"]).swaplevel().loc[list(first)].reset_index()
 
 
-def parts_table(folds: pd.DataFrame, columns: tuple[str, str], called: str) -> list[dict[str, str]]:
-    """Return one row a part, one column a learner that tells its share."""
+def relevance_table(folds: pd.DataFrame) -> list[dict[str, str]]:
+    """Return one row a feature, one column a learner that tells its share."""
     rows = []
-    for dataset, shares in parts_of(folds, columns):
-        for part, of in shares.groupby("part", sort=False):
+    for dataset, shares in mean_relevance(folds):
+        for feature, of in shares.groupby("feature", sort=False):
             told = {str(one.learner): mean_and_sd(one.mean, one.sd) for one in of.itertuples()}
-            rows.append({"dataset": dataset, called: str(part), **told})
+            rows.append({"dataset": dataset, "feature": str(feature), **told})
     return rows
 
 
-def _sigma(values: Sequence[float]) -> str:
-    """Return a base kernel's sigma, or their range where there is one a feature."""
-    low, high = min(values), max(values)
-    return f"{low:.4g}" if len(values) == 1 else f"{low:.3g} to {high:.3g}"
-
-
-def share_table(group: pd.DataFrame, names: Sequence[str]) -> list[dict[str, str]]:
-    """Return one row a base kernel, one column a learner; of many kernels those with the largest share."""
-    return [
-        {"base kernel": names[k]} | {row.learner: f"{row.weights[k]:.3f}" for row in group.itertuples()}
-        for k in largest_shares(group)
-    ]
-
-
-def largest_shares(group: pd.DataFrame) -> np.ndarray:
-    """Return the positions, ascending, of the base kernels that are shown."""
-    shares = np.stack(group["weights"].to_list(), axis=1)
-    return np.sort(np.argsort(-shares.max(axis=1), kind="stable")[:SHOWN_KERNELS])
+def share_tables(summary: pd.DataFrame, folds: pd.DataFrame) -> list[tuple[str, list[dict[str, str]]]]:
+    """Return for each data set one row a base kernel, one column a learner; of many kernels those of largest shares."""
+    tables = []
+    weighed = summary[[len(weights) > 0 for weights in summary["weights"]]]
+    for dataset, group in weighed.groupby("dataset", sort=False):
+        of = folds[(folds["dataset"] == dataset) & (folds["learner"] == group["learner"].iloc[0])]
+        shares, names = np.stack(group["weights"].to_list(), axis=1), of["kernels"].iloc[0]
+        largest = np.sort(np.argsort(-shares.max(axis=1), kind="stable")[:SHOWN_KERNELS])
+        learners = list(group["learner"])
+        rows = [
+            {"base kernel": names[k]} | {name: f"{w:.3f}" for name, w in zip(learners, shares[k], strict=True)}
+            for k in largest
+        ]
+        tables.append((str(dataset), rows))
+    return tables

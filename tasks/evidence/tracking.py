@@ -48,10 +48,9 @@ from learnkernels.tasks.evidence.notes import (
 )
 from learnkernels.tasks.evidence.report import verdicts
 from learnkernels.tasks.evidence.tables import (
-    RELEVANCE,
     display_table,
     mean_history,
-    parts_of,
+    mean_relevance,
     read_folds,
     summarise,
 )
@@ -63,6 +62,29 @@ from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.stopping import Stopped, last_word, requested
 
 NOTE = "mlflow.note.content"
+MEANS = {
+    "error_mean": "test_error",
+    "error_sd": "test_error_sd",
+    "relative_error": "relative_error",
+    "alignment_mean": "alignment",
+    "alignment_sd": "alignment_sd",
+    "test_alignment_mean": "test_alignment",
+    "seconds_weights": "seconds_weights",
+    "seconds_fit": "seconds_fit",
+    "certificate": "certificate",
+    "iterations": "iterations",
+}
+"""Column of a summary -> metric of its run."""
+EACH_TRIAL = {
+    "error": "fold/test_error",
+    "alignment": "fold/alignment",
+    "regularisation": "fold/regularisation",
+    "certificate": "fold/certificate",
+    "iterations": "fold/iterations",
+}
+"""Column of the fold table -> metric of its run, with a step each trial."""
+SHOWN_WEIGHTS = 100
+"""Base kernels whose shares are metrics."""
 PARAM_CHARACTERS = 6_000
 """MLflow refuses a longer parameter."""
 OWNER = "learnkernels.owner"
@@ -235,12 +257,14 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     what = f"{folds.learner} with {folds.predictor} on {ref.name}: {row.metric} {shown['test error']}{aligned}."
     settings = ["results", config.name, run_id, "config.yaml"]
     train = ["learnkernels", "train", "/".join(settings), "--dataset", ref.name, "--learner", folds.learner]
+    train += ["--register", config.name]
     links = {
         f"sweep {run_id}": run_path(sweep.experiment_id, sweep.run_id),
         "chart": runs_path(sweep.experiment_id, run=run_id),
         "Prefect": sweep.flow_run_url,
     }
-    own = any(learner.title == folds.learner for learner in config.learners)
+    own = {learner.title: learner.name for learner in config.learners}
+    colors = learner_colors(own | {BASELINE_TITLES[kind]: kind for kind in kinds_of(config)})
     run = client.create_run(
         sweep.experiment_id,
         run_name=f"{ref.name} {folds.learner}",
@@ -252,13 +276,13 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
             "prefect.flow_run_id": sweep.flow_run_id,
             **_deployment(),
             "dataset_digest": ref.digest,
-            "mlflow.runColor": _colors(config)[folds.learner],
+            "mlflow.runColor": colors[folds.learner],
             **({"predictor_reason": row.predictor_reason} if row.predictor_reason else {}),
-            NOTE: result_note(what, links, shlex.join([*train, "--register", config.name]) if own else ""),
+            NOTE: result_note(what, links, shlex.join(train) if folds.learner in own else ""),
             **config.tracking.tags,
         },
     )
-    _add(lambda: client.log_inputs(run.info.run_id, [_tracked(ref)]))
+    _log_inputs(client, run.info.run_id, [ref])
     client.log_batch(
         run.info.run_id,
         metrics=_metrics(row, table, len(planned_trials(config.protocol, ref.ordered))),
@@ -268,128 +292,68 @@ def track_result(sweep: TrackedRun, config: CompareConfig, run_id: str, ref: Dat
     return str(run.info.run_id)
 
 
-def _colors(config: CompareConfig) -> dict[str, str]:
-    """Return the colour of each learner of a comparison, and of the baselines."""
-    return learner_colors(
-        {of.title: of.name for of in config.learners} | {BASELINE_TITLES[kind]: kind for kind in kinds_of(config)}
-    )
-
-
 def _params(config: CompareConfig, ref: DatasetRef, row: pd.Series, folds: FoldsRef) -> dict[str, object]:
-    learner = next((learner for learner in config.learners if learner.title == folds.learner), None)
-    protocol = config.protocol
-    drawn: dict[str, object] = {"folds": protocol.folds}
-    if protocol.split is not None:
-        drawn = {f"split.{key}": rows for key, rows in protocol.split if rows is not None}
+    """Return the parameters of a result: of the data set, the protocol, the learner or baseline, and its predictor."""
+    protocol, baseline = config.protocol, config.baseline
+    params: dict[str, object] = {"dataset": ref.name, "task": ref.task}
+    params |= {name: row[name] for name in ("learner", "algorithm", "predictor", "metric", "n_kernels")}
+    params |= {"n_rows": ref.n_rows, "n_features": ref.n_features}
+    params |= {"normalise": config.normalise, "centering": config.centering}
+    if protocol.split is None:
+        params["folds"] = protocol.folds
+    else:
+        params |= {f"split.{key}": rows for key, rows in protocol.split if rows is not None}
     if protocol.choose is not None:
-        drawn |= {f"choose.{key}": value for key, value in protocol.choose}
+        params |= {f"choose.{key}": value for key, value in protocol.choose}
     if protocol.refit:
-        drawn["refit"] = True
-    tuned_by: dict[str, object] = {}
+        params["refit"] = True
+    params |= next(of.beside for of in config.datasets if of.label == ref.name)
+    params |= {"repeats": protocol.repeats, "seed": protocol.seed}
+    if not np.isnan(row.n_sampled):
+        params |= {"sampled_rows": round(row.n_sampled), "sampled_of": round(row.n_train)}
+        params["sample"] = config.moments.sample
     settings: dict[str, object] = {}
+    learner = next((learner for learner in config.learners if learner.title == folds.learner), None)
     if learner is not None:
-        tuned_by = {"tune_by": learner.tune_by} if learner.tune else {}
+        options = predictor_options(config, row.predictor)
+        params |= {f"predictor.{key}": value for key, value in options.items()}
+        params |= {"tune_by": learner.tune_by} if learner.tune else {}
         settings = learner.params | {name: f"one of {values}" for name, values in learner.tune.items()}
     elif row.algorithm == BOOSTING:
         settings = {"max_leaf_nodes": f"one of {LEAVES}", "learning_rate": f"one of {RATES}"}
     elif row.predictor == "ridge":
         settings = {"alpha": f"one of {ALPHAS}"}
-    elif row.algorithm == GRID_SEARCH and config.baseline is not None:
-        settings = {
-            "gamma": f"one of {grid_values(config.baseline.gammas)}{'' if config.baseline.absolute else ' x scale'}"
-        }
-    of_predictor = {} if learner is None else predictor_options(config, row.predictor)
-    return {
-        "dataset": ref.name,
-        "task": ref.task,
-        "learner": row.learner,
-        "algorithm": row.algorithm,
-        "predictor": row.predictor,
-        "metric": row.metric,
-        "n_kernels": row.n_kernels,
-        "n_rows": ref.n_rows,
-        "n_features": ref.n_features,
-        "normalise": config.normalise,
-        "centering": config.centering,
-        **drawn,
-        **next(of.beside for of in config.datasets if of.label == ref.name),
-        "repeats": protocol.repeats,
-        "seed": protocol.seed,
-        **_sample_params(config, row),
-        **{f"predictor.{key}": value for key, value in of_predictor.items()},
-        **tuned_by,
-        **{f"param.{name}": value for name, value in settings.items()},
-    }
-
-
-def _sample_params(config: CompareConfig, row: pd.Series) -> dict[str, object]:
-    """Return what a result says of the sample that base kernels were measured on; nothing where every row counts."""
-    if np.isnan(row.n_sampled):
-        return {}
-    return {
-        "sampled_rows": round(row.n_sampled),
-        "sampled_of": round(row.n_train),
-        "sample": config.moments.sample,
-    }
+    elif row.algorithm == GRID_SEARCH and baseline is not None:
+        settings = {"gamma": f"one of {grid_values(baseline.gammas)}{'' if baseline.absolute else ' x scale'}"}
+    return params | {f"param.{name}": value for name, value in settings.items()}
 
 
 def _metrics(row: pd.Series, table: pd.DataFrame, n_trials: int) -> list[Metric]:
+    """Return the metrics of a result: its means, with a step each trial, and with a step each iteration."""
+    once = {name: getattr(row, column) for column, name in MEANS.items()}
+    once |= {f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:SHOWN_WEIGHTS])}
+    for _, shares in mean_relevance(table):
+        once |= {f"relevance/{metric_name(of.feature)}": of.mean for of in shares.itertuples()}
+    found = [(name, value, 0) for name, value in rounded(once)]
+    trials = table["repeat"] * n_trials + table["fold"]
+    for column, name in EACH_TRIAL.items():
+        found += [(name, value, at) for at, value in zip(trials, table[column].astype(float), strict=True)]
+    first = table.iloc[0]
+    if first["parameters"] is not None and len(first["parameters"][0]) == 1:
+        shares = np.asarray(first["weights"]) / np.sum(first["weights"])
+        for i, k in enumerate(np.argsort(-shares)):
+            found += [("found/sigma", first["parameters"][k][0], i), ("found/share", shares[k], i)]
+    longest: Sequence[float] = max((of for of in table["objectives"] if of is not None), key=len, default=[])
+    found += [("found/alignment", value, i) for i, value in enumerate(mean_history(table))]
+    found += [("objective", value, i) for i, value in enumerate(longest)]
     now = int(time.time() * 1000)
-    once = {
-        "test_error": row.error_mean,
-        "test_error_sd": row.error_sd,
-        "relative_error": row.relative_error,
-        "alignment": row.alignment_mean,
-        "alignment_sd": row.alignment_sd,
-        "test_alignment": row.test_alignment_mean,
-        "seconds_weights": row.seconds_weights,
-        "seconds_fit": row.seconds_fit,
-        "certificate": row.certificate,
-        "iterations": row.iterations,
-        **{f"weight/k{k:03d}": share for k, share in enumerate(row.weights[:100])},
-        **{
-            f"relevance/{metric_name(of.part)}": of.mean
-            for _, shares in parts_of(table, RELEVANCE)
-            for of in shares.itertuples()
-        },
-    }
-    metrics = [Metric(key, float(f"{value:.7g}"), now, 0) for key, value in once.items()]  # as many digits as a column
-    for fold in table.itertuples():
-        step = int(fold.repeat) * n_trials + int(fold.fold)
-        metrics.append(Metric("fold/test_error", float(fold.error), now, step))
-        metrics.append(Metric("fold/alignment", float(fold.alignment), now, step))
-        metrics.append(Metric("fold/regularisation", float(fold.regularisation), now, step))
-        if fold.objectives is not None:
-            metrics.append(Metric("fold/certificate", float(fold.certificate), now, step))
-            metrics.append(Metric("fold/iterations", float(fold.iterations), now, step))
-    metrics += _found_metrics(table, now)
-    metrics += [Metric("found/alignment", value, now, i) for i, value in enumerate(mean_history(table))]
-    metrics += [Metric("objective", value, now, i) for i, value in enumerate(_longest(table["objectives"]))]
-    return [metric for metric in metrics if np.isfinite(metric.value)]
+    return [Metric(name, float(value), now, int(at)) for name, value, at in found if np.isfinite(value)]
 
 
 def metric_name(text: str) -> str:
     """Return a text as a name that MLflow takes for a metric: other characters than its own as underscores."""
     name = re.sub(r"[^A-Za-z0-9_.\- ]", "_", text)[:100]
     return name if name.strip(" .") else "_"  # which a path would lose
-
-
-def _found_metrics(table: pd.DataFrame, now: int) -> list[Metric]:
-    """Return sigma and share of the base kernels that the first trial found, one a step, the largest share first."""
-    first = table.iloc[0]
-    if first["parameters"] is None or len(first["parameters"][0]) > 1:
-        return []
-    shares = np.asarray(first["weights"]) / np.sum(first["weights"])
-    metrics = []
-    for i, k in enumerate(np.argsort(-shares)):
-        metrics.append(Metric("found/sigma", float(first["parameters"][k][0]), now, i))
-        metrics.append(Metric("found/share", float(shares[k]), now, i))
-    return metrics
-
-
-def _longest(histories: pd.Series) -> list[float]:
-    """Return the objective after each iteration in the fold that took most of them."""
-    return max((list(map(float, of)) for of in histories if of is not None), key=len, default=[])
 
 
 def _add(add: Callable[[], None]) -> None:
@@ -406,15 +370,26 @@ def _add(add: Callable[[], None]) -> None:
     add()
 
 
-def _tracked(ref: DatasetRef) -> DatasetInput:
-    dataset = TrackedDataset(
-        name=ref.name,
-        digest=ref.digest,
-        source_type="local",
-        source=json.dumps({"uri": ref.source}),
-        profile=json.dumps({"num_rows": ref.n_rows, "num_features": ref.n_features}),
-    )
-    return DatasetInput(dataset, [InputTag("mlflow.data.context", "cross-validation")])
+def _log_inputs(client: MlflowClient, run_id: str, refs: Sequence[DatasetRef]) -> None:
+    inputs = [
+        DatasetInput(
+            TrackedDataset(
+                name=ref.name,
+                digest=ref.digest,
+                source_type="local",
+                source=json.dumps({"uri": ref.source}),
+                profile=json.dumps({"num_rows": ref.n_rows, "num_features": ref.n_features}),
+            ),
+            [InputTag("mlflow.data.context", "cross-validation")],
+        )
+        for ref in refs
+    ]
+    _add(lambda: client.log_inputs(run_id, inputs))
+
+
+def rounded(metrics: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Give metrics with as many digits as a column of MLflow's table shows."""
+    return ((name, float(f"{value:.7g}")) for name, value in metrics.items())
 
 
 def log_run(
@@ -435,12 +410,12 @@ def log_run(
         noted[RESULTS] = str(artifacts)
     client.log_batch(
         run.run_id,
-        metrics=[Metric(key, float(f"{value:.7g}"), now, 0) for key, value in (metrics or {}).items()],
+        metrics=[Metric(key, value, now, 0) for key, value in rounded(metrics or {})],
         params=[Param(key, str(value)) for key, value in (params or {}).items()],
         tags=[RunTag(key, value) for key, value in {**(tags or {}), **noted}.items()],
     )
     if refs:
-        _add(lambda: client.log_inputs(run.run_id, [_tracked(ref) for ref in refs]))
+        _log_inputs(client, run.run_id, refs)
     if artifacts is not None:
         client.log_artifacts(run.run_id, str(artifacts))
 
@@ -450,7 +425,7 @@ def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[Dat
     """Put the results folder (figure, tables, report, configuration, environment) on the sweep run."""
     client = MlflowClient()
     client.log_artifacts(sweep.run_id, results)
-    _add(lambda: client.log_inputs(sweep.run_id, [_tracked(ref) for ref in refs]))
+    _log_inputs(client, sweep.run_id, refs)
     files = [path.name for path in Path(results).iterdir()]
     summary = pd.read_parquet(Path(results) / "summary.parquet")
     _compare_results(client, sweep, summary)
@@ -474,7 +449,7 @@ def _compare_results(client: MlflowClient, sweep: TrackedRun, summary: pd.DataFr
     for run in _pages(partial(client.search_runs, [sweep.experiment_id], mine)):
         row = rows[run.data.params["dataset"], run.data.params["learner"]]
         compared = {key: getattr(row, key) for key in ("percent_above_best", "alignment_over_best")}
-        known = [Metric(key, float(f"{value:.7g}"), now, 0) for key, value in compared.items() if np.isfinite(value)]
+        known = [Metric(key, value, now, 0) for key, value in rounded(compared) if np.isfinite(value)]
         client.log_batch(run.info.run_id, metrics=known)
 
 

@@ -13,10 +13,7 @@ from matplotlib.figure import Figure
 from learnkernels.conf.papers.item import FigureConfig, PaperItem, panel
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
 from learnkernels.tasks.evidence.figures import add_legend, alignment_figure, colors_of, panels
-from learnkernels.tasks.evidence.tables import summarise
-from learnkernels.tasks.papers.judge import (
-    mean_shares,
-)
+from learnkernels.tasks.evidence.tables import mean_shares, summarise
 
 FIGURE_BYTES = 120_000
 """Most that a figure takes, so that a report can be kept under version control."""

@@ -13,6 +13,7 @@ from scipy import stats
 
 from learnkernels.conf.papers.item import CheckConfig, ClaimConfig, PaperItem, panel
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
+from learnkernels.tasks.evidence.tables import mean_shares
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p, share_of_test
 
 NEAR = 2.0
@@ -211,13 +212,6 @@ def _cell(
     unit = sd or here_sd
     apart = (here - printed[0]) / unit if counts and here is not None and unit else None
     return Cell(dataset, learner, measure, float(printed[0]), sd, here, here_sd, trials, apart)
-
-
-def mean_shares(group: pd.DataFrame) -> np.ndarray:
-    """Return the mean share of each base kernel over the trials of one learner on one data set, shape (p,)."""
-    weights = np.stack(group["weights"].to_list())
-    sizes = np.abs(weights).sum(axis=1, keepdims=True)
-    return np.asarray((weights / np.where(sizes > 0, sizes, 1.0)).mean(axis=0))
 
 
 def cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:

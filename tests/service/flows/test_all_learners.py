@@ -147,7 +147,7 @@ def test_uncentered_alignment_gives_other_weights_than_centered(folds: pd.DataFr
 def test_the_report_holds_every_learner_and_its_evidence(folder: Path, report: str):
     for name in ("alignment_vs_error.png", "convergence.png"):
         assert (folder / name).read_bytes().startswith(b"\x89PNG")
-    evidence = report.split("## Evidence of optimality")[1].split("\n## ")[0]
+    evidence = report.split("## Convergence")[1].split("\n## ")[0]
     listed = [line.split(" | ")[1] for line in evidence.splitlines() if line.startswith("| wine")]
     assert listed == [title for title in TITLES if title in ITERATIVE]
     table = report.split("| dataset | learner |")[1].split("\n\n")[0]

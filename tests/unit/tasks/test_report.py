@@ -17,15 +17,14 @@ from learnkernels.tasks.evidence.figures import (
     alignment_figure,
     history_figure,
     learner_colors,
-    parts_figure,
+    relevance_figure,
 )
 from learnkernels.tasks.evidence.notes import NOTE_CHARACTERS, cut, experiment_note, sweep_note
 from learnkernels.tasks.evidence.report import markdown_report, verdicts
 from learnkernels.tasks.evidence.report import measures as describe_measures
 from learnkernels.tasks.evidence.tables import (
-    RELEVANCE,
     display_table,
-    parts_table,
+    relevance_table,
     stored_line,
     summarise,
 )
@@ -192,7 +191,7 @@ def test_a_report_says_what_its_means_are_over():
     assert "## Predictors" not in of_folds
     of_split = report_of(repeats, split=SPLIT, repeats=3)
     assert "over 3 repeats (seed 0); each draws 40 rows to train, 30 to choose Lambda and 50 to test" in of_split
-    assert "over repeats, corrected for rows that these share; it decides at 0.1. Plain p: the papers'" in of_split
+    assert "over repeats, corrected for overlapping training sets (Nadeau and Bengio, 2003), at the level" in of_split
     assert "in 3 of 9 repeats: widen" in of_split
     assert "fold" not in of_split.replace("folds.parquet", "")
     assert summarise(repeats)["p_better_than_unif"].tolist() == summarise(table)["p_better_than_unif"].tolist()
@@ -297,21 +296,21 @@ def test_features_that_count_are_in_table_figure_and_metrics():
     table = folds({"rfm": [0.2, 0.3], "unif": [0.2, 0.3]})
     table["relevance"] = [[0.7, 0.1, 0.2], [0.5, 0.1, 0.4], None, None]
     table["features"] = [["a", "b", "price in $"]] * 2 + [None] * 2
-    assert parts_table(table, RELEVANCE, "feature") == [
+    assert relevance_table(table) == [
         {"dataset": "d", "feature": "a", "rfm": "0.60 ± 0.14"},
         {"dataset": "d", "feature": "price in $", "rfm": "0.30 ± 0.14"},
         {"dataset": "d", "feature": "b", "rfm": "0.1000 ± 0.0000"},
     ]
-    assert labels(parts_figure(table, {"rfm": "#000000"}, RELEVANCE, "share")) == ["a", "price in $", "b"]
+    assert labels(relevance_figure(table, {"rfm": "#000000"})) == ["a", "price in $", "b"]
     report = report_of(table)
-    assert "over folds" in report.partition("## How much features count")[2]
+    assert "over folds" in report.partition("## Feature relevance")[2]
     rows = table[:2].assign(regularisation=1.0, parameters=None)
     (summary,) = summarise(rows).itertuples()
     logged = {one.key: one.value for one in _metrics(summary, rows, 2) if one.key.startswith("relevance/")}
     assert logged == {"relevance/a": 0.6, "relevance/price in _": 0.3, "relevance/b": 0.1}
     table["relevance"] = None
-    assert parts_table(table, RELEVANCE, "feature") == []
-    assert parts_figure(table, {}, RELEVANCE, "share") is None
+    assert relevance_table(table) == []
+    assert relevance_figure(table, {}) is None
 
 
 @pytest.mark.parametrize(
