@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, model_validator
 
 from learnkernels.conf.errors import InputError, did_you_mean
 from learnkernels.conf.loading import describe, set_key
 from learnkernels.conf.papers.catalogue import PAPERS, Catalogue, load_catalogue, merged
-from learnkernels.conf.papers.studies import (
-    BaseKernelsPart,
-    BaseKernelsStudy,
-    ComparisonStudy,
-    StudyConfig,
-)
+from learnkernels.conf.papers.studies import ComparisonStudy, StudyConfig
 from learnkernels.conf.schema import GRID_SEARCH_TITLE, CompareConfig, Parameter, Strict, TrackingConfig
 
 Paper = Literal["JMLR 2012", "ICML 2010", "NIPS 2009", "UAI 2009", "AFK 2013"]
@@ -139,24 +133,56 @@ class CheckConfig(Strict):
         return {name: interval for name, interval in given.items() if interval is not None}
 
 
-class QuickConfig(Strict):
-    """The reduced form of an item."""
+class ChangeConfig(Strict):
+    """An item with some keys of its study changed, and some of its data sets and learners."""
 
-    datasets: tuple[str, ...] | None = Field(None, description="Data sets that are kept; all by default.")
-    learners: tuple[str, ...] | None = Field(None, description="Titles of the learners that are kept; all by default.")
     set: dict[str, Any] = Field(
         default_factory=dict, description="Dotted keys of the study that change, such as shared.protocol.repeats."
     )
+    datasets: tuple[str, ...] | None = Field(None, description="Data sets that are kept; all by default.")
+    learners: tuple[str, ...] | None = Field(None, description="Titles of the learners that are kept; all by default.")
+
+    def applied_to(self, study: dict[str, Any], where: str) -> dict[str, Any]:
+        """Return a changed copy of a study.
+
+        Raises
+        ------
+        InputError
+            It changes what the study has not.
+        """
+        study = copy.deepcopy(study)
+        for key, value in self.set.items():
+            set_key(study, key, value, f"{where}.set: {key}")
+        shared, parts = study.get("shared", {}), []
+        for part in study.get("parts", ()):
+            kept = dict(part)
+            for key, titles in (("datasets", self.datasets), ("learners", self.learners)):
+                if titles is not None and (key in part or key in shared):
+                    kept[key] = [one for one in part.get(key, shared.get(key)) if _title(one) in titles]
+            if self.learners is not None and GRID_SEARCH_TITLE not in self.learners and study["kind"] == "comparison":
+                kept["baseline"] = None
+            if [] not in kept.values():
+                parts.append(kept)
+        return {**study, "parts": parts} if "parts" in study else study
+
+
+def _title(entry: Any) -> Any:
+    """Return what a data set or a learner of a study is called in tables."""
+    if isinstance(entry, dict):
+        return next((entry[key] for key in ("label", "name", "use") if key in entry), None)
+    return entry
+
+
+class QuickConfig(ChangeConfig):
+    """The reduced form of an item."""
+
     checks: tuple[CheckConfig, ...] = Field(default=(), description="Intervals that the numbers lie in.")
 
 
-class ReadingConfig(Strict):
+class ReadingConfig(ChangeConfig):
     """Another reading of what a paper leaves unsaid or says otherwise: the item with some keys of its study changed."""
 
     says: str = Field(description="What is different, in one sentence.")
-    set: dict[str, Any] = Field(description="Dotted keys of the study that change, such as shared.centering.")
-    datasets: tuple[str, ...] | None = Field(None, description="Data sets that are kept; all by default.")
-    learners: tuple[str, ...] | None = Field(None, description="Titles of the learners that are kept; all by default.")
 
 
 ReadingName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,29}$")]
@@ -164,9 +190,6 @@ ReadingName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,29}$")]
 
 def _kind(value: Any) -> Any:
     return {"kind": value} if isinstance(value, str) else value
-
-
-Part = TypeVar("Part", CompareConfig, BaseKernelsPart)
 
 
 class PaperItem(Strict):
@@ -215,13 +238,11 @@ class PaperItem(Strict):
         if name not in self.readings:
             known = f"it has {', '.join(self.readings)}" if self.readings else "it has none"
             raise InputError(f"{self.name} has no reading {name!r}; {did_you_mean(name, self.readings)}{known}.")
-        reading, study = self.readings[name], copy.deepcopy(self.study)
-        for key, value in reading.set.items():
-            set_key(study, key, value, f"{self.name}: readings.{name}.set: {key}")
+        reading = self.readings[name]
         changed = {
             "name": f"{self.name}.{name}",
             "setup": f"Another reading of {self.name}: {reading.says}",
-            "study": _only(study, reading),
+            "study": reading.applied_to(self.study, f"{self.name}: readings.{name}"),
             "choices": (),
             "tried": None,
             "quick": None,
@@ -264,7 +285,7 @@ class PaperItem(Strict):
                 configs.append(CompareConfig.model_validate(data))
             except ValidationError as error:
                 raise InputError(f"{self.name}: study.parts.{i}: {describe(error, data)}") from None
-        return self._reduced(configs) if quick else configs
+        return configs
 
     def study_config(self, data_dir: str | None, quick: bool, folder: Path = PAPERS) -> StudyConfig:
         """Return what is computed, with its data sets filled in; parameters and errors as `comparisons`."""
@@ -272,38 +293,18 @@ class PaperItem(Strict):
         if quick:
             if self.quick is None:
                 raise InputError(f"{self.name}: has no reduced form; leave --quick out.")
-            for key, value in self.quick.set.items():
-                set_key(study, key, value, f"{self.name}: quick.set: {key}")
+            study = self.quick.applied_to(study, f"{self.name}: quick")
+            if study.get("parts") == []:
+                raise InputError(f"{self.name}: quick keeps no data set or no learner; correct its names.")
         catalogue = load_catalogue(folder)
         parts = study.get("parts")
         for place in [study, study.get("shared"), *(parts if isinstance(parts, list) else ())]:
             if isinstance(place, dict) and isinstance(place.get("datasets"), list):
                 place["datasets"] = [self._dataset(entry, catalogue, data_dir) for entry in place["datasets"]]
         try:
-            config = _Study.model_validate({"study": study}).study
+            return _Study.model_validate({"study": study}).study
         except ValidationError as error:
             raise InputError(f"{self.name}: {describe(error, {'study': study})}") from None
-        if quick and isinstance(config, BaseKernelsStudy):
-            return config.model_copy(update={"parts": tuple(self._reduced(config.parts))})
-        return config
-
-    def _reduced(self, parts: Sequence[Part]) -> list[Part]:
-        """Return the parts with the data sets and learners of the reduced form; those of which nothing is left go."""
-        assert self.quick is not None
-        datasets, learners = self.quick.datasets, self.quick.learners
-        reduced = []
-        for part in parts:
-            kept: dict[str, Any] = {}
-            if datasets is not None:
-                kept["datasets"] = tuple(one for one in part.datasets if one.label in datasets)
-            if learners is not None and isinstance(part, CompareConfig):
-                kept["learners"] = tuple(one for one in part.learners if one.title in learners)
-                kept["baseline"] = part.baseline if GRID_SEARCH_TITLE in learners else None
-            if () not in kept.values():
-                reduced.append(part.model_copy(update=kept))
-        if not reduced:
-            raise InputError(f"{self.name}: quick keeps no data set or no learner; correct its names.")
-        return reduced
 
     def _dataset(self, entry: Any, catalogue: Catalogue, data_dir: str | None) -> Any:
         if not isinstance(entry, dict) or "use" not in entry:
@@ -316,30 +317,6 @@ class PaperItem(Strict):
 
 class _Study(Strict):
     study: StudyConfig
-
-
-def _only(study: dict[str, Any], reading: ReadingConfig) -> dict[str, Any]:
-    """Return the study of a comparison with the data sets and learners that a reading keeps."""
-    shared, parts = study.get("shared", {}), []
-    for part in study.get("parts", ()):
-        kept = dict(part)
-        for key, titles in (("datasets", reading.datasets), ("learners", reading.learners)):
-            if titles is not None:
-                kept[key] = [one for one in part.get(key, shared.get(key, ())) if _title(one) in titles]
-        if reading.learners is not None and GRID_SEARCH_TITLE not in reading.learners:
-            kept["baseline"] = None
-        if [] not in kept.values():
-            parts.append(kept)
-    return {**study, "parts": parts} if "parts" in study else study
-
-
-def _title(entry: Any) -> Any:
-    """Return what a data set or a learner of a study is called in tables."""
-    return (
-        next((entry[key] for key in ("label", "use", "name") if key in entry), None)
-        if isinstance(entry, dict)
-        else entry
-    )
 
 
 def panel(dataset: str) -> tuple[str, float | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -18,6 +18,9 @@ from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired
 
 NEAR = 2.0
 """Standard deviations within which a number counts as that of the paper."""
+
+HIGHER_IS_BETTER = ("alignment", "test_alignment")
+"""Measures of which more is better."""
 
 Word = Literal["holds", "direction only", "does not hold", "cannot be judged"]
 
@@ -81,13 +84,13 @@ class Evidence:
     """
 
     on: str
-    better: float | None
-    than: float | None
-    p: float | None
-    paired: float | None
-    below: int
-    repeats: int
-    word: Word
+    better: float | None = None
+    than: float | None = None
+    p: float | None = None
+    paired: float | None = None
+    below: int = 0
+    repeats: int = 0
+    word: Word = "cannot be judged"
 
 
 @dataclass(frozen=True)
@@ -100,41 +103,11 @@ class Verdict:
     evidence: tuple[Evidence, ...]
 
 
-@dataclass(frozen=True)
-class Worth:
-    """The best learner of a data set beside the search over one Gaussian kernel.
-
-    `p` is that of the corrected test that the learner has the lower error, `p_search` that the search has it; seconds
-    are means over trials, the share of the pass over the base kernels included.
-    """
-
-    dataset: str
-    learner: str
-    error: float
-    seconds: float
-    search_error: float
-    search_seconds: float
-    p: float | None
-    p_search: float | None
-
-    @property
-    def verdict(self) -> str:
-        """Whether learning the kernel pays."""
-        if self.p is not None and self.p < SIGNIFICANCE:
-            return "yes"
-        if self.p_search is not None and self.p_search < SIGNIFICANCE:
-            return "no, the search is better"
-        return "no difference"
-
-
 def measured(folds: pd.DataFrame, dataset: str | None, learner: str | None, measure: str) -> pd.Series:
     """Return one number a trial, indexed by (repeat, fold), without those that are missing."""
     of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
-    values = seconds(of) if measure == "seconds" else of[measure]
-    series = pd.Series(
-        values.to_numpy(dtype=float), index=pd.MultiIndex.from_arrays([of["repeat"], of["fold"]])
-    ).sort_index()
-    return series.dropna()
+    of = of.assign(seconds=seconds(of)).set_index(["repeat", "fold"])
+    return of[measure].astype(float).sort_index().dropna()
 
 
 def seconds(folds: pd.DataFrame) -> pd.Series:
@@ -160,58 +133,27 @@ def ranked(item: PaperItem, folds: pd.DataFrame) -> list[str]:
 
 def cells(item: PaperItem, folds: pd.DataFrame | None, values: Mapping[str, float]) -> list[Cell]:
     """Return every printed cell of an item beside what was measured."""
+    rank = pd.DataFrame() if folds is None else ranks(folds, ranked(item, folds))
     rows = []
     for cell in item.printed:
-        if cell.value is not None:
-            name = str(cell.named)
-            value = values.get(name)
-            rows.append(_cell(None, None, name, cell.value, value, values.get(f"{name} sd"), int(value is not None)))
-        for measure, printed in cell.measures().items():
-            if measure == "rank":
-                here = _rank(cell.learner, item, folds)
-            else:
-                here = _here(cell.dataset, cell.learner, measure, folds)
-            rows.append(_cell(cell.dataset, cell.learner, measure, printed, *here))
+        printed = cell.measures() if cell.value is None else {str(cell.named): cell.value} | cell.measures()
+        for measure, (mean, *deviation) in printed.items():
+            dataset, learner, sd = cell.dataset, cell.learner, deviation[0] if deviation else None
+            here, here_sd, trials, counts = None, None, 0, measure not in ("seconds", "rank")
+            if printed[measure] is cell.value:
+                dataset = learner = None
+                here, here_sd, trials = values.get(measure), values.get(f"{measure} sd"), int(measure in values)
+            elif measure == "rank":
+                if learner in rank:
+                    here, trials = float(rank[learner].median()), len(rank)
+            elif folds is not None and len(of := measured(folds, dataset, learner, measure)):
+                here, trials = float(of.mean()), len(of)
+                if trials > 1:
+                    here_sd = float(of.sem() if measure == "seconds" else of.std())
+            unit = sd or here_sd
+            apart = (here - mean) / unit if counts and here is not None and unit else None
+            rows.append(Cell(dataset, learner, measure, float(mean), sd, here, here_sd, trials, apart))
     return rows
-
-
-def _rank(learner: str | None, item: PaperItem, folds: pd.DataFrame | None) -> tuple[float | None, float | None, int]:
-    """Return the median rank of a learner, no deviation, and the number of data sets."""
-    table = pd.DataFrame() if folds is None else ranks(folds, ranked(item, folds))
-    if learner not in table:
-        return None, None, 0
-    return float(table[learner].median()), None, len(table)
-
-
-def _here(
-    dataset: str | None, learner: str | None, measure: str, folds: pd.DataFrame | None
-) -> tuple[float | None, float | None, int]:
-    """Return mean, deviation and number of trials of a cell."""
-    if folds is None:
-        return None, None, 0
-    of = measured(folds, dataset, learner, measure)
-    if of.empty:
-        return None, None, 0
-    sd = float(of.std()) if len(of) > 1 else None
-    if measure == "seconds" and sd is not None:
-        sd /= np.sqrt(len(of))
-    return float(of.mean()), sd, len(of)
-
-
-def _cell(
-    dataset: str | None,
-    learner: str | None,
-    measure: str,
-    printed: Sequence[float],
-    here: float | None,
-    here_sd: float | None,
-    trials: int,
-) -> Cell:
-    sd = printed[1] if len(printed) > 1 else None
-    counts = measure not in ("seconds", "rank")
-    unit = sd or here_sd
-    apart = (here - printed[0]) / unit if counts and here is not None and unit else None
-    return Cell(dataset, learner, measure, float(printed[0]), sd, here, here_sd, trials, apart)
 
 
 def cosines(item: PaperItem, folds: pd.DataFrame) -> dict[str, float]:
@@ -295,7 +237,7 @@ def _valued(claim: ClaimConfig, values: Mapping[str, float]) -> list[Evidence]:
             word: Word = "cannot be judged"
         else:
             word = "holds" if sign * (here - limit) > 0 else "does not hold"
-        rows.append(Evidence(on, here, limit, None, None, 0, 0, word))
+        rows.append(Evidence(on, here, limit, word=word))
     return rows
 
 
@@ -306,7 +248,7 @@ def _compared(claim: ClaimConfig, item: PaperItem, folds: pd.DataFrame | None) -
     known = list(folds["dataset"].unique())
     wanted = [name for name in known if not claim.on or name in claim.on or panel(name)[0] in claim.on]
     lacking = [one for one in claim.on if not any(one in (name, panel(name)[0]) for name in known)]
-    evidence = [_unknown(name) for name in lacking]
+    evidence = [Evidence(name) for name in lacking]
     if claim.across or claim.measure == "rank":
         return [*evidence, _across(claim, item, folds, wanted)]
     both = [
@@ -317,34 +259,24 @@ def _compared(claim: ClaimConfig, item: PaperItem, folds: pd.DataFrame | None) -
     return [*evidence, *(_tested(claim, folds, name) for name in both)]
 
 
-def _unknown(on: str) -> Evidence:
-    return Evidence(on, None, None, None, None, 0, 0, "cannot be judged")
-
-
 def _tested(claim: ClaimConfig, folds: pd.DataFrame, dataset: str) -> Evidence:
     """Return the paired tests of one data set."""
     pair = [measured(folds, dataset, learner, claim.measure) for learner in (claim.better, claim.than)]
     table = pd.concat(pair, axis=1, join="inner")
     if table.empty:
-        return _unknown(dataset)
-    sign = _sign(claim)
+        return Evidence(dataset)
+    sign = -1.0 if claim.measure in HIGHER_IS_BETTER else 1.0
     trials = sign * table.to_numpy()
     p = corrected_p(trials[:, 0], trials[:, 1], _share_of_test(folds, dataset))
     repeats = [sign * group.to_numpy() for _, group in table.groupby(level=0)]
     if all(len(group) == 1 for group in repeats):
         repeats = [trials]  # of a split, whose repeats are one trial each
-    plain = [paired_p(group[:, 0], group[:, 1]) for group in repeats]
+    plain = [paired_p(*group.T) for group in repeats]
     known = [one for one in plain if one is not None]
+    below = sum(one < SIGNIFICANCE for one in known)
     better, than = (float(table.iloc[:, i].mean()) for i in (0, 1))
     word = _word(claim.expected, sign * better < sign * than, p)
-    return Evidence(
-        dataset, better, than, p, plain[0], sum(one < SIGNIFICANCE for one in known), len(known), word
-    )  # fmt: skip
-
-
-def _sign(claim: ClaimConfig) -> float:
-    """Return what makes lower numbers better."""
-    return -1.0 if claim.measure in ("alignment", "test_alignment") else 1.0
+    return Evidence(dataset, better, than, p, plain[0], below, len(known), word)
 
 
 def _share_of_test(folds: pd.DataFrame, dataset: str) -> float:
@@ -359,18 +291,15 @@ def _across(claim: ClaimConfig, item: PaperItem, folds: pd.DataFrame, datasets: 
     else:
         by = folds.assign(seconds=seconds(folds))
         of = by.pivot_table(index="dataset", columns="learner", values=claim.measure, aggfunc="mean", sort=False)
-    if not {claim.better, claim.than} <= set(of.columns):
-        return _unknown(f"{len(datasets)} data sets")
-    table = of.loc[of.index.isin(datasets), [claim.better, claim.than]].dropna()
+    table = of.reindex(columns=[claim.better, claim.than])
+    table = table[table.index.isin(datasets)].dropna()
     if table.empty:
-        return _unknown(f"{len(datasets)} data sets")
-    sign = _sign(claim)
-    both = sign * table.to_numpy(dtype=float)
-    p = signed_rank_p(both[:, 0], both[:, 1])
-    middle = table.median() if claim.measure == "rank" else table.mean()
-    better, than = float(middle.iloc[0]), float(middle.iloc[1])
+        return Evidence(f"{len(datasets)} data sets")
+    sign = -1.0 if claim.measure in HIGHER_IS_BETTER else 1.0
+    p = signed_rank_p(*(sign * table.to_numpy(dtype=float)).T)
+    better, than = map(float, table.median() if claim.measure == "rank" else table.mean())
     word = _word(claim.expected, sign * better < sign * than, p)
-    return Evidence(f"{len(table)} data sets", better, than, p, None, 0, 0, word)
+    return Evidence(f"{len(table)} data sets", better, than, p, word=word)
 
 
 def signed_rank_p(errors: np.ndarray, baseline: np.ndarray) -> float | None:
@@ -408,25 +337,33 @@ def _word(expected: str, direction: bool, p: float | None) -> Word:
     return "direction only" if direction else "does not hold"
 
 
-def worth(folds: pd.DataFrame) -> list[Worth]:
-    """Return the learner of the lowest mean error beside the search, for each data set that has one."""
+def worth(folds: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the learner of the lowest mean error beside the search over one kernel, a row a data set that has one.
+
+    ``p`` is that of the corrected test that the learner has the lower error, ``p_search`` that the search has it;
+    seconds are means over trials, the share of the pass over the base kernels included.
+    """
     rows = []
-    for dataset, group in folds.groupby("dataset", sort=False):
-        means = group.groupby("learner", sort=False)["error"].mean()
+    for name, group in folds.groupby("dataset", sort=False):
+        means, dataset = group.groupby("learner", sort=False)["error"].mean(), str(name)
         if GRID_SEARCH_TITLE not in means or len(means) < 2:
             continue
-        best = str(means.drop(GRID_SEARCH_TITLE).idxmin())
-        errors = [measured(folds, str(dataset), learner, "error") for learner in (best, GRID_SEARCH_TITLE)]
-        spent = [measured(folds, str(dataset), learner, "seconds").mean() for learner in (best, GRID_SEARCH_TITLE)]
-        table = pd.concat(errors, axis=1, join="inner").to_numpy()
-        share = _share_of_test(folds, str(dataset))
+        pair = (str(means.drop(GRID_SEARCH_TITLE).idxmin()), GRID_SEARCH_TITLE)
+        table = pd.concat([measured(folds, dataset, one, "error") for one in pair], axis=1, join="inner").to_numpy()
+        share = _share_of_test(folds, dataset)
+        p, p_search = (corrected_p(table[:, i], table[:, 1 - i], share) for i in (0, 1))
+        verdict = "no difference"
+        if p is not None and p < SIGNIFICANCE:
+            verdict = "yes"
+        elif p_search is not None and p_search < SIGNIFICANCE:
+            verdict = "no, the search is better"
+        error, search_error = (float(means[one]) for one in pair)
+        spent, search_seconds = (measured(folds, dataset, one, "seconds").mean() for one in pair)
         rows.append(
-            Worth(
-                str(dataset), best, float(means[best]), float(spent[0]),
-                float(means[GRID_SEARCH_TITLE]), float(spent[1]),
-                corrected_p(table[:, 0], table[:, 1], share), corrected_p(table[:, 1], table[:, 0], share),
-            )
-        )  # fmt: skip
+            {"dataset": dataset, "learner": pair[0], "error": error, "seconds": spent}
+            | {"search_error": search_error, "search_seconds": search_seconds}
+            | {"p": p, "p_search": p_search, "verdict": verdict}
+        )
     return rows
 
 
@@ -435,11 +372,12 @@ def failing(checks: Sequence[CheckConfig], folds: pd.DataFrame | None, values: M
     sentences = []
     for check in checks:
         for measure, (low, high) in check.intervals().items():
-            if measure == "value":
-                what, here = str(check.name), values.get(str(check.name))
-            else:
+            what, here = str(check.name), values.get(str(check.name))
+            if measure != "value":
                 what = f"{check.dataset}, {check.learner}: {measure}"
-                here = _here(check.dataset, check.learner, measure, folds)[0]
+                here = None
+                if folds is not None and len(of := measured(folds, check.dataset, check.learner, measure)):
+                    here = float(of.mean())
             if here is None:
                 sentences.append(f"{what} is missing, expected {low:g} to {high:g}.")
             elif not low <= here <= high:

@@ -18,7 +18,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from learnkernels.conf.papers.item import PaperItem
 from learnkernels.kernels import NUMERICS_VERSION
-from learnkernels.tasks.evidence.markdown import link, markdown_table
+from learnkernels.tasks.evidence.markdown import link, render
 from learnkernels.tasks.evidence.report import environment
 from learnkernels.tasks.measure.evaluation import COLUMNS, FoldsRef
 from learnkernels.tasks.naming import step
@@ -69,7 +69,15 @@ def write_item(
             "claims": [asdict(verdict) for verdict in kept.claims()],
         }
         (folder / "result.json").write_text(json.dumps(judged, indent=1, default=str), encoding="utf-8")
-    _publish(kept)
+    key = f"paper-{re.sub(r'[^a-z0-9]+', '-', item.name.lower())}"
+    images = {
+        name: f"data:image/png;base64,{base64.b64encode((target / name).read_bytes()).decode()}"
+        for name in kept.figures
+    }
+    place = f"**{item.paper}, {item.where}**"
+    create_markdown_artifact(section(kept, images), key=key, description=f"{place}: {item.title}")
+    if rows := cells_table(kept.cells()):
+        create_table_artifact(rows, key=f"{key}-cells", description=f"{place}: the paper's numbers and ours.")
     return str(target)
 
 
@@ -106,22 +114,6 @@ def read_item(item: PaperItem, quick: bool) -> Kept | None:
     return Kept(item, StudyResult(table, stored["values"], tables), tuple(stored["figures"]), stored, folder)
 
 
-def _publish(kept: Kept) -> None:
-    """Put section and cells of an item into Prefect."""
-    item, key = kept.item, re.sub(r"[^a-z0-9]+", "-", kept.item.name.lower())
-    images = {
-        name: f"data:image/png;base64,{base64.b64encode((kept.folder / name).read_bytes()).decode()}"
-        for name in kept.figures
-    }
-    create_markdown_artifact(
-        section(kept, images), key=f"paper-{key}", description=f"**{item.paper}, {item.where}**: {item.title}"
-    )
-    if rows := cells_table(kept.cells()):
-        create_table_artifact(
-            rows, key=f"paper-{key}-cells", description=f"**{item.paper}, {item.where}**: the paper's numbers and ours."
-        )
-
-
 def tracking_note(kept: Kept, run_id: str) -> str:
     """Return the section as the note of an MLflow run whose artifacts hold the figures."""
     images = {name: f"get-artifact?path={name}&run_uuid={run_id}" for name in kept.figures}
@@ -146,18 +138,16 @@ def write_report(items: Sequence[PaperItem], reasons: Mapping[str, str], quick: 
     kept = {item.name: found for item in items if item.name not in reasons and (found := read_item(item, quick))}
     target = path or (QUICK_RESULTS if quick else RESULTS) / "reproduction.md"
     target.parent.mkdir(parents=True, exist_ok=True)
-    images: dict[str, dict[str, str]] = {}
-    for name, one in kept.items():
-        if path is None:
-            images[name] = {figure: f"{name}/{figure}" for figure in one.figures}
-            continue
+    images = {name: {figure: f"{name}/{figure}" for figure in one.figures} for name, one in kept.items()}
+    if path is not None:
         beside = target.with_suffix("")
         beside.mkdir(exist_ok=True)
-        for old in beside.glob(f"{name}.*.png"):
-            old.unlink()
-        for figure in one.figures:
-            shutil.copyfile(one.folder / figure, beside / f"{name}.{figure}")
-        images[name] = {figure: f"{beside.name}/{name}.{figure}" for figure in one.figures}
+        for name, one in kept.items():
+            for old in beside.glob(f"{name}.*.png"):
+                old.unlink()
+            for figure in one.figures:
+                shutil.copyfile(one.folder / figure, beside / f"{name}.{figure}")
+            images[name] = {figure: f"{beside.name}/{name}.{figure}" for figure in one.figures}
     text = report_text(items, kept, reasons, quick, images)
     with atomic_path(target) as temporary:
         temporary.write_text(text, encoding="utf-8")
@@ -177,60 +167,43 @@ def report_text(
 ) -> str:
     """Return the report: what it is, a summary, what does not hold, and a section an item."""
     summaries = {name: one.summary() for name, one in kept.items()}
-    totals = total(list(summaries.values()))
-    lines = [
-        "# The papers, reproduced" + (" in reduced form" if quick else ""),
-        "",
-        "Tables and figures of five papers, computed anew. Written by `learnkernels papers"
-        f"{' --quick' if quick else ''}`; `--list` names the items, `learnkernels papers NAME` runs one of them, and "
-        "each is a file in `conf/papers/` with its set-up, the paper's numbers and its claims.",
-        "",
-        f"{len(kept)} of {len(items)} items; {'; '.join(_found(totals))}; {minutes(totals['seconds'])} minutes "
-        "altogether.",
-        "",
-        *_machine(list(kept.values())),
-        *markdown_table(_overview(items, summaries, reasons)),
-        "",
-        *_not_holding(list(kept.values())),
-    ]
-    for name, one in kept.items():
-        lines.append(section(one, images.get(name, {})))
-    return "\n".join(lines)
-
-
-def _found(of: Summary) -> list[str]:
-    """Return how many numbers and claims were found again, of what there is."""
-    near = f"{of['cells_near']} of {of['cells']} printed numbers are within two standard deviations of the paper's"
-    return [near] * (of["cells"] > 0) + [f"{of['claims_hold']} of {of['claims']} claims hold"]
-
-
-def _machine(kept: Sequence[Kept]) -> list[str]:
-    """Return what the numbers were computed on."""
-    if not kept:
-        return []
-    newest = max(kept, key=lambda one: str(one.facts["date"])).facts
-    versions = newest["environment"]
-    libraries = ", ".join(f"{name} {versions[name]}" for name in ("numpy", "scipy", "scikit-learn") if name in versions)
-    dates = sorted({str(one.facts["date"]) for one in kept})
-    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    return [
-        f"Computed on {newest['cores']} cores ({versions['machine']}), Python {versions['python']}, {libraries}, "
-        f"learnkernels {versions['learnkernels']}, {when}.",
-        "",
-    ]
-
-
-def _overview(
-    items: Sequence[PaperItem], summaries: Mapping[str, Summary], reasons: Mapping[str, str]
-) -> list[dict[str, Any]]:
-    """Return one row an item."""
-    rows = []
+    overview = []
     for item in items:
         of = summaries.get(item.name)
         status = reasons.get(item.name, "not run: no results of this configuration") if of is None else "done"
         linked = {} if of is None else {"item": link(item.name, f"#{item.name}")}
-        rows.append(overview_row(item, of, status) | linked)
-    return rows
+        overview.append(overview_row(item, of, status) | linked)
+    wrong = [(one.item, not_holding(one)) for one in kept.values()]
+    total_of = total(list(summaries.values()))
+    return render(
+        "papers.md",
+        quick=quick,
+        done=len(kept),
+        items=len(items),
+        total=total_of,
+        minutes=minutes(total_of["seconds"]),
+        machine=_machine([one.facts for one in kept.values()]) if kept else "",
+        overview=overview,
+        not_holding=[(of.name, f"{of.paper}, {of.where}", lines, of.tried) for of, lines in wrong if lines],
+        sections=[section(one, images.get(name, {})) for name, one in kept.items()],
+    )
+
+
+def _machine(facts: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the numbers were computed on."""
+    newest = max(facts, key=lambda one: str(one["date"]))
+    versions = newest["environment"]
+    libraries = [f"{name} {versions[name]}" for name in ("numpy", "scipy", "scikit-learn") if name in versions]
+    when = " to ".join(dict.fromkeys(of({str(one["date"]) for one in facts}) for of in (min, max)))
+    return ", ".join(
+        [
+            f"{newest['cores']} cores ({versions['machine']})",
+            f"Python {versions['python']}",
+            *libraries,
+            f"learnkernels {versions['learnkernels']}",
+            when,
+        ]
+    )
 
 
 def overview_row(item: PaperItem, of: Summary | None, status: str) -> dict[str, str]:
@@ -254,16 +227,3 @@ def not_holding(kept: Kept) -> list[str]:
             here = f"{worded(verdict)}{f' ({because})' if because else ''}"
             lines.append(f"{verdict.says.rstrip('.')}. Here: {here}.")
     return lines
-
-
-def _not_holding(kept: Sequence[Kept]) -> list[str]:
-    """Return what does not hold, item by item, and what was tried."""
-    lines = []
-    for one in kept:
-        wrong = not_holding(one)
-        lines += [f"- [{one.item.paper}, {one.item.where}](#{one.item.name}): {sentence}" for sentence in wrong]
-        if wrong and one.item.tried:
-            lines.append(f"  Tried: {one.item.tried.strip()}")
-    if not kept:
-        return []
-    return ["## What does not hold", "", *(lines or ["Every claim holds."]), ""]

@@ -70,6 +70,11 @@ class Kept:
     folder: Path
 
     @property
+    def heading(self) -> str:
+        """Paper, place and title of the item."""
+        return f"{self.item.paper}, {self.item.where}: {self.item.title}"
+
+    @property
     def values(self) -> dict[str, float]:
         """The named numbers: those of a study, and those that follow from trials."""
         folds = self.result.folds if self.item.is_comparison else None
@@ -83,11 +88,9 @@ class Kept:
     def claims(self) -> list[Verdict]:
         """Return the verdict on each claim; of a reduced form on what it can judge."""
         found = claims(self.item, self.result.folds, self.values)
-        return (
-            [one for verdict in found if (one := without_unknown(verdict)) is not None]
-            if self.facts["quick"]
-            else found
-        )
+        if not self.facts["quick"]:
+            return found
+        return [one for verdict in found if (one := without_unknown(verdict)) is not None]
 
     def summary(self) -> Summary:
         """Return how much of the paper's item was found again."""

@@ -219,14 +219,14 @@ def test_numbers_lie_above_or_below_numbers_and_mean_errors():
 def test_the_best_learner_stands_beside_the_search_over_one_kernel():
     folds = table({("d", "unif"): UNIF, ("d", "alignf"): BETTER, ("d", GRID_SEARCH_TITLE): UNIF, ("e", "unif"): UNIF})
     (one,) = worth(folds)
-    assert (one.dataset, one.learner, one.verdict) == ("d", "alignf", "yes")
-    assert one.p == pytest.approx(corrected(BETTER, UNIF))
-    assert one.p_search == pytest.approx(1 - corrected(BETTER, UNIF))
-    assert one.seconds == pytest.approx(3.5)  # weights and fit, mean over trials
+    assert (one["dataset"], one["learner"], one["verdict"]) == ("d", "alignf", "yes")
+    assert one["p"] == pytest.approx(corrected(BETTER, UNIF))
+    assert one["p_search"] == pytest.approx(1 - corrected(BETTER, UNIF))
+    assert one["seconds"] == pytest.approx(3.5)  # weights and fit, mean over trials
     (lost,) = worth(table({("d", "unif"): UNIF, ("d", GRID_SEARCH_TITLE): BETTER}))
-    assert lost.verdict == "no, the search is better"
+    assert lost["verdict"] == "no, the search is better"
     (even,) = worth(table({("d", "unif"): UNIF, ("d", GRID_SEARCH_TITLE): CLOSE}))
-    assert even.verdict == "no difference"
+    assert even["verdict"] == "no difference"
 
 
 def test_checks_name_what_lies_outside():
