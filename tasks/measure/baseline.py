@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -85,11 +85,9 @@ def kinds_of(config: CompareConfig) -> list[BaselineName]:
 
 def predictor_of(kind: BaselineName, task: str) -> str:
     """Return what stands in the fold table in place of a predictor."""
-    if kind == LINEAR:
-        return "logistic" if task == "classification" else "ridge"
-    if kind == GRID_SEARCH:
-        return "svm" if task == "classification" else "krr"
-    return "trees" if kind == BOOSTING else "constant"
+    named = {LINEAR: ("logistic", "ridge"), GRID_SEARCH: ("svm", "krr"), BOOSTING: ("trees", "trees")}
+    of_classes, of_numbers = named.get(kind, ("constant", "constant"))
+    return of_classes if task == "classification" else of_numbers
 
 
 def settings_of(kind: BaselineName, baseline: BaselineConfig) -> str:
@@ -115,11 +113,14 @@ def search(job: SearchJob) -> dict[str, Any]:
         some = np.argsort(target.values[rows], kind="stable")[:: -(-len(rows) // SEARCHED_ROWS)]
         rows, parts = rows[some], [(learning[some], held_out[some]) for learning, held_out in parts]
     trivial = metric.trivial_error(target.take(test), target.take(training))
-    X, estimator, values, grid = _tried(job, dataset, training)
-    if estimator is None:
+    candidate = position = 0
+    values: dict[str, Sequence[float]] = {}
+    grid: Sequence[float] = [np.nan]
+    if job.kind == CONSTANT:  # it depends on the metric alone
         constant = [metric.trivial_error(target.take(rows[held]), target.take(rows[of])) for of, held in parts]
-        error, errors, candidate, position = trivial, np.array([[np.mean(constant)]]), 0, 0
+        error, errors = trivial, np.array([[np.mean(constant)]])
     else:
+        X, estimator, values, grid = _tried(job, dataset, training)
         with blas_threads_for(len(rows)):
             found = GridSearchCV(
                 estimator,
@@ -128,12 +129,20 @@ def search(job: SearchJob) -> dict[str, Any]:
                 cv=[(np.flatnonzero(learning), np.flatnonzero(held_out)) for learning, held_out in parts],
                 refit=False,
             ).fit(X[rows], target.values[rows])
-            errors = _errors(found.cv_results_, values)
+            # One candidate a setting and value along the grid, in the order of the settings.
+            errors = np.empty([len(of) for of in values.values()])
+            for at, score in zip(found.cv_results_["params"], found.cv_results_["mean_test_score"], strict=True):
+                errors[tuple(of.index(at[name]) for name, of in values.items())] = -score
+            errors = np.atleast_2d(errors)
             # As for the learners; of a few rates no one is like its neighbours.
             candidate, position = best_on_grid(errors, smooth=trial.refit and job.kind == GRID_SEARCH)
             chosen = zip(values.items(), (candidate, position), strict=False)
             best = estimator.set_params(**{name: of[at] for (name, of), at in chosen})
-            sigmoid = _sigmoid(best, X[rows], target.values[rows], parts) if metric.told == "probabilities" else None
+            sigmoid = None
+            if metric.told == "probabilities" and not hasattr(best, "predict_proba"):
+                y, held_out = target.values[rows], [held for _, held in parts]
+                scores = [best.fit(X[rows[of]], y[of]).decision_function(X[rows[held]]) for of, held in parts]
+                sigmoid = fit_calibration(np.concatenate(scores), np.concatenate([y[of] for of in held_out]), None)
             best.fit(X[training], target.values[training])
             error = metric.measure(target.take(test), _told(best, X[test], metric, sigmoid), None)
     params = {name.rpartition("__")[2]: of[candidate] for name, of in [*values.items()][:1]}
@@ -149,6 +158,10 @@ def search(job: SearchJob) -> dict[str, Any]:
         n_train=len(training),
         n_test=len(test),
     )
+    kernel: dict[str, Any] = {"n_kernels": 0, "weights": [], "kernels": []}
+    if (gamma := params.get("gamma")) is not None:
+        kernel = {"n_kernels": 1, "weights": [1.0], "kernels": [f"gaussian gamma={gamma:.4g}"]}
+        kernel["parameters"] = [[gamma**-0.5]]
     return {
         **trial_columns(job.ref, metric.shown(target), job.moments, folds, trial, result),
         "learner": BASELINE_TITLES[job.kind],
@@ -160,7 +173,7 @@ def search(job: SearchJob) -> dict[str, Any]:
         "seconds_weights": 0.0,
         "seconds_fit": time.perf_counter() - started,
         "seconds_pass": 0.0,
-        **_kernel_columns(params.get("gamma")),
+        **kernel,
     }
 
 
@@ -169,16 +182,37 @@ def _tried(
 ) -> tuple[Rows, Any, dict[str, Sequence[float]], Sequence[float]]:
     """Return the rows and the estimator of a baseline, and what the validation rows choose among.
 
-    Values of a setting and of a parameter along a grid, and the grid in the terms of the fold table. The best constant
-    has no estimator, as it depends on the metric alone.
+    Values of a setting and of a parameter along a grid, and the grid in the terms of the fold table.
     """
-    of_classes = None if dataset.class_weight is None else dict(enumerate(dataset.class_weight))
-    if job.kind == BOOSTING:
-        return *_trees(dataset, of_classes), {"max_leaf_nodes": LEAVES, "learning_rate": RATES}, RATES
-    if job.kind == GRID_SEARCH:
-        gammas, grid = _gammas(job.baseline, dataset.X[training]), grid_values(job.baseline.grid)
-        return dataset.X, *_machine(dataset.target, gammas, grid, of_classes), grid
-    return dataset.X, _linear(dataset, of_classes) if job.kind == LINEAR else None, {}, [np.nan]
+    X, of_classes = dataset.X, dataset.target.task == "classification"
+    weights = None if dataset.class_weight is None else dict(enumerate(dataset.class_weight))
+    if job.kind == LINEAR:  # features of sparse rows are scaled and not centered
+        model: Any = LogisticRegression(class_weight=weights, max_iter=1000) if of_classes else RidgeCV(ALPHAS)
+        return X, make_pipeline(StandardScaler(with_mean=not sparse.issparse(X)), model), {}, [np.nan]
+    if job.kind == BOOSTING:  # categories and gaps as such
+        categories = None
+        if dataset.table is not None:
+            X, categories = dataset.table.for_trees(np.asarray(X))
+        elif sparse.issparse(X):
+            X = X.toarray()
+        options = {"categorical_features": categories, "random_state": 0}
+        trees: Any = HistGradientBoostingRegressor(**options)
+        if of_classes:
+            trees = HistGradientBoostingClassifier(**options, class_weight=weights)
+        return X, trees, {"max_leaf_nodes": LEAVES, "learning_rate": RATES}, RATES
+    gammas, grid, scale = grid_values(job.baseline.gammas), grid_values(job.baseline.grid), 1.0
+    if not job.baseline.absolute:
+        of = X[training]
+        mean = of.mean()
+        variance = (of.multiply(of) if sparse.issparse(of) else of * of).mean() - mean * mean
+        scale = 1 / (of.shape[1] * float(variance)) if variance > 0 else 1.0
+    gammas = [gamma * scale for gamma in gammas]
+    if of_classes:
+        return X, SVC(kernel="rbf", class_weight=weights), {"gamma": gammas, "C": grid}, grid
+    # KernelRidge has no intercept: the target is centered for it.
+    ridge = TransformedTargetRegressor(KernelRidge(kernel="rbf"), transformer=StandardScaler(with_std=False))
+    alphas = [1 / Lambda for Lambda in grid]
+    return X, ridge, {"regressor__gamma": gammas, "regressor__alpha": alphas}, grid
 
 
 def _choosing(trial: Trial, folds: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
@@ -209,74 +243,3 @@ def _scoring(metric: Metric, target: Target) -> Any:
         return -metric.measure(replace(target, values=y), _told(estimator, X, metric, sigmoid), None)
 
     return score
-
-
-def _sigmoid(best: Any, X: Rows, y: np.ndarray, parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> np.ndarray | None:
-    """Return the sigmoid of all rows that choose, for an estimator without probabilities of its own."""
-    if hasattr(best, "predict_proba"):
-        return None
-    scores = [best.fit(X[learning], y[learning]).decision_function(X[held_out]) for learning, held_out in parts]
-    return fit_calibration(np.concatenate(scores), np.concatenate([y[held_out] for _, held_out in parts]), None)
-
-
-def _kernel_columns(gamma: float | None) -> dict[str, Any]:
-    """Return what a row says of the one kernel of the search; other baselines have none."""
-    if gamma is None:
-        return {"n_kernels": 0, "weights": [], "kernels": []}
-    return {
-        "n_kernels": 1,
-        "weights": [1.0],
-        "kernels": [f"gaussian gamma={gamma:.4g}"],
-        "parameters": [[gamma**-0.5]],
-    }
-
-
-def _linear(dataset: Dataset, class_weight: dict[int, float] | None) -> Any:
-    """Return a linear model on standardized features; those of sparse rows are scaled and not centered."""
-    model: Any = RidgeCV(ALPHAS)
-    if dataset.target.task == "classification":
-        model = LogisticRegression(class_weight=class_weight, max_iter=1000)
-    return make_pipeline(StandardScaler(with_mean=not sparse.issparse(dataset.X)), model)
-
-
-def _trees(dataset: Dataset, class_weight: dict[int, float] | None) -> tuple[Rows, Any]:
-    """Return rows as trees take them, with categories and gaps as such, and gradient boosting."""
-    X, categories = dataset.X, None
-    if dataset.table is not None:
-        X, categories = dataset.table.for_trees(np.asarray(X))
-    elif sparse.issparse(X):
-        X = X.toarray()
-    options = {"categorical_features": categories, "random_state": 0}
-    if dataset.target.task == "classification":
-        return X, HistGradientBoostingClassifier(**options, class_weight=class_weight)
-    return X, HistGradientBoostingRegressor(**options)
-
-
-def _machine(
-    target: Target, gammas: Sequence[float], grid: Sequence[float], class_weight: dict[int, float] | None
-) -> tuple[Any, dict[str, Sequence[float]]]:
-    """Return the estimator, and the values of its bandwidth and of its regularization."""
-    if target.task == "classification":
-        return SVC(kernel="rbf", class_weight=class_weight), {"gamma": gammas, "C": grid}
-    # KernelRidge has no intercept: the target is centered for it.
-    ridge = TransformedTargetRegressor(KernelRidge(kernel="rbf"), transformer=StandardScaler(with_std=False))
-    return ridge, {"regressor__gamma": gammas, "regressor__alpha": [1 / Lambda for Lambda in grid]}
-
-
-def _gammas(baseline: BaselineConfig, X: Rows) -> list[float]:
-    """Return the bandwidths to try on training rows, shape (m, d)."""
-    gammas = grid_values(baseline.gammas)
-    if baseline.absolute:
-        return gammas
-    mean = X.mean()
-    variance = (X.multiply(X) if sparse.issparse(X) else X * X).mean() - mean * mean
-    scale = 1 / (X.shape[1] * float(variance)) if variance > 0 else 1.0
-    return [gamma * scale for gamma in gammas]
-
-
-def _errors(results: dict[str, Any], values: Mapping[str, Sequence[float]]) -> np.ndarray:
-    """Return the mean validation errors of a search, shape (n_settings, n_values); of one without values (1, 1)."""
-    errors = np.empty([len(of) for of in values.values()])
-    for at, score in zip(results["params"], results["mean_test_score"], strict=True):
-        errors[tuple(of.index(at[name]) for name, of in values.items())] = -score
-    return np.atleast_2d(errors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.predictors import PREDICTORS, as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.predictors.choice import ROUGH, Auto, PredictorChoice, Problem, choose_predictor
+from learnkernels.kernels.protocol.folds import Trial
 from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
 from learnkernels.tasks.measure.baseline import SearchJob, predictor_of, search, settings_of
@@ -63,48 +64,47 @@ TABLE = "folds.parquet"
 STEPS_SECONDS = 10.0
 """Least time between two lines of the log about one iteration."""
 
-COLUMNS = pa.schema(
-    [
-        ("dataset", pa.string()),
-        ("task", pa.string()),
-        ("learner", pa.string()),
-        ("predictor", pa.string()),
-        ("repeat", pa.int32()),
-        ("fold", pa.int32()),
-        ("alignment", pa.float64()),
-        ("error", pa.float64()),
-        ("metric", pa.string()),
-        ("seconds_weights", pa.float64()),
-        ("seconds_fit", pa.float64()),
-        ("n_train", pa.int32()),
-        ("n_test", pa.int32()),
-        ("n_rows", pa.int32()),
-        ("n_kernels", pa.int32()),
-        ("weights", pa.list_(pa.float64())),
-        ("trivial_error", pa.float64()),
-        ("validation_error", pa.float64()),
-        ("candidate_errors", pa.list_(pa.list_(pa.float64()))),
-        ("regularisation", pa.float64()),
-        ("grid_edge", pa.bool_()),
-        ("kernels", pa.list_(pa.string())),
-        ("algorithm", pa.string()),
-        ("params", pa.string()),
-        ("certificate", pa.float64()),
-        ("certificate_measure", pa.string()),
-        ("certificate_tolerance", pa.float64()),
-        ("iterations", pa.int32()),
-        ("objectives", pa.list_(pa.float64())),
-        ("parameters", pa.list_(pa.list_(pa.float64()))),
-        ("test_alignment", pa.float64()),
-        ("n_sampled", pa.int32()),
-        ("predictor_reason", pa.string()),
-        ("notes", pa.list_(pa.string())),
-        ("relevance", pa.list_(pa.float64())),
-        ("features", pa.list_(pa.string())),
-        ("history", pa.list_(pa.float64())),
-        ("seconds_pass", pa.float64()),
-    ]
-)
+
+def _columns(dtype: pa.DataType, names: str) -> list[pa.Field]:
+    return [pa.field(name, dtype) for name in names.split()]
+
+
+STRING, INTEGER, NUMBER = pa.string(), pa.int32(), pa.float64()
+
+FIRST_COLUMNS = [
+    *_columns(STRING, "dataset task learner predictor"),
+    *_columns(INTEGER, "repeat fold"),
+    *_columns(NUMBER, "alignment error"),
+    *_columns(STRING, "metric"),
+    *_columns(NUMBER, "seconds_weights seconds_fit"),
+    *_columns(INTEGER, "n_train n_test n_rows n_kernels"),
+    *_columns(pa.list_(NUMBER), "weights"),
+    *_columns(NUMBER, "trivial_error validation_error"),
+    *_columns(pa.list_(pa.list_(NUMBER)), "candidate_errors"),
+    *_columns(NUMBER, "regularisation"),
+    *_columns(pa.bool_(), "grid_edge"),
+    *_columns(pa.list_(STRING), "kernels"),
+    *_columns(STRING, "algorithm params"),
+    *_columns(NUMBER, "certificate"),
+    *_columns(STRING, "certificate_measure"),
+    *_columns(NUMBER, "certificate_tolerance"),
+    *_columns(INTEGER, "iterations"),
+    *_columns(pa.list_(NUMBER), "objectives"),
+    *_columns(pa.list_(pa.list_(NUMBER)), "parameters"),
+    *_columns(NUMBER, "test_alignment"),
+]
+"""Columns whose names are part of the store's keys."""
+
+LATER_COLUMNS = [
+    *_columns(INTEGER, "n_sampled"),
+    *_columns(STRING, "predictor_reason"),
+    *_columns(pa.list_(STRING), "notes features"),
+    *_columns(pa.list_(NUMBER), "relevance history"),
+    *_columns(NUMBER, "seconds_pass"),
+]
+"""Columns that tables in the store may lack: they are null there."""
+
+COLUMNS = pa.schema([*FIRST_COLUMNS, *LATER_COLUMNS])
 """One row a trial: a fold, or with a split, whose `fold` is 0, a repeat.
 
 `n_rows` are those of the data set, of one in time those up to the last that tests; `weights` are mu for the base
@@ -120,12 +120,6 @@ found: of a continuous family after each addition, of learned metrics of each ro
 `seconds_pass` is what of the pass over the base kernels, which trials and learners share, one who asks for this trial
 alone pays for its training rows.
 """
-
-LATER = (
-    "n_sampled", "predictor_reason", "notes", "relevance", "features", "history", "seconds_pass",
-)  # fmt: skip
-"""Columns that tables in the store may lack: they are null there, and no part of the store's keys."""
-
 
 FOUND = 27
 """Base kernels that a learner is reckoned to find where it finds its own: most of those of rfm, in three metrics."""
@@ -166,30 +160,13 @@ def predictor_for(
         sample, or something takes no weights.
     """
     row = learner_class(learner.name)
-    if config.centering != "center" and not row.takes_uncentered:
-        raise InputError(
-            f"learners: {learner.title} is defined by base kernels that are centered, and 'centering' is "
-            f"{config.centering}; leave "
-            "one of them out, or set takes_uncentered in its class, where it asks its operator for the centering."
-        )
-    if ref.weighted or ref.class_weighted:
-        _require_weighable(config, learner, ref)
-    if ref.in_parts and config.baseline is not None:
-        raise InputError(
-            f"data set {ref.name}: is read in parts, and the search of 'baseline' needs all its rows at once; leave it "
-            "out."
-        )
+    _require_usable(config, learner, ref)
     if ref.task not in row.tasks:
         raise InputError(
             f"data set {ref.name}: learner {learner.title} serves {' and '.join(row.tasks)}, and this is a {ref.task}; "
             "leave it out, or set the data set's task."
         )
     if not row.learns_kernel:
-        if config.moments.sample != "none":
-            raise InputError(
-                f"learners: {learner.title} learns from all rows and not from a sample; leave it out, or set "
-                "'moments.sample: none'."
-            )
         # It learns hypotheses and brings its own predictor, whatever the configuration names.
         return PredictorChoice(as_predictor(row.predictor or DEFAULTS[ref.task]), "")
     stage, outputs = config.second_stage, len(ref.classes) if len(ref.classes) > 2 else 1
@@ -218,19 +195,44 @@ def predictor_for(
     return choice
 
 
-def _require_weighable(config: CompareConfig, learner: LearnerConfig, ref: DatasetRef) -> None:
-    """Raise InputError if a learner, a sample or the baseline takes no weights of rows."""
+def _require_usable(config: CompareConfig, learner: LearnerConfig, ref: DatasetRef) -> None:
+    """Raise InputError if a learner, a sample or the baseline does not serve what is configured."""
+    row, title, where = learner_class(learner.name), learner.title, f"data set {ref.name}:"
     key = "weights" if ref.weighted else "class_weight"
-    where = f"data set {ref.name}: {key!r} gives rows weights, and"
-    if not learner_class(learner.name).takes_weights:
-        raise InputError(
-            f"{where} learner {learner.title} learns from rows that count once each; leave one of them out, or take a "
-            "learner of alignments, such as alignf, or rfm."
-        )
-    if sampled(config):
-        raise InputError(f"{where} a sample counts each row once; leave {key!r} out, or set 'moments.sample: none'.")
-    if config.baseline is not None and ref.weighted:
-        raise InputError(f"{where} the grid search of 'baseline' counts each row once; leave one of them out.")
+    weighted, searched = ref.weighted or ref.class_weighted, config.baseline is not None
+    weighs = f"{where} {key!r} gives rows weights, and"
+    for refused, sentence in (
+        (
+            config.centering != "center" and not row.takes_uncentered,
+            f"learners: {title} is defined by base kernels that are centered, and 'centering' is {config.centering}; "
+            "leave one of them out, or set takes_uncentered in its class, where it asks its operator for the "
+            "centering.",
+        ),
+        (
+            weighted and not row.takes_weights,
+            f"{weighs} learner {title} learns from rows that count once each; leave one of them out, or take a learner "
+            "of alignments, such as alignf, or rfm.",
+        ),
+        (
+            weighted and sampled(config),
+            f"{weighs} a sample counts each row once; leave {key!r} out, or set 'moments.sample: none'.",
+        ),
+        (
+            searched and ref.weighted,
+            f"{weighs} the grid search of 'baseline' counts each row once; leave one of them out.",
+        ),
+        (
+            searched and ref.in_parts,
+            f"{where} is read in parts, and the search of 'baseline' needs all its rows at once; leave it out.",
+        ),
+        (
+            not row.learns_kernel and config.moments.sample != "none",
+            f"learners: {title} learns from all rows and not from a sample; leave it out, or set "
+            "'moments.sample: none'.",
+        ),
+    ):
+        if refused:
+            raise InputError(sentence)
 
 
 def predictor_options(config: CompareConfig, predictor: str) -> dict[str, Any]:
@@ -299,20 +301,21 @@ def evaluate_learner(
     ones run here one after the other, and those of predictors that go over the rows again and again have the workers do
     the passes.
     """
-    choice, protocol = predictor_for(config, learner, ref), config.protocol
+    choice, protocol, log = predictor_for(config, learner, ref), config.protocol, get_run_logger()
     predictor = choice.predictor.name
-    options = predictor_options(config, predictor)
-    grid = grid_values(protocol.grid)
-    key = _key(ref, moments, learner, config, predictor, options)
-    path = store_path("folds", key)
-    result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(path))
-    log = get_run_logger()
+    options, grid = predictor_options(config, predictor), grid_values(protocol.grid)
+    key = digest(
+        NUMERICS_VERSION, [column.name for column in FIRST_COLUMNS], ref.name, [m.key for m in moments],
+        learner.model_dump_json(), config.normalise, predictor, grid,
+        *([] if protocol.choose is None else [protocol.choose.once]),
+        *([options] if options else []), *sources([learner]), *unusual_metric(protocol), *unusual_refit(protocol),
+        *([] if config.centering == "center" else ["centering", config.centering]),
+    )  # fmt: skip
+    result = FoldsRef(ref.name, learner.title, learner.name, predictor, str(store_path("folds", key)))
     if choice.reason:
         log.info("%s, %s: %s", ref.name, learner.title, choice.reason)
-    if kept(path, log.warning):
-        log.info("%s, %s: fold results %s are in the store", ref.name, learner.title, key)
-        advance(1.0)
-        return replace(result, stored=computed_at(path))
+    if (stored := _from_store(result, advance)) is not None:
+        return stored
     jobs = [
         TrialJob(
             of.rows or ref,
@@ -327,29 +330,11 @@ def evaluate_learner(
             options=options,
             metric=protocol.metric,
         )
-        for of in moments
-        for trial in planned_trials(protocol, ref.ordered)
-        if of.serves(trial)
+        for of, trial in _trials(moments, config, ref)
     ]
-    run, n_train, by_rows = run_trial, training_rows(protocol, ref.n_rows), PREDICTORS[predictor].by_rows
-    apart = n_train <= (PARALLEL_ITERATIONS if by_rows else PARALLEL_ROWS)
-    if by_rows and apart:
-        run = partial(run_trial, workers=Threads(1) if pool.local else None)
-    elif by_rows:
-        run = partial(run_trial, workers=pool.workers, progress=Steps(f"{ref.name}, {learner.title}", log.info))
-    elif ref.in_parts and not apart:
-        run = partial(run_trial, workers=pool.workers)
-    files = sources([learner]) or any(isinstance(of, OwnConfig | PrecomputedConfig) for of in config.kernels)
-    # Learners and matrices that lie in files of this machine stay here.
-    given = None if files else lambda: {"held": Held.of(jobs, pool.folder)}
-    rows = []
-    if protocol.choose is not None and protocol.choose.once:
-        rows = run_jobs(run, jobs[:1], ref, pool, apart, lambda share: advance(share / len(jobs)), given)
-        chosen = tuple(tuple(errors) for errors in rows[0]["candidate_errors"])
-        jobs = [replace(job, chosen=chosen) for job in jobs]
-    left = len(jobs) - len(rows)
-    rows += run_jobs(run, jobs[len(rows) :], ref, pool, apart, lambda share: advance(share * left / len(jobs)), given)
-    write_fold_table(path, [row | {"predictor_reason": choice.reason or None} for row in rows], moments)
+    rows = _run_trials(jobs, ref, config, pool, advance)
+    rows = [row | {"predictor_reason": choice.reason or None} for row in rows]
+    write_fold_table(Path(result.path), rows, moments)
     for note in dict.fromkeys(note for row in rows for note in row["notes"] or ()):
         log.info("%s, %s: %s", ref.name, learner.title, note)
     edges = sum(row["grid_edge"] for row in rows)
@@ -360,6 +345,31 @@ def evaluate_learner(
             ref.name, learner.title, edges, len(rows), "folds" if protocol.split is None else "repeats",
         )  # fmt: skip
     return result
+
+
+def _run_trials(
+    jobs: list[TrialJob], ref: DatasetRef, config: CompareConfig, pool: DaskPool, advance: Advance
+) -> list[dict[str, Any]]:
+    """Return the rows of the trials of a learner: side by side where they are small, else one after the other."""
+    run, learner, by_rows = run_trial, jobs[0].learner, PREDICTORS[jobs[0].predictor].by_rows
+    apart = training_rows(config.protocol, ref.n_rows) <= (PARALLEL_ITERATIONS if by_rows else PARALLEL_ROWS)
+    if by_rows and apart:
+        run = partial(run_trial, workers=Threads(1) if pool.local else None)
+    elif by_rows:
+        steps = Steps(f"{ref.name}, {learner.title}", get_run_logger().info)
+        run = partial(run_trial, workers=pool.workers, progress=steps)
+    elif ref.in_parts and not apart:
+        run = partial(run_trial, workers=pool.workers)
+    files = sources([learner]) or any(isinstance(of, OwnConfig | PrecomputedConfig) for of in config.kernels)
+    # Learners and matrices that lie in files of this machine stay here.
+    given = None if files else lambda: {"held": Held.of(jobs, pool.folder)}
+    rows: list[dict[str, Any]] = []
+    choose, n = config.protocol.choose, len(jobs)
+    if choose is not None and choose.once:
+        rows = run_jobs(run, jobs[:1], ref, pool, apart, lambda share: advance(share / n), given)
+        chosen = tuple(tuple(errors) for errors in rows[0]["candidate_errors"])
+        jobs = [replace(job, chosen=chosen) for job in jobs[1:]]
+    return rows + run_jobs(run, jobs, ref, pool, apart, lambda share: advance(share * len(jobs) / n), given)
 
 
 @step("{kind} on {ref.name}")
@@ -377,41 +387,36 @@ def evaluate_baseline(
         NUMERICS_VERSION, kind, ref.name, ref.digest, [m.key for m in moments], settings_of(kind, config.baseline),
         *unusual_metric(config.protocol), *unusual_refit(config.protocol),
     )  # fmt: skip
-    path, log = store_path("folds", key), get_run_logger()
-    result = FoldsRef(ref.name, BASELINE_TITLES[kind], kind, predictor_of(kind, ref.task), str(path))
-    if kept(path, log.warning):
-        log.info("%s, %s: fold results %s are in the store", ref.name, result.learner, key)
-        advance(1.0)
-        return replace(result, stored=computed_at(path))
-    planned, metric = planned_trials(config.protocol, ref.ordered), config.protocol.metric
+    predictor, path = predictor_of(kind, ref.task), store_path("folds", key)
+    result = FoldsRef(ref.name, BASELINE_TITLES[kind], kind, predictor, str(path))
+    if (stored := _from_store(result, advance)) is not None:
+        return stored
+    protocol = config.protocol
     jobs = [
-        SearchJob(of.rows or ref, of, trial, config.baseline, kind, metric)
-        for of in moments
-        for trial in planned
-        if of.serves(trial)
+        SearchJob(of.rows or ref, of, trial, config.baseline, kind, protocol.metric)
+        for of, trial in _trials(moments, config, ref)
     ]
-    apart = training_rows(config.protocol, ref.n_rows) <= PARALLEL_ITERATIONS
+    apart = training_rows(protocol, ref.n_rows) <= PARALLEL_ITERATIONS
     write_fold_table(path, run_jobs(search, jobs, ref, pool, apart, advance), moments)
     return result
 
 
-def _key(
-    ref: DatasetRef,
-    moments: Sequence[MomentsRef],
-    learner: LearnerConfig,
-    config: CompareConfig,
-    predictor: str,
-    options: Mapping[str, Any],
-) -> str:
-    """Return what a fold table is stored under: a digest of all that its numbers depend on."""
-    protocol = config.protocol
-    once = [protocol.choose.once] if protocol.choose is not None else []
-    return digest(
-        NUMERICS_VERSION, [name for name in COLUMNS.names if name not in LATER], ref.name, [m.key for m in moments],
-        learner.model_dump_json(), config.normalise, predictor, grid_values(protocol.grid), *once,
-        *([options] if options else []), *sources([learner]), *unusual_metric(protocol), *unusual_refit(protocol),
-        *([] if config.centering == "center" else ["centering", config.centering]),
-    )  # fmt: skip
+def _from_store(result: FoldsRef, advance: Advance) -> FoldsRef | None:
+    """Return fold results that the store has; None where they are to be computed."""
+    path, log = Path(result.path), get_run_logger()
+    if not kept(path, log.warning):
+        return None
+    log.info("%s, %s: fold results %s are in the store", result.dataset, result.learner, path.name)
+    advance(1.0)
+    return replace(result, stored=computed_at(path))
+
+
+def _trials(
+    moments: Sequence[MomentsRef], config: CompareConfig, ref: DatasetRef
+) -> Iterator[tuple[MomentsRef, Trial]]:
+    """Give the trials of a protocol, each with the moments that serve it."""
+    planned = planned_trials(config.protocol, ref.ordered)
+    return ((of, trial) for of in moments for trial in planned if of.serves(trial))
 
 
 def unusual_metric(protocol: ProtocolConfig) -> list[str]:
