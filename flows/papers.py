@@ -7,8 +7,8 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, TypedDict
 
 from prefect import flow, get_run_logger, runtime
@@ -19,7 +19,7 @@ from learnkernels.conf.papers.catalogue import NotOnOpenML
 from learnkernels.conf.papers.item import PaperItem
 from learnkernels.conf.papers.loading import choose_items
 from learnkernels.conf.papers.studies import BaseKernelsStudy, StudyConfig, SurfaceStudy, TwoPointStudy
-from learnkernels.conf.schema import CompareConfig, DaskConfig, TrackingConfig
+from learnkernels.conf.schema import CompareConfig, DaskConfig
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.comparison import measure, prepare, steps
 from learnkernels.tasks.evidence.progress import RunProgress
@@ -50,14 +50,6 @@ class Reproduction(TypedDict):
 
     outcomes: list[Outcome]
     report: str
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Where the evidence of an item is kept in MLflow."""
-
-    name: str
-    tracking: TrackingConfig
 
 
 class Pools(ExitStack):
@@ -101,16 +93,14 @@ def papers(
                 outcomes.append(_attempt(item, folder, data_dir, quick))
         finally:
             SHARED.reset(token)
+    # Without the folder that the command was typed in: a report is read elsewhere.
     reasons = {
-        one["item"]: _anywhere(f"{one['status']}: {one['reason']}") for one in outcomes if one["status"] != "done"
+        one["item"]: re.sub(r" \(seen from [^)]*\)", "", f"{one['status']}: {one['reason']}")
+        for one in outcomes
+        if one["status"] != "done"
     }
     path = write_report(known, reasons, quick, Path(report) if report else None)
     return {"outcomes": outcomes, "report": path}
-
-
-def _anywhere(reason: str) -> str:
-    """Return a sentence without the folder that the command was typed in: a report is read elsewhere."""
-    return re.sub(r" \(seen from [^)]*\)", "", reason)
 
 
 def _attempt(item: PaperItem, folder: str, data_dir: str | None, quick: bool) -> Outcome:
@@ -142,7 +132,7 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
     total = (sum(steps(config) for config in configs) or 1) + 1
     with (
         tracked_run(
-            Evidence(item.name, item.tracking(quick)),
+            SimpleNamespace(name=item.name, tracking=item.tracking(quick)),
             "sweep",
             f"{item.name} {run_id}",
             run_id,
@@ -163,7 +153,13 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
             result = StudyResult(folds=folds)
         else:
             progress.start(f"{item.where}: {item.title}")
-            result = _studied(study, data_dir, pools, progress)
+            if isinstance(study, TwoPointStudy):
+                result = two_point(study)
+            elif isinstance(study, SurfaceStudy):
+                result = surface(study, data_dir, progress.advance)
+            else:
+                assert isinstance(study, BaseKernelsStudy)
+                result = base_kernels(study, data_dir, pools.of(DaskConfig.model_validate({})), progress.advance)
         progress.start("judging")
         seconds = time.perf_counter() - started
         results_folder = write_item(item, result, seconds, _sources(configs, study), quick, results)
@@ -191,25 +187,11 @@ def reproduce(item: PaperItem, folder: str, data_dir: str | None = None, quick: 
     )
 
 
-def _studied(study: StudyConfig, data_dir: str | None, pools: Pools, progress: RunProgress) -> StudyResult:
-    """Return the result of a study that compares no learners."""
-    if isinstance(study, TwoPointStudy):
-        return two_point(study)
-    if isinstance(study, BaseKernelsStudy):
-        return base_kernels(study, data_dir, pools.of(DaskConfig.model_validate({})), progress.advance)
-    assert isinstance(study, SurfaceStudy)
-    return surface(study, data_dir, progress.advance)
-
-
 def _sources(configs: Sequence[CompareConfig], study: StudyConfig) -> str:
     """Return where the data sets of an item come from; nothing where it has none."""
-    datasets = [dataset for config in configs for dataset in config.datasets]
-    if isinstance(study, BaseKernelsStudy):
-        datasets += [dataset for part in study.parts for dataset in part.datasets]
-    if isinstance(study, SurfaceStudy):
-        datasets += study.datasets
+    parts = study.parts if isinstance(study, BaseKernelsStudy) else (study,) if isinstance(study, SurfaceStudy) else ()
     words = {"file": "files", "openml": "OpenML", "sklearn": "scikit-learn", "synthetic": "a known distribution"}
-    return " and ".join(dict.fromkeys(words[dataset.source] for dataset in datasets))
+    return " and ".join(dict.fromkeys(words[dataset.source] for of in (*configs, *parts) for dataset in of.datasets))
 
 
 @flow(name="report-papers", flow_run_name=run_name("report"), persist_result=True, result_serializer="json")

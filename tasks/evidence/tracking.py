@@ -423,27 +423,9 @@ def log_run(
 @step("track sweep {run_id}")
 def track_sweep(sweep: TrackedRun, run_id: str, results: str, refs: Sequence[DatasetRef]) -> None:
     """Put the results folder (figure, tables, report, configuration, environment) on the sweep run."""
-    client = MlflowClient()
-    client.log_artifacts(sweep.run_id, results)
-    _log_inputs(client, sweep.run_id, refs)
-    files = [path.name for path in Path(results).iterdir()]
+    client, now = MlflowClient(), int(time.time() * 1000)
     summary = pd.read_parquet(Path(results) / "summary.parquet")
-    _compare_results(client, sweep, summary)
-    note = sweep_note(sweep.experiment_id, sweep.run_id, run_id, verdicts(summary), files, sweep.flow_run_url)
-    client.log_batch(
-        sweep.run_id,
-        params=[
-            Param("datasets", ", ".join(ref.name for ref in refs)[:PARAM_CHARACTERS]),
-            Param("learners", ", ".join(summary["learner"].unique())[:PARAM_CHARACTERS]),
-        ],
-        tags=[RunTag(NOTE, note), RunTag(RESULTS, results)],
-    )
-    get_run_logger().info("sweep %s: %s", run_id, sweep.url)
-
-
-def _compare_results(client: MlflowClient, sweep: TrackedRun, summary: pd.DataFrame) -> None:
-    """Put on each result of a comparison how far it is from the best of its data set, which is known at the end."""
-    now = int(time.time() * 1000)
+    # How far a result is from the best of its data set is known at the end.
     rows = {(row.dataset, row.learner): row for row in summary.itertuples()}
     mine = f"tags.`learnkernels.sweep` = '{sweep.run_id}'"
     for run in _pages(partial(client.search_runs, [sweep.experiment_id], mine)):
@@ -451,6 +433,12 @@ def _compare_results(client: MlflowClient, sweep: TrackedRun, summary: pd.DataFr
         compared = {key: getattr(row, key) for key in ("percent_above_best", "alignment_over_best")}
         known = [Metric(key, value, now, 0) for key, value in rounded(compared) if np.isfinite(value)]
         client.log_batch(run.info.run_id, metrics=known)
+    files = [path.name for path in Path(results).iterdir()]
+    note = sweep_note(sweep.experiment_id, sweep.run_id, run_id, verdicts(summary), files, sweep.flow_run_url)
+    params = {"datasets": ", ".join(ref.name for ref in refs), "learners": ", ".join(summary["learner"].unique())}
+    params = {key: names[:PARAM_CHARACTERS] for key, names in params.items()}
+    log_run(sweep, params=params, tags={NOTE: note}, refs=refs, artifacts=Path(results))
+    get_run_logger().info("sweep %s: %s", run_id, sweep.url)
 
 
 def forgettable_runs(days: float) -> dict[str, str]:
