@@ -136,11 +136,11 @@ class CheckConfig(Strict):
 class ChangeConfig(Strict):
     """An item with some keys of its study changed, and some of its data sets and learners."""
 
+    datasets: tuple[str, ...] | None = Field(None, description="Data sets that are kept; all by default.")
+    learners: tuple[str, ...] | None = Field(None, description="Titles of the learners that are kept; all by default.")
     set: dict[str, Any] = Field(
         default_factory=dict, description="Dotted keys of the study that change, such as shared.protocol.repeats."
     )
-    datasets: tuple[str, ...] | None = Field(None, description="Data sets that are kept; all by default.")
-    learners: tuple[str, ...] | None = Field(None, description="Titles of the learners that are kept; all by default.")
 
     def applied_to(self, study: dict[str, Any], where: str) -> dict[str, Any]:
         """Return a changed copy of a study.

@@ -5,7 +5,7 @@ count.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -91,47 +91,56 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
     return figure
 
 
+def by_learner(
+    table: pd.DataFrame,
+    colors: Mapping[str, str],
+    draw: Callable[[Axes, pd.DataFrame, dict[str, Any]], None],
+    **labels: Any,
+) -> Figure | None:
+    """Return a figure of a panel a data set, in which `draw` shows the trials of each learner; None of no trials.
+
+    `draw` is given the axes, the trials, and color and label of the learner; `labels` are properties of the axes.
+    """
+    if table.empty:
+        return None
+    datasets = list(table["dataset"].unique())
+    figure, axes = panels(datasets)
+    for axis, dataset in zip(axes, datasets, strict=True):
+        trials = table[table["dataset"] == dataset]
+        for learner, color in colors.items():
+            if len(of := trials[trials["learner"] == learner]):
+                draw(axis, of, {"color": color, "label": learner})
+        axis.set(**labels)
+    add_legend(figure, axes)
+    return figure
+
+
 def convergence_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
     """Return the figure of iterative learners: what is left of the objective after each iteration, a line a trial.
 
     None where no learner iterates.
     """
+
+    def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
+        for values in trials["objectives"]:
+            left = (values - np.min(values)) / max(abs(values[0]), np.finfo(float).tiny)
+            axis.semilogy(np.arange(1, len(left)), left[:-1], "o-", ms=3, lw=1, alpha=0.6, **style)
+            style = style | {"label": None}
+
     iterated = folds[folds["objectives"].map(lambda values: values is not None and len(values) > 1)]
-    if iterated.empty:
-        return None
-    datasets = list(iterated["dataset"].unique())
-    figure, axes = panels(datasets)
-    for axis, dataset in zip(axes, datasets, strict=True):
-        for learner, group in iterated[iterated["dataset"] == dataset].groupby("learner", sort=False):
-            for i, values in enumerate(group["objectives"]):
-                left = (values - np.min(values)) / max(abs(values[0]), np.finfo(float).tiny)
-                axis.semilogy(
-                    np.arange(1, len(left)), left[:-1], "o-", ms=3, lw=1, alpha=0.6,
-                    color=colors[str(learner)], label=learner if i == 0 else None,
-                )  # fmt: skip
-        axis.set(xlabel="step", ylabel="objective above its last value, relative")
-    add_legend(figure, axes)
-    return figure
+    return by_learner(iterated, colors, draw, xlabel="step", ylabel="objective above its last value, relative")
 
 
 def history_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
     """Return the figure of alignments on the way to base kernels, a line a learner; None where no learner tells."""
-    told = [
-        (str(dataset), str(learner), history)
-        for (dataset, learner), of in folds.groupby(["dataset", "learner"], sort=False)
-        if (history := mean_history(of))
-    ]
-    if not told:
-        return None
-    datasets = list(dict.fromkeys(dataset for dataset, *_ in told))
-    figure, axes = panels(datasets)
-    for dataset, learner, history in told:
-        axis = axes[datasets.index(dataset)]
-        axis.plot(np.arange(1, len(history) + 1), history, "o-", ms=3, color=colors[learner], label=learner)
-        axis.set(xlabel="base kernels added, or rounds", ylabel="mean alignment")
+
+    def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
+        history = mean_history(trials)
+        axis.plot(np.arange(1, len(history) + 1), history, "o-", ms=3, **style)
         axis.xaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
-    add_legend(figure, axes)
-    return figure
+
+    told = folds.groupby(["dataset", "learner"], sort=False).filter(lambda of: len(mean_history(of)) > 0)
+    return by_learner(told, colors, draw, xlabel="base kernels added, or rounds", ylabel="mean alignment")
 
 
 def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
@@ -139,25 +148,19 @@ def found_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | Non
 
     A kernel with a sigma a feature is a line of dots at its share.
     """
+
+    def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
+        sigma = [np.stack(values) for values in trials["parameters"]]
+        shares = [
+            np.repeat(np.asarray(weights) / np.sum(weights), values.shape[1])
+            for weights, values in zip(trials["weights"], sigma, strict=True)
+        ]
+        found = np.concatenate([values.ravel() for values in sigma])
+        axis.scatter(found, np.concatenate(shares), s=18, alpha=0.5, **style)
+
     found = folds[[values is not None for values in folds["parameters"]]]
-    if found.empty:
-        return None
-    datasets = list(found["dataset"].unique())
-    figure, axes = panels(datasets)
-    for axis, dataset in zip(axes, datasets, strict=True):
-        for learner, group in found[found["dataset"] == dataset].groupby("learner", sort=False):
-            sigma = [np.stack(values) for values in group["parameters"]]
-            shares = [
-                np.repeat(np.asarray(weights) / np.sum(weights), values.shape[1])
-                for weights, values in zip(group["weights"], sigma, strict=True)
-            ]
-            axis.scatter(
-                np.concatenate([values.ravel() for values in sigma]), np.concatenate(shares),
-                s=18, alpha=0.5, color=colors[str(learner)], label=learner,
-            )  # fmt: skip
-        axis.set(xlabel="sigma (bandwidth or frequency)", ylabel="share of the weight", xscale="log")
-    add_legend(figure, axes)
-    return figure
+    labels = {"xlabel": "sigma (bandwidth or frequency)", "ylabel": "share of the weight", "xscale": "log"}
+    return by_learner(found, colors, draw, **labels)
 
 
 def relevance_figure(folds: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:

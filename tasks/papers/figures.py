@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,8 +13,11 @@ from matplotlib.figure import Figure
 
 from learnkernels.conf.papers.item import FigureConfig, PaperItem, panel
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
-from learnkernels.tasks.evidence.figures import add_legend, alignment_figure, colors_of, panels
+from learnkernels.tasks.evidence.figures import add_legend, alignment_figure, by_learner, colors_of, panels
 from learnkernels.tasks.evidence.tables import mean_shares, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 FIGURE_BYTES = 120_000
 """Most that a figure takes, so that a report can be kept under version control."""
@@ -39,41 +43,39 @@ def figures(item: PaperItem, folds: pd.DataFrame) -> dict[str, Figure]:
         drawn["ranks"] = ranks_figure(folds)
     if folds["alignment"].notna().any():
         if kind == "curves":
-            drawn["alignment"] = _mean_alignment_figure(placed(folds), colors_of(folds))
+            drawn["alignment"] = _mean_alignment_figure(_by_panel(folds), colors_of(folds))
         elif folds["dataset"].nunique() > WITH_TRIALS:
-            drawn["alignment"] = _mean_alignment_figure(
-                folds.assign(panel=folds["dataset"], place=0.0), colors_of(folds)
-            )
+            drawn["alignment"] = _mean_alignment_figure(folds.assign(place=0.0), colors_of(folds))
         else:
             drawn["alignment"] = alignment_figure(folds, summarise(folds))
     return {name: figure for name, figure in drawn.items() if figure is not None}
 
 
-def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure:
+def curves_figure(folds: pd.DataFrame, config: FigureConfig) -> Figure | None:
     """Return test error ± deviation along the last word of the data sets' names: a panel a panel, a line a learner."""
-    table, colors = placed(folds), colors_of(folds)
-    names = list(table["panel"].unique())
-    figure, axes = panels(names)
-    for axis, name in zip(axes, names, strict=True):
-        for c, (learner, color) in enumerate(colors.items()):
-            of = table[(table["panel"] == name) & (table["learner"] == learner)]
-            along = of.groupby("place")["error"].agg(["mean", "std"]).sort_index()
-            if along.empty:
-                continue
-            axis.errorbar(
-                along.index.to_numpy(), along["mean"].to_numpy(), along["std"].fillna(0.0).to_numpy(),
-                label=learner, color=color, marker=MARKERS[c % len(MARKERS)],
-                ls="--" if learner == GRID_SEARCH_TITLE else "-", lw=1.2, ms=4, capsize=2,
-            )  # fmt: skip
-        axis.set(xlabel=config.x or "", ylabel=_error_label(folds))
-        places = sorted(table.loc[table["panel"] == name, "place"].unique())
-        if config.log:
+    table, colors = _by_panel(folds), colors_of(folds)
+
+    def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
+        along = trials.groupby("place")["error"].agg(["mean", "std"]).sort_index()
+        axis.errorbar(
+            along.index.to_numpy(), along["mean"].to_numpy(), along["std"].fillna(0.0).to_numpy(),
+            ls="--" if style["label"] == GRID_SEARCH_TITLE else "-", lw=1.2, ms=4, capsize=2,
+            marker=_marker(style["label"], colors), **style,
+        )  # fmt: skip
+
+    figure = by_learner(table, colors, draw, xlabel=config.x or "", ylabel=_error_label(folds))
+    for axis in figure.axes if figure is not None else ():
+        places = sorted(table.loc[table["dataset"] == axis.get_title(), "place"].unique())
+        if config.log and places:
             axis.set_xscale("log")
-        if len(places) <= SHOWN_PLACES:
+        if 0 < len(places) <= SHOWN_PLACES:
             axis.set_xticks(places, [f"{place:g}" for place in places])
             axis.set_xticks([], minor=True)
-    add_legend(figure, axes)
     return figure
+
+
+def _marker(learner: str, colors: Mapping[str, str]) -> str:
+    return MARKERS[list(colors).index(learner) % len(MARKERS)]
 
 
 def _error_label(folds: pd.DataFrame) -> str:
@@ -89,25 +91,23 @@ def placed(folds: pd.DataFrame) -> pd.DataFrame:
     return table[table["place"].notna()]
 
 
+def _by_panel(folds: pd.DataFrame) -> pd.DataFrame:
+    """Return the trials of data sets that have a place in a panel, whose name is that of their data set."""
+    table = placed(folds)
+    return table.assign(dataset=table["panel"])
+
+
 def _mean_alignment_figure(table: pd.DataFrame, colors: Mapping[str, str]) -> Figure | None:
-    """Return alignment against error, means alone, of trials with columns `panel` and `place`, a point a place."""
+    """Return alignment against error, means alone, of trials with a column `place`, a point a place."""
+
+    def draw(axis: Axes, trials: pd.DataFrame, style: dict[str, Any]) -> None:
+        means = trials.groupby("place")[["alignment", "error"]].mean()
+        marker = _marker(style["label"], colors)
+        axis.scatter(means["alignment"], means["error"], s=40, alpha=0.8, marker=marker, **style)
+
     table = table[table["alignment"].notna()]
-    if table.empty:
-        return None
-    names = list(table["panel"].unique())
-    figure, axes = panels(names)
-    for axis, name in zip(axes, names, strict=True):
-        for c, (learner, color) in enumerate(colors.items()):
-            of = table[(table["panel"] == name) & (table["learner"] == learner)]
-            means = of.groupby("place")[["alignment", "error"]].mean()
-            if not means.empty:
-                axis.scatter(
-                    means["alignment"], means["error"], s=40, alpha=0.8, color=color, label=learner,
-                    marker=MARKERS[c % len(MARKERS)],
-                )  # fmt: skip
-        axis.set(xlabel="centered alignment (training rows)", ylabel=_error_label(table))
-    add_legend(figure, axes)
-    return figure
+    labels = {"xlabel": "centered alignment (training rows)", "ylabel": _error_label(table)}
+    return by_learner(table, colors, draw, **labels)
 
 
 def weights_figure(folds: pd.DataFrame, learners: Sequence[str]) -> Figure | None:
