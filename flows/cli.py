@@ -345,7 +345,7 @@ def _require_files(config: CompareConfig) -> None:
             existing_files(dataset, config.data_dir)
         for family in config.kernels:
             matrices = Path(family.path, dataset.label) if isinstance(family, PrecomputedConfig) else None
-            if matrices is not None and not (matrices / "manifest.json").is_file():
+            if matrices is not None and not (matrices / "index.json").is_file():
                 raise InputError(
                     f"data set {dataset.label}: there are no matrices in {matrices} (seen from "
                     f"{Path.cwd()}); make them with 'learnkernels gram', or correct 'path'."
@@ -425,9 +425,9 @@ def gram(
 ) -> None:
     """Write the matrices of the base kernels, as given: not centered, not scaled.
 
-    Arrow files that any program can map into memory; {family: precomputed, path: OUTPUT} runs `compare` from them.
+    NumPy files that can be mapped into memory; {family: precomputed, path: OUTPUT} runs `compare` from them.
     """
-    with _user_errors(f"finished shards are kept, {GOES_ON}"):
+    with _user_errors(f"finished strips are kept, {GOES_ON}"):
         config = _prepare(conf, changes, verbose)
         if "kernels" not in config.model_fields_set:
             raise InputError(f"{conf}: 'kernels' gives none whose matrices could be written; give families.")

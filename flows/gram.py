@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import TypedDict
 
 from dask.utils import format_bytes
 from prefect import flow
 
 from learnkernels.conf.schema import CompareConfig
+from learnkernels.tasks.data.dataset import load_dataset
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.progress import RunProgress
-from learnkernels.tasks.matrices.store import SHARD_BYTES, require_space
-from learnkernels.tasks.measure.positions import materialise, plan_matrices
+from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.matrices import (
+    STRIP_BYTES,
+    Dtype,
+    begun,
+    index_of,
+    matrix_folder,
+    require_matrices,
+    require_space,
+    write_matrices,
+)
 from learnkernels.tasks.naming import run_name
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -25,18 +35,13 @@ class Matrices(TypedDict):
 
 
 @flow(name="materialise-base-kernels", flow_run_name=run_name("{config}-gram"))
-def gram(
-    config: CompareConfig,
-    output: str,
-    dtype: Literal["float64", "float32"] = "float64",
-    shard_bytes: int = SHARD_BYTES,
-) -> Matrices:
+def gram(config: CompareConfig, output: str, dtype: Dtype = "float64", strip_bytes: int = STRIP_BYTES) -> Matrices:
     """Write the matrices of the base kernels of every data set, for learners and programs that want them whole.
 
     1. Ingest every data set: read, check, store under its digest.
-    2. Look at what is there: refuse matrices of something else, keep finished shards that are whole.
+    2. Look at what is there: refuse matrices of something else, keep finished strips that are whole.
     3. Refuse what the disk has no room for.
-    4. Compute the missing shards on Dask; each is written whole, then recorded in the manifest.
+    4. Compute the missing strips of rows on Dask, and record those that are finished in the index.
     """
     with (
         RunProgress(2 * len(config.datasets), "gram-progress", "the matrices") as progress,
@@ -47,15 +52,15 @@ def gram(
         for dataset in config.datasets:
             progress.start(f"reading {dataset.label}")
             ref = ingest(dataset, config.data_dir, config.protocol.seed)
-            jobs.append((ref, plan_matrices(ref, config.kernels, output, dtype, shard_bytes)))
+            require_matrices(ref, config)
+            family = build_family(config.kernels, load_dataset(ref).features, f"data set {ref.name}")
+            folder = matrix_folder(output, ref.name)
+            jobs.append((ref, family, folder, begun(folder, index_of(ref, config, family, dtype, strip_bytes))))
             progress.advance()
-        require_space([plan for _, plan in jobs])
+        require_space([(folder, index) for _, _, folder, index in jobs])
         done = []
-        for ref, plan in jobs:
-            progress.start(f"{ref.name}: {len(plan.missing)} shards")
-            done.append(materialise(ref, config.kernels, plan, pool, progress.advance))
-    return {
-        "folder": output,
-        "size": format_bytes(sum(ref.n_bytes for ref in done)),
-        "stores": [ref.summary for ref in done],
-    }
+        for ref, family, folder, index in jobs:
+            progress.start(f"{ref.name}: matrices")
+            done.append(write_matrices(folder, index, family, load_dataset(ref).X, pool, progress.advance))
+        n_bytes = sum(file.stat().st_size for *_, folder, index in jobs for file in index.files(folder))
+    return {"folder": output, "size": format_bytes(n_bytes), "stores": done}

@@ -164,7 +164,9 @@ class DaskConfig(Strict):
     """Where base-kernel tiles are computed."""
 
     scheduler: str | None = Field(
-        None, description="Address of a running scheduler, such as tls://10.0.0.1:8786; by default a local cluster."
+        None,
+        description="Address of a running scheduler, such as tls://10.0.0.1:8786; by default that of a "
+        "Dask client of this process or of DASK_SCHEDULER_ADDRESS, and else a local cluster.",
     )
     certificates: CertificatesConfig | None = Field(
         None, description="{ca, cert, key}: files for a tls:// scheduler; by default those of Dask's own configuration."

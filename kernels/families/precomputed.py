@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from copy import copy
 from typing import Any, TypeAlias
@@ -26,18 +27,20 @@ class PrecomputedFamily(KernelFamily):
 
     Parameters
     ----------
-    blocks : ndarray of shape (p, n, n), or sequence of ndarray of shape (p, rows, n)
-        The matrices, whole or cut into blocks of consecutive rows, of float32 or float64. Not modified and not copied:
-        a block may be a memory-mapped file, of which a tile reads what it needs.
+    matrices : ndarray of shape (p, n, n), or sequence of p ndarray of shape (n, n)
+        Of float32 or float64. Not modified and not copied: a matrix may be a memory-mapped file, of which a tile reads
+        what it needs.
     names : sequence of str, optional
         One name a matrix; by default their numbers.
     kernels : sequence of int, optional
         Positions of the matrices that are base kernels, in order; by default all of them.
+    blocks : ndarray of shape (p, n, n), or sequence of ndarray of shape (p, rows, n)
+        Deprecated: the matrices as blocks of consecutive rows.
 
     Raises
     ------
     ValueError
-        The blocks do not make up square matrices, a matrix is not symmetric or not finite on a sample of rows,
+        A matrix is not square, not symmetric or not finite on a sample of rows, or has not the shape of the first;
         `names` has another length, or `kernels` names a matrix that is not there.
 
     Notes
@@ -49,35 +52,48 @@ class PrecomputedFamily(KernelFamily):
 
     def __init__(
         self,
-        blocks: np.ndarray | Sequence[np.ndarray],
+        matrices: np.ndarray | Sequence[np.ndarray] = (),
         names: Sequence[str] | None = None,
         kernels: Sequence[int] | np.ndarray | None = None,
+        *,
+        blocks: np.ndarray | Sequence[np.ndarray] | None = None,
     ) -> None:
-        self._blocks: Sequence[np.ndarray] = (blocks,) if isinstance(blocks, np.ndarray) else blocks
-        shapes = [block.shape for block in self._blocks]
-        if not shapes or any(len(shape) != 3 or shape[::2] != shapes[0][::2] or not shape[0] for shape in shapes):
+        given = matrices if blocks is None else blocks
+        if blocks is not None or (not isinstance(given, np.ndarray) and len(given) and given[0].ndim == 3):
+            warnings.warn(
+                "blocks of rows are deprecated since version 0.3 and go in version 0.5; give matrices.",
+                FutureWarning,
+                stacklevel=2,
+            )
+            given = given if isinstance(given, np.ndarray) else np.concatenate(given, axis=1)
+        self.matrices = given
+        shapes = [matrix.shape for matrix in given]
+        p, n = len(shapes), shapes[0][0] if shapes and shapes[0] else 0
+        if not n or any(shape != (n, n) for shape in shapes):
             raise ValueError(
-                "blocks must be an array of shape (p, n, n) or row blocks of shape (p, rows, n) with the same p and n, "
+                "matrices must be an array of shape (p, n, n) or p arrays of shape (n, n), "
                 f"got shapes {shapes[:4]}; give at least one matrix."
             )
-        self._bounds = np.cumsum([0, *(rows for _, rows, _ in shapes)])
-        self._n = shapes[0][2]
-        if self._bounds[-1] != self._n or not self._n:
-            raise ValueError(f"blocks must make up square matrices, got {self._bounds[-1]} rows of {self._n} columns.")
-        bad = [str(block.dtype) for block in self._blocks if block.dtype not in (np.float32, np.float64)]
+        bad = [str(matrix.dtype) for matrix in given if matrix.dtype not in (np.float32, np.float64)]
         if bad:
-            raise ValueError(f"blocks must be of float32 or float64, got {bad[0]}; convert them with astype.")
-        p = shapes[0][0]
+            raise ValueError(f"matrices must be of float32 or float64, got {bad[0]}; convert them with astype.")
+        self._n = n
         self._names = tuple(f"matrix {k}" for k in range(p)) if names is None else tuple(names)
         if len(self._names) != p:
             raise ValueError(f"names must have one entry a matrix, got {len(self._names)} for {p}.")
         self.kernels = np.arange(p) if kernels is None else np.asarray(kernels, dtype=np.intp)
         if not len(self.kernels) or not ((self.kernels >= 0) & (self.kernels < p)).all():
             raise ValueError(f"kernels must be positions from 0 to {p - 1}, at least one, got {self.kernels.tolist()}.")
-        self._require_symmetric()
+        X = self.X[np.unique(np.linspace(0, n - 1, SAMPLE).astype(np.intp))]
+        K = self.tile(X, X)
+        tolerance = np.sqrt(max(np.finfo(matrix.dtype).eps for matrix in given))
+        apart = np.abs(K - K.transpose(0, 2, 1)).max(axis=(1, 2)) > tolerance * np.abs(K).max(axis=(1, 2))
+        if apart.any():
+            name = self.names[int(apart.argmax())]
+            raise ValueError(f"matrix {name!r} is not symmetric; a kernel's matrix is, for example (K + K.T) / 2.")
 
     def _parameters(self) -> dict[str, Any]:
-        return {"blocks": self._blocks, "names": self._names, "kernels": self.kernels}
+        return {"matrices": self.matrices, "names": self._names, "kernels": self.kernels}
 
     def __repr__(self) -> str:
         return f"PrecomputedFamily(<{self.n_kernels} matrices of {self._n} rows>)"
@@ -90,7 +106,7 @@ class PrecomputedFamily(KernelFamily):
         )
 
     def _values(self) -> tuple[Any, ...]:
-        return tuple(id(block) for block in self._blocks), self.kernels.tobytes(), self.names
+        return id(self.matrices), self.kernels.tobytes(), self.names
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -129,16 +145,11 @@ class PrecomputedFamily(KernelFamily):
         ValueError
             A position is not a row of the matrices, or an entry that is read is NaN or infinite.
         """
-        rows = self._positions(A)
-        columns = _span(rows if A is B else self._positions(B))
-        K = np.empty((self.n_kernels, len(rows), B.shape[0]))
-        owner = np.searchsorted(self._bounds, rows, side="right") - 1
-        for b in np.unique(owner):
-            held = np.flatnonzero(owner == b)
-            target, local = _span(held), _span(rows[held] - self._bounds[b])
-            block = self._blocks[b]
-            for k, kernel in enumerate(self.kernels):
-                K[k, target] = _gather(block[kernel], local, columns)
+        rows = _span(self._positions(A))
+        columns = rows if A is B else _span(self._positions(B))
+        K = np.empty((self.n_kernels, A.shape[0], B.shape[0]))
+        for k, kernel in enumerate(self.kernels):
+            K[k] = _gather(self.matrices[kernel], rows, columns)
         self._require_finite(K)
         if shift is not None:
             K -= shift[:, None, None]
@@ -146,12 +157,7 @@ class PrecomputedFamily(KernelFamily):
 
     def diag(self, A: Rows) -> np.ndarray:
         rows = self._positions(A)
-        K = np.empty((self.n_kernels, len(rows)))
-        owner = np.searchsorted(self._bounds, rows, side="right") - 1
-        for b in np.unique(owner):
-            held = np.flatnonzero(owner == b)
-            local = rows[held] - self._bounds[b]
-            K[:, held] = self._blocks[b][self.kernels[:, None], local, rows[held]]
+        K = np.array([self.matrices[kernel][rows, rows] for kernel in self.kernels], dtype=np.float64)
         self._require_finite(K)
         return K
 
@@ -180,15 +186,6 @@ class PrecomputedFamily(KernelFamily):
         if not np.isfinite(K).all():
             bad = next(k for k, values in enumerate(K) if not np.isfinite(values).all())
             raise ValueError(f"matrix {self.names[bad]!r} holds NaN or infinity; correct it or leave it out.")
-
-    def _require_symmetric(self) -> None:
-        X = self.X[np.unique(np.linspace(0, self._n - 1, SAMPLE).astype(np.intp))]
-        K = self.tile(X, X)
-        tolerance = np.sqrt(max(np.finfo(block.dtype).eps for block in self._blocks))
-        apart = np.abs(K - K.transpose(0, 2, 1)).max(axis=(1, 2)) > tolerance * np.abs(K).max(axis=(1, 2))
-        if apart.any():
-            name = self.names[int(apart.argmax())]
-            raise ValueError(f"matrix {name!r} is not symmetric; a kernel's matrix is, for example (K + K.T) / 2.")
 
 
 def _span(positions: np.ndarray) -> Positions:

@@ -58,7 +58,7 @@ class Readers(Protocol):
     def folder(self) -> str:
         """Folder for copies that all of them see; empty where each has its own."""
 
-    def each(self, run: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
+    def map(self, run: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
         """Return what a function returns for each of some jobs, in their order."""
 
 
@@ -67,7 +67,7 @@ class ThisProcess:
 
     folder = ""
 
-    def each(self, run: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
+    def map(self, run: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
         """Return what a function returns for each of some jobs, in their order."""
         return [run(job) for job in jobs]
 
@@ -256,7 +256,7 @@ def _gathered(
     """Return what jobs find, gathered in their order, of which few results are held at a time."""
     found: list[Result] = []
     for first in range(0, len(jobs), HELD_RESULTS):
-        found = [gather([*found, *readers.each(run, jobs[first : first + HELD_RESULTS])])]
+        found = [gather([*found, *readers.map(run, jobs[first : first + HELD_RESULTS])])]
     return found[0]
 
 
@@ -376,7 +376,7 @@ class RowsOfParts:
             _Reading(part, encoding, _copy_of(self._readers.folder, digest, i), complete, firsts[i])
             for i, part in enumerate(self.parts)
         ]
-        read, met = zip(*self._readers.each(_read, jobs), strict=True)
+        read, met = zip(*self._readers.map(_read, jobs), strict=True)
         there = np.concatenate([after.mask[part.mask] for part, after in zip(self.parts, read, strict=True)])
         return TableParts(tuple(read), encoding, digest, self._readers.folder), there, reduce(add, met)
 

@@ -20,8 +20,8 @@ from learnkernels.tasks.measure.evaluation import (
     predictor_for,
     training_rows,
 )
+from learnkernels.tasks.measure.matrices import rows_for
 from learnkernels.tasks.measure.moments import compute_moments, planned_trials, require_feasible, rows_of_trial
-from learnkernels.tasks.measure.positions import rows_for
 from learnkernels.tasks.measure.stored_moments import MomentsRef
 from learnkernels.tasks.own import require_params
 from learnkernels.tasks.workers.cluster import DaskPool

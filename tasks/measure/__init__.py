@@ -1,4 +1,4 @@
 """From a data set to errors and alignments, fold by fold.
 
-Imports: data, matrices, naming, own, store, workers.
+Imports: data, naming, own, store, workers.
 """

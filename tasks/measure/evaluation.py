@@ -50,7 +50,7 @@ from learnkernels.tasks.measure.trials import Held, TrialJob, run_trial
 from learnkernels.tasks.naming import step
 from learnkernels.tasks.own import as_learner, learner_class, own_family, sources
 from learnkernels.tasks.store import computed_at, digest, keep, kept, store_path
-from learnkernels.tasks.workers.cluster import DaskPool, run_all
+from learnkernels.tasks.workers.cluster import DaskPool, map_here
 
 PARALLEL_ROWS = 4096
 """Training rows up to which trials run side by side; larger factorizations use all cores of one process."""
@@ -457,7 +457,12 @@ def run_jobs(
     """
     if not apart:
         gc.collect()  # target and positions of all rows, which the step before has left in cycles
-    return run_all(run, jobs, advance, pool if apart and pool.has_room_for(stored_bytes(ref)) else None, given)
+    elif len(jobs) > 1 and pool.has_room_for(stored_bytes(ref)):
+        if pool.local:
+            return pool.map(run, jobs, advance)
+        if pool.config.elsewhere and given is not None:
+            return pool.map(run, jobs, advance, **given())
+    return map_here(run, jobs, advance)
 
 
 def write_fold_table(path: Path, rows: list[dict[str, Any]], moments: Sequence[MomentsRef]) -> None:

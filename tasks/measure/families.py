@@ -38,7 +38,7 @@ from learnkernels.kernels.families import (
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.tables import TableFeatures
-from learnkernels.tasks.matrices.store import open_store
+from learnkernels.tasks.measure.matrices import StoredMatrices
 from learnkernels.tasks.own import own_family
 
 MOST_FEATURES_BY_TILES = 1000
@@ -146,5 +146,5 @@ def _build(config: FamilyConfig, features: Sequence[str], where: str) -> KernelF
     if isinstance(config, OwnConfig):
         return own_family(config, where)
     if isinstance(config, PrecomputedConfig):
-        return open_store(config.path).family()
+        return StoredMatrices(config.path).family()
     return LinearFamily()

@@ -188,7 +188,7 @@ def score_parts_with(
     folder = f"{output.rstrip('/')}/"
     parts = [f"{folder}part-{i:05d}.parquet" for i in range(len(files))]
     _require_own(locate(f"{folder}{SUCCESS}"), set(parts))
-    counts = [0] * len(files) if ids else pool.each(_count, files)
+    counts = [0] * len(files) if ids else pool.map(_count, files)
     firsts = np.cumsum([0, *counts])[:-1].tolist()
     told = [0.0]
 
@@ -198,7 +198,7 @@ def score_parts_with(
 
     jobs = list(zip(files, [location.told for location in inputs], parts, firsts, strict=True))
     given = {"model": model, "about": about, "ids": tuple(ids), "missing": missing}
-    found = pool.spread(_score_part, jobs, advance, **given)
+    found = pool.map(_score_part, jobs, advance, **given)
     entries = [
         {"file": part.rpartition("/")[2], "rows": tally.rows, "input": file}
         for (file, _, part, _), (tally, _) in zip(jobs, found, strict=True)

@@ -35,7 +35,7 @@ from learnkernels.tasks.measure.moments import Advance, fold_seed
 from learnkernels.tasks.own import described
 from learnkernels.tasks.papers.result import StudyResult
 from learnkernels.tasks.store import checked, digest, keep, kept, store_path
-from learnkernels.tasks.workers.cluster import DaskPool, run_all
+from learnkernels.tasks.workers.cluster import DaskPool, map_here
 
 CENTERED, UNCENTERED = "rho", "A"
 """The papers' letters for alignment with and without centering."""
@@ -118,7 +118,8 @@ def base_kernels(
             jobs += [RepeatJob(ref, part.kernels, study.protocol, repeat) for repeat in range(study.protocol.repeats)]
     paths = [_trials_path(job) for job in jobs]
     missing = [(job, path) for job, path in zip(jobs, paths, strict=True) if not kept(path, warnings.warn)]
-    tables = run_all(measure_base_kernels, [job for job, _ in missing], advance, pool)
+    run_all = pool.map if pool is not None and pool.local and len(missing) > 1 else map_here
+    tables = run_all(measure_base_kernels, [job for job, _ in missing], advance)
     for (_, path), rows in zip(missing, tables, strict=True):
         with keep(path) as folder:
             pq.write_table(pa.Table.from_pylist(rows, schema=_TRIALS), folder / _TABLE)

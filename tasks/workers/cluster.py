@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -21,7 +21,7 @@ from typing import Any, TypeAlias, TypeVar
 import dask
 import numpy as np
 from dask.utils import parse_bytes
-from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster, as_completed
+from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster, Security, as_completed
 from distributed.comm import CommClosedError
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
@@ -48,6 +48,7 @@ from learnkernels.tasks.workers.connecting import (
     SELDOM_WATCHED,
     connected,
     require_same_versions,
+    running_scheduler,
     worker_memory,
     workers_here,
     workers_of_cluster,
@@ -68,15 +69,12 @@ FAN_IN = 8
 TRIES = 5
 """How often a pass, or a batch of jobs, is begun where workers that ended took with them what was sent to them."""
 
-Left: TypeAlias = tuple[type[BaseException], ...]
-"""Kinds of errors that a caller deals with."""
-
 SPAN_SHARE = 16
 """A worker holds the rows of the two spans of a super-tile: each takes at most this part of its memory."""
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
-
+Advance: TypeAlias = Callable[[float], None]
 
 ROOM_SHARE = 8
 """A trial on a worker may read this part of its memory: it holds rows twice, and libraries take 320 MiB."""
@@ -88,17 +86,22 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     Parameters
     ----------
     config : DaskConfig
-        With `scheduler`, that one; with `cluster`, one that is started; with ``workers: 0``, none; otherwise a local
-        cluster.
+        With `scheduler`, that one; with `cluster`, one that is started; with ``workers: 0``, none. Otherwise those of
+        Dask's client in this process, or at `DASK_SCHEDULER_ADDRESS`, where there are such, and a local cluster where
+        not.
     """
 
     def __init__(self, config: DaskConfig) -> None:
+        self._security: Security | None = None
+        if not config.elsewhere and config.workers is None:
+            address, self._security = running_scheduler()
+            config = config.model_copy(update={"scheduler": address})
         self.config = config
         self._client: Client | None = None
         self._cluster: Cluster | None = None
         self._known: set[str] = set()
         self._parts: dict[str, RowParts] = {}
-        self._memory: int | None = None
+        self.memory: int | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._files = itertools.count()
         self._settings = ExitStack()
@@ -128,7 +131,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             As `client`.
         """
         if self.config.elsewhere:
-            self._know_workers()
+            self._known = require_same_versions(self.client, self._known)
 
     @property
     def client(self) -> Client:
@@ -140,36 +143,52 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             No scheduler answers at the given address, it has no workers, or a cluster cannot be started.
         """
         if self._client is None:
-            self._client = self._connect()
+            if self.config.scheduler is not None:
+                self._client = connected(self.config, security=self._security)
+            elif self.config.cluster is not None:
+                self._cluster = workers_of_cluster(self.config)
+                self._client = connected(self.config, self._cluster)
+            else:
+                memory = worker_memory(self.config.memory, self.n_workers)
+                self.memory = parse_bytes(memory)
+                self._settings.enter_context(dask.config.set(LEFT_TO_ITS_NANNY | SELDOM_WATCHED))
+                self._cluster = workers_here(self.n_workers, memory)
+                # results not by the scheduler
+                self._client = Client(self._cluster, set_as_default=False, direct_to_workers=True)
         return self._client
 
     def map(
-        self, run: Callable[..., Result], jobs: Sequence[Job], advance: Callable[[float], None], **given: Any
+        self, run: Callable[..., Result], jobs: Sequence[Job], advance: Advance = lambda share: None, **given: Any
     ) -> list[Result]:
-        """Return the results of independent jobs on the workers, in their order; `advance` adds up to one.
+        """Return the results of independent jobs in their order: from the workers, or from here where there are none.
 
-        `given` are further arguments of `run`, which every worker is sent once.
+        Parameters
+        ----------
+        run : callable
+            Of a job.
+        jobs : sequence
+            What to run.
+        advance : callable, optional
+            Is given shares that add up to one.
+        **given
+            Further arguments of `run`, which every worker is sent once.
 
         Raises
         ------
         InputError
             A job ended its worker again and again, which is how too little memory looks.
         """
-        return self.trying_again(lambda left: self._map(run, jobs, advance, given, left))
+        if self.in_process:
+            return map_here(run, jobs, advance, **given)
+        return self.recovering(lambda: self._map(run, jobs, advance, given), "a job")
 
     def _map(
-        self,
-        run: Callable[..., Result],
-        jobs: Sequence[Job],
-        advance: Callable[[float], None],
-        given: dict[str, Any],
-        left: Left,
+        self, run: Callable[..., Result], jobs: Sequence[Job], advance: Advance, given: dict[str, Any]
     ) -> list[Result]:
-        if given:
-            # Not the dict, whose keys would be those of the futures, and of the next call's, which this one cancels
-            given = dict(zip(given, self.sent(list(given.values())), strict=True))
-        futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False, **given)
-        with self.finishing(futures, "a trial", left):
+        # Not the dict, whose keys would be those of the futures, and of the next call's, which this one cancels
+        sent = dict(zip(given, self.sent(list(given.values())), strict=True)) if given else {}
+        futures = self.client.map(_with_warnings, [run] * len(jobs), jobs, pure=False, **sent)
+        with self.letting_go(futures):
             for future in as_completed(futures, loop=self.client.loop):
                 if future.status == "error":
                     break
@@ -187,37 +206,50 @@ class DaskPool(AbstractContextManager["DaskPool"]):
                 return list(self.client.scatter(values, broadcast=True, hash=False))
         return list(self.client.scatter(values, broadcast=True, hash=False))
 
-    def trying_again(self, act: Callable[[Left], Result]) -> Result:
-        """Return what `act` returns, which is told what errors it leaves to this: none when it is tried the last time.
+    def recovering(self, act: Callable[[], Result], what: str, raised: tuple[type[Exception], ...] = ()) -> Result:
+        """Return what `act` returns, which is tried again where workers ended and took with them what they were sent.
 
-        Workers that end take with them what they were sent, if no other has it by then: it is sent again.
+        What workers elsewhere have done counts if none has joined meanwhile that has other versions.
+
+        Parameters
+        ----------
+        act : callable
+            Computes something on the workers.
+        what : str
+            What it is, for a sentence.
+        raised : tuple of exception classes
+            Errors that are raised as they are while the scheduler runs.
+
+        Raises
+        ------
+        InputError
+            The scheduler ended, or workers ended again and again.
         """
-        for _ in range(TRIES - 1):
-            with suppress(CancelledError):
-                return act((CancelledError,))
-        return act(())
+        for tries in range(TRIES, 0, -1):
+            try:
+                result = act()
+                self.require_usable()
+                return result
+            except (KilledWorker, CancelledError, CommClosedError) as error:
+                if self.client.status != "running":
+                    raise InputError(
+                        f"the Dask scheduler ended during {what}; what was computed is kept: start it, and this run, "
+                        "again."
+                    ) from None
+                if isinstance(error, raised):
+                    raise
+                if isinstance(error, KilledWorker) or tries == 1:
+                    break
+        raise InputError(
+            f"{what} ended its worker process, probably for want of memory; set dask.memory higher, or dask.workers to "
+            "1."
+        )
 
     @contextmanager
-    def finishing(self, futures: list[Future], what: str, left: Left = ()) -> Iterator[None]:
-        """Let go of futures at the end, and say in a sentence that workers ended, or took what they held with them.
-
-        Errors of the kinds in `left` are raised as they are while the scheduler runs: the caller goes on. What workers
-        elsewhere have done counts if none has joined meanwhile that has other versions.
-        """
+    def letting_go(self, futures: list[Future]) -> Iterator[None]:
+        """Cancel futures at the end, which may have become more by then."""
         try:
             yield
-            self.require_usable()
-        except (KilledWorker, CancelledError) as error:
-            if isinstance(error, left) and self.client.status == "running":
-                raise
-            if self.client.status != "running":
-                raise InputError(
-                    f"the Dask scheduler ended during {what}; what was computed is kept: start it, and this run, again."
-                ) from None
-            raise InputError(
-                f"{what} ended its worker process, probably for want of memory; set dask.memory higher, or "
-                "dask.workers to 1."
-            ) from None
         finally:
             if self.client.status == "running":
                 self.client.cancel(futures)
@@ -227,7 +259,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         """Who does passes over rows: the Dask workers, or threads of this process where there are none."""
         return self.workers_telling(None)
 
-    def workers_telling(self, advance: Callable[[float], None] | None) -> Workers:
+    def workers_telling(self, advance: Advance | None) -> Workers:
         """Return `workers`; those of Dask give `advance` shares of each total that add up to one."""
         return Threads() if self.in_process else DaskWorkers(self, advance)
 
@@ -241,29 +273,9 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             One that has joined since has other versions.
         """
         if not self.config.elsewhere:
-            return self._local_workers
-        self._know_workers()
+            return int(cpu_count()) if self.config.workers is None else self.config.workers
+        self.require_usable()
         return max(1, len(self._known))
-
-    def _know_workers(self) -> None:
-        """Take note of who is connected; refuse those whose versions are others."""
-        self._known = require_same_versions(self.client, self._known)
-
-    @property
-    def _local_workers(self) -> int:
-        return int(cpu_count()) if self.config.workers is None else self.config.workers
-
-    def super_tile(self, n_rows: int, row_bytes: int = 0) -> int:
-        """Return the rows of the square of pairs of one task.
-
-        At least eight tasks a worker, none above the setting; rows of so many bytes leave a local worker most of its
-        memory.
-        """
-        spans = math.ceil(math.sqrt(TASKS_PER_WORKER * 2 * self.n_workers))
-        rows = min(self.config.super_tile, -(-n_rows // spans))
-        if self._memory is not None and row_bytes:
-            rows = min(rows, self._memory // SPAN_SHARE // row_bytes)
-        return max(1, rows)
 
     def has_room_for(self, n_bytes: int) -> bool:
         """Return whether each worker can hold so many bytes twice beside all else that it does."""
@@ -271,18 +283,8 @@ class DaskPool(AbstractContextManager["DaskPool"]):
             workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
             limit = min((worker["memory_limit"] or math.inf for worker in workers), default=0)
         else:
-            limit = self._memory or parse_bytes(worker_memory(self.config.memory, max(1, self._local_workers)))
+            limit = self.memory or parse_bytes(worker_memory(self.config.memory, max(1, self.n_workers)))
         return bool(n_bytes <= limit / ROOM_SHARE)
-
-    def each(self, run: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
-        """Return the results of independent jobs in their order, from the workers where there are some."""
-        return self.spread(run, jobs, lambda share: None)
-
-    def spread(
-        self, run: Callable[..., Result], jobs: Sequence[Job], advance: Callable[[float], None], **given: Any
-    ) -> list[Result]:
-        """Return what `map` does; from here where there are no workers."""
-        return _here(run, jobs, advance, **given) if self.in_process else self.map(run, jobs, advance, **given)
 
     @property
     def folder(self) -> str:
@@ -314,25 +316,6 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         weakref.finalize(file, path.unlink, missing_ok=True)
         return file
 
-    def _connect(self) -> Client:
-        if self.config.scheduler is not None:
-            return connected(self.config)
-        if self.config.cluster is not None:
-            self._cluster = workers_of_cluster(self.config)
-            return connected(self.config, self._cluster)
-        memory = worker_memory(self.config.memory, self._local_workers)
-        self._memory = parse_bytes(memory)
-        self._settings.enter_context(dask.config.set(LEFT_TO_ITS_NANNY | SELDOM_WATCHED))
-        self._cluster = workers_here(self._local_workers, memory)
-        return Client(self._cluster, set_as_default=False, direct_to_workers=True)  # results not by the scheduler
-
-    def _kill_workers(self) -> None:
-        for nanny in self._cluster.workers.values() if isinstance(self._cluster, LocalCluster) else ():
-            nanny.status = Status.closing_gracefully  # it starts no other
-            if nanny.pid is not None:
-                with suppress(ProcessLookupError):
-                    os.kill(nanny.pid, signal.SIGKILL)
-
     def parts_of(self, X: RowSource) -> RowParts:
         """Return dense rows where workers on other machines find them; the same rows are written once a run.
 
@@ -356,23 +339,21 @@ class DaskPool(AbstractContextManager["DaskPool"]):
     @property
     def _place(self) -> str:
         """Where the rows of this run lie for workers on other machines."""
-        assert self.config.rows is not None
-        return f"{self.config.rows.rstrip('/')}/{self._run}"
-
-    def _forget_parts(self) -> None:
-        """Remove what was written for workers on other machines, and the copies that they made, also of tables."""
-        if self.client.status == "running":
-            with suppress(OSError, InputError):
-                self.client.run(forget_copies, self._run, on_error="ignore")
-        if self._parts:
-            with suppress(OSError, InputError):
-                remove(self._place)
+        return f"{str(self.config.rows).rstrip('/')}/{self._run}"
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        if self._cluster is not None and kind is not None and not issubclass(kind, Exception):
-            self._kill_workers()  # which would end what they are at first
-        if self._parts or self._known:
-            self._forget_parts()
+        if isinstance(self._cluster, LocalCluster) and kind is not None and not issubclass(kind, Exception):
+            for nanny in self._cluster.workers.values():  # whose processes would end what they are at first
+                nanny.status = Status.closing_gracefully  # it starts no other
+                if nanny.pid is not None:
+                    with suppress(ProcessLookupError):
+                        os.kill(nanny.pid, signal.SIGKILL)
+        with suppress(OSError, InputError):
+            if (self._parts or self._known) and self.client.status == "running":
+                self.client.run(forget_copies, self._run, on_error="ignore")
+        with suppress(OSError, InputError):
+            if self._parts:
+                remove(self._place)
         if self._client is not None:
             self._client.close()
         if self._cluster is not None:
@@ -409,7 +390,7 @@ class PartsElsewhere:
         """Return a run of rows, or those at some positions, shape (a, d); each part is asked for by one task."""
         at = positions(rows, self.shape[0])
         taken, these = np.empty((len(at), self.shape[1])), [some for _, some, _ in by_chunk(at, self.parts.starts)]
-        found = self.pool.map(_taken, [at[some] for some in these], lambda share: None, X=self.parts)
+        found = self.pool.map(_taken, [at[some] for some in these], X=self.parts)
         for some, values in zip(these, found, strict=True):
             taken[some] = values
         return taken
@@ -438,7 +419,7 @@ class DaskWorkers:
         Is given shares of each total that add up to one.
     """
 
-    def __init__(self, pool: DaskPool, advance: Callable[[float], None] | None = None) -> None:
+    def __init__(self, pool: DaskPool, advance: Advance | None = None) -> None:
         self._pool, self._advance = pool, advance
 
     def hold(self, X: Rows, rows: np.ndarray | None, origin: np.ndarray) -> RowSource:
@@ -482,8 +463,12 @@ class DaskWorkers:
         return Shared(future, value)
 
     def super_tile(self, n_rows: int, row_bytes: int) -> int:
-        """Return a size of which there are enough for each worker, and which its memory takes."""
-        return self._pool.super_tile(n_rows, row_bytes)
+        """Return a size of which there are at least eight tasks a worker, and which leaves it most of its memory."""
+        pool, spans = self._pool, math.ceil(math.sqrt(TASKS_PER_WORKER * 2 * self._pool.n_workers))
+        rows = min(pool.config.super_tile, -(-n_rows // spans))
+        if pool.memory is not None and row_bytes:
+            rows = min(rows, pool.memory // SPAN_SHARE // row_bytes)
+        return max(1, rows)
 
     def spans(self, n_rows: int, least: int) -> list[tuple[int, int]]:
         """Return runs of which there are some for each worker."""
@@ -501,21 +486,18 @@ class DaskWorkers:
         InputError
             A task ended its worker.
         """
-
-        def act(sums: int, left: Left) -> Any:
-            if shared.future.cancelled():
-                shared.future = self.share(shared.value).future
-            return self._total(step, shared, argument, tasks, sums, left)
-
-        n = self._pool.n_workers
+        pool, n = self._pool, self._pool.n_workers
         sums = len(tasks) if self._advance else min(len(tasks), SUMS_PER_WORKER * n)
         finer = min(len(tasks), FINER * sums)
+        total = partial(self._total, step, shared, argument, tasks)
         if finer > sums:
             with suppress(KilledWorker):
-                return self._pool.trying_again(lambda left: act(sums, (*left, KilledWorker)))
-        return self._pool.trying_again(lambda left: act(finer, left))
+                return pool.recovering(partial(total, sums), "a pass over rows", raised=(KilledWorker,))
+        return pool.recovering(partial(total, finer), "a pass over rows")
 
-    def _total(self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any], n: int, left: Left) -> Any:
+    def _total(self, step: Step, shared: Shared, argument: Any, tasks: Sequence[Any], n: int) -> Any:
+        if shared.future.cancelled():
+            shared.future = self.share(shared.value).future
         client, shares = self._pool.client, [tasks[first::n] for first in range(n)]
         if argument is not None:
             (argument,) = self._pool.sent([argument])
@@ -525,7 +507,7 @@ class DaskWorkers:
             groups = [futures[i : i + FAN_IN] for i in range(0, len(futures), FAN_IN)]
             futures = [client.submit(_joined, *group, pure=False) for group in groups]
             tree += futures
-        with self._pool.finishing(tree, "a pass over rows", left):
+        with self._pool.letting_go(tree):
             if self._advance is not None:
                 for future in as_completed(leaves, loop=client.loop):
                     if future.status != "finished":
@@ -542,45 +524,8 @@ def _joined(*parts: Any) -> Any:
     return reduce(add, parts)
 
 
-def run_all(
-    run: Callable[..., Result],
-    jobs: Sequence[Job],
-    advance: Callable[[float], None],
-    pool: DaskPool | None,
-    given: Callable[[], dict[str, Any]] | None = None,
-) -> list[Result]:
-    """Return the results of independent jobs in their order: from a pool's workers, or from here.
-
-    Parameters
-    ----------
-    run : callable
-        Of a job.
-    jobs : sequence
-        What to run.
-    advance : callable
-        Is given shares that add up to one.
-    pool : DaskPool or None
-        Whose workers run them, if there is more than one job.
-    given : callable, optional
-        Returns what `run` needs besides where there are no files of this machine; without it, jobs of workers on other
-        machines run here.
-
-    Raises
-    ------
-    InputError
-        As `DaskPool.map`.
-    """
-    if pool is not None and len(jobs) > 1:
-        if pool.local:
-            return pool.map(run, jobs, advance)
-        if pool.config.elsewhere and given is not None:
-            return pool.map(run, jobs, advance, **given())
-    return _here(run, jobs, advance)
-
-
-def _here(
-    run: Callable[..., Result], jobs: Sequence[Job], advance: Callable[[float], None], **given: Any
-) -> list[Result]:
+def map_here(run: Callable[..., Result], jobs: Sequence[Job], advance: Advance, **given: Any) -> list[Result]:
+    """Return the results of independent jobs in their order, computed in this process, as `DaskPool.map` does."""
     results = []
     for job in jobs:
         results.append(run(job, **given))

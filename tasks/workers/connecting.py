@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -14,7 +14,7 @@ from pathlib import Path
 import dask
 import psutil
 from dask.utils import format_bytes, parse_bytes
-from distributed import Client, LocalCluster, Security
+from distributed import Client, LocalCluster, Security, default_client
 from distributed.deploy.cluster import Cluster
 
 from learnkernels.conf.errors import InputError, cut, one_line, without_passwords
@@ -139,7 +139,15 @@ def workers_of_cluster(config: DaskConfig) -> Cluster:
         ) from None
 
 
-def connected(config: DaskConfig, cluster: Cluster | None = None) -> Client:
+def running_scheduler() -> tuple[str | None, Security | None]:
+    """Return address and keys of the scheduler that Dask's client in this process has, or `DASK_SCHEDULER_ADDRESS`."""
+    with suppress(ValueError):  # there is no client
+        client = default_client()
+        return client.scheduler.address, client.security
+    return dask.config.get("scheduler-address", None), None
+
+
+def connected(config: DaskConfig, cluster: Cluster | None = None, security: Security | None = None) -> Client:
     """Return a client of the workers of a cluster, or of a scheduler that runs elsewhere.
 
     Raises
@@ -148,7 +156,7 @@ def connected(config: DaskConfig, cluster: Cluster | None = None) -> Client:
         No scheduler answers at the address, it has no workers, or its certificates are not those given.
     """
     where = config.scheduler if cluster is None else f"{config.cluster} cluster"
-    security = _security(config)
+    security = security or _security(config)
     try:
         client = Client(cluster or config.scheduler, timeout=config.timeout, set_as_default=False, security=security)
     except (OSError, ValueError, TypeError) as error:

@@ -16,18 +16,16 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
-import numpy as np
 import pytest
 from prefect.settings import PREFECT_API_URL
 
 from learnkernels.conf.errors import InputError
 from learnkernels.tasks.data.dataset import dataset_digest, load_dataset, store_dataset
-from learnkernels.tasks.matrices.format import MANIFEST
-from learnkernels.tasks.matrices.store import open_store
+from learnkernels.tasks.measure.matrices import StoredMatrices
 from learnkernels.tasks.owner import Owner
-from learnkernels.tasks.store import TEMPORARY, atomic_path, leftovers, store_path, temporary_folder
+from learnkernels.tasks.store import atomic_path, leftovers, store_path, temporary_folder
+from tests.unit.tasks.test_matrices import files_of, make
 from tests.unit.tasks.test_store import people, refuse
-from tests.unit.tasks.test_tilestore import make, shard_files, whole
 from tests.user import ROOT, learnkernels
 
 # Several processes ----------------------------------------------------------------------------------------------------
@@ -111,43 +109,37 @@ def test_what_a_killed_writer_leaves_is_told_and_goes_with_the_next(tmp_path: Pa
     assert {child.name for child in tmp_path.iterdir()} == {"file", foreign.name}
 
 
-FIFTH_SHARD = """
+FIFTH_STRIP = """
 import sys
 from pathlib import Path
-from learnkernels.tasks.matrices import store
-from tests.unit.tasks.test_tilestore import make
+from learnkernels.tasks.measure import matrices
+from tests.unit.tasks.test_matrices import make
 
-whole, count = store.file_digest, 0
+whole, count = matrices._write_strip, 0
 
-def half(path):
+def half(folder, index, start, K):
     global count
     count += 1
     if count == 5:
-        with path.open("r+b") as file:
-            file.truncate(path.stat().st_size // 2)
+        K[:, : len(K[0]) // 2] = 0
+        whole(folder, index, start, K)
         print("writing", flush=True)
         input()
-    return whole(path)
+    return whole(folder, index, start, K)
 
-store.file_digest = half
+matrices._write_strip = half
 make(Path(sys.argv[1]))
 """
 
 
-def test_matrices_whose_run_was_killed_in_a_shard_go_on_where_it_was(tmp_path: Path):
+def test_matrices_whose_run_was_killed_in_a_strip_continue_where_it_was(tmp_path: Path):
     folder = tmp_path / "toy"
-    with killed_at_the_end(FIFTH_SHARD, folder):
-        before = shard_files(folder)
-        assert len(before) == 4
-    assert [path for path in folder.iterdir() if path.name.startswith(TEMPORARY)]  # the half that was written
-    with pytest.raises(InputError, match="is not complete, 4 of 9 shards are there"):
-        open_store(folder)
-    store = make(folder)
-    after = shard_files(folder)
-    assert len(after) == 9
-    assert {name: after[name] for name in before} == before
-    assert {path.name for path in folder.iterdir()} == {*after, MANIFEST, ".lock"}
-    np.testing.assert_array_equal(whole(store), whole(make(tmp_path / "fresh")))
+    with killed_at_the_end(FIFTH_STRIP, folder):
+        pass
+    with pytest.raises(InputError, match="is not complete, 4 of 9 strips are there"):
+        StoredMatrices(folder)
+    make(folder)
+    assert files_of(folder) == files_of(make(tmp_path / "fresh").folder)
 
 
 # A command ------------------------------------------------------------------------------------------------------------
@@ -164,8 +156,8 @@ def test_the_command_writes_matrices_and_names_folder_and_size(home: Path, prefe
     assert run.returncode == 0, run.stderr
     assert "Traceback" not in run.stderr
     assert re.fullmatch(r"matrices: grams \([\d.]+ MiB\)", run.stdout.strip().splitlines()[-1])
-    manifests = [json.loads(path.read_text()) for path in sorted((home / "work" / "grams").glob("*/manifest.json"))]
-    made = [(manifest["dataset"]["name"], manifest["dtype"]) for manifest in manifests]
+    indexes = [json.loads(path.read_text()) for path in sorted((home / "work" / "grams").glob("*/index.json"))]
+    made = [(index["dataset"], index["dtype"]) for index in indexes]
     assert made == [("breast_cancer", "float32"), ("diabetes", "float32")]
     (home / "work" / "few.yaml").write_text("name: few\ndatasets: [{source: sklearn, name: wine}]\n")
     none = learnkernels(home, "gram", "few.yaml", "--output", "grams")

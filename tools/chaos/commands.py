@@ -100,7 +100,7 @@ def numbers(command: str, work: Path, printed: str) -> dict[str, str]:
     if command in ("compare", "compare on Dask"):
         return {"folds": _of_table(_results(work, printed) / "folds.parquet", without=TIMES)}
     if command == "gram":
-        return {path.name: _of(path.read_bytes()) for path in sorted((work / "grams").rglob("*.arrow"))}
+        return {path.name: _of(path.read_bytes()) for path in sorted((work / "grams").rglob("*.npy"))}
     if command == "train":
         return {"model": _of((_results(work, printed) / "model.npz").read_bytes())}
     if command == "promote":

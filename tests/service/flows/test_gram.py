@@ -19,13 +19,12 @@ from learnkernels.flows.compare import compare
 from learnkernels.flows.gram import gram
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest, load_source
-from learnkernels.tasks.matrices.store import StorePlan, open_store
 from learnkernels.tasks.measure.families import build_family
-from learnkernels.tasks.measure.positions import plan_matrices, rows_for
+from learnkernels.tasks.measure.matrices import StoredMatrices, rows_for
 
 pytestmark = pytest.mark.usefixtures("prefect_server", "module_folder")
 
-SHARD_BYTES = 400_000
+STRIP_BYTES = 400_000
 WINE = {"source": "sklearn", "name": "wine", "scale": "standard"}
 
 
@@ -52,7 +51,7 @@ def folds_of(config: CompareConfig) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def made(prefect_server: None, module_folder: Path) -> dict[str, Any]:
     """What the run says that has written the matrices in ``grams``."""
-    return gram(small(), "grams", shard_bytes=SHARD_BYTES)
+    return gram(small(), "grams", strip_bytes=STRIP_BYTES)
 
 
 @pytest.fixture(scope="module")
@@ -63,31 +62,31 @@ def direct(prefect_server: None, module_folder: Path) -> pd.DataFrame:
 
 def test_every_data_set_gets_its_matrices(made: dict[str, Any]):
     assert made["folder"] == "grams"
-    assert re.fullmatch(r"wine: 6 matrices of 178 rows, 4 shards written, 0 kept", made["stores"][0])
+    assert re.fullmatch(r"wine: 6 matrices of 178 rows, 4 strips written, 0 kept", made["stores"][0])
     for dataset in small().datasets:
         source = load_source(dataset)
         family = build_family(small().kernels, source.features)
-        store = open_store(Path("grams") / dataset.label, verify="checksums")
-        assert store.spec.kernels == family.names
-        assert store.spec.families[0]["gammas"] == {"base": 2.0, "start": -6, "stop": -2}
-        K = np.concatenate(list(store), axis=1)
-        np.testing.assert_allclose(K, family.tile(source.X, source.X), rtol=0, atol=1e-12)
+        stored = StoredMatrices(Path("grams") / dataset.label)
+        stored.require_whole()
+        assert stored.about.kernels == family.names
+        assert stored.about.families[0]["gammas"] == {"base": 2.0, "start": -6, "stop": -2}
+        np.testing.assert_allclose(np.stack(stored), family.tile(source.X, source.X), rtol=0, atol=1e-12)
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(sort=FlowRunSort.EXPECTED_START_TIME_DESC)
     assert {run.state.type.value for run in runs if run.name.startswith("small-gram-")} == {"COMPLETED"}
-    again = gram(small(), "grams", shard_bytes=SHARD_BYTES)
-    assert re.fullmatch(r"wine: 6 matrices of 178 rows, 0 shards written, 4 kept", again["stores"][0])
+    again = gram(small(), "grams", strip_bytes=STRIP_BYTES)
+    assert re.fullmatch(r"wine: 6 matrices of 178 rows, 0 strips written, 4 kept", again["stores"][0])
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-6)])
-def test_a_comparison_from_the_store_is_the_comparison(
+def test_a_comparison_from_matrices_is_the_comparison(
     made: dict[str, Any], direct: pd.DataFrame, dtype: Any, tolerance: float
 ):
     """In float32 a value has a relative rounding of 6e-8. Centering these kernels leaves more than a tenth of their
     norm, so that grows at most tenfold: 1e-6 is above it and far below what a wrong row would do."""
     path = "grams"
     if dtype == "float32":
-        path = gram(small(), "narrow", dtype, shard_bytes=SHARD_BYTES)["folder"]
+        path = gram(small(), "narrow", dtype, strip_bytes=STRIP_BYTES)["folder"]
     stored = folds_of(precomputed(path))
     for column in ("dataset", "learner", "fold", "kernels", "n_train", "predictor"):
         assert list(map(str, stored[column])) == list(map(str, direct[column]))
@@ -98,7 +97,7 @@ def test_a_comparison_from_the_store_is_the_comparison(
     np.testing.assert_allclose(*weights, rtol=0, atol=tolerance)
 
 
-def test_a_new_store_in_the_same_place_is_computed_anew():
+def test_new_matrices_in_the_same_place_is_computed_anew():
     one = small(datasets=[WINE], kernels=[{"family": "linear"}], learners=["unif"])
     names = []
     for config in (one, one.model_copy(update={"kernels": small().kernels})):
@@ -110,9 +109,9 @@ def test_a_new_store_in_the_same_place_is_computed_anew():
 
 
 @pytest.mark.slow(15)
-def test_workers_run_from_the_store(direct: pd.DataFrame, scheduler_elsewhere: str):
+def test_workers_run_from_matrices(direct: pd.DataFrame, scheduler_elsewhere: str):
     wine = {"datasets": [WINE], "learners": ["alignf"], "dask": {"scheduler": scheduler_elsewhere, "super_tile": 64}}
-    gram(small(**wine), "by workers", shard_bytes=SHARD_BYTES)
+    gram(small(**wine), "by workers", strip_bytes=STRIP_BYTES)
     stored = folds_of(precomputed("by workers", **wine))
     expected = direct.query("dataset == 'wine' and learner == 'alignf'")
     np.testing.assert_allclose(stored["alignment"], expected["alignment"], rtol=1e-9)
@@ -123,30 +122,26 @@ def reference(config: CompareConfig) -> DatasetRef:
     return ingest.fn(config.datasets[0], config.data_dir, config.protocol.seed)
 
 
-def planned(config: CompareConfig, output: str, dtype: Any = "float64") -> StorePlan:
-    return plan_matrices(reference(config), config.kernels, output, dtype, SHARD_BYTES)
-
-
 def test_what_cannot_work_is_refused_with_one_sentence(made: dict[str, Any]):
     wine, other = reference(small()), small(datasets=[WINE | {"scale": "unit"}])
     pd.DataFrame({"a": range(20), "target": [0.5, 1.5] * 10}).to_csv("t.csv", index=False)
     unplain = small(datasets=[{"source": "file", "path": "t.csv", "name": "a/b"}], kernels=[{"family": "linear"}])
     for act, sentence in [
-        (lambda: rows_for(precomputed("gone"), wine), r"wine: there is no manifest\.json; make .* 'learnkernels gram'"),
+        (lambda: rows_for(precomputed("gone"), wine), r"wine: there is no index\.json; make .* 'learnkernels gram'"),
         (lambda: rows_for(precomputed(), reference(other)), r"the matrices in .* were made from other data, wine with"),
-        (lambda: planned(other, "grams"), "wine: holds matrices of other data"),
-        (lambda: planned(small(), "grams", "float32"), "wine: holds matrices of float64, not float32"),
-        (lambda: planned(precomputed(), "again"), "family precomputed is matrices already"),
-        (lambda: planned(unplain, "again"), "data set 'a/b': its matrices get a folder of this name"),
+        (lambda: gram(small(datasets=[WINE | {"scale": "unit"}]), "grams"), "wine: holds matrices of another data"),
+        (lambda: gram(small(), "grams", "float32"), "wine: holds matrices of another type .float64, not float32"),
+        (lambda: gram(precomputed(), "again"), "family precomputed is matrices already"),
+        (lambda: gram(unplain, "again"), "data set 'a/b': its matrices get a folder of this name"),
     ]:
         with pytest.raises(InputError, match=sentence):
             act()
     assert not Path("again").exists()
-    shard = sorted(Path("grams/wine").glob("rows-*"))[1]
-    content = bytearray(shard.read_bytes())
+    file = Path("grams/wine/001.npy")
+    content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
-    shard.write_bytes(content)
-    with pytest.raises(InputError, match=f"{shard.name}: is damaged: its checksum"):
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=r"wine: is damaged .the checksum of rows"):
         rows_for(precomputed(), wine)
-    assert gram(small(), "grams")["stores"][0] == "wine: 6 matrices of 178 rows, 1 shard written, 3 kept"
+    assert gram(small(), "grams")["stores"][0] == "wine: 6 matrices of 178 rows, 1 strip written, 3 kept"
     assert rows_for(precomputed(), wine)[0].n_features == 1

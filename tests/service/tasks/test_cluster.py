@@ -35,11 +35,10 @@ from learnkernels.kernels.engine.passes import RowBlocks, pass_over_tiles
 from learnkernels.kernels.engine.workers import Threads, Workers, spans
 from learnkernels.tasks.data import row_files
 from learnkernels.tasks.data.row_files import RowFile, RowParts
-from learnkernels.tasks.matrices.store import open_store, plan_store, write_store
 from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
 from tests.elsewhere import another_machine
-from tests.unit.tasks.test_tilestore import FAMILY, SHARD, X, make, spec_of, whole
+from tests.unit.tasks.test_matrices import FAMILY, files_of, make
 from tests.unit.tasks.test_trials import require_moments_of_training_rows
 from tools.waiting import within
 
@@ -102,9 +101,20 @@ def test_results_come_in_order_with_warnings_and_errors_from_processes_that_prin
     assert set(levels) == {logging.CRITICAL}
     assert sum(shares) == pytest.approx(1)
     with pytest.warns(RuntimeWarning, match="two is odd here"):
-        assert pool.map(grumble, [1, 2, 3], lambda share: None) == [1, 2, 3]
+        assert pool.map(grumble, [1, 2, 3]) == [1, 2, 3]
     with pytest.raises(InputError, match=r"^four is refused; leave it out\.$"):
-        pool.map(grumble, [1, 3, 4, 5], lambda share: None)
+        pool.map(grumble, [1, 3, 4, 5])
+
+
+def test_a_client_of_this_process_and_an_address_in_the_environment_are_used(
+    scheduler_elsewhere: str, monkeypatch: pytest.MonkeyPatch
+):
+    with Client(scheduler_elsewhere), DaskPool(DaskConfig()) as pool:
+        assert pool.map(square, [3])[0][0] == 9
+        assert pool.client.scheduler.address == scheduler_elsewhere
+    with dask.config.set({"scheduler-address": scheduler_elsewhere}):  # from DASK_SCHEDULER_ADDRESS
+        assert DaskPool(DaskConfig()).config.scheduler == scheduler_elsewhere
+    assert DaskPool(DaskConfig()).local
 
 
 async def used_by_strangers(open_to_all: str, closed: list[str]) -> list[int | None]:
@@ -142,7 +152,7 @@ def test_others_can_use_neither_the_scheduler_nor_a_worker_and_see_no_page(
     addresses = [pool.client.scheduler.address, *workers]
     assert all(address.startswith("tls://127.0.0.1:") for address in addresses)
     assert asyncio.run(used_by_strangers(scheduler_elsewhere, addresses)) == [7] + [None] * 6
-    assert pool.map(square, [3], lambda share: None)[0][0] == 9
+    assert pool.map(square, [3])[0][0] == 9
 
 
 def die_at(shared: object, argument: int, task: int) -> int:
@@ -176,8 +186,8 @@ def test_what_ends_its_worker_is_one_sentence_and_the_next_pass_works():
         assert set(paused_at.values()) == {False}  # with the settings of the first
         tasks = range(6 * SUMS_PER_WORKER)  # three a share, of which the first is not done within the life of a worker
         assert workers.total(live_for_two, workers.share(None), None, tasks) == sum(tasks)
-        with pytest.raises(InputError, match=f"^a trial {sentence}"):
-            pool.map(die, [0, 1], lambda share: None)
+        with pytest.raises(InputError, match=f"^a job {sentence}"):
+            pool.map(die, [0, 1])
 
 
 def linger(shared: None, start: float, position: int) -> float:
@@ -363,22 +373,19 @@ def test_a_worker_killed_in_mid_run_costs_its_tiles_and_nothing_else(pool: DaskP
 
 
 def test_workers_make_the_same_files_and_read_them(tmp_path: Path, pool: DaskPool, elsewhere: DaskPool):
-    store = make(tmp_path / "toy")
+    stored = make(tmp_path / "toy")
     for name, workers in {"here": pool, "elsewhere": elsewhere}.items():
-        shares: list[float] = []
-        write_store(plan_store(tmp_path / name, spec_of(), SHARD), FAMILY, X, workers, shares.append)
-        assert open_store(tmp_path / name, verify="checksums").manifest == store.manifest
-        assert sum(shares) == pytest.approx(1.0)
-        assert len(shares) == 9
-    family = store.family()
+        assert make(tmp_path / name, pool=workers).about == stored.about
+        assert files_of(tmp_path / name) == files_of(stored.folder)
+    family = stored.family()
     future = pool.client.submit(family.tile, family.X, family.X, pure=False)
-    np.testing.assert_array_equal(future.result(timeout=60), whole(store))
+    np.testing.assert_array_equal(future.result(timeout=60), np.stack(stored))
 
 
-def test_a_shard_that_ends_its_workers_again_and_again_is_one_sentence(tmp_path: Path, pool: DaskPool):
+def test_a_strip_that_ends_its_workers_again_and_again_is_one_sentence(tmp_path: Path, pool: DaskPool):
     class Fatal(GaussianFamily):
         def tile(self, A, B, shift=None):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(InputError, match="a shard ended its worker process, probably for want of memory"):
-        write_store(plan_store(tmp_path / "toy", spec_of(), SHARD), Fatal(FAMILY.gammas), X, pool, lambda share: None)
+    with pytest.raises(InputError, match="a job ended its worker process, probably for want of memory"):
+        make(tmp_path / "toy", family=Fatal(FAMILY.gammas), pool=pool)

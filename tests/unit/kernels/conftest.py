@@ -109,11 +109,11 @@ def in_metric(part, d: int, r: int | None, seed: int):
 
 
 def matrices(family: families.KernelFamily, kernels, rows: np.ndarray):
-    """The base kernels of some rows as matrices, in two blocks; a row is then its position."""
+    """The base kernels of some rows as matrices; a row is then its position."""
     K = family.tile(rows, rows)
     wide = reference.wide_rows(rows)
     oracles = [lambda x, z, kernel=kernel: kernel(wide[int(x[0])], wide[int(z[0])]) for kernel in kernels]
-    return families.PrecomputedFamily([K[:, :11], K[:, 11:]], family.names), oracles
+    return families.PrecomputedFamily(K, family.names), oracles
 
 
 # Grid in shuffled order, with a gap: 2^2 has no half in the set.

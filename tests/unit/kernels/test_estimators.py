@@ -763,7 +763,7 @@ def test_a_family_can_be_pasted_back_and_is_made_of_its_parameters():
     assert copy.deepcopy(stored) is stored
     again = clone(KernelLearningClassifier(stored)).family
     assert again == stored
-    assert again.get_params()["blocks"][0] is stored.get_params()["blocks"][0]
+    assert again.get_params()["matrices"] is stored.get_params()["matrices"]
     # Large families are told by their size.
     assert repr(GaussianFamily(np.linspace(0.1, 1, 500))) == "GaussianFamily(<500 values>)"
     assert repr(FeatureFamily([f"n{k}" for k in range(5000)])) == "FeatureFamily(<5000 values>)"

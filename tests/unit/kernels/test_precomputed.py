@@ -1,9 +1,10 @@
-"""Base kernels given as matrices: the entries at row positions, whatever the blocks, and one sentence for the rest."""
+"""Base kernels given as matrices: the entries at row positions, and one sentence for the rest."""
 
 from __future__ import annotations
 
 from functools import partial
 from itertools import pairwise, product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,11 +20,6 @@ SOURCE = GaussianFamily([0.1, 0.2, 1.5])
 MATRICES = SOURCE.tile(ROWS, ROWS)
 MATRICES.flags.writeable = False
 
-BLOCKS = {
-    cut: [MATRICES[:, start:stop] for start, stop in pairwise(bounds)]
-    for cut, bounds in {"whole": [0, N], "uneven": [0, 1, 9, 22, N], "rows": range(N + 1)}.items()
-}
-
 
 def at(*positions: int) -> np.ndarray:
     return np.array(positions, dtype=np.float64)[:, None]
@@ -35,9 +31,9 @@ SELECTIONS = [
 ]
 
 
-@pytest.mark.parametrize("cut", BLOCKS)
-def test_a_tile_is_the_entries_at_the_positions(cut: str):
-    family, shift = PrecomputedFamily(BLOCKS[cut]), np.array([0.5, -1.0, 0.0])
+@pytest.mark.parametrize("given", [MATRICES, list(MATRICES)], ids=["array", "list"])
+def test_a_tile_is_the_entries_at_the_positions(given: Any):
+    family, shift = PrecomputedFamily(given), np.array([0.5, -1.0, 0.0])
     part = family.subset([2, 0]).subset([1])
     np.testing.assert_array_equal(part.tile(part.X, part.X), MATRICES[:1])
     for i, j in product(SELECTIONS, SELECTIONS):
@@ -47,7 +43,7 @@ def test_a_tile_is_the_entries_at_the_positions(cut: str):
         np.testing.assert_array_equal(family.diag(at(*i)), MATRICES[:, i, i])
 
 
-def test_arrays_are_one_block_that_is_not_copied_and_tiles_are_fresh_float64():
+def test_arrays_are_not_copied_and_tiles_are_fresh_float64():
     given = MATRICES.astype(np.float32)
     family = PrecomputedFamily(given)
     assert family.names == ("matrix 0", "matrix 1", "matrix 2")
@@ -59,17 +55,26 @@ def test_arrays_are_one_block_that_is_not_copied_and_tiles_are_fresh_float64():
     np.testing.assert_array_equal(family.tile(family.X, family.X), given)
 
 
-def test_rows_that_are_not_asked_for_are_not_read():
+def test_kernels_that_are_not_asked_for_are_not_read():
     class Watched(list):
         def __getitem__(self, index):
             read.add(index)
             return super().__getitem__(index)
 
     read: set[int] = set()
-    family = PrecomputedFamily(Watched(BLOCKS["uneven"]))
+    family = PrecomputedFamily(Watched(MATRICES)).subset([2, 0])
     read.clear()
     family.tile(at(2, 3, 22), family.X)
-    assert read == {1, 3}
+    assert read == {0, 2}
+
+
+def test_blocks_of_rows_are_deprecated():
+    for blocks in ([MATRICES[:, start:stop] for start, stop in pairwise([0, 1, 9, 22, N])], MATRICES):
+        with pytest.warns(FutureWarning, match=r"deprecated since version 0\.3"):
+            family = PrecomputedFamily(blocks=blocks)
+        np.testing.assert_array_equal(family.tile(family.X, family.X), MATRICES)
+    with pytest.warns(FutureWarning, match="give matrices"):
+        assert PrecomputedFamily([MATRICES[:, :9], MATRICES[:, 9:]]).n_rows == N
 
 
 def changed(k: int, i: int, j: int, value: float) -> np.ndarray:
@@ -79,12 +84,12 @@ def changed(k: int, i: int, j: int, value: float) -> np.ndarray:
 
 
 NO_KERNELS = [
-    (lambda: PrecomputedFamily([]), "blocks must be an array of shape"),
-    (lambda: PrecomputedFamily(MATRICES[0]), r"blocks must be an array .*got shapes \[\(23, 23\)\]"),
+    (lambda: PrecomputedFamily([]), "matrices must be an array of shape"),
+    (lambda: PrecomputedFamily(MATRICES[0]), r"matrices must be an array .*got shapes \[\(23,\), "),
     (lambda: PrecomputedFamily(MATRICES[:0]), "give at least one matrix"),
-    (lambda: PrecomputedFamily([MATRICES[:, :9], MATRICES[:2, 9:]]), "with the same p and n"),
-    (lambda: PrecomputedFamily(MATRICES[:, :9]), "must make up square matrices, got 9 rows of 23 columns"),
-    (lambda: PrecomputedFamily(np.zeros((1, 0, 0))), "must make up square matrices, got 0 rows"),
+    (lambda: PrecomputedFamily([MATRICES[0], MATRICES[1, :2, :2]]), "or p arrays of shape .n, n."),
+    (lambda: PrecomputedFamily(MATRICES[:, :9]), r"got shapes \[\(9, 23\), "),
+    (lambda: PrecomputedFamily(np.zeros((1, 0, 0))), "give at least one matrix"),
     (lambda: PrecomputedFamily(np.eye(4, dtype=int)[None]), "must be of float32 or float64, got int64"),
     (lambda: PrecomputedFamily(MATRICES, ["a"]), "names must have one entry a matrix, got 1 for 3"),
     (lambda: PrecomputedFamily(changed(1, 0, 22, 0.9)), "'matrix 1' is not symmetric"),

@@ -37,8 +37,8 @@ from learnkernels.tasks.measure import moments as measuring
 from learnkernels.tasks.measure.baseline import ALPHAS, BOOSTING, CONSTANT, GRID_SEARCH, LINEAR, SearchJob, search
 from learnkernels.tasks.measure.evaluation import predictor_for
 from learnkernels.tasks.measure.families import build_family
+from learnkernels.tasks.measure.matrices import require_matrices
 from learnkernels.tasks.measure.moments import draw_folds, fold_seed, planned_trials
-from learnkernels.tasks.measure.positions import plan_matrices
 from learnkernels.tasks.measure.stored_moments import MomentsRef, load_moments, save_moments
 from learnkernels.tasks.measure.trials import TrialJob, run_trial
 from learnkernels.tasks.models.promotion import recipe
@@ -297,7 +297,7 @@ def test_a_recipe_names_the_scaling_rows_and_stored_matrices_need_all():
     assert "scale_on" not in recipe(own(scale_on="all"))["data"]
     assert recipe(of) != recipe(own(columns=COLUMNS | {"a": "drop"}))
     with pytest.raises(InputError, match="data set data: with 'scale_on: training' each trial has features of its own"):
-        plan_matrices(ingested(of), of.kernels, "matrices", "float64")
+        require_matrices(ingested(of), of)
     stored = of.model_dump(by_alias=True) | {"kernels": {"family": "precomputed", "path": "m"}}
     with pytest.raises(ValueError, match="'scale_on: all', or name the families themselves"):
         CompareConfig.model_validate(stored)
