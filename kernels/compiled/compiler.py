@@ -49,7 +49,8 @@ def emitted(write: Callable[..., None]) -> Callable[..., None]:
     """Return a function of arrays and numbers, for those that are compiled, whose code the one given writes itself.
 
     That is given `Vectors` of the type of the first array, then each argument: of an array the place of its first
-    value, of a number its value, and a literal as it is where ``int`` is declared.
+    value, of an array and a position in it the place of that value, of a number its value, and a literal as it is where
+    ``int`` is declared.
 
     Notes
     -----

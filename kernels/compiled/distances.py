@@ -70,6 +70,8 @@ class Parts(NamedTuple):
         Features of the parts before, and their seeds.
     gammas, weights : ndarray
         Of all seeds, and of all features, of the dtype of the rows.
+    width, across : int
+        Values of a vector, and rows of a panel, see `panel_rows`.
     """
 
     d: np.ndarray
@@ -79,6 +81,8 @@ class Parts(NamedTuple):
     seeds: np.ndarray
     gammas: np.ndarray
     weights: np.ndarray
+    width: int
+    across: int
 
     @classmethod
     def of(cls, differences: Sequence[Differences], dtype: np.dtype) -> Parts:
@@ -94,6 +98,8 @@ class Parts(NamedTuple):
             _ends([len(one.gammas) for one in differences]),
             np.array(gammas, dtype=dtype),
             np.concatenate([*weights, np.zeros(0)]).astype(dtype),
+            lanes(dtype),
+            panel_rows(dtype),
         )
 
 
@@ -143,7 +149,7 @@ def distances(A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray 
     O(a b d).
     """
     out = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype)
-    _fill(A, B, metric, weights, np.empty(0, dtype=A.dtype), out[None])
+    fill_exponentials(A, B, metric, (), out[None], weights)
     return out
 
 
@@ -155,8 +161,19 @@ def fill_exponentials(
     out: np.ndarray,
     weights: np.ndarray | None = None,
 ) -> None:
-    """Write ``exp(-gamma D) - 1`` of the `distances` D into `out`, shape (n, a, b), one matrix a gamma."""
-    _fill(A, B, metric, weights, np.asarray(gammas, dtype=out.dtype), out)
+    """Write ``exp(-gamma D) - 1`` of the `distances` D into `out`, shape (n, a, b), one matrix a gamma.
+
+    Without gammas the distances themselves are written, shape (1, a, b).
+    """
+    dtype, b = out.dtype, out.shape[2]
+    left, right = (
+        Differences(np.ascontiguousarray(side, dtype=dtype), metric, tuple(gammas), weights) for side in (A, B)
+    )
+    parts, held = Parts.of([left], dtype), out if out.flags.c_contiguous else np.empty(out.shape, dtype=dtype)
+    strip = room(ROWS * -(-b // parts.across) * parts.across, dtype)
+    write_seeds(left.rows.ravel(), side_by_side(right.rows), parts, strip, held)
+    if held is not out:
+        out[...] = held
 
 
 def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> None:
@@ -169,112 +186,48 @@ def exponentiate(D: np.ndarray, gammas: Sequence[float], out: np.ndarray) -> Non
         out[...] = held
 
 
-def _fill(
-    A: np.ndarray, B: np.ndarray, metric: Metric, weights: np.ndarray | None, gammas: np.ndarray, out: np.ndarray
-) -> None:
-    dtype, width = out.dtype, lanes(out.dtype)
-    A, B = (np.ascontiguousarray(side, dtype=dtype) for side in (A, B))
-    w = np.ones(A.shape[1]) if weights is None else weights
-    held = out if out.flags.c_contiguous else np.empty(out.shape, dtype=dtype)
-    across = panel_rows(dtype)
-    panels = -(-B.shape[0] // across)
-    fill_between(
-        A.ravel(), B, np.asarray(w, dtype=dtype), CODES[metric], metric == "euclidean", gammas, width, across,
-        room(panels * across * A.shape[1], dtype), room(ROWS * panels * across, dtype), held,
-    )  # fmt: skip
-    if held is not out:
-        out[...] = held
-
-
 @compiled()
-def fill_between(
-    A: np.ndarray,
-    B: np.ndarray,
-    weights: np.ndarray,
-    code: int,
-    rooted: bool,
-    gammas: np.ndarray,
-    width: int,
-    across: int,
-    panels: np.ndarray,
-    strip: np.ndarray,
-    out: np.ndarray,
-) -> None:
-    """Write exponentials of distances, or without gammas distances, into `out`.
+def write_seeds(A: np.ndarray, B: np.ndarray, parts: Parts, strip: np.ndarray, out: np.ndarray) -> None:
+    """Write the seeds of all pairs of rows, or without seeds the distances, into `out`, shape (n, a, b).
 
-    Parameters
-    ----------
-    A, B : ndarray of shape (a d,) and (b, d)
-        Rows, the first ones one after the other.
-    weights : ndarray of shape (d,)
-        Of the features, where they are to differ.
-    code : int
-        Of `CODES`.
-    rooted : bool
-        Whether the root of a distance is meant.
-    gammas : ndarray of shape (n,)
-        One for each matrix of exponentials; none for distances.
-    width, across : int
-        Values of a vector, and rows of B side by side, a few vectors.
-    panels, strip : ndarray
-        Places to work at: for the rows of B rounded up to `across`, and for `ROWS` rows of as many distances.
-    out : ndarray of shape (n, a, b), or (1, a, b) without gammas
-        Written to.
+    A, B and parts are as for `make_seeds`, of one part; `strip` is a place for `ROWS` rows of distances.
     """
-    _, a, b = out.shape
-    d, count = B.shape[1], -(-b // across)
-    panels[:] = 0
-    for row in range(b):
-        at = row // across * d * across + row % across
-        for c in range(d):
-            panels[at + c * across] = B[row, c]
-    flat, stride = out.reshape(-1), count * across
+    (_, a, b), flat, d, width = out.shape, out.reshape(-1), parts.d[0], parts.width
+    panels, whole = -(-b // parts.across), b // width * width
+    stride = panels * parts.across
     for i in range(0, a, ROWS):
         rows = min(ROWS, a - i)
-        fill_strip(A, i * d, rows, panels, 0, d, weights, code, rooted, width, across, stride, strip)
+        fill_strip(A, i * d, rows, B, 0, panels, 0, parts, strip)
         for r in range(rows):
-            for k in range(len(gammas)):
-                to = (k * a + i + r) * b
-                exponentials(strip, r * stride, -gammas[k], flat, to, b // width)
-                full = b // width * width
-                if full < b:  # beyond the last value there may be another row
-                    exponentials(strip, r * stride + full, -gammas[k], panels, len(panels) - width, 1)
-                    for n in range(b - full):
-                        flat[to + full + n] = panels[len(panels) - width + n]
-            if len(gammas) == 0:
-                for n in range(b):
-                    flat[(i + r) * b + n] = strip[r * stride + n]
+            at, to = r * stride, (i + r) * b
+            if len(parts.gammas) == 0:
+                copy_values((strip, at), (flat, to), b)
+            for k in range(len(parts.gammas)):
+                exponentials((strip, at), -parts.gammas[k], (flat, k * a * b + to), whole // width)
+                if whole < b:  # beyond the last value there may be another row
+                    exponentials((strip, at + whole), -parts.gammas[k], (strip, rows * stride), 1)
+                    copy_values((strip, rows * stride), (flat, k * a * b + to + whole), b - whole)
 
 
 @compiled()
 def fill_strip(
-    A: np.ndarray,
-    at: int,
-    rows: int,
-    panels: np.ndarray,
-    first: int,
-    d: int,
-    weights: np.ndarray,
-    code: int,
-    rooted: bool,
-    width: int,
-    across: int,
-    stride: int,
-    strip: np.ndarray,
+    A: np.ndarray, at: int, rows: int, B: np.ndarray, first: int, panels: int, f: int, parts: Parts, strip: np.ndarray
 ) -> None:
-    """Write the distances of up to `ROWS` rows, which begin at a place, from those of all panels into rows of a strip.
+    """Write the distances of up to `ROWS` rows, which begin at a place, from those of some panels into a strip.
 
-    The panels begin at `first`, and with what is missing in the last one have `stride` rows; else as `fill_between`.
+    The panels begin at `first`, and both are of part `f`; else as `make_seeds`.
     """
-    for panel in range(stride // across):
-        place, to = first + panel * d * across, panel * across
+    d, code, stride = parts.d[f], parts.code[f], panels * parts.across
+    weights = parts.weights[parts.before[f] : parts.before[f] + d]
+    for p in range(panels):
+        right, to = (B, first + p * parts.across * d), p * parts.across
         if rows == ROWS:
-            add_differences(ROWS, code, A, at, panels, place, d, weights, strip, to, stride)
+            add_differences(ROWS, code, (A, at), right, d, weights, (strip, to), stride)
         else:
             for r in range(rows):
-                add_differences(1, code, A, at + r * d, panels, place, d, weights, strip, r * stride + to, stride)
-    if rooted:
-        take_roots(strip, rows * stride // width)
+                add_differences(1, code, (A, at + r * d), right, d, weights, (strip, r * stride + to), stride)
+    if parts.rooted[f]:
+        take_roots(strip, rows * stride // parts.width)
 
 
 @compiled()
@@ -288,8 +241,6 @@ def make_seeds(
     panel: int,
     panels: int,
     parts: Parts,
-    width: int,
-    across: int,
     room: np.ndarray,
 ) -> None:
     """Write the seeds of up to `ROWS` rows with those of some panels into a room, behind as many distances.
@@ -306,22 +257,15 @@ def make_seeds(
         The first of the panels, and how many there are.
     parts : Parts
         What is made of them.
-    width, across : int
-        Values of a vector, and rows of a panel.
     room : ndarray of shape (1 + n_seeds, rows, panels across), flat
         Written to.
     """
-    stride = panels * across
-    size = rows * stride
+    size = rows * panels * parts.across
     for f in range(len(parts.d)):
         d, before = parts.d[f], parts.before[f]
-        weights = parts.weights[before : before + d]
-        fill_strip(
-            A, a * before + i * d, rows, B, b * before + panel * across * d, d, weights, parts.code[f], parts.rooted[f],
-            width, across, stride, room,
-        )  # fmt: skip
+        fill_strip(A, a * before + i * d, rows, B, b * before + panel * parts.across * d, panels, f, parts, room)
         for s in range(parts.seeds[f], parts.seeds[f + 1]):
-            exponentials(room, 0, -parts.gammas[s], room, size * (1 + s), size // width)
+            exponentials(room, -parts.gammas[s], (room, size * (1 + s)), size // parts.width)
 
 
 @compiled()
@@ -332,28 +276,27 @@ def exponentiate_values(D: np.ndarray, gammas: np.ndarray, width: int, aside: np
     for n in range(size - full):
         aside[n] = D[full + n]
     for k in range(len(gammas)):
-        exponentials(D, 0, -gammas[k], flat, k * size, size // width)
-        exponentials(aside, 0, -gammas[k], aside, width, 1)
+        exponentials(D, -gammas[k], (flat, k * size), size // width)
+        exponentials(aside, -gammas[k], (aside, width), 1)
         for n in range(size - full):
             flat[k * size + full + n] = aside[width + n]
 
 
 @emitted
 def add_differences(
-    v: Vectors, rows: int, code: Value, A: Value, a_at: Value, B: Value, b_at: Value, d: Value, weights: Value,
-    out: Value, to: Value, stride: Value,
-) -> None:  # fmt: skip
+    v: Vectors, rows: int, code: Value, A: Value, B: Value, d: Value, weights: Value, out: Value, stride: Value
+) -> None:
     """Write the distances of one or a few rows from those of a panel: `ROWS` or one, of a `code`."""
     build, across = v.builder, 4 if machine()[1] == 32 else 2
 
     def loops(kind: int) -> None:
         sums = {(r, q): v.variable(v.constant(0)) for r in range(rows) for q in range(across)}
         with v.loop(d) as c:
-            at = build.add(b_at, build.mul(c, v.place(across * v.lanes)))
+            at = build.mul(c, v.place(across * v.lanes))
             ys = [v.load(B, at, q) for q in range(across)]
             weight = v.spread(weights, c) if kind == CODES["differing"] else None
             for r in range(rows):
-                x = v.spread(A, build.add(a_at, build.add(build.mul(v.place(r), d), c)))
+                x = v.spread(A, build.add(build.mul(v.place(r), d), c))
                 for q in range(across):
                     if kind == CODES["differing"]:
                         apart = build.fcmp_unordered("!=", x, ys[q])
@@ -365,20 +308,20 @@ def add_differences(
                     else:
                         v.add(sums[r, q], v.absolute(z))
         for (r, q), kept in sums.items():
-            v.store(build.load(kept), out, build.add(to, build.mul(v.place(r), stride)), q)
+            v.store(build.load(kept), out, build.mul(v.place(r), stride), q)
 
     v.cases(code, {kind: partial(loops, kind) for kind in set(CODES.values())})
 
 
 @emitted
-def exponentials(v: Vectors, D: Value, at: Value, factor: Value, out: Value, to: Value, n: Value) -> None:
+def exponentials(v: Vectors, D: Value, factor: Value, out: Value, n: Value) -> None:
     """Write ``exp(factor D) - 1`` of n vectors."""
     b, scale = v.builder, v.splat(factor)
 
     def some(on: Value, together: int) -> None:
-        xs = [b.fmul(scale, v.load(D, b.add(at, on), q)) for q in range(together)]
+        xs = [b.fmul(scale, v.load(D, on, q)) for q in range(together)]
         for q, value in enumerate(v.exponentials_less_one(xs)):
-            v.store(value, out, b.add(to, on), q)
+            v.store(value, out, on, q)
 
     v.in_groups(n, TOGETHER, some)
 
@@ -389,3 +332,17 @@ def take_roots(v: Vectors, D: Value, n: Value) -> None:
     with v.loop(n) as step:
         on = v.builder.mul(step, v.place(v.lanes))
         v.store(v.root(v.load(D, on)), D, on)
+
+
+@emitted
+def copy_values(v: Vectors, given: Value, out: Value, n: Value) -> None:
+    """Copy n values, wherever they begin."""
+    b = v.builder
+    full = b.sdiv(n, v.place(v.lanes))
+    with v.loop(full) as step:
+        on = b.mul(step, v.place(v.lanes))
+        v.store(v.load(given, on), out, on)
+    done = b.mul(full, v.place(v.lanes))
+    with v.loop(b.sub(n, done)) as step:
+        on = b.add(done, step)
+        b.store(b.load(b.gep(given, [on])), b.gep(out, [on]))

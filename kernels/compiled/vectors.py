@@ -83,16 +83,21 @@ def written(write: Callable[..., None], kinds: Sequence[Any]) -> tuple[Any, Call
     """
     from llvmlite import ir
     from numba.core import types
+    from numba.core.types.containers import Tuple
 
     declared = [parameter.annotation for parameter in signature(write).parameters.values()][1:]
     literals = [kind.literal_value if kind_of == "int" else None for kind, kind_of in zip(kinds, declared, strict=True)]
-    vectors_of = next(kind.dtype for kind in kinds if isinstance(kind, types.Array))
+    arrays = [kind[0] if isinstance(kind, Tuple) else kind for kind in kinds]
+    vectors_of = next(kind.dtype for kind in arrays if isinstance(kind, types.Array))
 
     def call(context: Any, builder: Any, of: Any, arguments: Sequence[Value]) -> Value:
-        given = [
-            context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
-            for kind, value in zip(of.args, arguments, strict=True)
-        ]
+        def handed(kind: Any, value: Value) -> Value:
+            if isinstance(kind, Tuple):
+                start = handed(kind[0], builder.extract_value(value, 0))
+                return builder.gep(start, [builder.extract_value(value, 1)])
+            return context.make_array(kind)(context, builder, value).data if isinstance(kind, types.Array) else value
+
+        given = [handed(kind, value) for kind, value in zip(of.args, arguments, strict=True)]
         name = ".".join([write.__name__, str(vectors_of), *(str(n) for n in literals if n is not None)])
         function = builder.module.globals.get(name)
         if function is None:

@@ -17,7 +17,6 @@ from learnkernels.kernels.compiled.distances import (
     Parts,
     all_side_by_side,
     one_after_another,
-    panel_rows,
 )
 from learnkernels.kernels.compiled.vectors import lanes, room
 from learnkernels.kernels.engine.passes import block_rows_for
@@ -25,6 +24,7 @@ from learnkernels.kernels.engine.tiles import Chains
 from learnkernels.kernels.engine.weighing import (
     MOST_COLUMNS,
     MOST_VALUES,
+    Columns,
     Weights,
     apply_rows,
     combine_rows,
@@ -203,12 +203,11 @@ class LaidOut:
         self._family, self._dtype = of.evaluated[0], np.dtype(dtype)
         self._centres = [None if one.metric == "differing" else one.rows.mean(axis=0) for one in differences]
         differences = self._moved(differences)
-        self._parts, self._weights = Parts.of(differences, self._dtype), _weights(of, self._dtype)
-        self._B, self._across = all_side_by_side(differences, self._dtype), panel_rows(self._dtype)
+        parts, weights = Parts.of(differences, self._dtype), _weights(of, self._dtype)
         self.n_rows = len(differences[0].rows)
-        self._stride = -(-self.n_rows // self._across) * self._across
-        at_hand = 1 + self._weights.n_seeds + self._weights.n_kept
-        self._most = max(1, min(MOST_COLUMNS, MOST_VALUES // at_hand) // self._across)
+        stride = -(-self.n_rows // parts.across) * parts.across
+        most = max(1, min(MOST_COLUMNS, MOST_VALUES // (1 + weights.n_seeds + weights.n_kept)) // parts.across)
+        self._columns = Columns(all_side_by_side(differences, self._dtype), stride, parts, weights, most)
 
     def left(self, A: Rows) -> tuple[np.ndarray, int]:
         """Return the rows of the other side, for many fills, and their number."""
@@ -225,10 +224,11 @@ class LaidOut:
 
     def fill(self, left: tuple[np.ndarray, int], rows: slice, columns: slice, out: np.ndarray) -> None:
         """Write the kernel between some rows of the other side and some of this one into `out`."""
-        combine_rows(
-            *left, rows.start, self._B, self._stride, columns.start, self._parts, self._weights, lanes(self._dtype),
-            self._across, self._most, *_places(self._weights, self._most * self._across, self._dtype), out,
-        )  # fmt: skip
+        combine_rows(*left, rows.start, self._columns, columns.start, *self._places(), out)
+
+    def _places(self) -> tuple[np.ndarray, np.ndarray]:
+        of = self._columns
+        return _places(of.weights, of.most * of.parts.across, self._dtype)
 
     def fill_square(self, A: Rows, left: tuple[np.ndarray, int], rows: slice, out: np.ndarray) -> None:
         """Write the kernel between some of the rows A, which those of either side are, into `out`."""
@@ -236,7 +236,7 @@ class LaidOut:
 
     def stretched(self, beta: np.ndarray) -> np.ndarray:
         """Return vectors of shape (b, n) as rows of whole panels, with zeros, shape (n, stride)."""
-        wide = np.zeros((beta.shape[1], self._stride), dtype=self._dtype)
+        wide = np.zeros((beta.shape[1], self._columns.stride), dtype=self._dtype)
         wide[:, : self.n_rows] = beta.T
         return wide
 
@@ -248,10 +248,7 @@ class LaidOut:
         O(a b (d + p + n)); sums over the columns that are at hand at a time are added in float64.
         """
         forth = np.zeros((A.shape[0], len(stretched)))
-        apply_rows(
-            self.left(A)[0], self._B, self._parts, self._weights, lanes(self._dtype), self._across, self._most,
-            *_places(self._weights, self._most * self._across, self._dtype), stretched, forth,
-        )  # fmt: skip
+        apply_rows(self.left(A)[0], self._columns, *self._places(), stretched, forth)
         return forth
 
     def products(
@@ -285,10 +282,16 @@ class LaidOut:
         turned = np.zeros_like(wide)
         forth = np.empty((0 if beta is None else len(given), n))
         multiply_rows(
-            self.left(A)[0], self._B, self._parts, self._weights, lanes(self._dtype), self._across, self._most,
-            _places(self._weights, self._most * self._across, self._dtype)[0], room(ROWS * self._stride, self._dtype),
-            np.ascontiguousarray(given), np.zeros(len(given)) if w is None else w, wide, forth, turned,
-        )  # fmt: skip
+            self.left(A)[0],
+            self._columns,
+            self._places()[0],
+            room(ROWS * self._columns.stride, self._dtype),
+            np.ascontiguousarray(given),
+            np.zeros(len(given)) if w is None else w,
+            wide,
+            forth,
+            turned,
+        )
         back += turned[:, : self.n_rows].T
         return forth
 

@@ -42,27 +42,27 @@ def shapes() -> list[tuple[int, int]]:
 
 @emitted
 def make_kernels(
-    v: Vectors, weighted: Value, length: Value, seeds: Value, seed_at: Value, strip: Value, at: Value, step: Value,
-    columns: Value, offsets: Value, offset_at: Value, roots: Value, roots_at: Value, root: Value, sums: Value,
-    sums_at: Value, kept: Value, kept_at: Value,
+    v: Vectors, case: Value, seeds: Value, strip: Value, step: Value, columns: Value, offsets: Value, roots: Value,
+    root: Value, sums: Value, kept: Value,
 ) -> None:  # fmt: skip
     """Write a chain of kernels of some columns of one row into a strip, and add their row sums.
 
     The first is a seed plus its offset, each other E (E + 2) of the one before, plus its own; `kept` gets what would
     follow the last. Beyond the last of the `columns` are zeros. With weights a kernel is multiplied by the roots of
-    both weights, and its row sums by that of the column once more.
+    both weights, and its row sums by that of the column once more. The `case` is twice the length, plus one with
+    weights.
     """
     b = v.builder
 
     def chain(n: int, weighted: bool) -> None:
         total = [v.variable(v.constant(0)) for _ in range(n)]
-        plus = [v.spread(offsets, b.add(offset_at, v.place(k))) for k in range(n)]
+        plus = [v.spread(offsets, v.place(k)) for k in range(n)]
         two, none, own = v.constant(2), v.constant(0), v.splat(root)
 
         def make(i: Value, there: Value | None) -> None:
             on = b.mul(i, v.place(v.lanes))
-            e, to = v.load(seeds, b.add(seed_at, on)), b.add(at, b.mul(i, step))
-            beside = v.load(roots, b.add(roots_at, on)) if weighted else None
+            e, to = v.load(seeds, on), b.mul(i, step)
+            beside = v.load(roots, on) if weighted else None
             both = b.fmul(own, beside) if weighted else None
             for k in range(n):
                 z = b.fadd(e, plus[k])
@@ -76,7 +76,7 @@ def make_kernels(
                 else:
                     v.add(total[k], z)
                 e = b.fmul(e, b.fadd(e, two))
-            v.store(e, kept, b.add(kept_at, on))
+            v.store(e, kept, on)
 
         full, left = b.sdiv(columns, v.place(v.lanes)), b.srem(columns, v.place(v.lanes))
         with v.loop(full) as i:
@@ -84,29 +84,28 @@ def make_kernels(
         with v.loop(b.sdiv(b.add(left, v.place(v.lanes - 1)), v.place(v.lanes))):  # once, or not at all
             make(full, v.within(b.mul(full, v.place(v.lanes)), columns))
         for k in range(n):
-            v.add_to_sums(total[k], sums, sums_at, k)
+            v.add_to_sums(total[k], sums, v.place(0), k)
 
-    v.cases(_either(v, length, weighted), {2 * n + w: partial(chain, n, bool(w)) for n in lengths() for w in (0, 1)})
+    v.cases(case, {2 * n + w: partial(chain, n, bool(w)) for n in lengths() for w in (0, 1)})
 
 
 @emitted
 def make_target(
-    v: Vectors, weighted: Value, U: Value, u_at: Value, V: Value, v_at: Value, v_step: Value, q: Value, strip: Value,
-    at: Value, step: Value, vectors: Value, roots: Value, roots_at: Value, root: Value,
+    v: Vectors, weighted: Value, U: Value, V: Value, v_step: Value, q: Value, strip: Value, step: Value,
+    vectors: Value, roots: Value, root: Value,
 ) -> None:  # fmt: skip
     """Write the target kernel of some columns of one row into a strip, and with weights the row's root."""
     b, own = v.builder, v.splat(root)
 
     def target(weighted: bool) -> None:
         with v.loop(vectors) as i:
-            on, to = b.mul(i, v.place(v.lanes)), b.add(at, b.mul(i, step))
+            on, to = b.mul(i, v.place(v.lanes)), b.mul(i, step)
             total = v.variable(v.constant(0))
             with v.loop(q) as c:
-                column = v.load(V, b.add(v_at, b.add(on, b.mul(c, v_step))))
-                v.add_product(total, v.spread(U, b.add(u_at, c)), column)
+                v.add_product(total, v.spread(U, c), v.load(V, b.add(on, b.mul(c, v_step))))
             w = b.load(total)
             if weighted:
-                w = b.fmul(w, b.fmul(own, v.load(roots, b.add(roots_at, on))))
+                w = b.fmul(w, b.fmul(own, v.load(roots, on)))
                 v.store(own, strip, to, 1)
             v.store(w, strip, to)
 
@@ -115,23 +114,25 @@ def make_target(
 
 @emitted
 def add_triangle(
-    v: Vectors, weighted: Value, size: Value, strip: Value, at: Value, target: Value, step: Value, rows: Value,
-    vectors: Value, products: Value, products_at: Value, p: Value, targets: Value, targets_at: Value, columns: Value,
-    columns_at: Value, columns_step: Value,
+    v: Vectors, case: Value, strip: Value, target: Value, step: Value, rows: Value, vectors: Value, products: Value,
+    p: Value, targets: Value, columns: Value,
 ) -> None:  # fmt: skip
-    """Add the products of a few kernels with each other and with the target kernel, and their column sums."""
+    """Add the products of a few kernels with each other and with the target kernel, and their column sums.
+
+    The `case` is twice the number of kernels, plus one with weights.
+    """
     b = v.builder
 
     def triangle(n: int, weighted: bool) -> None:
         pairs = {(k, l): v.variable(v.constant(0)) for k in range(n) for l in range(k + 1)}
         with_target = [v.variable(v.constant(0)) for _ in range(n)]
-        place = v.variable(at)
+        place = v.variable(v.place(0))
         with v.loop(vectors) as i:
             sums = [v.variable(v.constant(0)) for _ in range(n)]
             with v.loop(rows):
                 here = b.load(place)
-                w = v.load(strip, b.add(here, target))
-                own = v.load(strip, b.add(here, target), 1) if weighted else None
+                w = v.load(target, here)
+                own = v.load(target, here, 1) if weighted else None
                 values = []
                 for k in range(n):
                     x = v.load(strip, here, k)
@@ -145,19 +146,18 @@ def add_triangle(
                         v.add_product(pairs[k, l], x, values[l])
                 b.store(b.add(here, step), place)
             for k in range(n):
-                v.add_to_sums(sums[k], columns, b.add(columns_at, b.mul(i, columns_step)), k)
-        _add_products(v, pairs, products, products_at, p)
+                v.add_to_sums(sums[k], columns, b.mul(i, b.mul(p, v.place(v.lanes))), k)
+        _add_products(v, pairs, products, p)
         for k in range(n):
-            v.add_to_sums(with_target[k], targets, targets_at, k)
+            v.add_to_sums(with_target[k], targets, v.place(0), k)
 
     sizes = range(1, side() + 1)
-    v.cases(_either(v, size, weighted), {2 * n + w: partial(triangle, n, bool(w)) for n in sizes for w in (0, 1)})
+    v.cases(case, {2 * n + w: partial(triangle, n, bool(w)) for n in sizes for w in (0, 1)})
 
 
 @emitted
 def add_rectangle(
-    v: Vectors, shape: Value, strip: Value, k_at: Value, l_at: Value, step: Value, count: Value, products: Value,
-    products_at: Value, p: Value,
+    v: Vectors, shape: Value, these: Value, others: Value, step: Value, count: Value, products: Value, p: Value,
 ) -> None:  # fmt: skip
     """Add the products of a few kernels with a few others; a shape ``(m, n)`` is given as ``m LONGEST + n``."""
     b = v.builder
@@ -166,25 +166,19 @@ def add_rectangle(
         pairs = {(k, l): v.variable(v.constant(0)) for k in range(m) for l in range(n)}
         with v.loop(count) as i:
             on = b.mul(i, step)
-            first, second = b.add(k_at, on), b.add(l_at, on)
-            values = [v.load(strip, second, l) for l in range(n)]
+            values = [v.load(others, on, l) for l in range(n)]
             for k in range(m):
-                x = v.load(strip, first, k)
+                x = v.load(these, on, k)
                 for l in range(n):
                     v.add_product(pairs[k, l], x, values[l])
-        _add_products(v, pairs, products, products_at, p)
+        _add_products(v, pairs, products, p)
 
     v.cases(shape, {m * LONGEST + n: partial(rectangle, m, n) for m, n in shapes()})
 
 
-def _either(v: Vectors, number: Value, weighted: Value) -> Value:
-    """Return one number for a number and whether there are weights."""
-    return v.builder.add(v.builder.mul(number, v.place(2)), weighted)
-
-
-def _add_products(v: Vectors, pairs: dict[tuple[int, int], Value], products: Value, at: Value, p: Value) -> None:
-    """Add variables, by row and column from a place on, to products of p kernels."""
+def _add_products(v: Vectors, pairs: dict[tuple[int, int], Value], products: Value, p: Value) -> None:
+    """Add variables, by row and column, to products of p kernels."""
     b = v.builder
     for (k, l), kept in pairs.items():
         row = b.mul(b.mul(v.place(k), p), v.place(v.lanes))
-        v.add_to_sums(kept, products, b.add(at, row), l)
+        v.add_to_sums(kept, products, row, l)

@@ -11,7 +11,7 @@ import numpy as np
 
 from learnkernels.kernels.compiled.compiler import FAST, compiled
 from learnkernels.kernels.compiled.distances import ROWS as SEED_ROWS
-from learnkernels.kernels.compiled.distances import Differences, Parts, make_seeds, panel_rows
+from learnkernels.kernels.compiled.distances import Differences, Parts, make_seeds
 from learnkernels.kernels.compiled.vectors import lanes, room
 from learnkernels.kernels.engine.sums import (
     LONGEST,
@@ -120,16 +120,16 @@ class TileSums:
 
     def __init__(self, plan: TilePlan, dtype: np.dtype, differences: Sequence[Differences] = ()) -> None:
         self.chains, self.dtype, self.width, self.p = Chains.of(plan, lengths()), dtype, lanes(dtype), len(plan.half)
-        self._runs, self._back, self._held = runs(self.p), np.argsort(self.chains.kernels), np.empty(0)
+        self._back, self._held = np.argsort(self.chains.kernels), np.empty(0)
         self._lower, self._both = np.tri(self.p, dtype=bool), np.ix_(self._back, self._back)
-        self._offsets = self.chains.offsets.astype(dtype)
-        bytes_of_a_step = ROWS * (self.p + 2) * self.width * dtype.itemsize
-        self._across, self._parts = panel_rows(dtype), Parts.of(differences, dtype)
-        panel = self._across // self.width
-        self._vectors = max(LEAST_STEPS, STRIP_BYTES // bytes_of_a_step) // panel * panel
-        self._room = room(SEED_ROWS * self._vectors * self.width * (1 + plan.n_seeds), dtype)
-        self._strip = room(self._vectors * ROWS * (self.p + 2) * self.width, dtype)
-        self._kept = room(self.chains.n_kept * self._vectors * self.width, dtype)
+        bytes_of_a_step, parts = ROWS * (self.p + 2) * self.width * dtype.itemsize, Parts.of(differences, dtype)
+        panel = parts.across // self.width
+        vectors = max(LEAST_STEPS, STRIP_BYTES // bytes_of_a_step) // panel * panel
+        offsets = self.chains.offsets.astype(dtype)
+        self._layout = KernelLayout(parts, self.chains.groups, offsets, runs(self.p), vectors)
+        self._room = room(SEED_ROWS * vectors * self.width * (1 + plan.n_seeds), dtype)
+        self._strip = room(vectors * ROWS * (self.p + 2) * self.width, dtype)
+        self._kept = room(self.chains.n_kept * vectors * self.width, dtype)
 
     def of(
         self,
@@ -167,33 +167,31 @@ class TileSums:
         -----
         Sums of up to some dozens of values have the precision of the seeds, all others float64.
         """
-        a, b, p, width = len(U), len(V), self.p, self.width
+        a, b, p, width, vectors = len(U), len(V), self.p, self.width, self._layout.vectors
         if isinstance(seeds, Opposite):
-            given, parts, rows_of = self._room, self._parts, seeds
+            given, layout, rows_of = self._room, self._layout, seeds
         else:
-            nothing = np.empty(0, dtype=self.dtype)
-            given, parts, rows_of = seeds.reshape(-1), Parts.of((), self.dtype), Opposite(nothing, nothing)
+            nothing, layout = np.empty(0, dtype=self.dtype), self._layout._replace(parts=Parts.of((), self.dtype))
+            given, rows_of = seeds.reshape(-1), Opposite(nothing, nothing)
         padded, q = -(-b // width) * width, U.shape[1]
         V_padded = np.zeros((q, padded), dtype=self.dtype)
         V_padded[:, :b] = V.T
         own, roots = np.ones(a, dtype=self.dtype), np.ones(padded + width, dtype=self.dtype)
         if above is not None and beside is not None:
             own, roots[:b] = np.sqrt(above).astype(self.dtype), np.sqrt(beside)
-        ends = [*accumulate([p * p * width, p * width, a * p * width, padded * p, self._vectors * p * width])]
+        ends = [*accumulate([p * p * width, p * width, a * p * width, padded * p, vectors * p * width])]
         if ends[-1] > len(self._held):  # kept, as fresh memory costs more than the sums in it
             self._held = np.empty(ends[-1])
         self._held[: ends[-1]] = 0
         G, T, rows, columns, aside = (self._held[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True))
-        targets, V_flat = U.astype(self.dtype).reshape(-1), V_padded.reshape(-1)
+        targets, weighted = (U.astype(self.dtype).reshape(-1), V_padded.reshape(-1)), int(above is not None)
+        tile = TileRows(a, b, given, *rows_of, *targets, q, weighted, own, roots)
+        places = TilePlaces(self._strip, self._kept, G, T, rows)
 
         def add(strips: list[tuple[int, int, int, int]], into: np.ndarray) -> None:
-            add_tile(
-                np.array(strips), given, a, b, *rows_of, parts, self._across, self.chains.groups, self._offsets,
-                self._runs, targets, V_flat, q, int(above is not None), own, roots, width, self._vectors, self._strip,
-                self._kept, G, T, rows, into,
-            )  # fmt: skip
+            add_tile(np.array(strips), tile, layout, places, into)
 
-        across = self._vectors * width
+        across = vectors * width
         firsts = range(0, b, across)
         add([(first, 0, first if mirrored else a, first * p) for first in firsts], columns)
         if mirrored:  # what stands above the squares on the diagonal stands for what is below them, too
@@ -218,66 +216,101 @@ def compile_tiles(dtype: np.dtype) -> None:
     TileSums(TilePlan.identity(1), dtype).of(room(1, dtype)[:1].reshape(1, 1, 1), one, one, None, None)
 
 
-@compiled()
-def add_tile(
-    strips: np.ndarray,
-    seeds: np.ndarray,
-    a: int,
-    b: int,
-    A: np.ndarray,
-    B: np.ndarray,
-    parts: Parts,
-    panel_rows: int,
-    groups: np.ndarray,
-    offsets: np.ndarray,
-    cuts: np.ndarray,
-    U: np.ndarray,
-    V: np.ndarray,
-    q: int,
-    weighted: int,
-    own: np.ndarray,
-    roots: np.ndarray,
-    width: int,
-    vectors: int,
-    strip: np.ndarray,
-    kept: np.ndarray,
-    G: np.ndarray,
-    T: np.ndarray,
-    rows: np.ndarray,
-    columns: np.ndarray,
-) -> None:
-    """Add the sums of some strips of one tile, see `TileSums`; arrays are flat, sums are kept by vectors.
+class KernelLayout(NamedTuple):
+    """How the kernels of the tiles of a family are made, and their products formed.
 
-    Parameters
+    Attributes
     ----------
-    strips : ndarray of int of shape (n, 4)
-        For each the first of its columns, the rows from one to before another, and where its column sums begin.
-    seeds : ndarray of shape (n_seeds a b,)
-        Values that are given and not modified, or with `parts` a place to make some.
-    a, b : int
-        Rows and columns of the tile.
-    A, B, parts, panel_rows
-        What seeds are made of, see `make_seeds`, and rows of B side by side.
+    parts : Parts
+        What seeds are made of; none where they are given.
     groups : ndarray of int of shape (n, 4)
         See `Chains`.
     offsets : ndarray of shape (p,)
         See `Chains`.
     cuts : ndarray of int of shape (n_runs + 1,)
         Runs of kernels whose products are formed together.
+    vectors : int
+        Vectors of columns of a strip.
+    """
+
+    parts: Parts
+    groups: np.ndarray
+    offsets: np.ndarray
+    cuts: np.ndarray
+    vectors: int
+
+
+class TileRows(NamedTuple):
+    """The rows and columns of one tile; arrays are flat.
+
+    Attributes
+    ----------
+    a, b : int
+        How many there are.
+    seeds : ndarray of shape (n_seeds a b,)
+        Values that are given and not modified, or with parts a place to make some.
+    A, B : ndarray
+        What seeds are made of, see `make_seeds`.
     U, V : ndarray
         Targets of the rows, a row after the other, and of the columns, an output after the other, padded with zeros.
     q, weighted : int
         Number of outputs; one where rows have weights.
     own, roots : ndarray of shape (a,) and (b,) or more
         Roots of the weights of rows and columns.
-    width, vectors : int
-        Values of a vector; vectors of columns of a strip.
+    """
+
+    a: int
+    b: int
+    seeds: np.ndarray
+    A: np.ndarray
+    B: np.ndarray
+    U: np.ndarray
+    V: np.ndarray
+    q: int
+    weighted: int
+    own: np.ndarray
+    roots: np.ndarray
+
+
+class TilePlaces(NamedTuple):
+    """Places to work at, and sums that are kept by vectors.
+
+    Attributes
+    ----------
     strip, kept : ndarray
         Places to work at.
-    G, T, rows, columns : ndarray
-        Added to, of shapes (p, p, width), (p, width), (a, p, width) and (b / width, p, width); of G what is not above
-        the diagonal.
+    G, T, rows : ndarray
+        Added to, of shapes (p, p, width), (p, width) and (a, p, width); of G what is not above the diagonal.
     """
+
+    strip: np.ndarray
+    kept: np.ndarray
+    G: np.ndarray
+    T: np.ndarray
+    rows: np.ndarray
+
+
+@compiled()
+def add_tile(strips: np.ndarray, tile: TileRows, layout: KernelLayout, places: TilePlaces, columns: np.ndarray) -> None:
+    """Add the sums of some strips of one tile, see `TileSums`.
+
+    Parameters
+    ----------
+    strips : ndarray of int of shape (n, 4)
+        For each the first of its columns, the rows from one to before another, and where its column sums begin.
+    tile : TileRows
+        Its rows and columns.
+    layout : KernelLayout
+        How its kernels are made.
+    places : TilePlaces
+        Where they are made, and sums but those of columns.
+    columns : ndarray of shape (b / width, p, width), flat
+        Column sums, added to.
+    """
+    a, b, seeds, A, B, U, V, q, weighted, own, roots = tile
+    parts, groups, offsets, cuts, vectors = layout
+    strip, kept, G, T, rows = places
+    width, panel_rows = parts.width, parts.across
     p, n_runs, padded = len(offsets), len(cuts) - 1, -(-b // width) * width
     slots, made, many = (p + 1 + weighted) * width, len(parts.d) > 0, 0
     right = -(-b // panel_rows) * panel_rows
@@ -291,7 +324,7 @@ def add_tile(
             step, first = height * slots, (top - start) % SEED_ROWS
             if made and first == 0:
                 many = min(SEED_ROWS, stop - top)
-                make_seeds(A, a, top, many, B, right, panel, panels, parts, width, panel_rows, seeds)
+                make_seeds(A, a, top, many, B, right, panel, panels, parts, seeds)
             for r in range(height):
                 i = top + r
                 for g in range(len(groups)):
@@ -303,25 +336,25 @@ def add_tile(
                     else:
                         given, begin = kept, (-1 - source) * vectors * width
                     make_kernels(
-                        weighted, length, given, begin, strip, r * slots + slot * width, step,
-                        min(n * width, b - column), offsets, slot, roots, column, own[i], rows, (i * p + slot) * width,
-                        kept, keep * vectors * width,
+                        2 * length + weighted, (given, begin), (strip, r * slots + slot * width), step,
+                        min(n * width, b - column), (offsets, slot), (roots, column), own[i],
+                        (rows, (i * p + slot) * width), (kept, keep * vectors * width),
                     )  # fmt: skip
                 make_target(
-                    weighted, U, i * q, V, column, padded, q, strip, r * slots + p * width, step, n, roots, column,
-                    own[i],
+                    weighted, (U, i * q), (V, column), padded, q, (strip, r * slots + p * width), step, n,
+                    (roots, column), own[i],
                 )  # fmt: skip
             for run in range(n_runs):
                 k, size = cuts[run], cuts[run + 1] - cuts[run]
                 for before in range(run):
                     l, other = cuts[before], cuts[before + 1] - cuts[before]
                     add_rectangle(
-                        size * LONGEST + other, strip, k * width, l * width, slots, n * height, G, (k * p + l) * width,
-                        p,
+                        size * LONGEST + other, (strip, k * width), (strip, l * width), slots, n * height,
+                        (G, (k * p + l) * width), p,
                     )  # fmt: skip
                 add_triangle(
-                    weighted, size, strip, k * width, (p - k) * width, slots, height, n, G, (k * p + k) * width, p, T,
-                    k * width, columns, columns_at + k * width, p * width,
+                    2 * size + weighted, (strip, k * width), (strip, p * width), slots, height, n,
+                    (G, (k * p + k) * width), p, (T, k * width), (columns, columns_at + k * width),
                 )  # fmt: skip
 
 

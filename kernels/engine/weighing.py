@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from learnkernels.kernels.compiled.compiler import FAST, compiled, emitted
-from learnkernels.kernels.compiled.distances import ROWS, Differences, Parts, make_seeds, panel_rows
-from learnkernels.kernels.compiled.vectors import Value, Vectors, lanes, room
+from learnkernels.kernels.compiled.distances import ROWS, Differences, Parts, copy_values, make_seeds
+from learnkernels.kernels.compiled.vectors import Value, Vectors, room
 
 TOGETHER = 6
 """Vectors whose chains go on side by side."""
@@ -46,59 +46,67 @@ class Weights(NamedTuple):
     n_kept: int
 
 
+class Columns(NamedTuple):
+    """The rows of the right side as they are read, and what is made of their distances to others.
+
+    Attributes
+    ----------
+    rows : ndarray
+        `all_side_by_side`.
+    stride : int
+        How many there are, with what fills the last panel.
+    parts : Parts
+        Their seeds.
+    weights : Weights
+        What is made of the seeds.
+    most : int
+        Panels at a time.
+    """
+
+    rows: np.ndarray
+    stride: int
+    parts: Parts
+    weights: Weights
+    most: int
+
+
 def compile_weighing(dtype: np.dtype) -> None:
     """Compile the steps for rows of a precision, unless they are compiled already, here or on disk."""
-    width, across = lanes(dtype), panel_rows(dtype)
     parts = Parts.of([Differences(np.ones((1, 1)), "squared", (1.0,))], dtype)
     weights = Weights(np.array([[0, 1, 0, 0]]), np.ones(1, dtype=dtype), dtype.type(0), 1, 1)
-    A, B = np.ones(2, dtype=dtype), np.ones(across, dtype=dtype)
+    width, across = parts.width, parts.across
+    A, B = np.ones(2, dtype=dtype), Columns(np.ones(across, dtype=dtype), across, parts, weights, 1)
     place, K = (room(3 * ROWS * across, dtype) for _ in range(2))
     for out in np.zeros((1, 1), dtype=dtype), np.zeros((2, 2), dtype=dtype)[:, :1]:  # a matrix, and part of one
-        combine_rows(A, 2, 0, B, across, 0, parts, weights, width, across, 1, place, K, out)
+        combine_rows(A, 2, 0, B, 0, place, K, out)
         combine_tile(np.ones((1, 1, 1), dtype=dtype), weights, width, width, place, K, out)
-    apply_rows(A, B, parts, weights, width, across, 1, place, K, np.zeros((1, across), dtype=dtype), np.zeros((1, 1)))
+    apply_rows(A, B, place, K, np.zeros((1, across), dtype=dtype), np.zeros((1, 1)))
     if dtype == np.float64:
         given, wide = np.ones((1, 1)), np.zeros((2, 1, across))
-        multiply_rows(A, B, parts, weights, width, across, 1, place, K, given, given[0], wide[0], given, wide[1])
+        multiply_rows(A, B, place, K, given, given[0], wide[0], given, wide[1])
 
 
 @emitted
 def add_chain(
-    v: Vectors, length: Value, seeds: Value, at: Value, n: Value, coefficients: Value, first: Value, total: Value,
-    kept: Value, kept_at: Value,
-) -> None:  # fmt: skip
+    v: Vectors, length: Value, seeds: Value, n: Value, coefficients: Value, total: Value, kept: Value
+) -> None:
     """Add a chain of kernels by their weights to n vectors of a total; `kept` gets what would follow the last."""
     b, two = v.builder, v.constant(2)
 
     def chains(on: Value, together: int) -> None:
-        start = b.add(at, on)
-        e = [v.variable(v.load(seeds, start, q)) for q in range(together)]
+        e = [v.variable(v.load(seeds, on, q)) for q in range(together)]
         sums = [v.variable(v.load(total, on, q)) for q in range(together)]
         with v.loop(length) as k:
-            c = v.spread(coefficients, b.add(first, k))
+            c = v.spread(coefficients, k)
             for q in range(together):
                 x = b.load(e[q])
                 v.add_product(sums[q], c, x)
                 b.store(b.fmul(x, b.fadd(x, two)), e[q])
         for q in range(together):
             v.store(b.load(sums[q]), total, on, q)
-            v.store(b.load(e[q]), kept, b.add(kept_at, on), q)
+            v.store(b.load(e[q]), kept, on, q)
 
     v.in_groups(n, TOGETHER, chains)
-
-
-@emitted
-def copy_values(v: Vectors, given: Value, at: Value, out: Value, to: Value, n: Value) -> None:
-    """Copy n values, wherever they begin."""
-    b = v.builder
-    full = b.sdiv(n, v.place(v.lanes))
-    with v.loop(full) as step:
-        on = b.mul(step, v.place(v.lanes))
-        v.store(v.load(given, b.add(at, on)), out, b.add(to, on))
-    done = b.mul(full, v.place(v.lanes))
-    with v.loop(b.sub(n, done)) as step:
-        on = b.add(done, step)
-        b.store(b.load(b.gep(given, [b.add(at, on)])), b.gep(out, [b.add(to, on)]))
 
 
 @compiled()
@@ -112,56 +120,41 @@ def add_seeds(weights: Weights, size: int, width: int, room: np.ndarray, K: np.n
     for g in range(len(weights.groups)):
         first, length, source, keep = weights.groups[g]
         at = size * (1 + source) if source >= 0 else behind + size * (-1 - source)
-        add_chain(length, room, at, size // width, weights.coefficients, first, K, room, behind + size * keep)
+        add_chain(length, (room, at), size // width, (weights.coefficients, first), K, (room, behind + size * keep))
 
 
 @compiled()
 def combine_rows(
-    A: np.ndarray,
-    a: int,
-    start: int,
-    B: np.ndarray,
-    b: int,
-    column: int,
-    parts: Parts,
-    weights: Weights,
-    width: int,
-    across: int,
-    most: int,
-    room: np.ndarray,
-    K: np.ndarray,
-    out: np.ndarray,
+    A: np.ndarray, a: int, start: int, B: Columns, column: int, room: np.ndarray, K: np.ndarray, out: np.ndarray
 ) -> None:
     """Write the kernel between some rows, from `start` on, and some columns, from `column` on, into `out`.
 
     Parameters
     ----------
-    A, a, B, b, parts, width, across
+    A, a
         See `make_seeds`.
     start, column : int
         The first row of A, and the first one of B.
-    weights : Weights
-        What is made of the seeds.
-    most : int
-        Panels at a time.
+    B : Columns
+        The other side.
     room, K : ndarray
         Places to work at: for the distances, seeds and what is kept of `ROWS` rows of them, and for their kernel.
     out : ndarray of shape (n_rows, n_columns)
         Written to; what is in a row stands side by side.
     """
-    (n_rows, n_columns), row = out.shape, out.strides[0] // out.itemsize
+    (n_rows, n_columns), row, across = out.shape, out.strides[0] // out.itemsize, B.parts.across
     last = column + n_columns
     end = -(-last // across)
-    for panel in range(column // across, end, most):
-        panels = min(most, end - panel)
+    for panel in range(column // across, end, B.most):
+        panels = min(B.most, end - panel)
         first, stop = max(column, panel * across), min(last, (panel + panels) * across)
         for i in range(0, n_rows, ROWS):
             rows = min(ROWS, n_rows - i)
-            make_seeds(A, a, start + i, rows, B, b, panel, panels, parts, width, across, room)
-            add_seeds(weights, rows * panels * across, width, room, K)
+            make_seeds(A, a, start + i, rows, B.rows, B.stride, panel, panels, B.parts, room)
+            add_seeds(B.weights, rows * panels * across, B.parts.width, room, K)
             for r in range(rows):
                 at = (r * panels - panel) * across + first
-                copy_values(K, at, out, (i + r) * row + first - column, stop - first)
+                copy_values((K, at), (out, (i + r) * row + first - column), stop - first)
 
 
 @compiled()
@@ -192,35 +185,24 @@ def combine_tile(
                 for j in range(n, size):
                     room[size * (1 + s) + j] = 0
             add_seeds(weights, size, width, room, K)
-            copy_values(K, 0, out, i * row + first, n)
+            copy_values(K, (out, i * row + first), n)
 
 
 @compiled()
-def apply_rows(
-    A: np.ndarray,
-    B: np.ndarray,
-    parts: Parts,
-    weights: Weights,
-    width: int,
-    across: int,
-    most: int,
-    room: np.ndarray,
-    K: np.ndarray,
-    beta: np.ndarray,
-    forth: np.ndarray,
-) -> None:
+def apply_rows(A: np.ndarray, B: Columns, room: np.ndarray, K: np.ndarray, beta: np.ndarray, forth: np.ndarray) -> None:
     """Add ``K beta`` to `forth`, of shape (a, n), a few rows and columns of the kernel K at a time, which are not kept.
 
     `beta` is as for `multiply_rows`, of the dtype of the kernel, all else as for `combine_rows`.
     """
-    (a, n), end = forth.shape, beta.shape[1] // across
-    for panel in range(0, end, most):
-        panels = min(most, end - panel)
+    (a, n), across = forth.shape, B.parts.across
+    end = B.stride // across
+    for panel in range(0, end, B.most):
+        panels = min(B.most, end - panel)
         first, size = panel * across, panels * across
         for i in range(0, a, ROWS):
             rows = min(ROWS, a - i)
-            make_seeds(A, a, i, rows, B, end * across, panel, panels, parts, width, across, room)
-            add_seeds(weights, rows * size, width, room, K)
+            make_seeds(A, a, i, rows, B.rows, B.stride, panel, panels, B.parts, room)
+            add_seeds(B.weights, rows * size, B.parts.width, room, K)
             for r in range(rows):
                 for c in range(n):
                     forth[i + r, c] += _product(K[r * size : (r + 1) * size], beta[c, first : first + size])
@@ -229,12 +211,7 @@ def apply_rows(
 @compiled()
 def multiply_rows(
     A: np.ndarray,
-    B: np.ndarray,
-    parts: Parts,
-    weights: Weights,
-    width: int,
-    across: int,
-    most: int,
+    B: Columns,
     room: np.ndarray,
     K: np.ndarray,
     given: np.ndarray,
@@ -247,8 +224,8 @@ def multiply_rows(
 
     Parameters
     ----------
-    A, B, parts, weights, width, across, most, room
-        As for `combine_rows`; of A and B there are a and `stride` rows.
+    A, B, room
+        As for `combine_rows`; of A there are a rows.
     K : ndarray
         Place to work at, for `ROWS` rows of all columns.
     given : ndarray of shape (a, n)
@@ -262,14 +239,14 @@ def multiply_rows(
     back : ndarray of shape (n, stride)
         Added to; what is beyond b has no meaning.
     """
-    n, stride = back.shape
-    a, end = len(given), stride // across
+    n, a, most, across = len(back), len(given), B.most, B.parts.across
+    end = B.stride // across
     for i in range(0, a, ROWS):
         rows = min(ROWS, a - i)
         for panel in range(0, end, most):
             panels = min(most, end - panel)
-            make_seeds(A, a, i, rows, B, stride, panel, panels, parts, width, across, room)
-            add_seeds(weights, rows * panels * across, width, room, K[panel * across * ROWS :])
+            make_seeds(A, a, i, rows, B.rows, B.stride, panel, panels, B.parts, room)
+            add_seeds(B.weights, rows * panels * across, B.parts.width, room, K[panel * across * ROWS :])
         for r in range(rows):
             for c in range(n):
                 x = given[i + r, c]

@@ -33,7 +33,7 @@ one = sparse_passes.add_outer_products
 HITS = """
 from learnkernels.kernels.compiled import distances
 distances.distances(np.ones((1, 1)), np.ones((1, 1)), "squared")
-one = distances.fill_between
+one = distances.write_seeds
 sys.stderr.write(str(sum(one.stats.cache_hits.values())))
 """
 
