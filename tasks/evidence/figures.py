@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 BASELINE_COLORS = {GRID_SEARCH: "#333333", LINEAR: "#666666", BOOSTING: "#999999", CONSTANT: "#cccccc"}
 
+MARKERS = "oDs^vP*X"
+
 PANELS_A_ROW = 3
 """Data sets side by side in a figure."""
 
@@ -68,7 +70,6 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
     """
     datasets = list(summary["dataset"].unique())
     figure, axes = panels(datasets)
-    markers = "oDs^vP*X"
     for axis, dataset in zip(axes, datasets, strict=True):
         for c, (learner, color) in enumerate(colors_of(summary).items()):
             of = folds[(folds["dataset"] == dataset) & (folds["learner"] == learner)]
@@ -76,7 +77,7 @@ def alignment_figure(folds: pd.DataFrame, summary: pd.DataFrame) -> Figure:
             if means.empty or missing(means.iloc[0].alignment_mean):
                 continue  # it combines hypotheses and has no kernel
             mean = means.iloc[0]
-            style: dict[str, Any] = {"color": color, "marker": markers[c % len(markers)]}
+            style: dict[str, Any] = {"color": color, "marker": MARKERS[c % len(MARKERS)]}
             axis.scatter(of["alignment"], of["error"], s=18, alpha=0.35, **style)
             axis.scatter(mean.alignment_mean, mean.error_mean, s=90, edgecolor="black", label=learner, **style)
             if mean.best:

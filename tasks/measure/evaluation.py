@@ -23,14 +23,10 @@ from learnkernels.conf.schema import (
     PREDICTOR_OPTIONS,
     BaselineName,
     CompareConfig,
-    DirichletConfig,
     FamilyConfig,
     FeatureConfig,
-    GaussianConfig,
-    LaplacianConfig,
     LearnerConfig,
     OwnConfig,
-    PolynomialConfig,
     PrecomputedConfig,
     ProtocolConfig,
     grid_values,
@@ -44,11 +40,12 @@ from learnkernels.kernels.protocol.folds import Trial
 from learnkernels.kernels.protocol.metrics import METRICS
 from learnkernels.tasks.data.dataset import DatasetRef, stored_bytes
 from learnkernels.tasks.measure.baseline import SearchJob, predictor_of, search, settings_of
+from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.moments import Advance, planned_trials, sampled, unusual_refit
 from learnkernels.tasks.measure.stored_moments import MomentsRef
 from learnkernels.tasks.measure.trials import Held, TrialJob, run_trial
 from learnkernels.tasks.naming import step
-from learnkernels.tasks.own import as_learner, learner_class, own_family, sources
+from learnkernels.tasks.own import as_learner, learner_class, sources
 from learnkernels.tasks.store import computed_at, digest, keep, kept, store_path
 from learnkernels.tasks.workers.cluster import DaskPool, map_here
 
@@ -252,18 +249,12 @@ def _n_kernels(configs: Sequence[FamilyConfig], n_features: int) -> int:
     """Return the number of base kernels; one for matrices on disk, which are looked up."""
     n = 0
     for config in configs:
-        if isinstance(config, GaussianConfig | LaplacianConfig):
-            n += len(config.bandwidths())
-        elif isinstance(config, PolynomialConfig):
-            n += len(config.degrees)
-        elif isinstance(config, DirichletConfig):
-            n += len(grid_values(config.frequencies))
-        elif isinstance(config, FeatureConfig):
+        if isinstance(config, FeatureConfig):
             n += (n_features if config.columns is None else len(config.columns)) + config.constant
-        elif isinstance(config, OwnConfig):
-            n += own_family(config).n_kernels
-        else:
+        elif isinstance(config, PrecomputedConfig):
             n += 1
+        else:
+            n += build_family([config.model_copy(update={"columns": None})], ["any"]).n_kernels
     return n
 
 

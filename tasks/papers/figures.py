@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from learnkernels.conf.papers.item import FigureConfig, PaperItem, panel
 from learnkernels.conf.schema import GRID_SEARCH_TITLE
-from learnkernels.tasks.evidence.figures import add_legend, alignment_figure, by_learner, colors_of, panels
+from learnkernels.tasks.evidence.figures import MARKERS, add_legend, alignment_figure, by_learner, colors_of, panels
 from learnkernels.tasks.evidence.tables import mean_shares, summarise
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ WITH_TRIALS = 6
 
 SHOWN_PLACES = 10
 """Places of a curve that each have a tick."""
-
-MARKERS = "oDs^vP*X"
 
 
 def figures(item: PaperItem, folds: pd.DataFrame) -> dict[str, Figure]:
