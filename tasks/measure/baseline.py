@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -51,6 +51,10 @@ SEARCHED_ROWS = 2000
 
 LEAVES, RATES = (8, 31), (0.3, 0.1, 0.03)
 """Most leaves of a tree, and learning rates, that the validation rows choose among; 31 and 0.1 are the defaults."""
+
+
+Choosing = tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]
+"""Rows that choose a setting, and which of them learn and which are held out each time."""
 
 
 @dataclass(frozen=True)
@@ -113,47 +117,20 @@ def search(job: SearchJob) -> dict[str, Any]:
         some = np.argsort(target.values[rows], kind="stable")[:: -(-len(rows) // SEARCHED_ROWS)]
         rows, parts = rows[some], [(learning[some], held_out[some]) for learning, held_out in parts]
     trivial = metric.trivial_error(target.take(test), target.take(training))
-    candidate = position = 0
-    values: dict[str, Sequence[float]] = {}
-    grid: Sequence[float] = [np.nan]
     if job.kind == CONSTANT:  # it depends on the metric alone
         constant = [metric.trivial_error(target.take(rows[held]), target.take(rows[of])) for of, held in parts]
-        error, errors = trivial, np.array([[np.mean(constant)]])
+        found = _Found(trivial, np.array([[np.mean(constant)]]))
     else:
-        X, estimator, values, grid = _tried(job, dataset, training)
-        with blas_threads_for(len(rows)):
-            found = GridSearchCV(
-                estimator,
-                {name: list(of) for name, of in values.items()},
-                scoring=_scoring(metric, target),
-                cv=[(np.flatnonzero(learning), np.flatnonzero(held_out)) for learning, held_out in parts],
-                refit=False,
-            ).fit(X[rows], target.values[rows])
-            # One candidate a setting and value along the grid, in the order of the settings.
-            errors = np.empty([len(of) for of in values.values()])
-            for at, score in zip(found.cv_results_["params"], found.cv_results_["mean_test_score"], strict=True):
-                errors[tuple(of.index(at[name]) for name, of in values.items())] = -score
-            errors = np.atleast_2d(errors)
-            # As for the learners; of a few rates no one is like its neighbours.
-            candidate, position = best_on_grid(errors, smooth=trial.refit and job.kind == GRID_SEARCH)
-            chosen = zip(values.items(), (candidate, position), strict=False)
-            best = estimator.set_params(**{name: of[at] for (name, of), at in chosen})
-            sigmoid = None
-            if metric.told == "probabilities" and not hasattr(best, "predict_proba"):
-                y, held_out = target.values[rows], [held for _, held in parts]
-                scores = [best.fit(X[rows[of]], y[of]).decision_function(X[rows[held]]) for of, held in parts]
-                sigmoid = fit_calibration(np.concatenate(scores), np.concatenate([y[of] for of in held_out]), None)
-            best.fit(X[training], target.values[training])
-            error = metric.measure(target.take(test), _told(best, X[test], metric, sigmoid), None)
-    params = {name.rpartition("__")[2]: of[candidate] for name, of in [*values.items()][:1]}
+        found = _fitted(job, dataset, metric, (rows, parts), training, test)
+    params = found.params
     result = FoldResult(
-        error=error,
+        error=found.error,
         trivial_error=trivial,
-        candidate=candidate,
-        position=position,
-        validation_errors=errors[candidate],
-        candidate_errors=errors,
-        regularisation=grid[position],
+        candidate=found.candidate,
+        position=found.position,
+        validation_errors=found.errors[found.candidate],
+        candidate_errors=found.errors,
+        regularisation=found.regularisation,
         edge=False,
         n_train=len(training),
         n_test=len(test),
@@ -175,6 +152,50 @@ def search(job: SearchJob) -> dict[str, Any]:
         "seconds_pass": 0.0,
         **kernel,
     }
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a search has found: the test error, all validation errors, and where the lowest of them is."""
+
+    error: float
+    errors: np.ndarray
+    candidate: int = 0
+    position: int = 0
+    regularisation: float = np.nan
+    params: dict[str, float] = field(default_factory=dict)
+
+
+def _fitted(
+    job: SearchJob, dataset: Dataset, metric: Metric, choosing: Choosing, training: np.ndarray, test: np.ndarray
+) -> _Found:
+    """Return the settings of the lowest validation error, and the test error of the estimator that has them."""
+    target, (rows, parts) = dataset.target, choosing
+    X, estimator, values, grid = _tried(job, dataset, training)
+    chosen_from, y = X[rows], target.values[rows]
+    with blas_threads_for(len(rows)):
+        found = GridSearchCV(
+            estimator,
+            {name: list(of) for name, of in values.items()},
+            scoring=_scoring(metric, target),
+            cv=[(np.flatnonzero(learning), np.flatnonzero(held_out)) for learning, held_out in parts],
+            refit=False,
+        ).fit(chosen_from, y)
+        errors = np.empty([len(of) for of in values.values()])
+        for at, score in zip(found.cv_results_["params"], found.cv_results_["mean_test_score"], strict=True):
+            errors[tuple(of.index(at[name]) for name, of in values.items())] = -score
+        errors = np.atleast_2d(errors)
+        # As for the learners; of a few rates no one is like its neighbours.
+        candidate, position = best_on_grid(errors, smooth=job.trial.refit and job.kind == GRID_SEARCH)
+        chosen = {name: of[at] for (name, of), at in zip(values.items(), (candidate, position), strict=False)}
+        best, sigmoid = estimator.set_params(**chosen), None
+        if metric.told == "probabilities" and not hasattr(best, "predict_proba"):
+            scores = [best.fit(chosen_from[of], y[of]).decision_function(chosen_from[held]) for of, held in parts]
+            sigmoid = fit_calibration(np.concatenate(scores), np.concatenate([y[held] for _, held in parts]), None)
+        best.fit(X[training], target.values[training])
+        error = metric.measure(target.take(test), _told(best, X[test], metric, sigmoid), None)
+    params = {name.rpartition("__")[2]: value for name, value in [*chosen.items()][:1]}
+    return _Found(error, errors, candidate, position, grid[position], params)
 
 
 def _tried(
@@ -215,7 +236,7 @@ def _tried(
     return X, ridge, {"regressor__gamma": gammas, "regressor__alpha": alphas}, grid
 
 
-def _choosing(trial: Trial, folds: np.ndarray) -> tuple[np.ndarray, list[tuple[np.ndarray, np.ndarray]]]:
+def _choosing(trial: Trial, folds: np.ndarray) -> Choosing:
     """Return the rows that choose the setting of a trial, and which of them learn and which are held out each time."""
     choosing = inner_trials(trial) if trial.validation is None else [trial]
     validating = [of.validation for of in choosing if of.validation is not None]
