@@ -1,4 +1,4 @@
-"""rfm: base kernels in metrics that the gradients of a prediction teach, in equal parts."""
+"""rfm: the recursive feature machine, base kernels in metrics learned from the gradients of a regression."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from learnkernels.kernels.families.base import KernelFamily, Rows, distinct_exam
 from learnkernels.kernels.families.normal_scores import NormalScoresFamily, normal_scores, scores_beside
 from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.search.found import FoundKernels
-from learnkernels.kernels.search.halves import TOGETHER, Choice, Columns, Examples, Half, halves_of
+from learnkernels.kernels.search.halves import COMBINED_KERNELS, Choice, Columns, Examples, SplitHalf, halves_of
 from learnkernels.kernels.search.metric import (
     COMPONENTS,
     KINDS,
@@ -83,10 +83,10 @@ class RFM(SearchingLearner):
 
     Notes
     -----
-    A metric flatters the rows that have taught it, so that their leave-one-out residuals choose learned metrics where
-    they do harm. What predicts best is therefore told by two halves of the search rows: each learns metrics, fits ridge
+    Leave-one-out residuals of the rows that trained a metric are too small, and choose learned metrics where these do
+    harm. Two halves of the search rows therefore choose: each learns metrics, fits ridge
     regressions (the ridge by leave-one-out, in closed form) and predicts the other.
-    `FoundKernels.alignments` are those of each round on the half that did not teach it.
+    `FoundKernels.alignments` are those of each round on the test half.
 
     Copies of a row with one target are taken for one row of their weights. Features need no scaling. A round costs
     ``O(m^3 + m^2 d q)`` time on the search rows, and on the halves a quarter of that; a choice an eigenproblem of half
@@ -161,7 +161,7 @@ class RFM(SearchingLearner):
         with np.errstate(divide="ignore"):  # a feature that does not count
             return replace(found, family=NormalScoresFamily(found.family, knots), parameters=1.0 / by_value)
 
-    def _halves(self, examples: Examples, columns: Columns) -> list[Half]:
+    def _halves(self, examples: Examples, columns: Columns) -> list[SplitHalf]:
         """Return how each of two halves predicts the other; none where rows are too few, or half of them too alike."""
         if len(examples.X) < LEAST_ROWS:
             return []
@@ -176,12 +176,12 @@ class RFM(SearchingLearner):
             return []
         return halves
 
-    def _chosen(self, halves: Sequence[Half], gain: float) -> Choice:
+    def _chosen(self, halves: Sequence[SplitHalf], gain: float) -> Choice:
         """Return what predicts best: metrics by the first kind of base kernels, and then the kind in these metrics.
 
         Of equals the first is taken. Metrics of round 1 and the last must save a share `gain` over those of the last.
         """
-        kinds = TOGETHER if self.kernels == "auto" else (self.kernels,)
+        kinds = COMBINED_KERNELS if self.kernels == "auto" else (self.kernels,)
 
         def best(rounds: Sequence[tuple[int, ...]], kinds: Sequence[str]) -> tuple[Choice, float]:
             choices = [Choice(*one) for one in product(rounds, kinds)]

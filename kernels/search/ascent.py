@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 from scipy.optimize import minimize
 
@@ -17,23 +15,6 @@ NEWTON_STEPS = 8
 
 SETTLED = 1e-3
 """A step of log sigma this short is the last: Newton's leaves its square, times the curvature's error on bins."""
-
-
-class Ascent(Protocol):
-    """K_0 = epsilon I, and the base kernels added to it so far; all centered."""
-
-    @property
-    def alignment(self) -> float:
-        """Centered alignment with the target kernel."""
-
-    def steepest(self) -> np.ndarray:
-        """Return the u along whose base kernel the alignment grows fastest, shape (r,)."""
-
-    def add(self, u: np.ndarray, largest: float) -> float:
-        """Add the base kernel at u with the weight up to `largest` that aligns best, and return the weight."""
-
-    def reset(self, U: np.ndarray, weights: np.ndarray) -> None:
-        """Become the sum of the base kernels at the rows of U with given weights, without K_0."""
 
 
 def best_step(a: float, b: float, c: float, d: float, e: float, largest: float) -> float:
@@ -100,7 +81,7 @@ class DenseAscent:
         return P
 
     def steepest(self) -> np.ndarray:
-        """Return what L-BFGS-B reaches from the start, less the shrinkage."""
+        """Return the u along whose base kernel the alignment, less the shrinkage, grows fastest from the start."""
         P = self.gradient()
         # The unit of the objective does not matter to where it is largest, but it does to when an optimiser stops.
         unit = max(abs(self._objective(self.start, P)[0]), np.finfo(float).tiny)
@@ -170,7 +151,7 @@ class RadialAscent:
         return float(self.a / (np.sqrt(self.c) * self.target_norm))
 
     def steepest(self) -> np.ndarray:
-        """Return the best point on bins, settled by Newton's method with the exact derivative."""
+        """Return the u along which the alignment grows fastest: the best on bins, settled by Newton's method."""
         norm = np.sqrt(self.c) * self.target_norm
         weights = gradient_pass(
             self.K, self.target, self.means, self.pairs.bins, len(self.pairs.centers),
@@ -217,3 +198,7 @@ class RadialAscent:
         self.means += weight * means
         self.diagonal += weight * self.pairs.diagonal
         self.a, self.c = self.a + weight * b, self.c + 2 * weight * d + weight**2 * e
+
+
+Ascent = DenseAscent | RadialAscent
+"""K_0 = epsilon I, and the base kernels added to it so far; all centered."""

@@ -1,4 +1,4 @@
-"""What learned metrics are worth to rows that did not teach them: two halves of the rows, each predicting the other."""
+"""Two-fold errors of learned metrics: each half of the rows trains, and the other tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from learnkernels.kernels.solvers.leave_one_out import least_along
 EQUAL = 64.0
 """Bandwidth of a categorical kernel that is one where levels are equal and zero, to rounding, elsewhere."""
 
-TOGETHER = ("both", "gaussian", "laplacian", "wide")
+COMBINED_KERNELS = ("both", "gaussian", "laplacian", "wide")
 """Kinds of base kernels to choose among where they are taken in several metrics."""
 
 TINY = np.finfo(np.float64).tiny
@@ -101,28 +101,28 @@ class Columns:
         return union, whole
 
 
-class Half:
-    """Rows that teach metrics and ridge regressions, and others that tell how good these are.
+class SplitHalf:
+    """One of two splits: rows that train metrics and ridge regressions, and the others, which test them.
 
     Parameters
     ----------
-    taught, told : Examples
+    train, test : Examples
         Of different rows.
     columns : Columns
         Of both.
     rounds : iterator of Round
-        What the first teach, from round 0 on, after principal components where these are to choose.
+        Those that the training rows give, from round 0 on, after principal components where these are to choose.
 
     Attributes
     ----------
     rounds : dict of int to Round
         Those that were learned.
     alignments : list of float
-        Of the kernel of each of these with the target of the rows that did not teach it.
+        Centered alignment of the kernel of each of these with the target on the test rows.
     """
 
-    def __init__(self, taught: Examples, told: Examples, columns: Columns, rounds: Iterator[Round]) -> None:
-        self.taught, self.told, self.columns = taught, told, columns
+    def __init__(self, train: Examples, test: Examples, columns: Columns, rounds: Iterator[Round]) -> None:
+        self.train, self.test, self.columns = train, test, columns
         self._positions: dict[str, int] = {}  # of the ridge that was best for the choice before of a kind
         self._sums: dict[tuple[int, str], tuple[np.ndarray, np.ndarray]] = {}  # of rounds, in many choices
         self._further, self.rounds, self.alignments = rounds, dict[int, Round](), list[float]()
@@ -133,30 +133,30 @@ class Half:
             of = next(self._further)
             self.rounds[of.number] = of
             if of.number != UNSUPERVISED:
-                others = self.told.X[:, self.columns.others]
-                self.alignments.append(of.alignment(others, self.told.Y, self.told.w))
+                others = self.test.X[:, self.columns.others]
+                self.alignments.append(of.alignment(others, self.test.Y, self.test.w))
 
     def errors(self, choices: Sequence[Choice]) -> np.ndarray:
-        """Return the weighted sums of squared errors on the rows that did not teach, of equal weights, by choice.
+        """Return the weighted sums of squared test errors, of equal weights, by choice.
 
         Each choice has the ridge with which it errs least on these rows, searched from that of the choice before of
         its kind.
         """
-        return np.array([self._error(choice) for choice in choices])
-
-    def _error(self, choice: Choice) -> float:
-        sums = [self._of_round(number, choice.kind) for number in choice.rounds]
-        if len(self.columns.codes):
-            sums.append(self._of_codes)
-        K, cross = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
-        return self._least_error(K, cross, choice.kind)
+        errors = []
+        for choice in choices:
+            sums = [self._of_round(number, choice.kind) for number in choice.rounds]
+            if len(self.columns.codes):
+                sums.append(self._of_codes)
+            K, cross = (np.sum(parts, axis=0) for parts in zip(*sums, strict=True))
+            errors.append(self._least_error(K, cross, choice.kind))
+        return np.array(errors)
 
     def _least_error(self, K: np.ndarray, cross: np.ndarray, kind: str) -> float:
         """Return the error of the ridge regression with the ridge that predicts best; a Cholesky factor a ridge."""
-        w, centered = self.taught.w, center_gram(K, self.taught.w)
+        w, centered = self.train.w, center_gram(K, self.train.w)
         roots = np.ones((len(K), 1)) if w is None else np.sqrt(w)[:, None]
         ridges, rooted = ridges_of(centered, w), weighted_by_roots(centered, w)
-        Y = roots * (self.taught.Y - mean_over(self.taught.Y, w))
+        Y = roots * (self.train.Y - mean_over(self.train.Y, w))
 
         @cache
         def error(position: int) -> float:
@@ -164,20 +164,20 @@ class Half:
             if factor is None:
                 return np.inf
             alpha = roots * cho_solve(factor, Y, check_finite=False)
-            intercept = mean_over(self.taught.Y - K @ alpha, w)
-            squared = np.square(self.told.Y - cross @ alpha - intercept).sum(axis=1)
-            return float(squared.sum() if self.told.w is None else self.told.w @ squared)
+            intercept = mean_over(self.train.Y - K @ alpha, w)
+            squared = np.square(self.test.Y - cross @ alpha - intercept).sum(axis=1)
+            return float(squared.sum() if self.test.w is None else self.test.w @ squared)
 
         self._positions[kind] = least_along(error, len(ridges), self._positions.get(kind))
         return error(self._positions[kind])
 
     def _of_round(self, number: int, kind: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return the sum of base kernels of unit trace among the rows that taught, and between the others and them."""
+        """Return the sum of base kernels of unit trace among training rows, and between test and training rows."""
         if (number, kind) not in self._sums:
-            X, w = self.taught.X[:, self.columns.others], self.taught.w
+            X, w = self.train.X[:, self.columns.others], self.train.w
             family = FamilyUnion([one.base_kernels(X, w, KINDS[kind])[0] for one in self.rounds[number].metrics])
             units = unit_weights(family, X, w)
-            others = self.told.X[:, self.columns.others]
+            others = self.test.X[:, self.columns.others]
             self._sums[number, kind] = summed(family, units, X, X), summed(family, units, others, X)
         return self._sums[number, kind]
 
@@ -185,13 +185,13 @@ class Half:
     def _of_codes(self) -> tuple[np.ndarray, np.ndarray]:
         codes = self.columns.codes
         family = FamilyUnion([CategoricalFamily([EQUAL])] * len(codes), codes[:, None].tolist())
-        units = unit_weights(family, self.taught.X, self.taught.w)
-        return summed(family, units, self.taught.X, self.taught.X), summed(family, units, self.told.X, self.taught.X)
+        units = unit_weights(family, self.train.X, self.train.w)
+        return summed(family, units, self.train.X, self.train.X), summed(family, units, self.test.X, self.train.X)
 
 
 def halves_of(
     examples: Examples, columns: Columns, seed: int, rounds: Callable[[Examples], Iterator[Round]]
-) -> list[Half]:
+) -> list[SplitHalf]:
     """Return how each of two halves predicts the other, by the metrics that `rounds` learns of its rows."""
     one, other = examples.halves(seed)
-    return [Half(taught, told, columns, rounds(taught)) for taught, told in ((one, other), (other, one))]
+    return [SplitHalf(train, test, columns, rounds(train)) for train, test in ((one, other), (other, one))]

@@ -1,4 +1,4 @@
-"""Metrics that a prediction teaches: features weighed, or mapped, by the average outer product of its gradients."""
+"""Metrics learned from a regression: features weighed, or mapped, by the average gradient outer product (AGOP)."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Round:
     Attributes
     ----------
     number : int
-        How many ridge regressions have taught them; `UNSUPERVISED` for principal components.
+        How many ridge regressions they come from; `UNSUPERVISED` for principal components.
     metrics : tuple of Metric
         One a kind.
     ridge : float or None

@@ -23,7 +23,7 @@ from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, MetricFa
 from learnkernels.kernels.families.normal_scores import normal_scores, scores_beside
 from learnkernels.kernels.learners import RFM, rfm
 from learnkernels.kernels.learners.rfm import LAST
-from learnkernels.kernels.search.halves import TOGETHER, Choice, Columns, Examples, Half, halves_of
+from learnkernels.kernels.search.halves import COMBINED_KERNELS, Choice, Columns, Examples, SplitHalf, halves_of
 from learnkernels.kernels.search.metric import (
     COMPONENTS,
     GAUSSIANS,
@@ -349,11 +349,11 @@ def test_relevance_says_which_features_count_in_any_unit():
     assert learn_kernel("alignf", GaussianFamily([0.1, 1.0]), X, y).relevance is None
 
 
-def telling_half() -> Half:
+def telling_half() -> SplitHalf:
     """A half of sixty rows that tells of metrics that the other half has taught."""
     X, Y = rows(60)
     taught, told = (Examples(X[part::2], Y[part::2], None) for part in (0, 1))
-    half = Half(
+    half = SplitHalf(
         taught, told, Columns.of(X.shape[1], ()), learned_metrics(taught.X, taught.Y, ["diagonal", "full"], 9, 100)
     )
     half.learn(1)
@@ -363,14 +363,14 @@ def telling_half() -> Half:
 
 def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
     half = telling_half()
-    choices = [Choice(rounds, kind) for rounds in ((0,), (0, 1)) for kind in TOGETHER]
+    choices = [Choice(rounds, kind) for rounds in ((0,), (0, 1)) for kind in COMBINED_KERNELS]
     expected = []
     for choice in choices:
         K, cross = np.zeros((30, 30)), np.zeros((30, 30))
         taken = [metric for number in choice.rounds for metric in half.rounds[number].metrics]
         for metric in taken:
-            family, _ = metric.base_kernels(half.taught.X, None, KINDS[choice.kind])
-            tiles = (family.tile(Z, half.taught.X) for Z in (half.taught.X, half.told.X))
+            family, _ = metric.base_kernels(half.train.X, None, KINDS[choice.kind])
+            tiles = (family.tile(Z, half.train.X) for Z in (half.train.X, half.test.X))
             for own, other in zip(*tiles, strict=True):
                 trace = np.trace(center_gram(own)) / 30
                 K, cross = K + own / trace, cross + other / trace
@@ -378,16 +378,16 @@ def test_a_half_tells_what_a_regression_of_the_other_errs_on_it():
         ridges = [ridge * np.trace(centered) for ridge in RIDGES]
         errors = []
         for ridge in ridges:
-            alpha, intercept = bordered(K, half.taught.Y, ridge)
-            errors.append(((half.told.Y - cross @ alpha - intercept) ** 2).sum())
+            alpha, intercept = bordered(K, half.train.Y, ridge)
+            errors.append(((half.test.Y - cross @ alpha - intercept) ** 2).sum())
         expected.append(min(errors))
     np.testing.assert_allclose([half.errors([choice])[0] for choice in choices], expected, rtol=NEARLY)
 
 
 def test_alignments_of_rounds_are_those_of_the_half_that_did_not_teach_them():
     half = telling_half()
-    kernels = [radial_kernel(metric.mapped(half.told.X))[0] for metric in half.rounds[1].metrics]
-    centered = half.told.Y - half.told.Y.mean(axis=0)
+    kernels = [radial_kernel(metric.mapped(half.test.X))[0] for metric in half.rounds[1].metrics]
+    centered = half.test.Y - half.test.Y.mean(axis=0)
     K, L = sum(kernels), centered @ centered.T
     assert half.alignments[1] == pytest.approx(np.vdot(K, L) / (np.linalg.norm(K) * np.linalg.norm(L)), rel=1e-10)
 
@@ -446,7 +446,7 @@ def test_what_is_chosen_errs_least_on_halves_that_taught_nothing(
             enough = error(further, "both") > (1 - gain) * error(best, "both")
             best, n_learned = min(best, further, key=lambda one: error(one, "both")), number
     assert last in (None, n_learned)
-    kind = min(TOGETHER, key=lambda one: error(best, one))
+    kind = min(COMBINED_KERNELS, key=lambda one: error(best, one))
     union, _ = columns.union([one for of in learned(X, y) if of.number in best for one in of.metrics], examples, kind)
     found = RFM(metric=metric, scores=False).find(X, Target.of(y[:, 0]))
     assert found.family.names == union.names
@@ -524,7 +524,7 @@ def test_a_kind_of_base_kernels_is_taken_alone_or_by_choice():
     families = {kind: learn_kernel(RFM(rounds=1, kernels=kind), None, X, Y[:, 0]).family.names for kind in kinds}
     expected = {"gaussian": 9, "laplacian": 18, "both": 27, "wide": 6}
     assert {kind: len(families[kind]) for kind in KINDS} == expected
-    assert families["auto"] in [families[kind] for kind in TOGETHER]
+    assert families["auto"] in [families[kind] for kind in COMBINED_KERNELS]
     smooth = learn_kernel(RFM(rounds=0), None, X, np.sin(X[:, 0] / 2))  # without noise: Gaussians predict it best
     assert all(name.startswith("gaussian") for name in smooth.family.names)
 
