@@ -1,4 +1,4 @@
-"""Which files of this machine a path stands for: one file, a folder, or a pattern."""
+"""Which files a path stands for: one file, a folder or a pattern, of this machine or of an S3 server."""
 
 from __future__ import annotations
 
@@ -9,10 +9,56 @@ from pathlib import Path, PurePosixPath
 from urllib.parse import unquote
 
 from learnkernels.conf.errors import InputError, listed
-from learnkernels.conf.schema import ENDINGS, WILDCARD
+
+ENDINGS = (".parquet", ".csv", ".arrow", ".feather", ".libsvm", ".svm", ".svmlight")
+"""Of the files that can be read, in lower case."""
+
+WILDCARD = re.compile(r"[*?\[]")
+"""What makes a path a pattern."""
 
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """What stands for a missing value in the name of a folder."""
+
+
+def is_remote(path: str) -> bool:
+    """Return whether a path is an object on a server, ``s3://bucket/key``, and not a file of this machine."""
+    return path[:5].lower() == "s3://"
+
+
+def require_no_credentials(path: str) -> None:
+    """Refuse the address of an object that holds credentials: parameters of runs, which it is, are shown in Prefect.
+
+    Raises
+    ------
+    InputError
+        Before the key there is more than a bucket. The address is not repeated in the sentence.
+    """
+    if is_remote(path) and {"@", ":"} & {*path[5:].partition("/")[0]}:
+        raise InputError(
+            "s3://...: an address holds a bucket and a key alone; give credentials in AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY or a profile, and the server in AWS_ENDPOINT_URL."
+        )
+
+
+def require_place(path: str) -> None:
+    """Refuse the address of a file that lies neither on this machine nor on an S3 server.
+
+    Raises
+    ------
+    InputError
+        The address is of another kind, such as ``https://``. It is not repeated in the sentence.
+    """
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", path)
+    if scheme is not None and not is_remote(path):
+        raise InputError(
+            f"{scheme[1]}://...: files are those of local paths and of s3://bucket/key; download what lies elsewhere "
+            "first, and give its path."
+        )
+
+
+def is_pattern(path: str) -> bool:
+    """Return whether an address stands for several files by its form alone: a pattern, or a folder's with a slash."""
+    return WILDCARD.search(path) is not None or path.endswith("/")
 
 
 def files_of(path: str) -> list[str] | None:

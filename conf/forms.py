@@ -67,7 +67,7 @@ Table = Annotated[
 TargetColumn = Annotated[str, _drawn_as("The column to predict, in place of the data set's.", type="string")]
 Learners = Annotated[list[LearnerName], shown("The learners to compare, in place of the configuration's.")]
 Folds = Annotated[int, shown("How many folds, in place of the protocol's folds or split; 0 for these.", ge=0, le=1000)]
-MetricChoice = Annotated[Literal["as configured", MetricName], shown("What errors are measured by.")]
+MetricChoice = Annotated[Literal["as configured", MetricName], shown("What errors are measured by.")]  # type: ignore[valid-type]
 Baseline = Annotated[BaselineChoice, shown("What most would use instead, measured on the same folds.")]
 
 

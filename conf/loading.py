@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -14,8 +13,16 @@ from yaml.composer import ComposerError
 from yaml.constructor import ConstructorError
 
 from learnkernels.conf.errors import InputError, did_you_mean, one_line, short
-from learnkernels.conf.files import files_of, require_once
-from learnkernels.conf.schema import ENDINGS, WILDCARD, CompareConfig, DatasetConfig
+from learnkernels.conf.files import (
+    ENDINGS,
+    files_of,
+    is_pattern,
+    is_remote,
+    require_no_credentials,
+    require_once,
+    require_place,
+)
+from learnkernels.conf.schema import CompareConfig, DatasetConfig
 
 DEEPEST = 50
 """How many levels of lists and mappings a configuration may have."""
@@ -144,42 +151,6 @@ def _config_of(data: Any, path: Path, changes: Sequence[str]) -> CompareConfig:
         raise InputError(f"{path}: {describe(error, data)}") from None
 
 
-def is_remote(path: str) -> bool:
-    """Return whether a path is an object on a server, ``s3://bucket/key``, and not a file of this machine."""
-    return path[:5].lower() == "s3://"
-
-
-def require_no_credentials(path: str) -> None:
-    """Refuse the address of an object that holds credentials: parameters of runs, which it is, are shown in Prefect.
-
-    Raises
-    ------
-    InputError
-        Before the key there is more than a bucket. The address is not repeated in the sentence.
-    """
-    if is_remote(path) and {"@", ":"} & {*path[5:].partition("/")[0]}:
-        raise InputError(
-            "s3://...: an address holds a bucket and a key alone; give credentials in AWS_ACCESS_KEY_ID and "
-            "AWS_SECRET_ACCESS_KEY or a profile, and the server in AWS_ENDPOINT_URL."
-        )
-
-
-def require_place(path: str) -> None:
-    """Refuse the address of a file that lies neither on this machine nor on an S3 server.
-
-    Raises
-    ------
-    InputError
-        The address is of another kind, such as ``https://``. It is not repeated in the sentence.
-    """
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]+)://", path)
-    if scheme is not None and not is_remote(path):
-        raise InputError(
-            f"{scheme[1]}://...: files are those of local paths and of s3://bucket/key; download what lies elsewhere "
-            "first, and give its path."
-        )
-
-
 def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
     """Return the addresses of the files of a data set, in the order in which they are read.
 
@@ -221,11 +192,6 @@ def existing_files(dataset: DatasetConfig, data_dir: str) -> list[str]:
     if len(endings) > 1:
         raise InputError(f"{where}: 'path' names files of several formats ({', '.join(endings)}); give those of one.")
     return addresses
-
-
-def is_pattern(path: str) -> bool:
-    """Return whether an address stands for several files by its form alone: a pattern, or a folder's with a slash."""
-    return WILDCARD.search(path) is not None or path.endswith("/")
 
 
 def _require_ending(path: str, where: str) -> None:

@@ -369,7 +369,7 @@ def _require_params(config: CompareConfig) -> None:
 
 
 def _require_no_credentials(*places: str | None) -> None:
-    from learnkernels.conf.loading import require_no_credentials
+    from learnkernels.conf.files import require_no_credentials
 
     for place in places:
         require_no_credentials(place or "")

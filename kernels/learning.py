@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import Learner, SearchingLearner, as_learner
+from learnkernels.kernels.learners import Learner, Problem, SearchingLearner, as_learner
 from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation, require_normalisation
 from learnkernels.kernels.statistics.gram import gram_moments
 from learnkernels.kernels.statistics.sampled import SampledStatistics, Sampling
@@ -85,20 +84,19 @@ def learn_kernel(
     array([0.  , 0.28, 0.72])
     """
     X, learner, target = as_rows(X), as_learner(learner), Target.of(y, task)
-    learner.refuse_weights(sample_weight)
-    learner.refuse_family(family)
-    learner.refuse_uncentered(Centering.of(centering))
+    learner.check(family, sample_weight, Centering.of(centering))
     require_normalisation(normalise)
     if isinstance(learner, SearchingLearner):
         if len(target) != X.shape[0]:
             raise ValueError(f"y must have one entry a row of X, got {len(target)} for {X.shape[0]} rows.")
-        return learner.learn_on(X, np.arange(X.shape[0]), target, [regularisation], sample_weight)[0]
-    family = learner.required_family(family)
+        return learner.learn(Problem(None, X, None, target, [regularisation], sample_weight=sample_weight))[0]
+    assert family is not None  # checked
     require_directions(family, X)
     keep_origin = not learner.centered or not Centering.of(centering).subtracts
     moments = gram_moments(family, X, target.Y, sample_weight=sample_weight, keep_origin=keep_origin)
-    options: dict[str, Any] = {"regularisation": regularisation, "normalise": normalise, "centering": centering}
-    return learn_from_moments(learner, family, X, moments, target=target, **options)
+    return learn_path(learner, family, X, moments, target, [regularisation], normalise=normalise, centering=centering)[
+        0
+    ]
 
 
 def learn_from_moments(
@@ -157,8 +155,9 @@ def learn_from_moments(
     rank-one feature that is constant on these rows gets weight zero, without a word: n-grams that no training text
     holds are normal. Any other base kernel that is constant is refused.
     """
-    options: dict[str, Any] = {"normalise": normalise, "centering": centering}
-    return learn_path(learner, family, X, moments, target, [regularisation], **options)[0]
+    return learn_path(learner, family, X, moments, target, [regularisation], normalise=normalise, centering=centering)[
+        0
+    ]
 
 
 def learn_path(
@@ -197,12 +196,11 @@ def learn_path(
     learner = as_learner(learner)
     seen = Centering.of(centering)
     require_normalisation(normalise)
-    learner.refuse_weights(moments.sample_weight)
-    learner.refuse_uncentered(seen)
+    learner.check(family if learner.takes_family else None, moments.sample_weight, seen)
     if not learner.learns_kernel:
         raise ValueError(f"{learner.name} learns hypotheses and not a kernel; use KernelEnsemble.fit.")
     with blas_threads_for(moments.n_rows):  # whose number would show in the last bits
-        kernels: tuple[LearnedKernel, ...] = learner.learn(family, X, moments, target, grid, normalise, seen)
+        kernels: tuple[LearnedKernel, ...] = learner.learn(Problem(family, X, moments, target, grid, normalise, seen))
     if isinstance(moments, SampledStatistics):
         sampling = Sampling(moments.n_rows, moments.total_rows)
         kernels = tuple(replace(kernel, sampling=sampling) for kernel in kernels)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,15 +33,11 @@ def learner_class(name: str) -> type[Learner]:
         raise InputError(str(error)) from None
 
 
-def on_features(name: str, params: dict[str, Any], features: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters of a learner for some features: rfm is told what those of a table are."""
-    return {**features.for_rfm, **params} if isinstance(features, TableFeatures) and name == "rfm" else params
-
-
-def as_learner(name: str, **params: Any) -> Learner:
-    """Return a learner by its name and parameters; see `kernels.learners.as_learner`."""
+def as_learner(name: str, params: Mapping[str, Any] | None = None, features: Sequence[str] = ()) -> Learner:
+    """Return a learner by its name and parameters, for the features of a data set; see `learners.as_learner`."""
     _look_here(name)
-    return learners.as_learner(name, **params)
+    learner = learners.as_learner(name, **params or {})
+    return learner.for_features(features) if isinstance(features, TableFeatures) else learner
 
 
 def require_params(learner: LearnerConfig) -> None:
@@ -66,7 +62,7 @@ def require_params(learner: LearnerConfig) -> None:
                 raise InputError(f"learners: {learner.title}: {name} must be {expected}, got {value!r}.")
     for setting in learner.settings():
         try:
-            as_learner(learner.name, **setting).require()
+            as_learner(learner.name, setting).require()
         except ValueError as error:
             raise InputError(f"learners: {learner.title}: {str(error).rstrip('.')}.") from None
 

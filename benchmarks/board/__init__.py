@@ -1,1 +1,39 @@
 """Benchmark of the estimators with default settings: public data sets, the same rows for all methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Test metrics of a method on one random split.
+
+    Attributes
+    ----------
+    size : int
+        Largest number of training rows that the split allows; `n_train` is the actual one.
+    error : float
+        Misclassification rate, or RMSE divided by the standard deviation of the training targets.
+    log_loss : float
+        NaN without predicted probabilities.
+    auc : float
+        Area under the ROC curve for two classes, else NaN.
+    seconds : float
+        CPU time of the fit, which other processes disturb less than the time that passes.
+    """
+
+    section: str
+    table: str
+    task: str
+    apart: bool
+    size: int
+    drawing: int
+    contestant: str
+    error: float
+    log_loss: float
+    auc: float
+    seconds: float
+    n_train: int
+    n_test: int
+    n_features: int

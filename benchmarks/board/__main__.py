@@ -14,13 +14,15 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.progress import Progress
 from threadpoolctl import threadpool_limits
+
+from benchmarks.board import Measurement
 
 if TYPE_CHECKING:
     from benchmarks.board.contestants import Contestant
@@ -33,40 +35,6 @@ DEFAULT = ("small", "raw", "medium", "rare", "growth")
 
 LEAST = 1e-6
 """Smallest predicted probability that the log loss counts."""
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Test metrics of a method on one random split.
-
-    Attributes
-    ----------
-    size : int
-        Largest number of training rows that the split allows; `n_train` is the actual one.
-    error : float
-        Misclassification rate, or RMSE divided by the standard deviation of the training targets.
-    log_loss : float
-        NaN without predicted probabilities.
-    auc : float
-        Area under the ROC curve for two classes, else NaN.
-    seconds : float
-        CPU time of the fit, which other processes disturb less than the time that passes.
-    """
-
-    section: str
-    table: str
-    task: str
-    apart: bool
-    size: int
-    drawing: int
-    contestant: str
-    error: float
-    log_loss: float
-    auc: float
-    seconds: float
-    n_train: int
-    n_test: int
-    n_features: int
 
 
 def main() -> None:

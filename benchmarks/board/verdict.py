@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from benchmarks.board import Measurement
 from benchmarks.board.contestants import OURS
 from learnkernels.tasks.measure.t_tests import corrected_p
 
 if TYPE_CHECKING:
-    from benchmarks.board.__main__ import Measurement
     from benchmarks.board.sections import Section
 
 LEVEL = 0.05

@@ -1,6 +1,6 @@
 """What a configuration may hold. Prefect shows the same descriptions as a form."""
 
-from learnkernels.conf.schema.base import Parameter, Positive, Strict
+from learnkernels.conf.schema.base import LearnerName, MetricName, Parameter, Positive, PredictorName, Strict
 from learnkernels.conf.schema.compare import (
     BASELINE_TITLES,
     GRID_SEARCH_TITLE,
@@ -12,8 +12,6 @@ from learnkernels.conf.schema.compare import (
     TrackingConfig,
 )
 from learnkernels.conf.schema.datasets import (
-    ENDINGS,
-    WILDCARD,
     DatasetConfig,
     NgramsConfig,
     SyntheticName,
@@ -33,18 +31,14 @@ from learnkernels.conf.schema.kernels import (
     PolynomialConfig,
     PrecomputedConfig,
 )
-from learnkernels.conf.schema.learners import PRESETS, LearnerConfig, LearnerName, PresetName
-from learnkernels.conf.schema.predictors import PREDICTOR_OPTIONS, PredictorName
-from learnkernels.conf.schema.protocol import OF_PROBABILITIES, MetricName, ProtocolConfig
+from learnkernels.conf.schema.learners import PRESETS, LearnerConfig, PresetName
+from learnkernels.conf.schema.protocol import OF_PROBABILITIES, ProtocolConfig
 
 __all__ = [
     "BASELINE_TITLES",
-    "ENDINGS",
     "GRID_SEARCH_TITLE",
     "OF_PROBABILITIES",
-    "PREDICTOR_OPTIONS",
     "PRESETS",
-    "WILDCARD",
     "BaselineConfig",
     "BaselineName",
     "CategoricalConfig",

@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from learnkernels.conf.errors import did_you_mean, short
+from learnkernels.kernels import registry
+
+if TYPE_CHECKING:
+    LearnerName = str
+    MetricName = str
+    PredictorName = str
+else:
+    LearnerName = Literal[tuple(sorted(registry.LEARNERS))]
+    MetricName = Literal[tuple(registry.METRICS)]
+    PredictorName = Literal[tuple(registry.PREDICTORS)]
 
 
 class Strict(BaseModel):
@@ -17,6 +36,17 @@ class Strict(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", populate_by_name=True, allow_inf_nan=False, ser_json_inf_nan="strings"
     )
+    later: ClassVar[tuple[str, ...]] = ()
+    """Keys that came later: left out of a dump where they are as by default, as results are stored under it."""
+
+    @model_serializer(mode="wrap")
+    def _without_later_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = dump(self)
+        fields = type(self).model_fields
+        for key in self.later:
+            if getattr(self, key) == fields[key].get_default(call_default_factory=True):
+                data.pop(key, None)
+        return data
 
     @model_validator(mode="before")
     @classmethod

@@ -9,19 +9,18 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import (
     BeforeValidator,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
 from learnkernels.conf.errors import short
-from learnkernels.conf.schema.base import Strict, several
+from learnkernels.conf.files import require_no_credentials, require_place
+from learnkernels.conf.schema.base import PredictorName, Strict, several
 from learnkernels.conf.schema.datasets import DatasetConfig, each_target
 from learnkernels.conf.schema.grids import GRID_FORMS, Grid, Powers
 from learnkernels.conf.schema.kernels import ConstantConfig, FamilyConfig, LinearConfig, PrecomputedConfig
 from learnkernels.conf.schema.learners import SEARCHING, UNCENTERED, LearnerConfig
-from learnkernels.conf.schema.predictors import PredictorConfig, PredictorName, PredictorSetting, as_size
+from learnkernels.conf.schema.predictors import PredictorConfig, PredictorSetting, as_size
 from learnkernels.conf.schema.protocol import ProtocolConfig
 
 GRID_SEARCH_TITLE = "GridSearchCV"
@@ -95,6 +94,8 @@ class MomentsConfig(Strict):
 class BaselineConfig(Strict):
     """Baselines on the same trials: the best constant, a linear model, a search over one Gaussian kernel."""
 
+    later = ("boosting", "without")
+
     gammas: Grid = Field(
         default_factory=lambda: Powers.model_validate({"base": 4, "from": -3, "to": 3}),
         description="Bandwidths to try, as multiples of 1 / (features x variance), scikit-learn's 'scale': "
@@ -124,11 +125,6 @@ class BaselineConfig(Strict):
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return several(value)
-
-    @model_serializer(mode="wrap")
-    def _without_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is not asked for, as results of the search are stored under this dump."""
-        return {key: value for key, value in dump(self).items() if value or key not in ("boosting", "without")}
 
 
 class CertificatesConfig(Strict):
@@ -162,6 +158,8 @@ def _has_secret(value: Any, name: str = "") -> bool:
 
 class DaskConfig(Strict):
     """Where base-kernel tiles are computed."""
+
+    later = ("certificates", "cluster", "options", "rows")
 
     scheduler: str | None = Field(
         None,
@@ -202,12 +200,6 @@ class DaskConfig(Strict):
         """Whether workers may be on other machines, which do not see the files of this one."""
         return self.scheduler is not None or self.cluster is not None
 
-    @model_serializer(mode="wrap")
-    def _without_other_machines(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is of other machines and not asked for, as a run is kept under its dump."""
-        data: dict[str, Any] = dump(self)
-        return {key: of for key, of in data.items() if of or key not in ("certificates", "cluster", "options", "rows")}
-
     @field_validator("memory", mode="before")
     @classmethod
     def _size_or_auto(cls, value: Any) -> Any:
@@ -223,8 +215,6 @@ class DaskConfig(Strict):
     @field_validator("rows")
     @classmethod
     def _place(cls, value: str | None) -> str | None:
-        from learnkernels.conf.loading import require_no_credentials, require_place  # here: it reads this module
-
         if value is not None:
             require_no_credentials(value)
             require_place(value)
@@ -267,6 +257,8 @@ def _named(value: Any) -> Any:
 
 class CompareConfig(Strict):
     """Compare learners of the kernel on data sets."""
+
+    later = ("centering", "moments")
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
@@ -322,16 +314,6 @@ class CompareConfig(Strict):
     tracking: TrackingConfig = Field(
         default_factory=lambda: TrackingConfig.model_validate({}), description="Where evidence is kept."
     )
-
-    @model_serializer(mode="wrap")
-    def _without_exact_moments(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave defaults of later releases out: what depends on a configuration is stored under its dump."""
-        data: dict[str, Any] = dump(self)
-        if self.centering == "center":
-            data.pop("centering", None)
-        if self.moments == MomentsConfig.model_validate({}):
-            data.pop("moments", None)
-        return data
 
     @property
     def second_stage(self) -> PredictorConfig:

@@ -9,29 +9,21 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     BeforeValidator,
     Field,
-    SerializerFunctionWrapHandler,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
 from learnkernels.conf.errors import did_you_mean, short
+from learnkernels.conf.files import ENDINGS, WILDCARD
 from learnkernels.conf.schema.base import Parameter, Positive, Strict, as_text, several
 
 SklearnName = Literal["breast_cancer", "diabetes", "digits", "iris", "linnerud", "wine"]
 SyntheticName = Literal["three_sines", "relevance", "friedman"]
 
-ENDINGS = (".parquet", ".csv", ".arrow", ".feather", ".libsvm", ".svm", ".svmlight")
-"""Of the files that can be read, in lower case."""
-
 
 def _as_plain_text(value: Any) -> Any:
     """Return a number as the text that a column of numbers is compared by: 5.0 as 5."""
     return as_text(int(value) if isinstance(value, float) and value.is_integer() else value)
-
-
-WILDCARD = re.compile(r"[*?\[]")
-"""What makes a path a pattern."""
 
 
 def name_of_files(paths: Sequence[str]) -> str:
@@ -110,6 +102,8 @@ ColumnKind = Literal["number", "categorical", "code", "date", "drop"]
 
 class DatasetConfig(Strict):
     """One data set: where it lies and how it is read."""
+
+    later = ("test", "features", "groups", "time", "weights", "class_weight", "columns", "scale_on", "in_parts")
 
     source: Literal["sklearn", "file", "synthetic", "openml"] = Field(
         description="A set bundled with scikit-learn, a file, rows drawn from a known distribution, or a set of "
@@ -340,21 +334,6 @@ class DatasetConfig(Strict):
         if self.time is not None and self.test:
             raise ValueError("with 'time' the last rows test, and 'test' names others; leave one of them out")
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_empty_test(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `test` and the like out where empty: what depends on a configuration is stored under its dump."""
-        data: dict[str, Any] = dump(self)
-        for key in ("test", "features", "groups", "time", "weights", "class_weight"):
-            if not getattr(self, key):
-                data.pop(key, None)
-        if self.columns is None:
-            data.pop("columns", None)
-        if self.scale_on == "all":
-            data.pop("scale_on", None)
-        if self.in_parts is None:
-            data.pop("in_parts", None)
-        return data
 
     @property
     def beside(self) -> dict[str, str]:

@@ -8,9 +8,7 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    SerializerFunctionWrapHandler,
     Tag,
-    model_serializer,
     model_validator,
 )
 
@@ -113,19 +111,13 @@ class DirichletConfig(Strict):
 class FeatureConfig(Strict):
     """x_k x'_k, one kernel a feature: thousands of n-grams, without tiles where it is the only family."""
 
+    later = ("constant",)
+
     family: Literal["feature"]
     columns: Names | None = Field(None, description="Features that become kernels; all by default.")
     constant: bool = Field(
         False, description="And a kernel of a feature that is one on every row, where 'centering' is none."
     )
-
-    @model_serializer(mode="wrap")
-    def _without_constant(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `constant` out where it is not asked for, as results are stored under this dump."""
-        data: dict[str, Any] = dump(self)
-        if not self.constant:
-            data.pop("constant", None)
-        return data
 
 
 class ConstantConfig(Strict):

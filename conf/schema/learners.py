@@ -9,46 +9,15 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from learnkernels.conf.errors import short
-from learnkernels.conf.schema.base import OwnName, Parameter, Strict, several
+from learnkernels.conf.schema.base import LearnerName, OwnName, Parameter, Strict, several
+from learnkernels.kernels import registry
 
-LearnerName = Literal[
-    "align",
-    "align-uncentered",
-    "alignf",
-    "alignf-linear",
-    "alignf-uncentered",
-    "ca",
-    "cr",
-    "easymkl",
-    "ensemble",
-    "l1-krr",
-    "l1-svm",
-    "l2-krr",
-    "lp-krr",
-    "lp-svm",
-    "lq",
-    "nkrr",
-    "rfm",
-    "single",
-    "single-stage",
-    "unif",
-]
 PresetName = Literal["CA-1D", "CA-nD", "CR", "DA", "D1", "D2", "DU"]
 
-SEARCHING = ("ca", "cr", "rfm")
+SEARCHING = [name for name, entry in sorted(registry.LEARNERS.items()) if not entry.takes_family]
 """Learners that find their own base kernels."""
 
-UNCENTERED = (
-    "align-uncentered",
-    "alignf-uncentered",
-    "l1-krr",
-    "l1-svm",
-    "l2-krr",
-    "lp-krr",
-    "lp-svm",
-    "nkrr",
-    "unif",
-)
+UNCENTERED = [name for name, entry in sorted(registry.LEARNERS.items()) if entry.takes_uncentered]
 """Learners that can do with base kernels that are not centered."""
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -75,7 +44,7 @@ class LearnerConfig(Strict):
     """A way of learning the kernel's weights."""
 
     name: Annotated[
-        Annotated[Literal[LearnerName, PresetName], Tag("listed")] | Annotated[OwnName, Tag("own")],
+        Annotated[Literal[LearnerName, PresetName], Tag("listed")] | Annotated[OwnName, Tag("own")],  # type: ignore[valid-type]
         Discriminator(_kind_of_name),
     ] = Field(
         description="The algorithm; `learnkernels learners` lists them. CA-1D, CA-nD, CR, DA, D1, D2 and DU stand for "

@@ -8,19 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from learnkernels.conf.errors import short
-from learnkernels.conf.schema.base import Strict, as_text
-
-PredictorName = Literal["auto", "krr", "krr-cg", "nystrom", "svm"]
-
-APPROXIMATE: tuple[str, ...] = ("auto", "nystrom")
-PREDICTOR_OPTIONS: dict[str, tuple[str, ...]] = {
-    "landmarks": APPROXIMATE,
-    "memory": APPROXIMATE,
-    "sampling": APPROXIMATE,
-    "loss": APPROXIMATE,
-    "tolerance": ("auto", "krr-cg", "nystrom"),
-}
-"""Which predictors take an option; with auto it counts where one of the others is what it takes."""
+from learnkernels.conf.schema.base import PredictorName, Strict, as_text
+from learnkernels.kernels import registry
 
 SIZE = r"(?=[\d.]*[1-9])\d{0,18}(\.\d{1,18})?(e1?\d)?\s*([kmgtp]i?)?b?"
 """A number of bytes as it is written, in either case of letters; not zero."""
@@ -63,8 +52,9 @@ class PredictorConfig(Strict):
 
     @model_validator(mode="after")
     def _options_of_the_predictor(self) -> PredictorConfig:
-        for key, owners in PREDICTOR_OPTIONS.items():
-            if getattr(self, key) is not None and self.name not in owners:
+        for key in self.options():
+            owners = [name for name, options in registry.PREDICTORS.items() if key in options]
+            if self.name not in owners:
                 raise ValueError(f"{key!r} goes with predictor {' or '.join(owners)}, got {self.name}; leave it out")
         if self.landmarks is not None and self.memory is not None and self.name == "nystrom":
             raise ValueError(
@@ -74,7 +64,7 @@ class PredictorConfig(Strict):
 
     def options(self) -> dict[str, Any]:
         """Return the options that are given."""
-        return {key: value for key in PREDICTOR_OPTIONS if (value := getattr(self, key)) is not None}
+        return {key: value for key in registry.PREDICTORS["auto"] if (value := getattr(self, key)) is not None}
 
 
 def _kind_of_predictor(value: Any) -> str:

@@ -3,53 +3,19 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import (
     Field,
-    SerializerFunctionWrapHandler,
     ValidationInfo,
     field_validator,
-    model_serializer,
     model_validator,
 )
 
 from learnkernels.conf.errors import short
-from learnkernels.conf.schema.base import Strict
+from learnkernels.conf.schema.base import MetricName, Strict
 from learnkernels.conf.schema.grids import Grid, Powers, Spaced, grid_values
-
-MetricName = Literal[
-    "accuracy",
-    "balanced_accuracy",
-    "roc_auc",
-    "roc_auc_ovr",
-    "roc_auc_ovr_weighted",
-    "roc_auc_ovo",
-    "roc_auc_ovo_weighted",
-    "average_precision",
-    "f1",
-    "f1_macro",
-    "f1_weighted",
-    "precision",
-    "precision_macro",
-    "precision_weighted",
-    "recall",
-    "recall_macro",
-    "jaccard",
-    "jaccard_macro",
-    "jaccard_weighted",
-    "matthews_corrcoef",
-    "neg_log_loss",
-    "neg_brier_score",
-    "neg_root_mean_squared_error",
-    "neg_mean_absolute_error",
-    "neg_median_absolute_error",
-    "neg_mean_absolute_percentage_error",
-    "neg_max_error",
-    "neg_mean_squared_error",
-    "r2",
-    "explained_variance",
-]
+from learnkernels.kernels import registry
 
 _POSITIVE = (
     "is for predictions that are positive, which those of a kernel need not be; learn the logarithm of the target"
@@ -57,14 +23,7 @@ _POSITIVE = (
 _GROUPINGS = "compares groupings, and not predictions with classes; take balanced_accuracy or matthews_corrcoef"
 _SEVERAL = "is for several classes a row, and here each row has one; take {} instead"
 
-OF_PROBABILITIES: tuple[MetricName, ...] = (
-    "roc_auc_ovr",
-    "roc_auc_ovr_weighted",
-    "roc_auc_ovo",
-    "roc_auc_ovo_weighted",
-    "neg_log_loss",
-    "neg_brier_score",
-)
+OF_PROBABILITIES = [name for name, measured in registry.METRICS.items() if measured == "probabilities"]
 """Metrics that are measured on a probability a class."""
 
 NO_METRIC = {
@@ -159,6 +118,8 @@ class ProtocolConfig(Strict):
     With `split`, each repeat is one trial on rows drawn anew. Data sets with `groups` or `time` are divided by these.
     """
 
+    later = ("metric", "refit")
+
     folds: int | None = Field(5, ge=3, le=100, description="Number of folds; null where there is a split.")
     split: SplitConfig | None = Field(
         None, description="In place of folds: the rows that train, validate and test, drawn anew in each repeat."
@@ -239,15 +200,6 @@ class ProtocolConfig(Strict):
                 f"{got}; give one of them"
             )
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_usual(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what came later and is not given: what depends on a configuration is stored under its dump."""
-        data: dict[str, Any] = dump(self)
-        for key, usual in {"metric": None, "refit": False}.items():
-            if getattr(self, key) == usual:
-                data.pop(key, None)
-        return data
 
     @field_validator("grid")
     @classmethod

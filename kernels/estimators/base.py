@@ -21,7 +21,7 @@ from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows, drawn_rows
 from learnkernels.kernels.families.cosine import require_directions
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import LEARNERS, RFM, Learner, SearchingLearner, as_learner
+from learnkernels.kernels.learners import LEARNERS, Learner, Problem, SearchingLearner, as_learner
 from learnkernels.kernels.learners.base import require_family
 from learnkernels.kernels.learning import learn_from_moments, learn_kernel
 from learnkernels.kernels.predictors import as_predictor
@@ -197,12 +197,10 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         self, X: Rows, values: np.ndarray, task: Task, regularisation: float, sample_weight: np.ndarray | None
     ) -> LearnedKernel:
         """Return the kernel learned from rows or a sample of them and their target, positions of classes or numbers."""
-        learner = self._checked_learner(X, task)
-        learner.refuse_weights(sample_weight)
-        centering = Centering.of(self.centering)
-        learner.refuse_uncentered(centering)
+        learner, centering = self._checked_learner(X, task), Centering.of(self.centering)
         given = copy(self.family)  # which a search may change
         family = default_family(X) if given is None and learner.takes_family else given
+        learner.check(family, sample_weight, centering)
         sample = self._checked_sample(learner, X.shape[0], sample_weight is not None)
         options: dict[str, Any] = {
             "regularisation": regularisation,
@@ -215,8 +213,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         if isinstance(learner, SearchingLearner):
             require_sample(sample)
             rows = drawn_rows(X.shape[0], SEARCHED_ROWS if sample == "auto" else sample, self._seed)
-            return learner.learn_on(X, rows, target, [regularisation])[0]
-        family = learner.required_family(family)
+            return learner.learn(Problem(None, X, None, target, [regularisation], rows=rows))[0]
+        assert family is not None  # checked
         require_directions(family, X)
         keep_origin = not learner.centered or not centering.subtracts
         moments = sample_moments(family, X, target.Y, sample=sample, seed=self._seed, keep_origin=keep_origin)
@@ -236,7 +234,7 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
             if why:
                 raise ValueError(f"sample must be None where {why}, got {self.sample!r}; learn from all rows.")
             return cast(Any, self.sample)
-        if isinstance(learner, RFM) and self.sample is None and not weighted and m > SEARCHED_ROWS:
+        if learner.sampled_by_default and self.sample is None and not weighted and m > SEARCHED_ROWS:
             return "auto"  # which searches fewer rows yet
         if m <= MOST_ROWS or self.sample == "all" or (features and learner.two_stage):
             return None
@@ -251,8 +249,8 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         """Return the learner; ValueError for one that is unknown, learns no kernel, or cannot do what it is asked."""
         require_family(self.family)
         learner = as_learner(default_learner(self.family, X)[0] if self.learner == AUTO else self.learner)
-        if self.table_ is not None and isinstance(learner, RFM):
-            learner = as_learner(learner.name, **{**learner.get_params(), **self.table_.features.for_rfm})
+        if self.table_ is not None:
+            learner = learner.for_features(self.table_.features)
         fitting = sorted(name for name, one in LEARNERS.items() if one.learns_kernel and task in one.tasks)
         if not learner.learns_kernel:
             raise ValueError(
@@ -262,7 +260,6 @@ class KernelLearner(BaseEstimator):  # type: ignore[misc]
         if task not in learner.tasks:
             raise ValueError(f"{learner.name} does not serve {task}; use one of {', '.join(fitting)}.")
         require_normalisation(self.normalise)
-        learner.refuse_family(self.family)
         return learner
 
     def _take_kernel(self, kernel: LearnedKernel) -> None:

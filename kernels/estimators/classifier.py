@@ -19,7 +19,7 @@ from learnkernels.kernels.estimators.regularisation import given, is_squared
 from learnkernels.kernels.estimators.supervised import SupervisedLearner, require_precision, without_zero_weights
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import Learner
-from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor
+from learnkernels.kernels.predictors import PREDICTORS, Fitted, KernelOnRows, Predictor
 from learnkernels.kernels.predictors.calibration import class_scores, fit_calibration, probabilities
 from learnkernels.kernels.statistics.base import Normalisation
 from learnkernels.kernels.tables.encoding import Said
@@ -266,7 +266,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
         The intercept of a squared loss moves to where two classes are as probable, by weights that count class weights.
         """
         rows, linear = self._left_out(on, predictor, fitted, target)
-        scores = class_scores(linear, len(self.classes_), self.predictor_ == "svm")
+        scores = class_scores(linear, len(self.classes_), PREDICTORS[self.predictor_].one_vs_one)
         weights, codes = None if on.sample_weight is None else on.sample_weight[rows], target.values[rows]
         calibration = weighted = fit_calibration(scores, codes, weights)
         if self.class_weight is not None and weights is not None:
@@ -294,7 +294,7 @@ class KernelLearningClassifier(ClassifierMixin, SupervisedLearner):  # type: ign
             class wins, plus less than a third for how clearly it does, from other losses the class against the rest, or
             logarithms of odds.
         """
-        return class_scores(self._scores(X), len(self.classes_), self.predictor_ == "svm")
+        return class_scores(self._scores(X), len(self.classes_), PREDICTORS[self.predictor_].one_vs_one)
 
     def predict(self, X: Any) -> np.ndarray:
         """Return the class of each new row.

@@ -38,9 +38,6 @@ LEAST_DECIDED = 2.0**-3
 GRID = tuple(4.0**exponent for exponent in range(-3, 8))
 """Values of C that folds choose among."""
 
-RIDGE = ("krr", "krr-cg")
-"""Predictors with a squared loss, whatever their options."""
-
 
 def given(name: str, value: Any) -> float | Literal["auto"]:
     """Return C or alpha as it was given: a positive number, or "auto"; ValueError for anything else."""
@@ -53,7 +50,7 @@ def given(name: str, value: Any) -> float | Literal["auto"]:
 
 def is_squared(predictor: Predictor) -> bool:
     """Return whether a predictor minimizes squared errors, of classes as of numbers."""
-    return predictor.name in RIDGE or getattr(predictor, "loss", None) == "squared"
+    return getattr(predictor, "loss", None) == "squared"
 
 
 def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) -> float:
@@ -94,7 +91,7 @@ def chosen(on: KernelOnRows, target: Target, predictor: Predictor, seed: int) ->
         first, _, Y, weights = distinct_examples(X, target.Y, weights)
         gram, centering = K[np.ix_(first, first)], kernel.centering
         decided = target.task == "classification" and (getattr(predictor, "tolerance", None) or 0.0) >= ROUGH
-        least = LEAST_DECIDED if decided else 0.0 if predictor.name == "krr" else LEAST
+        least = LEAST_DECIDED if decided else LEAST if predictor.by_rows else 0.0
         ridges = [ridge for ridge in RIDGES[::-1] if ridge >= least]
 
         def best(step: int, near: float | None) -> float:

@@ -20,7 +20,7 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import as_learner
 from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.parameters import positive
-from learnkernels.kernels.predictors import Fitted, KernelOnRows, Predictor, RowsPath, as_predictor
+from learnkernels.kernels.predictors import PREDICTORS, Fitted, KernelOnRows, Predictor, RowsPath, as_predictor
 from learnkernels.kernels.predictors.base import ExactPredictor, RowsPredictor
 from learnkernels.kernels.predictors.calibration import assign_calibration_folds
 from learnkernels.kernels.predictors.choice import Problem, choose_predictor
@@ -65,7 +65,7 @@ class SupervisedLearner(KernelLearner):
     @property
     def landmarks_(self) -> np.ndarray:
         """Positions of the landmarks among the training rows that have a weight, shape (M,), where there are some."""
-        if getattr(self, "predictor_", None) != "nystrom":
+        if not PREDICTORS[getattr(self, "predictor_", "auto")].on_landmarks:
             raise AttributeError(f"{type(self).__name__} has landmarks_ once it is fitted with predictor nystrom.")
         return self.kernel_.rows
 

@@ -1,63 +1,59 @@
-"""Learners of kernel weights, one file an algorithm, and the table that lists them.
+"""Learners of kernel weights, one file an algorithm, each imported when it is first named.
 
-Imports: centering, engine, families, learned, parameters, search, solvers, statistics, targets.
+Imports: centering, engine, families, learned, parameters, registry, search, solvers, statistics, targets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from typing import Any
 
-from learnkernels.kernels.learners.alignf import Alignf, AlignfLinear, AlignfUncentered, kkt_certificate
+from learnkernels.kernels import registry
 from learnkernels.kernels.learners.base import (
     Learner,
     OneStageLearner,
+    Problem,
     Products,
     SearchingLearner,
     Solution,
     TwoStageLearner,
 )
-from learnkernels.kernels.learners.ca import CA
-from learnkernels.kernels.learners.closed_form import Align, AlignUncentered, Lq, Single, Unif
-from learnkernels.kernels.learners.cr import CR
-from learnkernels.kernels.learners.easymkl import EasyMKL
-from learnkernels.kernels.learners.ensemble import Ensemble, KernelEnsemble
-from learnkernels.kernels.learners.lp_krr import L1KRR, L2KRR, LpKRR
-from learnkernels.kernels.learners.lp_svm import L1SVM, LpSVM
-from learnkernels.kernels.learners.nkrr import NKRR
-from learnkernels.kernels.learners.rfm import RFM
-from learnkernels.kernels.learners.single_stage import SingleStage
 from learnkernels.kernels.parameters import as_object, imported
 from learnkernels.kernels.solvers.certificate import Certificate
 
-LEARNERS: dict[str, type[Learner]] = {
-    learner.name: learner
-    for learner in (
-        Unif,
-        Single,
-        Align,
-        Alignf,
-        AlignfLinear,
-        Lq,
-        AlignUncentered,
-        AlignfUncentered,
-        SingleStage,
-        L1KRR,
-        L2KRR,
-        LpKRR,
-        L1SVM,
-        LpSVM,
-        EasyMKL,
-        NKRR,
-        CA,
-        CR,
-        Ensemble,
-        RFM,
-    )
-}
+
+class _Learners(Mapping[str, type[Learner]]):
+    """The classes of `registry.LEARNERS` by name; the module of one is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> type[Learner]:
+        module, _, attribute = registry.LEARNERS[name].path.partition(":")
+        found: type[Learner] = getattr(import_module(f"{__name__}.{module}"), attribute)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in registry.LEARNERS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(registry.LEARNERS)
+
+    def __len__(self) -> int:
+        return len(registry.LEARNERS)
+
+
+LEARNERS = _Learners()
 """The learners by name, as configurations and `learn_kernel` call them."""
+
+_NAMES = {entry.path.partition(":")[2]: name for name, entry in registry.LEARNERS.items()}
 
 COLUMNS = ["name", "learns", "needs", "predictor", "tasks", "parameters", "source"]
 """Of `table`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return LEARNERS[_NAMES[name]]
 
 
 def as_learner(learner: str | Learner, /, **params: Any) -> Learner:
@@ -112,38 +108,17 @@ def table() -> list[list[str]]:
 
 
 __all__ = [
-    "CA",
     "COLUMNS",
-    "CR",
-    "L1KRR",
-    "L1SVM",
-    "L2KRR",
     "LEARNERS",
-    "NKRR",
-    "RFM",
-    "Align",
-    "AlignUncentered",
-    "Alignf",
-    "AlignfLinear",
-    "AlignfUncentered",
     "Certificate",
-    "EasyMKL",
-    "Ensemble",
-    "KernelEnsemble",
     "Learner",
-    "LpKRR",
-    "LpSVM",
-    "Lq",
     "OneStageLearner",
+    "Problem",
     "Products",
     "SearchingLearner",
-    "Single",
-    "SingleStage",
     "Solution",
     "TwoStageLearner",
-    "Unif",
     "as_learner",
-    "kkt_certificate",
     "learner_class",
     "table",
 ]

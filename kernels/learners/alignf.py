@@ -102,7 +102,6 @@ class AlignfUncentered(Alignf):
     source = "Cristianini et al. 2001; Kandola et al. 2002; JMLR 2012, section 3.2"
     needs = "uncentered alignments"
     centered = False
-    takes_uncentered = True
 
 
 @dataclass(frozen=True, eq=False, repr=False)

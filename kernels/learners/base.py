@@ -1,10 +1,11 @@
-"""What a learner is, the three kinds of them, and how a solution becomes a kernel."""
+"""What a learner is, what it is given, and the three kinds of them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.parameters import Parameterised
+from learnkernels.kernels.registry import LEARNERS
 from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation, NormalisedProducts
@@ -82,6 +84,136 @@ class Solution:
         return cls(v / norm, certificate)
 
 
+def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
+    """Return what a learner returned, or raise ValueError if it is no solution over so many base kernels."""
+    if not isinstance(solution, Solution):
+        got = type(solution).__name__
+    elif not isinstance(weights := solution.weights, np.ndarray) or weights.dtype.kind not in "fiu":
+        got = f"weights of type {getattr(weights, 'dtype', type(weights).__name__)}"
+    elif weights.shape != (n_kernels,) or not np.isfinite(weights).all():
+        got = f"weights of shape {weights.shape}" + ", not all finite" * (weights.shape == (n_kernels,))
+    else:
+        return solution
+    raise ValueError(
+        f"learner {learner} must return a Solution whose weights are an array of {n_kernels} finite numbers, one a "
+        f"base kernel that is not constant, got {got}; correct its class."
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What a learner is given: rows, what is known of them, and how base kernels are normalised.
+
+    Attributes
+    ----------
+    family : KernelFamily or None
+        p base kernels; of no use to a learner that finds its own.
+    X : ndarray or CSR matrix of shape (n, d)
+        The data set that training rows are counted in; may be mapped from a file.
+    statistics : AlignmentStatistics or None
+        Statistics of the training rows; None for a learner that finds its own base kernels, which takes `rows`.
+    target : Target or None
+        Of all n rows; two-stage learners need none.
+    grid : sequence of float, default (1.0,)
+        Regularisations, ascending: C, or 1 / lambda.
+    normalise : {"trace", "frobenius", "none"}, default "trace"
+    centering : Centering
+    rows, sample_weight : ndarray of shape (m,), optional
+        Without `statistics`: positions of the training rows, all by default, and their weights.
+    """
+
+    family: KernelFamily | None
+    X: Rows
+    statistics: AlignmentStatistics | None = None
+    target: Target | None = None
+    grid: Sequence[float] = (1.0,)
+    normalise: Normalisation = "trace"
+    centering: Centering = Centering.CENTER
+    rows: np.ndarray | None = None
+    sample_weight: np.ndarray | None = None
+
+    @property
+    def base_kernels(self) -> KernelFamily:
+        """The family, for learners that are given one."""
+        assert self.family is not None
+        return self.family
+
+    @property
+    def training_statistics(self) -> AlignmentStatistics:
+        """The statistics, for learners that are given them."""
+        assert self.statistics is not None
+        return self.statistics
+
+    @cached_property
+    def scales(self) -> np.ndarray:
+        """What each base kernel is divided by, shape (p,)."""
+        return self.training_statistics.scales(self.normalise, self.centering.subtracts)
+
+    @cached_property
+    def usable(self) -> np.ndarray:
+        """Positions of the base kernels that may carry weight."""
+        return np.flatnonzero(~self.training_statistics.vanishing(self.centering.subtracts))
+
+    @property
+    def origin(self) -> np.ndarray:
+        """What rows are moved by, shape (d,); zeros where that would change a kernel."""
+        origin = self.training_statistics.origin
+        moved = self.centering.subtracts or self.base_kernels.translation_invariant
+        return origin if moved else np.zeros_like(origin)
+
+    @cached_property
+    def training_rows(self) -> Rows:
+        """The training rows less `origin`, shape (m, d)."""
+        return move(as_rows(self.X[self.training_statistics.rows]), self.origin)
+
+    @property
+    def shift(self) -> np.ndarray:
+        """Constant that is subtracted from each base kernel, which centering does not see; zero without, shape (p,)."""
+        moments = self.training_statistics
+        return moments.shift if self.centering.subtracts else np.zeros(moments.n_kernels)
+
+    def kernel(
+        self,
+        learner: str,
+        solution: Solution,
+        scales: np.ndarray | None = None,
+        regularisation: float | None = None,
+    ) -> LearnedKernel:
+        """Return the kernel of a solution over the usable base kernels; ValueError for what is no such solution."""
+        moments, solution = self.training_statistics, require_solution(solution, learner, len(self.usable))
+        scales = self.scales if scales is None else scales
+        weights, coefficients = np.zeros((2, moments.n_kernels))
+        weights[self.usable] = solution.weights
+        coefficients[self.usable] = solution.weights / scales[self.usable]
+        row_means = moments.combined_row_means(coefficients)
+        kernel = LearnedKernel(
+            family=self.base_kernels,
+            learner=learner,
+            weights=weights,
+            normalise=self.normalise,
+            scales=scales,
+            alignment=moments.alignment(coefficients),
+            alignments=moments.alignments,
+            certificate=solution.certificate,
+            X=self.training_rows,
+            origin=self.origin,
+            rows=moments.rows,
+            shift=self.shift,
+            row_means=row_means if self.centering.subtracts else np.zeros_like(row_means),
+            degree=solution.degree,
+            offset=solution.offset,
+            regularisation=regularisation,
+            sample_weight=moments.sample_weight,
+            traces=moments.traces(self.centering.subtracts) if any(self.base_kernels.kernel_views) else None,
+            centering=self.centering,
+        )
+        if kernel.degree == 1:
+            return kernel
+        w = moments.sample_weight
+        Y = moments.targets - mean_over(moments.targets, w)
+        return replace(kernel, alignment=alignment_of_matrix(kernel.gram(), Y, w))
+
+
 class Learner(Parameterised, ABC):
     """A way of learning how base kernels are weighed; its parameters are its fields.
 
@@ -120,6 +252,8 @@ class Learner(Parameterised, ABC):
         Whether weights may be negative.
     learns_kernel : bool
         Whether it learns a kernel, or hypotheses.
+    sampled_by_default : bool
+        Whether estimators give it a sample of many rows where nobody says how many.
     """
 
     name: ClassVar[str]
@@ -136,29 +270,27 @@ class Learner(Parameterised, ABC):
     takes_family: ClassVar[bool] = True
     signed: ClassVar[bool] = False
     learns_kernel: ClassVar[bool] = True
+    sampled_by_default: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" not in vars(cls):
             cls.name = f"{cls.__module__}:{cls.__qualname__}"
+        elif cls.name in LEARNERS:
+            cls.takes_uncentered = LEARNERS[cls.name].takes_uncentered
         if "summary" not in vars(cls):
             cls.summary = (cls.__doc__ or cls.name).strip().partition("\n")[0].rstrip(".")
 
     @abstractmethod
-    def learn(
-        self,
-        family: KernelFamily | None,
-        X: Rows,
-        moments: AlignmentStatistics,
-        target: Target | None,
-        grid: Sequence[float],
-        normalise: Normalisation,
-        centering: Centering = Centering.CENTER,
-    ) -> Any:
-        """Return the kernels along a grid of regularisations: one, or one each; see `learn_path`."""
+    def learn(self, problem: Problem) -> Any:
+        """Return the kernels along the grid of a problem: one, or one each; see `learn_path`."""
 
     def require(self) -> None:
         """Raise ValueError if a parameter is out of its range; what can be said without rows."""
+
+    def for_features(self, features: Any) -> Learner:
+        """Return the learner for the features of a table, `TableFeatures`; the same unless it asks what they are."""
+        return self
 
     def searches_sample(self, moments: AlignmentStatistics) -> bool:
         """Return whether all that it learns of these rows comes from a random sample of them."""
@@ -168,42 +300,31 @@ class Learner(Parameterised, ABC):
         """Return whether sparse rows will do for its base kernels, given or found."""
         return getattr(family, "takes_sparse", True)
 
-    def refuse_weights(self, sample_weight: np.ndarray | None) -> None:
-        """Raise ValueError if rows have weights that this learner does not know."""
+    def check(
+        self,
+        family: KernelFamily | None,
+        sample_weight: np.ndarray | None = None,
+        centering: Centering = Centering.CENTER,
+    ) -> None:
+        """Raise ValueError for base kernels, weights of rows, or a centering that this learner does not take."""
         if sample_weight is not None and not self.takes_weights:
             raise ValueError(
                 f"{self.name} learns from rows that count once each, got sample_weight or class_weight; leave it out, "
                 "or take a learner of alignments, such as alignf."
             )
-
-    def refuse_uncentered(self, centering: Centering) -> None:
-        """Raise ValueError if base kernels are not to be centered and this learner is defined by centered ones."""
-        if not centering.subtracts and not self.takes_uncentered:
-            raise ValueError(
-                f"{self.name} is defined by base kernels that are centered, got centering={centering.value!r}; leave "
-                "it out, or take a learner of a predictor's own objective, such as l2-krr, nkrr or l1-svm, or unif."
-            )
-
-    def refuse_family(self, family: KernelFamily | None) -> None:
-        """Raise ValueError if base kernels are given to a learner that finds its own, or are no family."""
         require_family(family)
         if family is not None and not self.takes_family:
             raise ValueError(
                 f"{self.name} finds its own base kernels and takes no family; leave family=None, and say by its "
                 "parameters which they may be, as in learner=CA(kind='laplacian')."
             )
-
-    def required_family(self, family: KernelFamily | None) -> KernelFamily:
-        """Return the family, or raise ValueError that says that it is needed."""
-        if family is None:
+        if family is None and self.takes_family:
             raise ValueError(f"{self.name} weighs given base kernels; give family, or use ca, cr or rfm.")
-        return family
-
-    def required(self, target: Target | None, why: str) -> Target:
-        """Return the target, or raise ValueError that says why it is needed."""
-        if target is None:
-            raise ValueError(f"{self.name} {why} and needs the target; give target.")
-        return target
+        if not centering.subtracts and not self.takes_uncentered:
+            raise ValueError(
+                f"{self.name} is defined by base kernels that are centered, got centering={centering.value!r}; leave "
+                "it out, or take a learner of a predictor's own objective, such as l2-krr, nkrr or l1-svm, or unif."
+            )
 
 
 class TwoStageLearner(Learner):
@@ -238,22 +359,13 @@ class TwoStageLearner(Learner):
             No base kernel aligns with the target.
         """
 
-    def learn(
-        self,
-        family: KernelFamily | None,
-        X: Rows,
-        moments: AlignmentStatistics,
-        target: Target | None,
-        grid: Sequence[float],
-        normalise: Normalisation,
-        centering: Centering = Centering.CENTER,
-    ) -> tuple[LearnedKernel, ...]:
+    def learn(self, problem: Problem) -> tuple[LearnedKernel, ...]:
         """Return one kernel for the whole grid."""
-        moments.require_informative(centering.subtracts)
-        rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise, centering)
-        centered = centering.subtracts and self.centered
-        M = NormalisedProducts(moments, rows.usable, rows.scales[rows.usable], centered)
-        return (rows.kernel(self.weigh(M, M.target)),)
+        statistics, usable = problem.training_statistics, problem.usable
+        statistics.require_informative(problem.centering.subtracts)
+        centered = self.centered and problem.centering.subtracts
+        M = NormalisedProducts(statistics, usable, problem.scales[usable], centered)
+        return (problem.kernel(self.name, self.weigh(M, M.target)),)
 
 
 class OneStageLearner(Learner):
@@ -298,33 +410,27 @@ class OneStageLearner(Learner):
             The certificate stays above the tolerance.
         """
 
-    def learn(
-        self,
-        family: KernelFamily | None,
-        X: Rows,
-        moments: AlignmentStatistics,
-        target: Target | None,
-        grid: Sequence[float],
-        normalise: Normalisation,
-        centering: Centering = Centering.CENTER,
-    ) -> tuple[LearnedKernel, ...]:
+    def learn(self, problem: Problem) -> tuple[LearnedKernel, ...]:
         """Return one kernel a regularisation; each problem starts from the solution of the one before."""
-        moments.require_informative(centering.subtracts)
-        rows = TrainingRows.of(self.name, self.required_family(family), X, moments, normalise, centering)
-        target = self.required(target, "learns weights and predictor together")
-        rows, training, usable = rows.with_unit_diagonal(), target.take(moments.rows), rows.usable
-        kernels, start = [], None
+        usable, moments = problem.usable, problem.training_statistics
+        moments.require_informative(problem.centering.subtracts)
+        if problem.target is None:
+            raise ValueError(f"{self.name} learns weights and predictor together and needs the target; give target.")
+        training, kernels, start = problem.target.take(moments.rows), [], None
+        # One number for all: the mean diagonals of the normalised base kernels get mean one.
+        diagonals = moments.traces(problem.centering.subtracts)[usable] / problem.scales[usable] / moments.total_weight
+        scales = problem.scales * diagonals.mean()
         with blas_threads_for(moments.n_rows):
             grams = gram_operator(
-                rows.family.subset(usable.tolist()),
-                rows.X,
-                shift=rows.shift[usable],
-                scales=rows.scales[usable],
-                centering=centering,
+                problem.base_kernels.subset(usable.tolist()),
+                problem.training_rows,
+                shift=problem.shift[usable],
+                scales=scales[usable],
+                centering=problem.centering,
             )
-            for value in grid:
+            for value in problem.grid:
                 solution = self.solve(grams, training, value, start)
-                kernels.append(rows.kernel(solution, regularisation=value))
+                kernels.append(problem.kernel(self.name, solution, scales, value))
                 start = solution.weights
         return tuple(kernels)
 
@@ -363,152 +469,29 @@ class SearchingLearner(Learner):
             A parameter is out of its range, or the target is constant.
         """
 
-    def learn(
-        self,
-        family: KernelFamily | None,
-        X: Rows,
-        moments: AlignmentStatistics,
-        target: Target | None,
-        grid: Sequence[float],
-        normalise: Normalisation,
-        centering: Centering = Centering.CENTER,
-    ) -> tuple[LearnedKernel, ...]:
-        """Return one kernel, or one a regularisation; of `moments` the rows alone count."""
-        return self.learn_on(X, moments.rows, target, grid, moments.sample_weight)
-
-    def learn_on(
-        self,
-        X: Rows,
-        rows: np.ndarray,
-        target: Target | None,
-        grid: Sequence[float],
-        sample_weight: np.ndarray | None = None,
-    ) -> tuple[LearnedKernel, ...]:
-        """Return one kernel, or one a regularisation, for some rows of X, which may have weights."""
-        training = self.required(target, "searches base kernels for a target").take(rows)
-        taken, kernels = as_rows(X[rows]), []
-        weighted = {} if sample_weight is None else {"sample_weight": sample_weight}
+    def learn(self, problem: Problem) -> tuple[LearnedKernel, ...]:
+        """Return one kernel, or one a regularisation; of the statistics of a problem the rows alone count."""
+        if problem.target is None:
+            raise ValueError(f"{self.name} searches base kernels for a target and needs the target; give target.")
+        rows, weights = problem.rows, problem.sample_weight
+        if problem.statistics is not None:
+            rows, weights = problem.statistics.rows, problem.statistics.sample_weight
+        rows = np.arange(problem.X.shape[0]) if rows is None else rows
+        taken, training, kernels = as_rows(problem.X[rows]), problem.target.take(rows), []
+        weighted = {} if weights is None else {"sample_weight": weights}
         with blas_threads_for(min(len(rows), getattr(self, "search_rows", len(rows)))):
-            for value in grid if self.predictor else [None]:
+            for value in problem.grid if self.predictor else [None]:
                 found = self.find(taken, training, 1.0 if value is None else value, **weighted)
                 if not isinstance(found, FoundKernels):
                     raise ValueError(
                         f"learner {self.name} must return FoundKernels, got {type(found).__name__}; correct its class."
                     )
-                of_found = gram_moments(found.family, taken, training.Y, sample_weight=sample_weight)
+                of_found = gram_moments(found.family, taken, training.Y, sample_weight=weights)
                 of_found = replace(of_found, rows=rows[of_found.rows])
-                held = TrainingRows.of(self.name, found.family, X, of_found, "none")
                 make = Solution.of_direction if value is None else Solution
-                kernel = held.kernel(make(found.weights, found.certificate), regularisation=value)
+                solution = make(found.weights, found.certificate)
+                kernel = Problem(found.family, problem.X, of_found, normalise="none").kernel(
+                    self.name, solution, regularisation=value
+                )
                 kernels.append(replace(kernel, parameters=found.parameters, history=found.alignments))
         return tuple(kernels)
-
-
-def require_solution(solution: Any, learner: str, n_kernels: int) -> Solution:
-    """Return what a learner returned, or raise ValueError if it is no solution over so many base kernels."""
-    if not isinstance(solution, Solution):
-        got = type(solution).__name__
-    elif not isinstance(weights := solution.weights, np.ndarray) or weights.dtype.kind not in "fiu":
-        got = f"weights of type {getattr(weights, 'dtype', type(weights).__name__)}"
-    elif weights.shape != (n_kernels,) or not np.isfinite(weights).all():
-        got = f"weights of shape {weights.shape}" + ", not all finite" * (weights.shape == (n_kernels,))
-    else:
-        return solution
-    raise ValueError(
-        f"learner {learner} must return a Solution whose weights are an array of {n_kernels} finite numbers, one a "
-        f"base kernel that is not constant, got {got}; correct its class."
-    )
-
-
-@dataclass(frozen=True)
-class TrainingRows:
-    """What turns a learner's solution into a kernel: the rows it was learned on, and how base kernels were normalised.
-
-    Attributes
-    ----------
-    learner : str
-    family : KernelFamily
-    X : ndarray or CSR matrix of shape (m, d)
-        Training rows, less `origin`.
-    moments : GramStatistics or FeatureStatistics
-    normalise : {"trace", "frobenius", "none"}
-    scales : ndarray of shape (p,)
-    usable : ndarray of int of shape (k,)
-        Positions of the base kernels that may carry weight.
-    origin : ndarray of shape (d,)
-        What rows are moved by.
-    centering : Centering
-    """
-
-    learner: str
-    family: KernelFamily
-    X: Rows
-    moments: AlignmentStatistics
-    normalise: Normalisation
-    scales: np.ndarray
-    usable: np.ndarray
-    origin: np.ndarray
-    centering: Centering
-
-    @classmethod
-    def of(
-        cls,
-        learner: str,
-        family: KernelFamily,
-        X: Rows,
-        moments: AlignmentStatistics,
-        normalise: Normalisation,
-        centering: Centering = Centering.CENTER,
-    ) -> TrainingRows:
-        """Take the training rows out of a data set, which may be mapped from a file."""
-        seen, origin = centering.subtracts, moments.origin
-        if not seen and not family.translation_invariant:
-            origin = np.zeros_like(origin)
-        X = move(as_rows(X[moments.rows]), origin)
-        scales, usable = moments.scales(normalise, seen), np.flatnonzero(~moments.vanishing(seen))
-        return cls(learner, family, X, moments, normalise, scales, usable, origin, centering)
-
-    @property
-    def shift(self) -> np.ndarray:
-        """Constant that is subtracted from each base kernel, which centering does not see; zero without, shape (p,)."""
-        return self.moments.shift if self.centering.subtracts else np.zeros(self.moments.n_kernels)
-
-    def with_unit_diagonal(self) -> TrainingRows:
-        """Return the same with all scales times one number: the mean diagonals of the base kernels get mean one."""
-        diagonals = self.moments.traces(self.centering.subtracts)[self.usable] / self.scales[self.usable]
-        diagonals /= self.moments.total_weight
-        return replace(self, scales=self.scales * diagonals.mean())
-
-    def kernel(self, solution: Solution, regularisation: float | None = None) -> LearnedKernel:
-        """Return the kernel of a solution over the usable base kernels; ValueError for what is no such solution."""
-        moments, solution = self.moments, require_solution(solution, self.learner, len(self.usable))
-        weights, coefficients = np.zeros(moments.n_kernels), np.zeros(moments.n_kernels)
-        weights[self.usable] = solution.weights
-        coefficients[self.usable] = solution.weights / self.scales[self.usable]
-        row_means = moments.combined_row_means(coefficients)
-        kernel = LearnedKernel(
-            family=self.family,
-            learner=self.learner,
-            weights=weights,
-            normalise=self.normalise,
-            scales=self.scales,
-            alignment=moments.alignment(coefficients),
-            alignments=moments.alignments,
-            certificate=solution.certificate,
-            X=self.X,
-            origin=self.origin,
-            rows=moments.rows,
-            shift=self.shift,
-            row_means=row_means if self.centering.subtracts else np.zeros_like(row_means),
-            degree=solution.degree,
-            offset=solution.offset,
-            regularisation=regularisation,
-            sample_weight=moments.sample_weight,
-            traces=moments.traces(self.centering.subtracts) if any(self.family.kernel_views) else None,
-            centering=self.centering,
-        )
-        if kernel.degree == 1:
-            return kernel
-        w = moments.sample_weight
-        Y = moments.targets - mean_over(moments.targets, w)
-        return replace(kernel, alignment=alignment_of_matrix(kernel.gram(), Y, w))

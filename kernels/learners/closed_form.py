@@ -22,7 +22,6 @@ class Unif(TwoStageLearner):
     name = "unif"
     summary = "equal weights"
     source = "JMLR 2012, section 5"
-    takes_uncentered = True
 
     def weigh(self, M: Products, a: np.ndarray) -> Solution:
         """Return the weights; see `TwoStageLearner.weigh`."""
@@ -94,7 +93,6 @@ class AlignUncentered(Align):
     source = "Cristianini et al. 2001; JMLR 2012, section 2.3"
     needs = "uncentered alignments"
     centered = False
-    takes_uncentered = True
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.combined_gram import Pieces
 from learnkernels.kernels.engine.operators import TiledGrams
 from learnkernels.kernels.engine.passes import block_rows_for
@@ -16,7 +15,7 @@ from learnkernels.kernels.engine.tiles import filled_tile
 from learnkernels.kernels.engine.workers import over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.learners.base import Learner
+from learnkernels.kernels.learners.base import Learner, Problem
 from learnkernels.kernels.parameters import Value
 from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation, require_normalisation
 from learnkernels.kernels.targets import Target
@@ -44,21 +43,13 @@ class Ensemble(Learner):
     needs = "base kernels, one by one"
     learns_kernel = False
 
-    def learn(
-        self,
-        family: KernelFamily | None,
-        X: Rows,
-        moments: AlignmentStatistics,
-        target: Target | None,
-        grid: Sequence[float],
-        normalise: Normalisation,
-        centering: Centering = Centering.CENTER,
-    ) -> KernelEnsemble:
+    def learn(self, problem: Problem) -> KernelEnsemble:
         """Return the hypotheses along the grid."""
-        self.refuse_uncentered(centering)
-        return KernelEnsemble.fit(
-            self.required_family(family), X, moments, self.required(target, "learns hypotheses"), grid, normalise
-        )
+        self.check(problem.family, centering=problem.centering)
+        if problem.target is None:
+            raise ValueError(f"{self.name} learns hypotheses and needs the target; give target.")
+        moments, family = problem.training_statistics, problem.base_kernels
+        return KernelEnsemble.fit(family, problem.X, moments, problem.target, problem.grid, problem.normalise)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -173,7 +164,7 @@ class KernelEnsemble(Value):
         X = as_rows(X)
         if len(target) != X.shape[0]:
             raise ValueError(f"target must have one entry a row of X, got {len(target)} for {X.shape[0]} rows.")
-        Ensemble().refuse_weights(moments.sample_weight)
+        Ensemble().check(family, moments.sample_weight)
         moments.require_informative()
         training, rows = target.take(moments.rows), move(X[moments.rows], moments.origin)
         scales, traces = moments.scales(normalise), moments.traces()

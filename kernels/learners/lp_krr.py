@@ -46,7 +46,6 @@ class LpKRR(OneStageLearner):
     summary = "kernel ridge regression with weights in the unit ball of any norm"
     source = "Kloft et al. 2011, with the squared loss"
     predictor = "krr"
-    takes_uncentered = True
 
     norm: float = 2.0
     tolerance: float = TOLERANCE

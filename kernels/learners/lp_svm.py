@@ -48,7 +48,6 @@ class LpSVM(OneStageLearner):
     source = "Kloft et al. 2011; D1 and D2 of AFK 2013"
     tasks = ("classification",)
     predictor = "svm"
-    takes_uncentered = True
 
     norm: float = 2.0
     tolerance: float = TOLERANCE

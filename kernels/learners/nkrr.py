@@ -204,7 +204,6 @@ class NKRR(OneStageLearner):
     summary = "kernel ridge regression with a polynomial of the base kernels"
     source = "NIPS 2009, equation (10), Algorithm 1"
     predictor = "krr"
-    takes_uncentered = True
 
     degree: int = 2
     norm: int = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -99,7 +99,7 @@ class RFM(SearchingLearner):
     """
 
     name = "rfm"
-    takes_weights = True
+    takes_weights = sampled_by_default = True
     suited = "krr"
     summary = "Gaussians and Laplacians in metrics of average gradient outer products, in equal parts"
     source = "Radhakrishnan et al. 2024"
@@ -223,6 +223,11 @@ class RFM(SearchingLearner):
         start = metric_of(X, examples.w, self.scaled)
         learned = learned_metrics(X, examples.Y, kinds, max(numbers), self.rank, examples.w, start, near)
         yield from (one for one in learned if one.number in numbers)
+
+    def for_features(self, features: Any) -> RFM:
+        """Return the learner for the features of a table: whether in one unit, and which are codes."""
+        names = tuple(features.owners[code] for code in features.codes)
+        return replace(self, codes=features.codes, code_names=names, scaled=features.scaled)
 
     def searches_sample(self, moments: AlignmentStatistics) -> bool:
         """Return whether there are more rows than are searched; weights follow from these alone."""

@@ -175,7 +175,7 @@ def parameter_to_data(value: object, where: str) -> Any:
         return value if np.isfinite(value) else {"number": str(value)}
     if isinstance(value, KernelFamily):
         return {"family": value.to_dict()}
-    if isinstance(value, Learner) and type(value) not in LEARNERS.values():
+    if isinstance(value, Learner) and (value.name not in LEARNERS or type(value) is not LEARNERS[value.name]):
         return value.name  # of one's own: what it was told is not kept, and nothing of it is needed to predict
     if isinstance(value, Predictor) and type(value) not in PREDICTORS.values():
         raise ValueError(

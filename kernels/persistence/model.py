@@ -24,6 +24,7 @@ from learnkernels.kernels.persistence.estimator import (
     target_to_data,
     task_of,
 )
+from learnkernels.kernels.predictors import PREDICTORS
 from learnkernels.kernels.tables import Met, TableEncoding
 
 if TYPE_CHECKING:
@@ -371,7 +372,7 @@ def _shapes(model: Model) -> dict[str, tuple[int, ...]]:
     shapes: dict[str, tuple[int, ...]] = {"low": (d,), "spread": (d,)}
     if model.task == "classification":
         n = len(estimator.classes_)
-        q = 1 if n == 2 else n * (n - 1) // 2 if estimator.predictor_ == "svm" else n
+        q = 1 if n == 2 else n * (n - 1) // 2 if PREDICTORS[estimator.predictor_].one_vs_one else n
         shapes["calibration"] = (2,)
     else:
         q = 1 if estimator._vector else max(estimator.intercept_.size, 1)

@@ -149,12 +149,21 @@ class Predictor(Parameterised, ABC):
         The tasks it serves.
     by_rows : bool
         Whether the matrix of all training rows is never formed.
+    one_vs_one : bool
+        Whether it has one score a pair of classes, where they are more than two.
+    on_landmarks : bool
+        Whether it expresses predictions in some of the training rows.
+    loss : str
+        What it minimizes over the training rows, a parameter of some: squared errors, of classes as of numbers, or
+        another loss of classes.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     tasks: ClassVar[tuple[Task, ...]] = ("classification", "regression")
     by_rows: ClassVar[bool] = False
+    one_vs_one: ClassVar[bool] = False
+    on_landmarks: ClassVar[bool] = False
 
     @abstractmethod
     def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -37,6 +38,7 @@ class KRR(ExactPredictor):
 
     name = "krr"
     summary = "kernel ridge regression"
+    loss: ClassVar[str] = "squared"
 
     def fit_on(self, on: KernelOnRows, target: Target, grid: Sequence[float], *, fine: bool = False) -> Fitted:
         """Fit on the matrix, or on the monomials that it is a product of."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -54,6 +54,7 @@ class ConjugateGradients(RowsPredictor):
 
     name = "krr-cg"
     summary = "kernel ridge regression by conjugate gradients"
+    loss: ClassVar[str] = "squared"
 
     tolerance: float | None = None
     seed: int | None = None

@@ -86,6 +86,7 @@ class Nystrom(RowsPredictor):
 
     name = "nystrom"
     summary = "kernel ridge regression, or a linear classifier, on landmarks"
+    on_landmarks = True
 
     landmarks: int | None = None
     memory: int = MEMORY

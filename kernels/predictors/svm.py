@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -75,6 +75,8 @@ class SVM(ExactPredictor):
     name = "svm"
     summary = "support vector machine"
     tasks = ("classification",)
+    one_vs_one = True
+    loss: ClassVar[str] = "hinge"
 
     tolerance: float | None = None
 

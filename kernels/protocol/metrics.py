@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from learnkernels.kernels import registry
 from learnkernels.kernels.centering import mean_over
+from learnkernels.kernels.registry import Measured
 from learnkernels.kernels.targets import Target, Task
 
 Measure = Callable[[Target, np.ndarray, np.ndarray | None], float]
 """The error of what is told, from the target of the same rows and their weights, where they have some."""
-
-Told = Literal["predictions", "scores", "probabilities"]
-"""What an error is measured on: predictions, scores of two classes that rank the rows, or a probability a class."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,6 @@ class Metric:
         The same for people.
     measure : callable
         Return the error; see `Measure`.
-    told : {"predictions", "scores", "probabilities"}
-        What it is measured on.
     positive : bool
         Whether one class, the second, is what is looked for.
     constant : callable
@@ -54,12 +51,16 @@ class Metric:
     error: str
     words: str
     measure: Measure
-    told: Told = "predictions"
     positive: bool = False
     constant: Callable[[np.ndarray, np.ndarray | None], np.ndarray] = mean_over
     two: bool = False
     needs: str = ""
     weighable: bool = True
+
+    @property
+    def told(self) -> Measured:
+        """What it is measured on."""
+        return registry.METRICS[self.name]
 
     @property
     def default(self) -> bool:
@@ -173,7 +174,6 @@ def _curve(name: str, words: str, **options: Any) -> Metric:
         f"1 - {name}",
         f"one minus {words}",
         measure,
-        told="probabilities",
         needs=EVERY,
         weighable=options["multi_class"] == "ovr",
     )
@@ -265,7 +265,6 @@ _OF_CLASSES = (
         "1 - roc_auc",
         "one minus the area under the ROC curve",
         partial(_lacking, of="roc_auc_score"),
-        told="scores",
         two=True,
         needs=BOTH,
     ),
@@ -289,7 +288,6 @@ _OF_CLASSES = (
         "1 - average_precision",
         "one minus the average precision",
         partial(_lacking, of="average_precision_score"),
-        told="scores",
         positive=True,
         two=True,
         needs=BOTH,
@@ -318,7 +316,6 @@ _OF_CLASSES = (
         "log_loss",
         "mean negative logarithm of the probability of the right class",
         _log_loss,
-        told="probabilities",
     ),
     Metric(
         "neg_brier_score",
@@ -326,7 +323,6 @@ _OF_CLASSES = (
         "brier_score",
         "mean squared error of the probabilities",
         _brier,
-        told="probabilities",
     ),
 )
 

@@ -100,12 +100,6 @@ class TableFeatures(tuple[str, ...]):
         found.scaled = scaled
         return found
 
-    @property
-    def for_rfm(self) -> dict[str, Any]:
-        """What a learner of metrics is told of the features."""
-        names = tuple(self.owners[code] for code in self.codes)
-        return {"codes": self.codes, "code_names": names, "scaled": self.scaled}
-
 
 def shares_by_column(features: Sequence[str], shares: np.ndarray) -> dict[str, float]:
     """Return the shares of features by name, those of a table's features summed by the columns that they come from."""

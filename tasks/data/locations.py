@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from learnkernels.conf.errors import WAYS_OUT, InputError, cut, one_line, without_passwords
-from learnkernels.conf.loading import is_remote, require_no_credentials, require_place
+from learnkernels.conf.files import is_remote, require_no_credentials, require_place
 from learnkernels.tasks.store import atomic_path
 
 if TYPE_CHECKING:

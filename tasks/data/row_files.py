@@ -19,7 +19,7 @@ import pyarrow.ipc
 from distributed import Worker, get_worker
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.loading import is_remote
+from learnkernels.conf.files import is_remote
 from learnkernels.kernels.engine.workers import RowSource
 from learnkernels.tasks.data.locations import Location, TransferError, explained, locate, transferring, written
 from learnkernels.tasks.store import atomic_path, store_path, temporary_folder

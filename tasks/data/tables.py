@@ -23,8 +23,7 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from learnkernels.conf.errors import InputError, listed
-from learnkernels.conf.files import chosen, files_of, folder_of, matching, told_by_folders
-from learnkernels.conf.loading import is_pattern, is_remote
+from learnkernels.conf.files import chosen, files_of, folder_of, is_pattern, is_remote, matching, told_by_folders
 from learnkernels.kernels.tables.reading import MISSING
 from learnkernels.tasks.data.locations import Location, explained, locate, sound, transferring
 

@@ -20,7 +20,6 @@ from prefect import get_run_logger
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import (
     BASELINE_TITLES,
-    PREDICTOR_OPTIONS,
     BaselineName,
     CompareConfig,
     FamilyConfig,
@@ -31,7 +30,7 @@ from learnkernels.conf.schema import (
     ProtocolConfig,
     grid_values,
 )
-from learnkernels.kernels import NUMERICS_VERSION
+from learnkernels.kernels import NUMERICS_VERSION, registry
 from learnkernels.kernels.engine.workers import Threads
 from learnkernels.kernels.predictors import PREDICTORS, as_predictor
 from learnkernels.kernels.predictors.base import DEFAULTS
@@ -176,7 +175,7 @@ def predictor_for(
         n_seeds=1 if row.takes_family else FOUND,
         n_features=ref.n_features,
         n_columns=outputs * (len(grid_values(config.protocol.grid)) if n_rows is None else 1),
-        power=any(getattr(as_learner(learner.name, **setting), "degree", 1) != 1 for setting in learner.settings()),
+        power=any(getattr(as_learner(learner.name, setting), "degree", 1) != 1 for setting in learner.settings()),
         indefinite=row.signed,
     )
     auto = Auto(memory=predictor_memory(stage.memory))
@@ -184,7 +183,7 @@ def predictor_for(
         choice = choose_predictor(auto if stage.name == "auto" else as_predictor(stage.name), problem)
     except ValueError as error:
         raise InputError(f"data set {ref.name}: {error}") from None
-    if choice.predictor.name == "nystrom" and ref.task == "regression" and stage.loss not in (None, "squared"):
+    if choice.predictor.on_landmarks and ref.task == "regression" and stage.loss not in (None, "squared"):
         raise InputError(
             f"data set {ref.name}: predictor.loss {stage.loss} is for classification, and this is a regression; leave "
             "it out."
@@ -234,15 +233,15 @@ def _require_usable(config: CompareConfig, learner: LearnerConfig, ref: DatasetR
 
 def predictor_options(config: CompareConfig, predictor: str) -> dict[str, Any]:
     """Return the options that the configuration has for a predictor, with the budget and the seed it needs."""
-    stage = config.second_stage
-    options = {key: value for key, value in stage.options().items() if predictor in PREDICTOR_OPTIONS[key]}
-    if stage.name == "auto" and predictor == "krr-cg":
+    stage, row = config.second_stage, PREDICTORS[predictor]
+    options = {key: value for key, value in stage.options().items() if key in registry.PREDICTORS[predictor]}
+    if stage.name == "auto" and row.by_rows and not row.on_landmarks:
         options.setdefault("tolerance", ROUGH)
     if "landmarks" in options:
         options.pop("memory", None)
-    elif predictor == "nystrom":
+    elif row.on_landmarks:
         options["memory"] = predictor_memory(stage.memory)
-    return options | ({"seed": config.protocol.seed} if PREDICTORS[predictor].by_rows else {})
+    return options | ({"seed": config.protocol.seed} if row.by_rows else {})
 
 
 def _n_kernels(configs: Sequence[FamilyConfig], n_features: int) -> int:

@@ -18,6 +18,7 @@ from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLear
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.learned import LearnedKernel
+from learnkernels.kernels.learners import Learner, Problem
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.predictors import as_predictor
@@ -41,7 +42,7 @@ from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.data.parts import TableParts
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.stored_moments import MomentsRef, load_moments, pass_seconds, share_of_pass
-from learnkernels.tasks.own import as_learner, learner_class, on_features
+from learnkernels.tasks.own import as_learner, learner_class
 
 HELD_OUT = 1000
 """Most test rows that an alignment is measured on; their matrix is formed."""
@@ -188,9 +189,8 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         of: AlignmentStatistics, rows: np.ndarray, settings: Sequence[dict[str, Any]], grid: Sequence[float]
     ) -> list[tuple[tuple[LearnedKernel, ...] | KernelEnsemble, Hypotheses]]:
         started = time.perf_counter()
-        params = [on_features(job.learner.name, setting, dataset.features) for setting in settings]
-        seen = (job.normalise, job.centering)
-        learned = [learn(job.learner.name, family, X, of, target, grid, *seen, one) for one in params]
+        learners = [as_learner(job.learner.name, setting, dataset.features) for setting in settings]
+        learned = [learn(one, family, X, of, target, grid, job.normalise, job.centering) for one in learners]
         clock.weights += time.perf_counter() - started
         return [(one, one if isinstance(one, KernelEnsemble) else predictors(one, rows, grid)) for one in learned]
 
@@ -214,7 +214,7 @@ def _run_trial(job: TrialJob, workers: Workers | None, progress: Progress | None
         del candidates, hypotheses_of  # of the rows that trained, before others are fitted
     if trial.validation is None or trial.refit:
         chosen, value, position = settings[selection.candidate], [selection.regularisation], 0
-        one = as_learner(job.learner.name, **chosen)
+        one = as_learner(job.learner.name, chosen)
         if trial.refit and not isinstance(learned, KernelEnsemble) and one.searches_sample(choosing[0]):
             hypotheses = predictors(learned, training, value)
         else:
@@ -281,7 +281,7 @@ def trial_columns(
 
 
 def learn(
-    name: str,
+    learner: Learner,
     family: KernelFamily,
     X: Rows,
     moments: AlignmentStatistics,
@@ -289,13 +289,11 @@ def learn(
     grid: Sequence[float],
     normalise: Normalisation,
     centering: str,
-    params: dict[str, Any],
 ) -> tuple[LearnedKernel, ...] | KernelEnsemble:
     """Return the kernels of a learner along the grid, or the hypotheses of one that learns no kernel."""
-    learner = as_learner(name, **params)
     if learner.learns_kernel:
         return learn_path(learner, family, X, moments, target, grid, normalise=normalise, centering=centering)
-    hypotheses: KernelEnsemble = learner.learn(family, X, moments, target, grid, normalise)
+    hypotheses: KernelEnsemble = learner.learn(Problem(family, X, moments, target, grid, normalise))
     return hypotheses
 
 

@@ -24,7 +24,6 @@ from learnkernels.conf.schema import (
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import Learner
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import Predictor, as_predictor
@@ -45,7 +44,7 @@ from learnkernels.tasks.measure.moments import Advance, fold_seed, measure_momen
 from learnkernels.tasks.measure.stored_moments import MomentsRef, load_moments
 from learnkernels.tasks.models.registry import ModelVersion
 from learnkernels.tasks.naming import step
-from learnkernels.tasks.own import as_learner, learner_class, on_features, require_params, sources
+from learnkernels.tasks.own import as_learner, learner_class, require_params, sources
 from learnkernels.tasks.store import digest, earlier_versions, keep, kept, store_path, versions
 from learnkernels.tasks.workers.cluster import DaskPool
 
@@ -275,9 +274,7 @@ def _kernel_of_all_rows(
     try:
         statistics = _moments_of_all_rows(dataset, moments, config, pool)
         (kernel,) = learn_path(
-            as_learner(
-                choice.learner.name, **on_features(choice.learner.name, choice.learner.params, dataset.features)
-            ),
+            as_learner(choice.learner.name, choice.learner.params, dataset.features),
             build_family(config.kernels, dataset.features),
             dataset.X,
             statistics,
@@ -291,12 +288,6 @@ def _kernel_of_all_rows(
     except ValueError as error:
         raise InputError(f"data set {name}: learner {choice.learner.title}: {error}") from None
     return kernel
-
-
-def _learner(choice: Choice, dataset: Dataset) -> Learner:
-    """Return the learner that was chosen, for the features of a data set."""
-    name = choice.learner.name
-    return as_learner(name, **on_features(name, choice.learner.params, dataset.features))
 
 
 def _moments_of_all_rows(
@@ -327,7 +318,8 @@ def _fitted(
     pool: DaskPool,
 ) -> KernelLearningClassifier | KernelLearningRegressor:
     """Return the estimator of a learned kernel, with its predictor on all rows."""
-    learner, Lambda = _learner(choice, dataset), choice.regularisation
+    learner = as_learner(choice.learner.name, choice.learner.params, dataset.features)
+    Lambda = choice.regularisation
     family = kernel.family if learner.takes_family else None
     estimator: KernelLearningClassifier | KernelLearningRegressor
     shared: dict[str, Any] = {"normalise": config.normalise, "predictor": predictor, "centering": config.centering}

@@ -19,8 +19,7 @@ from learnkernels.conf.papers.studies import BaseKernelsStudy
 from learnkernels.conf.schema import FamilyConfig, ProtocolConfig, grid_values
 from learnkernels.kernels import NUMERICS_VERSION
 from learnkernels.kernels.families.base import KernelFamily
-from learnkernels.kernels.learners import Solution
-from learnkernels.kernels.learners.base import TrainingRows
+from learnkernels.kernels.learners import Problem, Solution
 from learnkernels.kernels.predictors.base import DEFAULTS
 from learnkernels.kernels.protocol.evaluation import evaluate
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, trials
@@ -171,10 +170,10 @@ def _one_by_one(
     """Return one row a base kernel of one trial."""
     training, target = moments.restrict(trial.training), dataset.target
     training.require_informative()
-    rows = TrainingRows.of("one base kernel", family, dataset.X, training, "trace")
+    problem = Problem(family, dataset.X, training)
     found = []
     for k, unit in enumerate(np.eye(family.n_kernels)):
-        kernel = rows.kernel(Solution(unit[rows.usable]))
+        kernel = problem.kernel("one base kernel", Solution(unit[problem.usable]))
         predictors = KernelPredictors([kernel], target, DEFAULTS[target.task], grid)
         result = evaluate([predictors], dataset.X, target, training.rows, folds, trial)
         found.append(

@@ -12,8 +12,8 @@ from sklearn.metrics import get_scorer
 from sklearn.utils import Tags, TargetTags
 
 from learnkernels import GaussianFamily, gram_moments
-from learnkernels.conf.schema.protocol import MetricName
-from learnkernels.kernels.learners import as_learner
+from learnkernels.conf.schema import MetricName
+from learnkernels.kernels.learners import Problem, as_learner
 from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.predictors.calibration import fit_sigmoid
 from learnkernels.kernels.protocol.evaluation import evaluate, outcome, select_by_cross_validation
@@ -196,7 +196,7 @@ def hypotheses(X, target: Target, name: str, grid: list[float]):
     """Return those of a learner of hypotheses, or of a predictor on the kernel of alignf."""
     moments = gram_moments(FAMILY, X, target.Y)
     if name in ("l2-krr", "ensemble"):
-        found = as_learner(name).learn(FAMILY, X, moments, target, grid, "trace")
+        found = as_learner(name).learn(Problem(FAMILY, X, moments, target, grid))
         return found if name == "ensemble" else KernelPredictors(found, target, "krr", grid)
     kernel = learn_from_moments("alignf", FAMILY, X, moments)
     return KernelPredictors([kernel], target, name, grid, X=X, training=np.arange(len(X)))

@@ -11,8 +11,7 @@ from learnkernels import centered_alignment, gram_moments, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram, center_gram
 from learnkernels.kernels.families import FamilyUnion, FeatureFamily, GaussianFamily, LaplacianFamily, LinearFamily
 from learnkernels.kernels.learned import LearnedKernel
-from learnkernels.kernels.learners import LEARNERS, Solution
-from learnkernels.kernels.learners.base import TrainingRows
+from learnkernels.kernels.learners import LEARNERS, Problem, Solution
 from learnkernels.kernels.learners.ensemble import KernelEnsemble
 from learnkernels.kernels.learning import learn_from_moments, learn_path
 from learnkernels.kernels.persistence.kernel import kernel_from_arrays, kernel_to_arrays
@@ -207,8 +206,8 @@ def test_a_kernel_of_weighted_rows_is_that_of_the_repeated_rows(learner, name, n
 def power_of(family, X, y, w, degree: int) -> LearnedKernel:
     """Return a polynomial of a sum of base kernels, as some learners find."""
     moments = gram_moments(family, X, y, sample_weight=w)
-    rows = TrainingRows.of("nkrr", family, X, moments, "frobenius")
-    return rows.kernel(Solution(np.arange(1.0, family.n_kernels + 1), degree=degree, offset=0.5))
+    solution = Solution(np.arange(1.0, family.n_kernels + 1), degree=degree, offset=0.5)
+    return Problem(family, X, moments, normalise="frobenius").kernel("nkrr", solution)
 
 
 def test_alignments_under_weights_are_those_of_the_repeated_rows():

@@ -19,7 +19,7 @@ from scipy import sparse
 from sklearn.datasets import load_breast_cancer
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import ENDINGS as NAMED_ENDINGS
+from learnkernels.conf.files import ENDINGS as NAMED_ENDINGS
 from learnkernels.conf.schema import DatasetConfig
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset, store_dataset
 from learnkernels.tasks.data.ingest import load_source

@@ -26,7 +26,7 @@ from learnkernels.tasks.data.starting import LEAST_TRAIN, MOST_ROWS, start
 from learnkernels.tasks.measure.families import build_family
 from learnkernels.tasks.measure.trials import _learned_columns
 from learnkernels.tasks.models.scoring import score_with
-from learnkernels.tasks.own import as_learner, on_features
+from learnkernels.tasks.own import as_learner
 from tests.refusals import require_refusals
 
 M = 200
@@ -149,8 +149,8 @@ def test_families_see_columns_of_the_table(frame: pd.DataFrame, table: Path):
 
 def test_trials_on_a_table_tell_how_much_its_columns_count(table: Path):
     dataset = read(table, scale="standard")
-    params = on_features("rfm", {"rounds": 0}, dataset.features)
-    kernel = learn_kernel(as_learner("rfm", **params), None, dataset.X, dataset.target.values)
+    learner = as_learner("rfm", {"rounds": 0}, dataset.features)
+    kernel = learn_kernel(learner, None, dataset.X, dataset.target.values)
     told = _learned_columns((kernel,), kernel.family, 0, dataset.features)
     assert told["kernels"][-1].endswith("on shop")
     assert set(told["features"]) == {"age", "city", "shop", "joined"}

@@ -24,7 +24,7 @@ from sklearn.svm import SVC
 from learnkernels import GaussianFamily, KernelLearningClassifier, gram_moments, learn_kernel
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import BaselineConfig, CompareConfig, ProtocolConfig
-from learnkernels.kernels.learners.rfm import RFM
+from learnkernels.kernels.learners import RFM, Problem
 from learnkernels.kernels.predictors.calibration import fit_sigmoid
 from learnkernels.kernels.predictors.choice import best_on_grid
 from learnkernels.kernels.protocol.folds import Trial, assign_folds, assign_nested_split, nested_split_trial, trials
@@ -228,8 +228,8 @@ def test_a_refit_keeps_the_kernel_that_was_found_on_a_sample(search_rows: int):
     ref, moments, row = measured(of, (trial := planned_trials(of.protocol)[0]), "krr")
     (learning, choosing, testing), dataset = rows_of(moments, trial), load_dataset(ref)
     X, target, final = dataset.X, dataset.target, np.sort(np.concatenate([learning, choosing]))
-    rfm = RFM(search_rows=search_rows, **dataset.features.for_rfm)
-    kernels = rfm.learn_on(X, learning if len(learning) > search_rows else final, target, [1.0])
+    rfm, rows = RFM(search_rows=search_rows), learning if len(learning) > search_rows else final
+    kernels = rfm.for_features(dataset.features).learn(Problem(None, X, target=target, rows=rows))
     hypotheses = KernelPredictors(kernels, target, "krr", [row["regularisation"]], X=X, training=final)
     errors = hypotheses.predict(X[testing])[0] - target.values[testing]
     assert row["error"] == pytest.approx(np.sqrt(np.square(errors).mean()), rel=1e-9)

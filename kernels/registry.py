@@ -1,0 +1,100 @@
+"""Learners, predictors and metrics by name, and what can be said of each before its module is imported.
+
+Configurations read these tables too, so this module imports neither NumPy nor anything else of the package. A new
+learner is one entry of `LEARNERS`; its class declares the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+
+class LearnerEntry(NamedTuple):
+    """Where the class of a learner is, and what a configuration needs to know of it.
+
+    Attributes
+    ----------
+    path : str
+        ``module:Class`` within `kernels.learners`.
+    takes_family : bool
+        Whether it weighs base kernels that are given, or finds its own.
+    takes_uncentered : bool
+        Whether it can do with base kernels that are not centered.
+    """
+
+    path: str
+    takes_family: bool = True
+    takes_uncentered: bool = False
+
+
+LEARNERS = {
+    "unif": LearnerEntry("closed_form:Unif", takes_uncentered=True),
+    "single": LearnerEntry("closed_form:Single"),
+    "align": LearnerEntry("closed_form:Align"),
+    "alignf": LearnerEntry("alignf:Alignf"),
+    "alignf-linear": LearnerEntry("alignf:AlignfLinear"),
+    "lq": LearnerEntry("closed_form:Lq"),
+    "align-uncentered": LearnerEntry("closed_form:AlignUncentered", takes_uncentered=True),
+    "alignf-uncentered": LearnerEntry("alignf:AlignfUncentered", takes_uncentered=True),
+    "single-stage": LearnerEntry("single_stage:SingleStage"),
+    "l1-krr": LearnerEntry("lp_krr:L1KRR", takes_uncentered=True),
+    "l2-krr": LearnerEntry("lp_krr:L2KRR", takes_uncentered=True),
+    "lp-krr": LearnerEntry("lp_krr:LpKRR", takes_uncentered=True),
+    "l1-svm": LearnerEntry("lp_svm:L1SVM", takes_uncentered=True),
+    "lp-svm": LearnerEntry("lp_svm:LpSVM", takes_uncentered=True),
+    "easymkl": LearnerEntry("easymkl:EasyMKL"),
+    "nkrr": LearnerEntry("nkrr:NKRR", takes_uncentered=True),
+    "ca": LearnerEntry("ca:CA", takes_family=False),
+    "cr": LearnerEntry("cr:CR", takes_family=False),
+    "ensemble": LearnerEntry("ensemble:Ensemble"),
+    "rfm": LearnerEntry("rfm:RFM", takes_family=False),
+}
+"""The learners by name, in the order of the documentation."""
+
+APPROXIMATION = ("landmarks", "memory", "sampling", "loss", "tolerance")
+
+PREDICTORS: dict[str, tuple[str, ...]] = {
+    "auto": APPROXIMATION,
+    "krr": (),
+    "krr-cg": ("tolerance",),
+    "nystrom": APPROXIMATION,
+    "svm": (),
+}
+"""The predictors by name, and the options of each that a configuration sets; auto hands them on to what it chooses."""
+
+Measured = Literal["predictions", "scores", "probabilities"]
+"""What an error is measured on: predictions, scores of two classes that rank the rows, or a probability a class."""
+
+METRICS: dict[str, Measured] = {
+    "accuracy": "predictions",
+    "balanced_accuracy": "predictions",
+    "roc_auc": "scores",
+    "roc_auc_ovr": "probabilities",
+    "roc_auc_ovr_weighted": "probabilities",
+    "roc_auc_ovo": "probabilities",
+    "roc_auc_ovo_weighted": "probabilities",
+    "average_precision": "scores",
+    "f1": "predictions",
+    "f1_macro": "predictions",
+    "f1_weighted": "predictions",
+    "precision": "predictions",
+    "precision_macro": "predictions",
+    "precision_weighted": "predictions",
+    "recall": "predictions",
+    "recall_macro": "predictions",
+    "jaccard": "predictions",
+    "jaccard_macro": "predictions",
+    "jaccard_weighted": "predictions",
+    "matthews_corrcoef": "predictions",
+    "neg_log_loss": "probabilities",
+    "neg_brier_score": "probabilities",
+    "neg_root_mean_squared_error": "predictions",
+    "neg_mean_absolute_error": "predictions",
+    "neg_median_absolute_error": "predictions",
+    "neg_mean_absolute_percentage_error": "predictions",
+    "neg_max_error": "predictions",
+    "neg_mean_squared_error": "predictions",
+    "r2": "predictions",
+    "explained_variance": "predictions",
+}
+"""Metrics by scikit-learn's names, and what each is measured on."""
