@@ -291,7 +291,7 @@ def _sets(data_dir: Path | None, m: int) -> dict[str, tuple[np.ndarray, Target, 
 
     sets = {}
     for name, (path, _, positive, scale, (first, last)) in TABLE_2.items():
-        config = DatasetConfig.model_validate(
+        config = DatasetConfig.of(
             {"source": "file", "path": path, "name": name, "positive": positive, "scale": scale, "subsample": m}
             | ({"task": "regression"} if name in ("kinematics", "ionosphere") else {"task": "classification"})
             | ({"drop": ["part"]} if name == "splice" else {})

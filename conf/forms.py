@@ -9,7 +9,8 @@ from pydantic import Field, ValidationError, WithJsonSchema
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import describe
-from learnkernels.conf.schema import CompareConfig, LearnerName, MetricName
+from learnkernels.conf.schema import CompareConfig
+from learnkernels.conf.schema.base import LearnerName, MetricName
 
 
 def shown(description: str, **limits: Any) -> Any:

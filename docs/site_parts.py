@@ -77,7 +77,10 @@ def spell(app: Sphinx, page: str, source: list[str]) -> None:
 
 PARTS = {
     "CompareConfig": "The file",
-    "DatasetConfig": "An entry of `datasets`",
+    "FileConfig": "An entry of `datasets`: files",
+    "OpenmlConfig": "A set of OpenML",
+    "SklearnConfig": "A set of scikit-learn",
+    "SyntheticConfig": "Rows of a known distribution",
     "NgramsConfig": "`ngrams` of a data set",
     "ProtocolConfig": "`protocol`",
     "SplitConfig": "`split` of a protocol",

@@ -25,7 +25,7 @@ ENDINGS = (".parquet", ".csv", ".feather", ".arrow")
 
 
 def config(path: Any, **keys: Any) -> DatasetConfig:
-    return DatasetConfig.model_validate({"source": "file", "path": path, **keys})
+    return DatasetConfig.of({"source": "file", "path": path, **keys})
 
 
 def load(folder: Path, path: Any, seed: int = 0, tell: Callable[[str], object] | None = None, **keys: Any) -> Dataset:

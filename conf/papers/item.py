@@ -12,7 +12,8 @@ from learnkernels.conf.errors import InputError, did_you_mean
 from learnkernels.conf.loading import describe, set_key
 from learnkernels.conf.papers.catalogue import PAPERS, Catalogue, load_catalogue, merged
 from learnkernels.conf.papers.studies import ComparisonStudy, StudyConfig
-from learnkernels.conf.schema import GRID_SEARCH_TITLE, CompareConfig, Parameter, Strict, TrackingConfig
+from learnkernels.conf.schema import GRID_SEARCH_TITLE, CompareConfig, Strict, TrackingConfig
+from learnkernels.conf.schema.base import Parameter
 
 Paper = Literal["JMLR 2012", "ICML 2010", "NIPS 2009", "UAI 2009", "AFK 2013"]
 Measure = Literal["error", "alignment", "test_alignment", "seconds", "rank"]

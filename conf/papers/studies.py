@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, model_validator
 
-from learnkernels.conf.schema import DatasetConfig, FamilyConfig, Positive, ProtocolConfig, Strict
+from learnkernels.conf.schema import FamilyConfig, ProtocolConfig, Strict
+from learnkernels.conf.schema.base import Positive
+from learnkernels.conf.schema.datasets import AnyDataset
 
 
 class TwoPointStudy(Strict):
@@ -19,7 +21,7 @@ class TwoPointStudy(Strict):
 class BaseKernelsPart(Strict):
     """Data sets, and the base kernels that are measured one by one on them."""
 
-    datasets: tuple[DatasetConfig, ...] = Field(min_length=1, description="What to learn from.")
+    datasets: tuple[AnyDataset, ...] = Field(min_length=1, description="What to learn from.")
     kernels: tuple[FamilyConfig, ...] = Field(min_length=1, description="The families of base kernels.")
 
 
@@ -50,7 +52,7 @@ class SurfaceStudy(Strict):
     """The objective of `nkrr` of degree two over the weights of two features: NIPS 2009, Figure 1."""
 
     kind: Literal["surface"]
-    datasets: tuple[DatasetConfig, ...] = Field(min_length=1, max_length=1, description="The data set.")
+    datasets: tuple[AnyDataset, ...] = Field(min_length=1, max_length=1, description="The data set.")
     columns: Annotated[tuple[str, ...], Field(min_length=2, max_length=2)] = Field(
         description="The two features, each a rank-one kernel; they are centered."
     )

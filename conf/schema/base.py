@@ -1,7 +1,9 @@
-"""What every part of a configuration is made of."""
+"""What every part of a configuration is made of: strict models, names, lists of numbers."""
 
 from __future__ import annotations
 
+import difflib
+import math
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -11,8 +13,10 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     SerializerFunctionWrapHandler,
+    Tag,
     model_serializer,
     model_validator,
 )
@@ -42,9 +46,8 @@ class Strict(BaseModel):
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = dump(self)
-        fields = type(self).model_fields
-        for key in self.later:
-            if getattr(self, key) == fields[key].get_default(call_default_factory=True):
+        for key, field in type(self).model_fields.items():
+            if key in self.later and getattr(self, key) == field.get_default(call_default_factory=True):
                 data.pop(key, None)
         return data
 
@@ -84,6 +87,11 @@ def several(value: Any) -> Any:
     return [value] if isinstance(value, str | int | float | dict) else value
 
 
+def as_mapping(key: str, value: Any) -> Any:
+    """Return the mapping that a text stands for, the value of its first key; anything else as it is."""
+    return {key: value} if isinstance(value, str) else value
+
+
 def as_number(value: Any) -> Any:
     """Return the number that YAML takes for text, such as 1e-6, also in lists, and anything else as it is."""
     if isinstance(value, list):
@@ -108,3 +116,101 @@ def _module_and_class(name: str) -> str:
 
 OwnName = Annotated[str, AfterValidator(_module_and_class), Field(json_schema_extra={"pattern": OWN})]
 """A class of a user's own: ``module:Class``, from a file in the working folder or from what is installed."""
+
+MOST_VALUES = 1000
+"""Numbers that a grid stands for which is not written out."""
+
+GRID_FORMS = "a list, {base, from, to}, or {from, to, count, spacing}"
+
+
+class Powers(Strict):
+    """Every whole power of a base, both ends included."""
+
+    base: float = Field(2.0, gt=1, description="What is raised to the powers.")
+    start: int = Field(alias="from", description="The first exponent.")
+    stop: int = Field(alias="to", description="The last exponent, included.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Powers:
+        if self.stop < self.start:
+            raise ValueError(f"'to' must not be below 'from', got from {short(self.start)} to {short(self.stop)}")
+        if self.stop - self.start >= MOST_VALUES:
+            raise ValueError(
+                f"a grid has at most {MOST_VALUES:,} numbers, got from {short(self.start)} to {short(self.stop)}; "
+                "raise the base, or take fewer powers"
+            )
+        for exponent in (self.start, self.stop):
+            with suppress(OverflowError):
+                if 0 < self.base**exponent < math.inf:
+                    continue
+            raise ValueError(f"{self.base:g} to the power of {short(exponent)} is no positive number of a computer")
+        return self
+
+    def values(self) -> list[float]:
+        """Return the numbers, ascending."""
+        return [self.base**exponent for exponent in range(self.start, self.stop + 1)]
+
+
+class Spaced(Strict):
+    """Some positive numbers from one to another, both included: equidistant, or with one ratio."""
+
+    start: Positive = Field(alias="from", description="The first number.")
+    stop: Positive = Field(alias="to", description="The last number, included.")
+    count: int = Field(ge=2, le=MOST_VALUES, description="How many numbers.")
+    spacing: Literal["linear", "log"] = Field(
+        "linear", description="linear: neighbours have one distance. log: they have one ratio."
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Spaced:
+        if self.stop <= self.start:
+            raise ValueError(f"'to' must be above 'from', got from {self.start:g} to {self.stop:g}")
+        return self
+
+    def values(self) -> list[float]:
+        """Return the numbers, ascending."""
+        shares = [i / (self.count - 1) for i in range(self.count)]
+        if self.spacing == "log":
+            return [self.start ** (1 - share) * self.stop**share for share in shares]
+        return [self.start * (1 - share) + self.stop * share for share in shares]
+
+
+def _meant_keys(value: dict[Any, Any]) -> set[str]:
+    known = ("base", "start", "stop", "from", "to", "count", "spacing")
+    return {name for key in value for name in difflib.get_close_matches(str(key), known, n=1)}
+
+
+def _of_some_form(value: Any) -> Any:
+    """Return one number as a list of it, and refuse what is of none of the forms."""
+    number = as_number(value)
+    if isinstance(number, int | float) and not isinstance(number, bool):
+        return [number]
+    if isinstance(value, Powers | Spaced) or (value and isinstance(value, list | tuple)):
+        return value
+    if isinstance(value, dict) and _meant_keys(value):
+        return value
+    raise ValueError(
+        "must be a list such as [0.1, 1, 10], powers such as {base: 2, from: -3, to: 3}, or spaced numbers such as "
+        f"{{from: 0.1, to: 10, count: 5, spacing: log}}, got {short(value)}"
+    )
+
+
+def _kind_of_grid(value: Any) -> str:
+    if isinstance(value, dict):
+        return "spaced" if _meant_keys(value) & {"count", "spacing"} else "powers"
+    return "powers" if isinstance(value, Powers) else "spaced" if isinstance(value, Spaced) else "list"
+
+
+Grid = Annotated[
+    Annotated[list[Positive], Field(min_length=1), Tag("list")]
+    | Annotated[Powers, Tag("powers")]
+    | Annotated[Spaced, Tag("spaced")],
+    Discriminator(_kind_of_grid),
+    BeforeValidator(_of_some_form),
+]
+"""A list of positive numbers, the powers of a base, or a number of them from one to another."""
+
+
+def grid_values(grid: list[float] | Powers | Spaced) -> list[float]:
+    """Return the numbers of a grid, as given."""
+    return list(grid) if isinstance(grid, list) else grid.values()

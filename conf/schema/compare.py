@@ -15,12 +15,18 @@ from pydantic import (
 
 from learnkernels.conf.errors import short
 from learnkernels.conf.files import require_no_credentials, require_place
-from learnkernels.conf.schema.base import PredictorName, Strict, several
-from learnkernels.conf.schema.datasets import DatasetConfig, each_target
-from learnkernels.conf.schema.grids import GRID_FORMS, Grid, Powers
+from learnkernels.conf.schema.base import GRID_FORMS, Grid, Powers, Strict, several
+from learnkernels.conf.schema.datasets import AnyDataset, each_target
 from learnkernels.conf.schema.kernels import ConstantConfig, FamilyConfig, LinearConfig, PrecomputedConfig
-from learnkernels.conf.schema.learners import SEARCHING, UNCENTERED, LearnerConfig
-from learnkernels.conf.schema.predictors import PredictorConfig, PredictorSetting, as_size
+from learnkernels.conf.schema.learners import (
+    SEARCHING,
+    UNCENTERED,
+    LearnerConfig,
+    NamedLearner,
+    NamedPredictor,
+    PredictorConfig,
+    as_size,
+)
 from learnkernels.conf.schema.protocol import ProtocolConfig
 
 GRID_SEARCH_TITLE = "GridSearchCV"
@@ -111,7 +117,7 @@ class BaselineConfig(Strict):
         description="Also scikit-learn's gradient boosting of trees, with categories and gaps as such, of which the "
         "validation rows choose leaves and learning rate.",
     )
-    without: tuple[BaselineName, ...] = Field(
+    without: Annotated[tuple[BaselineName, ...], BeforeValidator(several)] = Field(
         (), description=f"Baselines to leave out, of {', '.join(BASELINE_TITLES)}; boosting takes the longest."
     )
 
@@ -120,11 +126,6 @@ class BaselineConfig(Strict):
         """The baselines to measure, the slowest last."""
         left_out = {*self.without, *([] if self.boosting else ["boosting"])}
         return [name for name in BASELINE_TITLES if name not in left_out]
-
-    @field_validator("without", mode="before")
-    @classmethod
-    def _one_or_several(cls, value: Any) -> Any:
-        return several(value)
 
 
 class CertificatesConfig(Strict):
@@ -251,10 +252,6 @@ class TrackingConfig(Strict):
     tags: dict[str, str] = Field(default_factory=dict, description="Tags put on every MLflow run.")
 
 
-def _named(value: Any) -> Any:
-    return {"name": value} if isinstance(value, str) else value
-
-
 class CompareConfig(Strict):
     """Compare learners of the kernel on data sets."""
 
@@ -265,13 +262,15 @@ class CompareConfig(Strict):
         description="Name of the run: the results folder and, by default, the MLflow experiment.",
     )
     data_dir: str = Field(".", description="Folder that relative paths start from; relative to the working folder.")
-    datasets: tuple[DatasetConfig, ...] = Field(min_length=1, description="What to learn from.")
-    kernels: tuple[FamilyConfig, ...] = Field(
+    datasets: Annotated[tuple[AnyDataset, ...], BeforeValidator(each_target)] = Field(
+        min_length=1, description="What to learn from."
+    )
+    kernels: Annotated[tuple[FamilyConfig, ...], BeforeValidator(several)] = Field(
         (LinearConfig(family="linear"),),
         min_length=1,
         description=f"The families of base kernels; {', '.join(SEARCHING)} find their own and need none.",
     )
-    learners: tuple[Annotated[LearnerConfig, BeforeValidator(_named)], ...] = Field(
+    learners: Annotated[tuple[NamedLearner, ...], BeforeValidator(several)] = Field(
         (LearnerConfig.model_validate({"name": "rfm"}),),
         min_length=1,
         description="The ways of learning the weights; a name, or {name, params, tune, tune_by, label}.",
@@ -290,8 +289,8 @@ class CompareConfig(Strict):
         description="Of a tile's values; sums are always float64. float32 takes 0.6 of the time and gives about five "
         "digits of an alignment, fewer where a kernel is nearly constant.",
     )
-    predictor: PredictorSetting = Field(
-        "auto",
+    predictor: NamedPredictor = Field(
+        PredictorConfig.model_validate({}),
         description="Second stage: a name, or {name, landmarks, memory, sampling, loss, tolerance}. auto is the "
         "learner's own, or svm for classification and krr for regression, and one that needs no matrix of all pairs of "
         "training rows where that has no room.",
@@ -314,30 +313,6 @@ class CompareConfig(Strict):
     tracking: TrackingConfig = Field(
         default_factory=lambda: TrackingConfig.model_validate({}), description="Where evidence is kept."
     )
-
-    @property
-    def second_stage(self) -> PredictorConfig:
-        """The predictor with its options."""
-        if isinstance(self.predictor, PredictorConfig):
-            return self.predictor
-        return PredictorConfig.model_validate({"name": self.predictor})
-
-    @field_validator("predictor")
-    @classmethod
-    def _plain_where_it_can_be(cls, predictor: PredictorName | PredictorConfig) -> PredictorName | PredictorConfig:
-        return predictor.name if isinstance(predictor, PredictorConfig) and not predictor.options() else predictor
-
-    @field_validator("datasets", "kernels", "learners", mode="before")
-    @classmethod
-    def _one_or_several(cls, value: Any) -> Any:
-        return several(value)
-
-    @field_validator("datasets", mode="before")
-    @classmethod
-    def _one_a_target(cls, value: Any) -> Any:
-        return (
-            [one for given in several(value) for one in each_target(given)] if isinstance(value, dict | list) else value
-        )
 
     @field_validator("kernels")
     @classmethod
@@ -423,22 +398,12 @@ class CompareConfig(Strict):
                 )
         return self
 
-    @field_validator("datasets")
-    @classmethod
-    def _distinct_datasets(cls, datasets: tuple[DatasetConfig, ...]) -> tuple[DatasetConfig, ...]:
-        _require_distinct("data set", [dataset.label for dataset in datasets], "give each its own 'label'")
-        return datasets
-
-    @field_validator("learners")
-    @classmethod
-    def _distinct_learners(cls, learners: tuple[LearnerConfig, ...]) -> tuple[LearnerConfig, ...]:
-        _require_distinct(
-            "learner", [learner.title for learner in learners], "list it once, or give each setting its own 'label'"
-        )
-        return learners
-
-
-def _require_distinct(what: str, names: list[str], advice: str) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"{what} {', '.join(twice)} appears more than once; {advice}")
+    @model_validator(mode="after")
+    def _told_apart(self) -> CompareConfig:
+        for what, names, advice in (
+            ("data set", [one.label for one in self.datasets], "give each its own 'label'"),
+            ("learner", [one.title for one in self.learners], "list it once, or give each setting its own 'label'"),
+        ):
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise ValueError(f"{what} {', '.join(twice)} appears more than once; {advice}")
+        return self

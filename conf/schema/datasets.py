@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Collection, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, TypeAdapter, field_validator, model_validator
 
 from learnkernels.conf.errors import did_you_mean, short
 from learnkernels.conf.files import ENDINGS, WILDCARD
@@ -100,41 +95,30 @@ ColumnKind = Literal["number", "categorical", "code", "date", "drop"]
 """What a column of a table can be said to be."""
 
 
+ABSENT: dict[str, Any] = {
+    **dict.fromkeys(("name", "path", "version", "columns", "groups", "time", "weights", "ngrams", "bytes", "in_parts")),
+    **{key: {} for key in ("params", "where", "test")},
+    "seed": 0,
+    "features": (),
+}
+"""Keys of some sources, and what stands for them in data sets of the others."""
+
+
 class DatasetConfig(Strict):
-    """One data set: where it lies and how it is read."""
+    """What data sets of all sources have; keys that a source does not have read as in `ABSENT`."""
 
-    later = ("test", "features", "groups", "time", "weights", "class_weight", "columns", "scale_on", "in_parts")
+    later: ClassVar[tuple[str, ...]] = ("class_weight", "scale_on")
 
-    source: Literal["sklearn", "file", "synthetic", "openml"] = Field(
-        description="A set bundled with scikit-learn, a file, rows drawn from a known distribution, or a set of "
-        "OpenML, which is fetched once and kept."
-    )
-    name: str | None = Field(
-        None,
-        description="Name in reports; for `sklearn`, `synthetic` and `openml` the name of the set.",
-    )
+    source: str
+    if TYPE_CHECKING:
+        path: str | tuple[str, ...] | None
+        name: str | None
+
     title: str | None = Field(
         None,
         alias="label",
         min_length=1,
         description="Name in reports, whatever the source; the set's, or the file's without its ending, by default.",
-    )
-    version: int | None = Field(
-        None, ge=1, description="For `openml` only, and needed there: the version of the set of that name."
-    )
-    path: Name | Annotated[tuple[Name, ...], Field(min_length=1)] | None = Field(
-        None,
-        description="Parquet, CSV, Arrow/Feather or LIBSVM file; relative to `data_dir`. For `file` only. A folder, a "
-        "pattern such as data/*.parquet, or a list of these stands for several files of the same columns, one after "
-        "the other: those of a folder or pattern by name.",
-    )
-    params: dict[str, Parameter] = Field(
-        default_factory=dict,
-        description="For `synthetic` only: rows; of relevance also gamma, how unequal the features are, and features; "
-        "of friedman also irrelevant, how many features do not matter.",
-    )
-    seed: int = Field(
-        0, ge=0, description="For `synthetic` only: what the rows are drawn with, whatever the protocol's seed."
     )
     target: str = Field(
         "target",
@@ -148,44 +132,6 @@ class DatasetConfig(Strict):
         "against the rest, odd digits against even ones, or labels used as numbers in a regression.",
     )
     drop: Annotated[tuple[str, ...], BeforeValidator(several)] = Field((), description="Columns that are not features.")
-    features: Annotated[tuple[str, ...], BeforeValidator(several)] = Field(
-        (), description="The only columns that are features; all others by default."
-    )
-    columns: dict[str, ColumnKind | tuple[str, ...]] | None = Field(
-        None,
-        description="For tables. What a column is, where its values do not tell: number, categorical, code (a category "
-        "of which only a code becomes a feature, for kernels of family categorical), date, drop, or a list of ordered "
-        "levels, the lowest first.",
-    )
-    where: dict[str, Values] = Field(
-        default_factory=dict,
-        description="Column to its value, or to a list of values: rows with another value are left out. Compared as "
-        "text. These columns are no features.",
-    )
-    test: dict[str, Values] = Field(
-        default_factory=dict,
-        description="For `file` and `openml`. Column to its value, or to a list of values, as in `where`: rows that "
-        "have them test and do nothing else; `protocol.split` draws the others among the rest. These columns are no "
-        "features.",
-    )
-    groups: Name | None = Field(
-        None,
-        description="For `file` and `openml`. Column of groups, such as patients or sites, no feature: the rows of a "
-        "group are never divided between training, validation and test. Splits are then as near to the rows asked for "
-        "as whole groups allow.",
-    )
-    time: Name | None = Field(
-        None,
-        description="For `file` and `openml`. Column of numbers or dates, no feature: folds are consecutive blocks of "
-        "time, and with k of them there are k - 2 trials, in which earlier blocks train, the next one validates and "
-        "the one after tests. Of a split the last rows test, those before validate, those before train.",
-    )
-    weights: Name | None = Field(
-        None,
-        description="For `file` and `openml`. Column of numbers that are not negative, no feature: a row of weight w "
-        "counts as w rows where kernels and predictors are learned and where errors are measured. Rows of weight zero "
-        "are left out. For learners of alignments and rfm.",
-    )
     class_weight: Literal["balanced"] | dict[Annotated[str, BeforeValidator(_as_plain_text)], Positive] | None = Field(
         None,
         description="For classes. What the rows of each count where kernels and predictors are learned, times their "
@@ -194,14 +140,6 @@ class DatasetConfig(Strict):
     )
     distinct: bool = Field(
         False, description="Keep the first of rows that are equal in every feature and in the target."
-    )
-    ngrams: NgramsConfig | None = Field(
-        None, description="Count n-grams of a column of texts or tokens; they are the only features then."
-    )
-    bytes: str | None = Field(
-        None,
-        min_length=1,
-        description="Column of binary values of one length, such as the pixels of images: each byte is a feature.",
     )
     task: Literal["classification", "regression"] | None = Field(
         None, description="By default a target of text or whole numbers with few values is a classification."
@@ -214,9 +152,8 @@ class DatasetConfig(Strict):
     scale: Literal["none", "unit", "max", "standard", "quantile"] = Field(
         "none",
         description="none: raw features. unit: each feature to [0, 1]. max: each over its largest size, so that zeros "
-        "stay. standard: each to mean 0 and deviation 1. "
-        "quantile: each to a normal distribution by rank. Uses the features of the rows of `scale_on`, never the "
-        "target.",
+        "stay. standard: each to mean 0 and deviation 1. quantile: each to a normal distribution by rank. Uses the "
+        "features of the rows of `scale_on`, never the target.",
     )
     scale_on: Literal["all", "training"] = Field(
         "all",
@@ -224,89 +161,28 @@ class DatasetConfig(Strict):
         "one pass serves all folds; or the training rows of each trial, in a pass a trial.",
     )
     subsample: int | None = Field(None, ge=10, description="Use that many rows, drawn at random with the seed.")
-    in_parts: bool | None = Field(
-        None,
-        description="For files of Parquet, Arrow and Feather: read each part of the rows "
-        "where it is needed, so that no process holds them all; by default from 1 GiB of numbers on.",
-    )
+
+    def __getattr__(self, key: str) -> Any:
+        return ABSENT[key] if key in ABSENT else super().__getattr__(key)  # type: ignore[misc]
+
+    @classmethod
+    def of(cls, given: Any) -> DatasetConfig:
+        """Return a data set of whichever source is given."""
+        return _DATASET.validate_python(given)
 
     @model_validator(mode="before")
     @classmethod
-    def _from_text(cls, data: Any) -> Any:
-        """Return the keys that a name, or a path, alone stands for."""
-        if isinstance(data, dict) and data.get("source") is None:
-            raise ValueError("needs 'source': sklearn, file, synthetic or openml")
-        if not isinstance(data, str):
-            return data
-        sets = {"sklearn": SklearnName.__args__, "synthetic": SyntheticName.__args__}  # type: ignore[attr-defined]
-        for source, names in sets.items():
-            if data in names:
-                return {"source": source, "name": data}
-        if data.lower().endswith((*ENDINGS, "/")) or "*" in data:
-            return {"source": "file", "path": data}
-        names = [name for of in sets.values() for name in of]
-        raise ValueError(
-            f"got {short(data)}; {did_you_mean(data, names)}give the name of a set ({', '.join(names)}), a file "
-            f"({', '.join(ENDINGS)}), or a mapping such as {{source: openml, name: kin8nm, version: 1}}"
-        )
+    def _without_what_is_absent(cls, data: Any) -> Any:
+        def absent(key: Any, value: Any) -> bool:
+            return key not in cls.model_fields and key in ABSENT and value == ABSENT[key]
 
-    @model_validator(mode="after")
-    def _complete(self) -> DatasetConfig:
-        if self.source == "file" and self.path is None:
-            raise ValueError("source 'file' needs 'path', the file to read")
-        if self.source != "file" and self.path is not None:
-            raise ValueError(f"'path' goes with source 'file'; for source {self.source!r} give 'name'")
-        if self.source in ("sklearn", "synthetic"):
-            names = SklearnName if self.source == "sklearn" else SyntheticName
-            valid = names.__args__  # type: ignore[attr-defined]
-            if self.name not in valid:
-                raise ValueError(
-                    f"source {self.source!r} needs 'name', one of: {', '.join(valid)}; got {short(self.name)}"
-                )
-        if self.source == "openml":
-            if self.name is None or not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.(),+-]*", self.name):
-                raise ValueError(f"source 'openml' needs 'name', a set's as OpenML writes it; got {self.name!r}")
-            if self.version is None:
-                raise ValueError("source 'openml' needs 'version', a whole number from 1: a set is told by both")
-        return self
+        return {key: of for key, of in data.items() if not absent(key, of)} if isinstance(data, dict) else data
 
-    @model_validator(mode="after")
-    def _keys_of_the_source(self) -> DatasetConfig:
-        owners = {
-            "params": ("synthetic",),
-            "seed": ("synthetic",),
-            "version": ("openml",),
-            "where": ("file", "openml"),
-            "test": ("file", "openml"),
-            "features": ("file", "openml"),
-            "columns": ("file", "openml"),
-            "groups": ("file", "openml"),
-            "time": ("file", "openml"),
-            "weights": ("file", "openml"),
-            "ngrams": ("file", "openml"),
-            "bytes": ("file", "openml"),
-            "in_parts": ("file",),
-        }
-        for key, sources in owners.items():
-            if getattr(self, key) and self.source not in sources:
-                named = f"source {sources[0]!r}" if len(sources) == 1 else f"sources {' and '.join(map(repr, sources))}"
-                raise ValueError(f"{key!r} goes with {named}, got source {self.source!r}; leave it out")
-        return self
-
-    @model_validator(mode="after")
-    def _columns_once(self) -> DatasetConfig:
-        if self.ngrams is not None and self.bytes is not None:
-            raise ValueError("'ngrams' are the only features, so 'bytes' adds none; leave one of them out")
-        if self.ngrams is not None:
-            key, wanted = "ngrams", self.ngrams.columns
-        else:
-            key, wanted = "bytes", () if self.bytes is None else (self.bytes,)
-        for column in wanted:
-            taken = (("target", (self.target,)), ("where", self.where), ("test", self.test), ("drop", self.drop))
-            for other, columns in (*taken, *((role, (name,)) for role, name in self.beside.items())):
-                if column in columns:
-                    raise ValueError(f"column {column!r} of {key!r} is in {other!r} as well; name it in one of them")
-        return self
+    @classmethod
+    def _place_of(cls, key: Any) -> str:
+        owners = [source for source, config in SOURCES.items() if key in config.model_fields]
+        named = f"source {owners[0]!r}" if len(owners) == 1 else f"sources {' and '.join(map(repr, owners))}"
+        return f"it goes with {named}; " if owners else ""
 
     @field_validator("class_weight", mode="before")
     @classmethod
@@ -321,12 +197,122 @@ class DatasetConfig(Strict):
         return value
 
     @model_validator(mode="after")
-    def _divided_one_way(self) -> DatasetConfig:
+    def _classes_alone(self) -> DatasetConfig:
+        if self.class_weight is not None and self.task == "regression":
+            raise ValueError("'class_weight' goes with a classification, and 'task' is regression; leave it out")
+        return self
+
+    @property
+    def beside(self) -> dict[str, str]:
+        """The key and the column of what is known of rows beside features and target."""
+        return {key: getattr(self, key) for key in ("groups", "time", "weights") if getattr(self, key) is not None}
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What `path` names: files, folders and patterns."""
+        return (self.path,) if isinstance(self.path, str) else self.path or ()
+
+    @property
+    def label(self) -> str:
+        """Name in reports: as given, or the set's or file's own."""
+        return self.title or self.name or name_of_files(self.paths)
+
+
+class SklearnConfig(DatasetConfig):
+    """A set that comes with scikit-learn."""
+
+    source: Literal["sklearn"]
+    name: SklearnName = Field(description="Name of the set.")
+
+
+class SyntheticConfig(DatasetConfig):
+    """Rows drawn from a known distribution."""
+
+    source: Literal["synthetic"]
+    name: SyntheticName = Field(description="Name of the distribution.")
+    params: dict[str, Parameter] = Field(
+        default_factory=dict,
+        description="rows; of relevance also gamma, how unequal the features are, and features; "
+        "of friedman also irrelevant, how many features do not matter.",
+    )
+    seed: int = Field(0, ge=0, description="What the rows are drawn with, whatever the protocol's seed.")
+
+    @property
+    def label(self) -> str:
+        """Name in reports: as given, or that of the distribution with its parameters."""
+        settings = self.params | ({"seed": self.seed} if self.seed else {})
+        return self.title or " ".join([self.name, *(f"{key}={value}" for key, value in settings.items())])
+
+
+class TableConfig(DatasetConfig):
+    """What data sets have whose columns have names."""
+
+    later = (*DatasetConfig.later, "test", "features", "groups", "time", "weights", "columns", "in_parts")
+
+    features: Annotated[tuple[str, ...], BeforeValidator(several)] = Field(
+        (), description="The only columns that are features; all others by default."
+    )
+    columns: dict[str, ColumnKind | tuple[str, ...]] | None = Field(
+        None,
+        description="What a column is, where its values do not tell: number, categorical, code (a category "
+        "of which only a code becomes a feature, for kernels of family categorical), date, drop, or a list of ordered "
+        "levels, the lowest first.",
+    )
+    where: dict[str, Values] = Field(
+        default_factory=dict,
+        description="Column to its value, or to a list of values: rows with another value are left out. Compared as "
+        "text. These columns are no features.",
+    )
+    test: dict[str, Values] = Field(
+        default_factory=dict,
+        description="Column to its value, or to a list of values, as in `where`: rows that have them test and do "
+        "nothing else; `protocol.split` draws the others among the rest. These columns are no features.",
+    )
+    groups: Name | None = Field(
+        None,
+        description="Column of groups, such as patients or sites, no feature: the rows of a group are never divided "
+        "between training, validation and test. Splits are then as near to the rows asked for as whole groups allow.",
+    )
+    time: Name | None = Field(
+        None,
+        description="Column of numbers or dates, no feature: folds are consecutive blocks of "
+        "time, and with k of them there are k - 2 trials, in which earlier blocks train, the next one validates and "
+        "the one after tests. Of a split the last rows test, those before validate, those before train.",
+    )
+    weights: Name | None = Field(
+        None,
+        description="Column of numbers that are not negative, no feature: a row of weight w "
+        "counts as w rows where kernels and predictors are learned and where errors are measured. Rows of weight zero "
+        "are left out. For learners of alignments and rfm.",
+    )
+    ngrams: NgramsConfig | None = Field(
+        None, description="Count n-grams of a column of texts or tokens; they are the only features then."
+    )
+    bytes: str | None = Field(
+        None,
+        min_length=1,
+        description="Column of binary values of one length, such as the pixels of images: each byte is a feature.",
+    )
+
+    @model_validator(mode="after")
+    def _columns_once(self) -> TableConfig:
+        if self.ngrams is not None and self.bytes is not None:
+            raise ValueError("'ngrams' are the only features, so 'bytes' adds none; leave one of them out")
+        key, wanted = ("bytes", (self.bytes,)) if self.ngrams is None else ("ngrams", self.ngrams.columns)
+        taken: dict[str, Collection[str]] = {
+            "target": (self.target,), "where": self.where, "test": self.test, "drop": self.drop,
+            **{role: (name,) for role, name in self.beside.items()},
+        }  # fmt: skip
+        for column, (other, columns) in product(wanted, taken.items()):
+            if column in columns:
+                raise ValueError(f"column {column!r} of {key!r} is in {other!r} as well; name it in one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _divided_one_way(self) -> TableConfig:
         for key, column in self.beside.items():
             if column == self.target:
                 raise ValueError(f"column {column!r} of {key!r} is the target; name another one, or leave {key!r} out")
-        if self.class_weight is not None and self.task == "regression":
-            raise ValueError("'class_weight' goes with a classification, and 'task' is regression; leave it out")
         if self.groups is not None and self.time is not None:
             raise ValueError(
                 "'groups' and 'time' exclude each other, as a group may reach over blocks of time; leave one out"
@@ -335,29 +321,78 @@ class DatasetConfig(Strict):
             raise ValueError("with 'time' the last rows test, and 'test' names others; leave one of them out")
         return self
 
-    @property
-    def beside(self) -> dict[str, str]:
-        """The key and the column of what is known of rows beside features and target."""
-        named = {"groups": self.groups, "time": self.time, "weights": self.weights}
-        return {key: column for key, column in named.items() if column is not None}
 
-    @property
-    def label(self) -> str:
-        """Name in reports: as given, or the set's or file's own; of a synthetic set its parameters too."""
-        if self.title is not None:
-            return self.title
-        if self.source == "synthetic":
-            settings = self.params | ({"seed": self.seed} if self.seed else {})
-            return " ".join([str(self.name), *(f"{key}={value}" for key, value in settings.items())])
-        return self.name or name_of_files(self.paths)
+class FileConfig(TableConfig):
+    """Files of a table, or of LIBSVM's format."""
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """What `path` names: files, folders and patterns."""
-        return (self.path,) if isinstance(self.path, str) else self.path or ()
+    source: Literal["file"]
+    name: str | None = Field(None, description="Name in reports, as `label`.")
+    path: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = Field(
+        description="Parquet, CSV, Arrow/Feather or LIBSVM file; relative to `data_dir`. A folder, a "
+        "pattern such as data/*.parquet, or a list of these stands for several files of the same columns, one after "
+        "the other: those of a folder or pattern by name.",
+    )
+    in_parts: bool | None = Field(
+        None,
+        description="For files of Parquet, Arrow and Feather: read each part of the rows "
+        "where it is needed, so that no process holds them all; by default from 1 GiB of numbers on.",
+    )
 
 
-def each_target(given: Any) -> list[Any]:
+class OpenmlConfig(TableConfig):
+    """A set of OpenML, which is fetched once and kept."""
+
+    source: Literal["openml"]
+    name: str = Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.(),+-]*$", description="Name of the set, as OpenML writes it.")
+    version: int = Field(ge=1, description="The version of the set of that name.")
+
+
+SOURCES: dict[str, type[DatasetConfig]] = {
+    "sklearn": SklearnConfig,
+    "file": FileConfig,
+    "synthetic": SyntheticConfig,
+    "openml": OpenmlConfig,
+}
+
+
+def _from_text(data: Any) -> Any:
+    """Return the keys that a name, or a path, alone stands for."""
+    if isinstance(data, dict) and data.get("source") is None:
+        raise ValueError(f"needs 'source', one of: {', '.join(SOURCES)}")
+    if isinstance(data, dict | DatasetConfig):
+        return data
+    if not isinstance(data, str):
+        raise ValueError(f"must be a mapping, with 'source' and the keys of that source; got {short(data)}")
+    sets = {"sklearn": get_args(SklearnName), "synthetic": get_args(SyntheticName)}
+    for source, names in sets.items():
+        if data in names:
+            return {"source": source, "name": data}
+    if data.lower().endswith((*ENDINGS, "/")) or "*" in data:
+        return {"source": "file", "path": data}
+    known = [name for of in sets.values() for name in of]
+    raise ValueError(
+        f"got {short(data)}; {did_you_mean(data, known)}give the name of a set ({', '.join(known)}), a file "
+        f"({', '.join(ENDINGS)}), or a mapping such as {{source: openml, name: kin8nm, version: 1}}"
+    )
+
+
+AnyDataset = Annotated[
+    SklearnConfig | FileConfig | SyntheticConfig | OpenmlConfig,
+    Field(discriminator="source"),
+    BeforeValidator(_from_text),
+]
+"""A data set of some source."""
+
+_DATASET: TypeAdapter[DatasetConfig] = TypeAdapter(AnyDataset)
+
+
+def each_target(given: Any) -> Any:
+    """Return data sets, or one of them, as a list, in which one of several targets is a data set for each of them."""
+    several_given = several(given)
+    return [one for of in several_given for one in _each(of)] if isinstance(several_given, list) else given
+
+
+def _each(given: Any) -> list[Any]:
     """Return a data set as it is given, or one for each of several targets, named after it, without the others."""
     target = given.get("target") if isinstance(given, dict) else None
     if not isinstance(target, list | tuple):
@@ -368,7 +403,7 @@ def each_target(given: Any) -> list[Any]:
         return [{**given, "target": target[0]}]
     if given.get("source") not in ("file", "openml"):
         raise ValueError(f"several targets go with sources 'file' and 'openml', got {short(given.get('source'))}")
-    label = DatasetConfig.model_validate({**given, "target": target[0]}).label
+    label = DatasetConfig.of({**given, "target": target[0]}).label
     plain = {key: value for key, value in given.items() if key not in ("label", "title")}
     dropped = several(given.get("drop") or [])
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -12,8 +13,17 @@ from pydantic import (
     model_validator,
 )
 
-from learnkernels.conf.schema.base import OwnName, Parameter, Positive, Strict, several
-from learnkernels.conf.schema.grids import GRID_FORMS, Grid, grid_values
+from learnkernels.conf.schema.base import (
+    GRID_FORMS,
+    Grid,
+    OwnName,
+    Parameter,
+    Positive,
+    Strict,
+    as_mapping,
+    grid_values,
+    several,
+)
 
 SMALLEST_SIGMA = 1e-150
 
@@ -158,10 +168,6 @@ class OwnConfig(Strict):
 OWN_TAG = "module:Class"
 
 
-def _of_name(value: Any) -> Any:
-    return {"family": value} if isinstance(value, str) else value
-
-
 def _kind_of_family(config: Any) -> str:
     family = str((config.get("family") if isinstance(config, dict) else getattr(config, "family", None)) or "")
     return OWN_TAG if ":" in family else family
@@ -180,5 +186,5 @@ FamilyConfig = Annotated[
     | Annotated[PrecomputedConfig, Tag("precomputed")]
     | Annotated[OwnConfig, Tag(OWN_TAG)],
     Discriminator(_kind_of_family),
-    BeforeValidator(_of_name),
+    BeforeValidator(partial(as_mapping, "family")),
 ]

@@ -216,7 +216,7 @@ def _rare_classes(dataset: Dataset, drawn: int | None) -> dict[str, int]:
 
 def _valid(asked: dict[str, Any], path: str) -> DatasetConfig:
     try:
-        return DatasetConfig.model_validate(asked)
+        return DatasetConfig.of(asked)
     except ValidationError as error:
         raise InputError(f"{path}: {describe(error, asked)}") from None
 
@@ -224,7 +224,7 @@ def _valid(asked: dict[str, Any], path: str) -> DatasetConfig:
 def columns_of(path: str | Sequence[str]) -> list[str]:
     """Return the names of the columns of a table; InputError if it is none."""
     given = path if isinstance(path, str) else tuple(path)
-    files = source_files(DatasetConfig.model_validate({"source": "file", "path": given}), ".")
+    files = source_files(DatasetConfig.of({"source": "file", "path": given}), ".")
     if files.suffix not in FORMATS:
         raise InputError(f"{files.name}: has no names of columns; write a configuration for it, with 'source: file'.")
     with Table(files.locations[:1]) as table:

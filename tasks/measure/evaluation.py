@@ -165,7 +165,7 @@ def predictor_for(
     if not row.learns_kernel:
         # It learns hypotheses and brings its own predictor, whatever the configuration names.
         return PredictorChoice(as_predictor(row.predictor or DEFAULTS[ref.task]), "")
-    stage, outputs = config.second_stage, len(ref.classes) if len(ref.classes) > 2 else 1
+    stage, outputs = config.predictor, len(ref.classes) if len(ref.classes) > 2 else 1
     problem = Problem(
         ref.task,
         row.predictor,
@@ -233,7 +233,7 @@ def _require_usable(config: CompareConfig, learner: LearnerConfig, ref: DatasetR
 
 def predictor_options(config: CompareConfig, predictor: str) -> dict[str, Any]:
     """Return the options that the configuration has for a predictor, with the budget and the seed it needs."""
-    stage, row = config.second_stage, PREDICTORS[predictor]
+    stage, row = config.predictor, PREDICTORS[predictor]
     options = {key: value for key, value in stage.options().items() if key in registry.PREDICTORS[predictor]}
     if stage.name == "auto" and row.by_rows and not row.on_landmarks:
         options.setdefault("tolerance", ROUGH)

@@ -126,7 +126,7 @@ def recipe(config: CompareConfig) -> dict[str, Any]:
     data = config.datasets[0]
     return {
         "learner": config.learners[0].model_dump(mode="json", exclude={"label"}),
-        "predictor": config.second_stage.model_dump(mode="json"),
+        "predictor": config.predictor.model_dump(mode="json"),
         "moments": config.moments.model_dump(mode="json"),
         "normalise": config.normalise,
         **({} if config.centering == "center" else {"centering": config.centering}),

@@ -109,7 +109,7 @@ def openml(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Threadin
 
 def load(name: str, tell: Callable[[str], object] = warnings.warn, **keys: object) -> Dataset:
     given = {"source": "openml", "name": name, "version": 1, "drop": ["part"] if name.lower() == "plain" else []}
-    return load_source(DatasetConfig.model_validate(given | keys), tell=tell)
+    return load_source(DatasetConfig.of(given | keys), tell=tell)
 
 
 def test_a_set_is_fetched_once_and_read_from_the_store_afterwards(openml: ThreadingHTTPServer):

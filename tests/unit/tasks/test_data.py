@@ -92,7 +92,7 @@ def test_numbered_names_are_those_of_a_tuple():
 
 
 def test_bundled_sets_keep_their_names():
-    dataset = load_source(DatasetConfig(source="sklearn", name="breast_cancer"))
+    dataset = load_source(DatasetConfig.of("breast_cancer"))
     assert dataset.target.classes == ("benign", "malignant")
     np.testing.assert_array_equal(dataset.X, load_breast_cancer().data)
     assert dataset.features[0] == "mean radius"
@@ -466,7 +466,7 @@ def test_every_data_set_of_the_papers_can_be_read(shared_data: Path):
         assert set(entry) <= {"file", "openml"}
         for source, keys in entry.items():
             texts = str(keys.get("path")) in ("sentiment.parquet", "reuters21578.parquet")
-            found = DatasetConfig.model_validate({"label": name, **keys, "ngrams": titles if texts else None})
+            found = DatasetConfig.of({"label": name, **keys, "ngrams": titles if texts else None})
             assert (found.source, found.label) == (source, name)
             if source == "file" and name != "mnist":
                 assert load_source(found, str(shared_data)).X.shape[0] >= 195

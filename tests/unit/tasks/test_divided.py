@@ -94,17 +94,17 @@ def test_rows_without_values_beside_are_refused_or_dropped(
 
 
 def test_keys_that_exclude_each_other_are_refused():
-    named = "goes with sources 'file' and 'openml'"
+    named = "it goes with sources 'file' and 'openml'"
     for keys, sentence in (
         ({"groups": "a", "time": "b"}, "'groups' and 'time' exclude each other"),
         ({"time": "b", "test": {"part": "x"}}, "with 'time' the last rows test, and 'test' names others"),
         ({"groups": "target"}, "column 'target' of 'groups' is the target"),
         ({"groups": "a", "bytes": "a"}, "column 'a' of 'bytes' is in 'groups' as well"),
-        ({"source": "sklearn", "name": "iris", "groups": "a"}, f"'groups' {named}"),
-        ({"source": "synthetic", "name": "friedman", "time": "a"}, f"'time' {named}"),
+        ({"source": "sklearn", "name": "iris", "groups": "a"}, f"unknown key 'groups'; {named}"),
+        ({"source": "synthetic", "name": "friedman", "time": "a"}, f"unknown key 'time'; {named}"),
     ):
         with pytest.raises(ValueError, match=sentence):
-            DatasetConfig.model_validate(({} if "name" in keys else {"source": "file", "path": "a.csv"}) | keys)
+            DatasetConfig.of(({} if "name" in keys else {"source": "file", "path": "a.csv"}) | keys)
     data = [{"source": "file", "path": "a.csv", "time": "day"}]
     with pytest.raises(ValueError, match="data set a: with 'time' nothing is drawn, so that repeats are all the same"):
         compared(datasets=data, protocol={"repeats": 2})

@@ -64,7 +64,7 @@ def test_files_are_called_by_what_their_names_share():
     labels = {"": "data", "*.parquet": "data", "part-*.parquet": "part", "a.parquet": "a"}
     assert {path: config(f"data/{path}").label for path in labels} == labels
     assert config(["data/a.parquet", "data/b.parquet"]).label == "a"
-    assert DatasetConfig.model_validate("data/").path == "data/"
+    assert DatasetConfig.of("data/").path == "data/"
 
 
 def test_types_of_a_column_that_go_together_are_joined(tmp_path: Path):

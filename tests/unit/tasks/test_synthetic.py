@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import norm
 
 from learnkernels.conf.errors import InputError
-from learnkernels.conf.schema import DatasetConfig, SyntheticName
+from learnkernels.conf.schema.datasets import DatasetConfig, SyntheticName
 from learnkernels.tasks.data.dataset import Dataset, dataset_digest, load_dataset
 from learnkernels.tasks.data.ingest import ingest, load_source
 from learnkernels.tasks.data.synthetic import DISTANCE, SYNTHETIC, read_synthetic, relevances
@@ -19,7 +19,7 @@ from tests.refusals import require_refusals
 
 def loaded(name: str, seed: int = 0, protocol_seed: int = 0, **keys: Any) -> Dataset:
     config = {"source": "synthetic", "name": name, "params": {}, "seed": seed, **keys}
-    return load_source(DatasetConfig.model_validate(config), seed=protocol_seed)
+    return load_source(DatasetConfig.of(config), seed=protocol_seed)
 
 
 def labels(dataset: Dataset) -> np.ndarray:
@@ -95,7 +95,7 @@ def test_the_keys_of_other_data_sets_work_here_too():
 
 
 def test_a_reference_says_where_the_rows_come_from():
-    config = DatasetConfig.model_validate({"source": "synthetic", "name": "relevance", "params": {"gamma": 5}})
+    config = DatasetConfig.of({"source": "synthetic", "name": "relevance", "params": {"gamma": 5}})
     ref = ingest.fn(config, ".", 0)
     assert (ref.name, ref.source, ref.n_rows) == ("relevance gamma=5", "synthetic:relevance gamma=5", 2050)
     np.testing.assert_array_equal(load_dataset(ref).X, loaded("relevance", params={"gamma": 5}).X)

@@ -53,7 +53,7 @@ def frame() -> pd.DataFrame:
 
 
 def config(path: str, **keys: Any) -> DatasetConfig:
-    return DatasetConfig.model_validate({"source": "file", "path": path, "target": "churn", **keys})
+    return DatasetConfig.of({"source": "file", "path": path, "target": "churn", **keys})
 
 
 def read(folder: Path, path: str = "data.csv", **keys: Any) -> Dataset:
