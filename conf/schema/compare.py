@@ -114,8 +114,8 @@ class BaselineConfig(Strict):
     absolute: bool = Field(False, description="The bandwidths are gamma itself, and not multiples.")
     boosting: bool = Field(
         False,
-        description="Also scikit-learn's gradient boosting of trees, with categories and gaps as such, of which the "
-        "validation rows choose leaves and learning rate.",
+        description="Also scikit-learn's gradient boosting of trees, whose leaves and learning rate the validation "
+        "rows choose.",
     )
     without: Annotated[tuple[BaselineName, ...], BeforeValidator(several)] = Field(
         (), description=f"Baselines to leave out, of {', '.join(BASELINE_TITLES)}; boosting takes the longest."
@@ -175,20 +175,19 @@ class DaskConfig(Strict):
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="Of 'cluster', given as they are to SSHCluster, SLURMCluster of dask-jobqueue or KubeCluster of "
-        "dask-kubernetes, such as {queue: long, cores: 4, memory: 16GiB}.",
+        description="Arguments of SSHCluster, SLURMCluster or KubeCluster, such as {queue: long, cores: 4, memory: "
+        "16GiB}.",
     )
     rows: str | None = Field(
         None,
-        description="For workers on other machines: a folder that all of them see, or s3://bucket/prefix, through "
-        "which each gets the rows that it needs, once; without it, all rows are sent to all workers.",
+        description="For workers on other machines: a folder that all see, or s3://bucket/prefix, through which they "
+        "get rows.",
     )
     workers: int | None = Field(
         None,
         ge=0,
         le=1024,
-        description="Worker processes of the local cluster: by default one a core, and none where there is less to do "
-        "than they take to start; 0 for none; or of 'cluster'.",
+        description="Worker processes: by default one per core, or none for little work; 0 for none; or of 'cluster'.",
     )
     memory: str = Field("auto", description="Memory limit of each local worker, such as 4GiB; auto shares out half.")
     super_tile: int = Field(
@@ -286,14 +285,13 @@ class CompareConfig(Strict):
     )
     precision: Literal["float64", "float32"] = Field(
         "float64",
-        description="Of a tile's values; sums are always float64. float32 takes 0.6 of the time and gives about five "
-        "digits of an alignment, fewer where a kernel is nearly constant.",
+        description="Of a tile's values; sums are float64. float32 takes 0.6 of the time and keeps about five digits "
+        "of an alignment.",
     )
     predictor: NamedPredictor = Field(
         PredictorConfig.model_validate({}),
-        description="Second stage: a name, or {name, landmarks, memory, sampling, loss, tolerance}. auto is the "
-        "learner's own, or svm for classification and krr for regression, and one that needs no matrix of all pairs of "
-        "training rows where that has no room.",
+        description="Second stage: a name, or {name, landmarks, memory, sampling, loss, tolerance}. auto follows the "
+        "learner, the task and the number of rows.",
     )
     moments: MomentsConfig = Field(
         default_factory=lambda: MomentsConfig.model_validate({}),
@@ -301,8 +299,8 @@ class CompareConfig(Strict):
     )
     baseline: BaselineConfig | None = Field(
         None,
-        description="Also measure what most would use instead: the best constant, a linear model and scikit-learn's "
-        "GridSearchCV over one Gaussian kernel; {} for its defaults.",
+        description="Also measure a constant, a linear model and GridSearchCV over one Gaussian kernel; {} for its "
+        "defaults.",
     )
     protocol: ProtocolConfig = Field(
         default_factory=lambda: ProtocolConfig.model_validate({}), description="How errors are measured."
@@ -313,16 +311,6 @@ class CompareConfig(Strict):
     tracking: TrackingConfig = Field(
         default_factory=lambda: TrackingConfig.model_validate({}), description="Where evidence is kept."
     )
-
-    @field_validator("kernels")
-    @classmethod
-    def _matrices_alone(cls, kernels: tuple[FamilyConfig, ...]) -> tuple[FamilyConfig, ...]:
-        if len(kernels) > 1 and any(isinstance(family, PrecomputedConfig) for family in kernels):
-            raise ValueError(
-                "family precomputed must be the only one, as its rows are positions and not features; put all families "
-                "into the configuration that 'learnkernels gram' makes the matrices from"
-            )
-        return kernels
 
     @model_validator(mode="after")
     def _kernels_that_are_weighed(self) -> CompareConfig:
@@ -353,9 +341,15 @@ class CompareConfig(Strict):
         return self
 
     @model_validator(mode="after")
-    def _computed_where_trials_scale(self) -> CompareConfig:
-        own = [dataset.label for dataset in self.datasets if dataset.scale_on == "training"]
-        if own and any(isinstance(family, PrecomputedConfig) for family in self.kernels):
+    def _matrices_alone_and_of_one_scaling(self) -> CompareConfig:
+        if not any(isinstance(family, PrecomputedConfig) for family in self.kernels):
+            return self
+        if len(self.kernels) > 1:
+            raise ValueError(
+                "family precomputed must be the only one, as its rows are positions and not features; put all families "
+                "into the configuration that 'learnkernels gram' makes the matrices from"
+            )
+        if own := [dataset.label for dataset in self.datasets if dataset.scale_on == "training"]:
             raise ValueError(
                 f"data set {own[0]}: with 'scale_on: training' each trial has features of its own, and the matrices of "
                 "family precomputed are those of one scaling; set 'scale_on: all', or name the families themselves"

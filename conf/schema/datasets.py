@@ -57,8 +57,8 @@ class NgramsConfig(Strict):
     """Texts as counts of n-grams: runs of n words, one sparse feature each."""
 
     column: Names = Field(
-        description="Column of texts, or several whose counts add up (a missing text is empty, words are lower-cased "
-        "and of two letters or more); or one column of lists of tokens, in which the words of a token are joined by _."
+        description="Text column, or several whose counts are added (lower-cased words of two letters or more); or "
+        "one column of lists of tokens."
     )
     counts: str | None = Field(
         None, min_length=1, description="Column of lists: how often each token occurs. By default each stands for one."
@@ -69,8 +69,7 @@ class NgramsConfig(Strict):
     most_frequent: int | None = Field(
         None,
         ge=1,
-        description="Keep that many n-grams of the largest count in all rows together; all by default. Counted before "
-        "rows are drawn by `subsample`; of equal counts the first in the order of the text goes first.",
+        description="Keep the n-grams that are most frequent in all rows, before `subsample`; all by default.",
     )
     constant: bool = Field(False, description="Add a feature named constant that is one in every row.")
 
@@ -122,21 +121,18 @@ class DatasetConfig(Strict):
     )
     target: str = Field(
         "target",
-        description="Column to predict; of several, [sales, returns], each gets a data set of its own, named after it, "
-        "in which the others are no features. A LIBSVM file, the sklearn and the synthetic sets have their own; a set "
-        "of OpenML has one by default.",
+        description="Column to predict. A list such as [sales, returns] makes one data set per target. LIBSVM files "
+        "and bundled and synthetic sets have their own; OpenML has a default.",
     )
     positive: Annotated[str | Names | None, BeforeValidator(_one_or_several_texts)] = Field(
         None,
-        description="Value of the target, or list of values, that becomes +1 while all others become -1: one class "
-        "against the rest, odd digits against even ones, or labels used as numbers in a regression.",
+        description="Target value, or list of values, that becomes +1 while all others become -1.",
     )
     drop: Annotated[tuple[str, ...], BeforeValidator(several)] = Field((), description="Columns that are not features.")
     class_weight: Literal["balanced"] | dict[Annotated[str, BeforeValidator(_as_plain_text)], Positive] | None = Field(
         None,
-        description="For classes. What the rows of each count where kernels and predictors are learned, times their "
-        "weights, and not where errors are measured: by class, those not named 1, or balanced, inversely to how "
-        "frequent a class is. For learners of alignments and rfm.",
+        description="Training weight per class, 1 if not named, or balanced: inversely proportional to class "
+        "frequencies. Errors are not weighted by it. For alignment learners and rfm.",
     )
     distinct: bool = Field(
         False, description="Keep the first of rows that are equal in every feature and in the target."
@@ -146,19 +142,17 @@ class DatasetConfig(Strict):
     )
     missing: Literal["impute", "refuse", "drop"] = Field(
         "impute",
-        description="impute fills a gap with the column's median, of a category with a level of its own, and adds a "
-        "feature that says where; drop leaves such rows out; refuse says how many there are.",
+        description="impute: median, or a level of its own for categories, plus a missing-value indicator. drop: "
+        "leave rows out. refuse: stop.",
     )
     scale: Literal["none", "unit", "max", "standard", "quantile"] = Field(
         "none",
-        description="none: raw features. unit: each feature to [0, 1]. max: each over its largest size, so that zeros "
-        "stay. standard: each to mean 0 and deviation 1. quantile: each to a normal distribution by rank. Uses the "
-        "features of the rows of `scale_on`, never the target.",
+        description="none; unit: to [0, 1]; max: by the largest absolute value; standard: zero mean, unit variance; "
+        "quantile: to a normal distribution by rank.",
     )
     scale_on: Literal["all", "training"] = Field(
         "all",
-        description="Which rows scales, medians for gaps and units of categories are learned on: all, once, so that "
-        "one pass serves all folds; or the training rows of each trial, in a pass a trial.",
+        description="Rows that scaling and imputation are fitted on: all, once, or the training rows of each trial.",
     )
     subsample: int | None = Field(None, ge=10, description="Use that many rows, drawn at random with the seed.")
 
@@ -232,8 +226,8 @@ class SyntheticConfig(DatasetConfig):
     name: SyntheticName = Field(description="Name of the distribution.")
     params: dict[str, Parameter] = Field(
         default_factory=dict,
-        description="rows; of relevance also gamma, how unequal the features are, and features; "
-        "of friedman also irrelevant, how many features do not matter.",
+        description="rows; for relevance also gamma and features; for friedman also irrelevant, the number of noise "
+        "features.",
     )
     seed: int = Field(0, ge=0, description="What the rows are drawn with, whatever the protocol's seed.")
 
@@ -254,36 +248,31 @@ class TableConfig(DatasetConfig):
     )
     columns: dict[str, ColumnKind | tuple[str, ...]] | None = Field(
         None,
-        description="What a column is, where its values do not tell: number, categorical, code (a category "
-        "of which only a code becomes a feature, for kernels of family categorical), date, drop, or a list of ordered "
-        "levels, the lowest first.",
+        description="Column types that the values do not tell: number, categorical, code (one code per level, for "
+        "family categorical), date, drop, or a list of ordered levels.",
     )
     where: dict[str, Values] = Field(
         default_factory=dict,
-        description="Column to its value, or to a list of values: rows with another value are left out. Compared as "
-        "text. These columns are no features.",
+        description="Column to its value, or list of values, as text: other rows are left out. Not features.",
     )
     test: dict[str, Values] = Field(
         default_factory=dict,
-        description="Column to its value, or to a list of values, as in `where`: rows that have them test and do "
-        "nothing else; `protocol.split` draws the others among the rest. These columns are no features.",
+        description="Column to its value, or list of values, of the test rows; `protocol.split` draws the others from "
+        "the rest. Not features.",
     )
     groups: Name | None = Field(
         None,
-        description="Column of groups, such as patients or sites, no feature: the rows of a group are never divided "
-        "between training, validation and test. Splits are then as near to the rows asked for as whole groups allow.",
+        description="Column of groups, such as patients, not a feature. No group is divided between training, "
+        "validation and test rows.",
     )
     time: Name | None = Field(
         None,
-        description="Column of numbers or dates, no feature: folds are consecutive blocks of "
-        "time, and with k of them there are k - 2 trials, in which earlier blocks train, the next one validates and "
-        "the one after tests. Of a split the last rows test, those before validate, those before train.",
+        description="Column of numbers or dates, not a feature. Folds are consecutive blocks of time: earlier blocks "
+        "train, the next validates, the one after tests.",
     )
     weights: Name | None = Field(
         None,
-        description="Column of numbers that are not negative, no feature: a row of weight w "
-        "counts as w rows where kernels and predictors are learned and where errors are measured. Rows of weight zero "
-        "are left out. For learners of alignments and rfm.",
+        description="Column of sample weights, not negative, not a feature. For alignment learners and rfm.",
     )
     ngrams: NgramsConfig | None = Field(
         None, description="Count n-grams of a column of texts or tokens; they are the only features then."
@@ -328,14 +317,12 @@ class FileConfig(TableConfig):
     source: Literal["file"]
     name: str | None = Field(None, description="Name in reports, as `label`.")
     path: Name | Annotated[tuple[Name, ...], Field(min_length=1)] = Field(
-        description="Parquet, CSV, Arrow/Feather or LIBSVM file; relative to `data_dir`. A folder, a "
-        "pattern such as data/*.parquet, or a list of these stands for several files of the same columns, one after "
-        "the other: those of a folder or pattern by name.",
+        description="Parquet, CSV, Arrow, Feather or LIBSVM file, relative to `data_dir`; or a folder, a pattern such "
+        "as data/*.parquet, or a list of these, with the same columns.",
     )
     in_parts: bool | None = Field(
         None,
-        description="For files of Parquet, Arrow and Feather: read each part of the rows "
-        "where it is needed, so that no process holds them all; by default from 1 GiB of numbers on.",
+        description="Read Parquet, Arrow and Feather out of core; by default from 1 GiB of numbers on.",
     )
 
 

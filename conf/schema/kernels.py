@@ -134,11 +134,7 @@ class ConstantConfig(Strict):
     """1 for every pair of rows, one kernel: what an intercept is where 'centering' is none."""
 
     family: Literal["constant"]
-
-    @property
-    def columns(self) -> None:
-        """It sees no feature."""
-        return None
+    columns: ClassVar[None] = None
 
 
 class PrecomputedConfig(Strict):
@@ -147,14 +143,9 @@ class PrecomputedConfig(Strict):
     family: Literal["precomputed"]
     path: str = Field(
         min_length=1,
-        description="The folder that `learnkernels gram` was given as --output, relative to the working folder; each "
-        "data set's matrices lie in its sub-folder of the data set's name.",
+        description="The folder given to `learnkernels gram` as --output, with a sub-folder for each data set.",
     )
-
-    @property
-    def columns(self) -> None:
-        """Matrices see rows, not features."""
-        return None
+    columns: ClassVar[None] = None
 
 
 class OwnConfig(Strict):

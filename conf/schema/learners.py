@@ -66,15 +66,14 @@ class LearnerConfig(Strict):
         Annotated[Literal[LearnerName, PresetName], Tag("listed")] | Annotated[OwnName, Tag("own")],  # type: ignore[valid-type]
         Discriminator(_kind_of_name),
     ] = Field(
-        description="The algorithm; `learnkernels learners` lists them. CA-1D, CA-nD, CR, DA, D1, D2 and DU stand for "
-        "an algorithm with the parameters and the label of AFK 2013, Table 1; what is given beside goes first. "
-        "module:Class is a learner of your own, from a file in the working folder or from what is installed."
+        description="The algorithm, see `learnkernels learners`; CA-1D, CA-nD, CR, DA, D1, D2 or DU for one with the "
+        "parameters of AFK 2013, Table 1; or module:Class for your own."
     )
     label: str | None = Field(
         None,
         pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._=-]{0,47}$",
-        description="Name in reports; the algorithm's, or that of your class, by default. For one algorithm with "
-        "several settings.",
+        description="Name in reports, for one algorithm with several settings; by default that of the algorithm or "
+        "class.",
     )
     params: dict[str, Parameter] = Field(default_factory=dict, description="Its parameters.")
     tune: dict[str, Annotated[list[Parameter], Field(min_length=1), BeforeValidator(several)]] = Field(
@@ -83,8 +82,8 @@ class LearnerConfig(Strict):
     )
     tune_by: Literal["error", "alignment"] = Field(
         "error",
-        description="How it chooses among the combinations: by the predictor's error, together with Lambda, or by the "
-        "centered alignment of the learned kernel with the target there, and Lambda then by the error.",
+        description="Whether the validation error chooses among combinations, together with Lambda, or the centered "
+        "alignment there.",
     )
 
     @model_validator(mode="before")
@@ -149,8 +148,8 @@ class PredictorConfig(Strict):
     )
     memory: Size | None = Field(
         None,
-        description="What the predictor may take, such as 2GB: auto chooses by it, and the landmarks of nystrom follow "
-        "from it. Half of what the machine has, by default.",
+        description="Memory budget, such as 2GB, by which auto chooses and nystrom sets landmarks; by default half of "
+        "the machine's.",
     )
     sampling: Literal["uniform", "leverage"] | None = Field(
         None, description="How nystrom draws landmarks: all rows alike (default), or by their ridge leverage scores."

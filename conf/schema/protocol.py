@@ -44,8 +44,7 @@ class SplitConfig(Strict):
     test: int | None = Field(
         None,
         ge=2,
-        description="Rows that the error is measured on; needed but where data sets say with `test` which rows test: "
-        "then by default all of these.",
+        description="Rows that test; by default all that the `test` of a data set names.",
     )
 
 
@@ -55,8 +54,8 @@ class ChooseConfig(Strict):
     folds: int = Field(10, ge=3, le=100, description="Folds of the training rows that validate each other.")
     once: bool = Field(
         False,
-        description="Choose on the training rows of the first repeat alone and keep that for all repeats, as some "
-        "papers do; rows that have chosen then test in other repeats, which favours every learner that is tuned.",
+        description="Choose in the first repeat alone, as some papers do; this favors tuned learners, as rows that "
+        "chose test later.",
     )
 
 
@@ -74,24 +73,20 @@ class ProtocolConfig(Strict):
     )
     choose: ChooseConfig | None = Field(
         None,
-        description="With a `split` that has no validation rows: Lambda, and parameters that are tuned, are chosen by "
-        "cross-validation within the training rows, and all of these then train.",
+        description="With a `split` without validation rows: cross-validation within the training rows chooses Lambda "
+        "and tuned parameters.",
     )
     refit: bool = Field(
         False,
-        description="Fit what the validation rows have chosen anew, on them and the training rows, before it is "
-        "tested, as a grid search does; by default they only choose, as in the papers.",
+        description="Refit the choice on training and validation rows before it is tested, as a grid search does.",
     )
     repeats: int = Field(1, ge=1, le=1000, description="Times the folds, or the split, are drawn anew.")
     seed: int = Field(0, ge=0, description="Root of every random choice.")
     metric: MetricName | None = Field(
         None,
-        description="What errors are measured by, that choose, that are shown and that are tested: a score by "
-        "scikit-learn's name, as an error of which less is better, such as 1 - roc_auc. By default accuracy, shown as "
-        "misclassification, and neg_root_mean_squared_error, shown as rmse. roc_auc, average_precision, f1, precision, "
-        "recall and jaccard are for two classes; the positive one of all but the first is that of `positive`, or else "
-        "the last in order. Probabilities, for neg_log_loss, neg_brier_score and roc_auc_ovr and _ovo, come from "
-        "scores by a sigmoid, which is fitted on the rows that choose.",
+        description="scikit-learn's name of a score, turned into an error; by default accuracy or "
+        "neg_root_mean_squared_error. average_precision, f1, precision, recall and jaccard are of the class "
+        "`positive`, or the last. Probabilities are calibrated by a sigmoid on the validation rows.",
     )
     grid: Grid = Field(
         default_factory=lambda: Powers.model_validate({"base": 2, "from": -6, "to": 14}),
