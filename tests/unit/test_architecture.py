@@ -136,7 +136,7 @@ def test_names_are_known_before_their_classes_are_imported():
     assert {name for name in taken if name.startswith("kernels.learners")} == {"kernels.learners.base"}
 
 
-LIMITS = {"kernels": (131, 15_071), "tasks": (76, 11_600), "flows": (8, 1_220), "conf": (17, 2_154)}
+LIMITS = {"kernels": (131, 15_096), "tasks": (76, 11_496), "flows": (8, 1_221), "conf": (17, 2_154)}
 """Most files, and most lines of code, of each package; whoever raises one says why in the same commit."""
 
 
