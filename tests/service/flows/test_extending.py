@@ -131,7 +131,7 @@ def test_weights_certificates_and_tuning_are_in_the_results_mlflow_and_the_repor
     for trial in trials(5):
         row = softmax[softmax["fold"] == trial.index].iloc[0]
         rows = np.isin(groups, trial.training)
-        kernel = learn_kernel(as_learner(row.algorithm, **json.loads(row.params)), family, X[rows], data.target[rows])
+        kernel = learn_kernel(as_learner(row.algorithm, json.loads(row.params)), family, X[rows], data.target[rows])
         assert row.alignment == pytest.approx(kernel.alignment, rel=1e-9)
         np.testing.assert_allclose(row.weights, kernel.weights, rtol=0, atol=1e-9)
 
@@ -212,7 +212,7 @@ def test_a_family_that_has_a_kind_and_from_dict_is_saved_where_it_is_imported(he
     loaded = load_kernel(tmp_path / "kernel.npz")
     assert loaded.family == kernel.family
     np.testing.assert_array_equal(loaded.cross_gram(X[:5]), kernel.cross_gram(X[:5]))
-    learner = as_learner("softmax_learner:Softmax", temperature=0.5)
+    learner = as_learner("softmax_learner:Softmax", {"temperature": 0.5})
     machine = KernelLearningClassifier(GaussianFamily([1e-5, 1e-4]), learner).fit(X, y)
     assert estimator_to_data(machine)["parameters"]["learner"] == "softmax_learner:Softmax"
 
