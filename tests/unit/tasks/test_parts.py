@@ -123,7 +123,8 @@ def test_rows_in_parts_are_those_of_the_table(
     require_same_rows(ours, theirs)
     assert len(ours.X.parts) == (12 if ending == ".parquet" else 4)
     assert sorted(parts) == sorted(whole)
-    assert getattr(ours.features, "for_rfm", None) == getattr(theirs.features, "for_rfm", None)
+    for attribute in ("owners", "codes", "scaled"):
+        assert getattr(ours.features, attribute, None) == getattr(theirs.features, attribute, None)
     assert ours.table == theirs.table
 
 
