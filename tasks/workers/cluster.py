@@ -22,7 +22,6 @@ import dask
 import numpy as np
 from dask.utils import parse_bytes
 from distributed import CancelledError, Client, Future, KilledWorker, LocalCluster, Security, as_completed
-from distributed.comm import CommClosedError
 from distributed.core import Status
 from distributed.deploy.cluster import Cluster
 from joblib import cpu_count
@@ -200,11 +199,20 @@ class DaskPool(AbstractContextManager["DaskPool"]):
         return [result for result, _ in results]
 
     def sent(self, values: list[Any]) -> list[Future]:
-        """Return the handles of values that every worker is sent once; again where one ends while it is sent them."""
-        for _ in range(TRIES - 1):
-            with suppress(CommClosedError):
+        """Return the handles of values that every worker is sent once; again where workers end meanwhile.
+
+        Raises
+        ------
+        InputError
+            They end again and again.
+        """
+        for _ in range(TRIES):
+            with suppress(OSError):  # of a connection, or as no worker is up
                 return list(self.client.scatter(values, broadcast=True, hash=False))
-        return list(self.client.scatter(values, broadcast=True, hash=False))
+        raise InputError(
+            "workers ended again and again while they were sent rows, probably for want of memory; set dask.memory "
+            "higher, or dask.workers to 1."
+        )
 
     def recovering(self, act: Callable[[], Result], what: str, raised: tuple[type[Exception], ...] = ()) -> Result:
         """Return what `act` returns, which is tried again where workers ended and took with them what they were sent.
@@ -230,7 +238,7 @@ class DaskPool(AbstractContextManager["DaskPool"]):
                 result = act()
                 self.require_usable()
                 return result
-            except (KilledWorker, CancelledError, CommClosedError) as error:
+            except (KilledWorker, CancelledError) as error:
                 if self.client.status != "running":
                     raise InputError(
                         f"the Dask scheduler ended during {what}; what was computed is kept: start it, and this run, "

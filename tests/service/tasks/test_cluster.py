@@ -38,7 +38,7 @@ from learnkernels.tasks.data.row_files import RowFile, RowParts
 from learnkernels.tasks.owner import Owner
 from learnkernels.tasks.workers.cluster import SUMS_PER_WORKER, DaskPool, DaskWorkers
 from tests.elsewhere import another_machine
-from tests.unit.tasks.test_matrices import FAMILY, files_of, make
+from tests.unit.tasks.test_matrices import files_of, make
 from tests.unit.tasks.test_trials import require_moments_of_training_rows
 from tools.waiting import within
 
@@ -380,12 +380,3 @@ def test_workers_make_the_same_files_and_read_them(tmp_path: Path, pool: DaskPoo
     family = stored.family()
     future = pool.client.submit(family.tile, family.X, family.X, pure=False)
     np.testing.assert_array_equal(future.result(timeout=60), np.stack(stored))
-
-
-def test_a_strip_that_ends_its_workers_again_and_again_is_one_sentence(tmp_path: Path, pool: DaskPool):
-    class Fatal(GaussianFamily):
-        def tile(self, A, B, shift=None):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    with pytest.raises(InputError, match="a job ended its worker process, probably for want of memory"):
-        make(tmp_path / "toy", family=Fatal(FAMILY.gammas), pool=pool)
