@@ -46,15 +46,8 @@ STRIPS_PER_WORKER = 4
 RESERVE = 1.01
 """Free space asked for, as a multiple of the values that are still to be written."""
 
-DECISIVE = {
-    "data_digest": "data set",
-    "n_rows": "number of rows",
-    "dtype": "type",
-    "kernels": "list of kernels",
-    "families": "list of families",
-    "numerics": "version of the kernels' code",
-}
-"""What the values of matrices depend on, and what it is called."""
+DECISIVE = ("data_digest", "n_rows", "dtype", "kernels", "families", "numerics")
+"""Keys of the index that the values of matrices depend on."""
 
 Dtype = Literal["float64", "float32"]
 Advance = Callable[[float], None]
@@ -109,20 +102,6 @@ class MatrixIndex(BaseModel, frozen=True):
     def rows(self, start: int) -> slice:
         """Return the rows of the strip that begins at a row."""
         return slice(start, min(start + self.strip_rows, self.n_rows))
-
-    @property
-    def bytes_missing(self) -> int:
-        """Bytes of the values of strips that are not finished."""
-        all_bytes = len(self.kernels) * self.n_rows**2 * np.dtype(self.dtype).itemsize
-        return all_bytes * (len(self.starts) - len(self.strips)) // len(self.starts)
-
-    def difference(self, other: MatrixIndex) -> str:
-        """Return how the values of another index differ, as a clause; empty where they do not."""
-        for name, what in DECISIVE.items():
-            here, there = getattr(self, name), getattr(other, name)
-            if here != there:
-                return f"of another {what} ({cut(str(here), 120)}, not {cut(str(there), 120)})"
-        return ""
 
     def matrices(self, folder: Path) -> list[np.ndarray]:
         """Return the matrices, mapped into memory for reading.
@@ -179,8 +158,6 @@ def read_index(folder: Path) -> MatrixIndex:
                 "gram' again."
             ) from None
         raise InputError(f"{folder}: there is no {INDEX}; make the matrices with 'learnkernels gram'.") from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}).") from None
     except ValueError as error:
         raise InputError(
             f"{path}: is damaged ({cut(one_line(str(error)), 200)}); delete the folder, and run 'learnkernels gram' "
@@ -256,13 +233,7 @@ def _strip_digest(matrices: Sequence[np.ndarray] | np.ndarray, rows: slice) -> s
 
 
 def matrix_folder(output: str, name: str) -> Path:
-    """Return the folder of a data set's matrices.
-
-    Raises
-    ------
-    InputError
-        The name of the data set cannot be that of a folder.
-    """
+    """Return the folder of a data set's matrices; raise InputError where the name cannot be that of a folder."""
     if name.startswith(".") or set(name) & set("/\\:\0") or not name:
         raise InputError(f"data set {name!r}: its matrices get a folder of this name; give it a plain 'name'.")
     return (Path(output) / name).absolute()
@@ -311,23 +282,28 @@ def begun(folder: Path, wanted: MatrixIndex) -> MatrixIndex:
     if not any(os.path.lexists(folder / name) for name in (INDEX, "manifest.json")):
         return wanted
     found = read_index(folder)
-    difference = found.difference(wanted)
-    if difference:
-        raise InputError(
-            f"{folder}: holds matrices {difference}; name another folder with --output, or delete this one."
-        )
+    for key in DECISIVE:
+        here, ours = (cut(str(getattr(index, key)), 100) for index in (found, wanted))
+        if getattr(found, key) != getattr(wanted, key):
+            raise InputError(
+                f"{folder}: holds matrices whose {key} is {here}, not {ours}; name another folder with --output, or "
+                "delete this one."
+            )
     return found
 
 
 def require_space(places: Sequence[tuple[Path, MatrixIndex]]) -> None:
     """Raise InputError if strips that are missing need more room than is free where the first folder lies."""
-    needed = int(RESERVE * sum(index.bytes_missing for _, index in places))
+    needed = 0.0
+    for _, index in places:
+        missing = 1 - len(index.strips) / len(index.starts)
+        needed += RESERVE * missing * len(index.kernels) * index.n_rows**2 * np.dtype(index.dtype).itemsize
     place = next(parent for parent in places[0][0].parents if parent.is_dir())
     free = shutil.disk_usage(place).free
     if needed > free:
         raise InputError(
-            f"{place}: the matrices need {format_bytes(needed)} and {format_bytes(free)} are free; name a larger disk "
-            "with --output, halve them with --dtype float32, or leave out kernels or rows."
+            f"{place}: the matrices need {format_bytes(int(needed))} and {format_bytes(free)} are free; name a larger "
+            "disk with --output, halve them with --dtype float32, or leave out kernels or rows."
         )
 
 
@@ -389,6 +365,8 @@ def write_matrices(
                 index.write(folder)
                 advance(len(starts) / len(missing))
     except OSError as error:
+        if error.errno is None:  # of the network
+            raise
         way = WAYS_OUT.get(error.errno or 0, "name another folder with --output")
         raise InputError(
             f"{folder}: cannot be written to ({error.strerror}); {way}, and start the same command again."

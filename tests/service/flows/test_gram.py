@@ -129,8 +129,11 @@ def test_what_cannot_work_is_refused_with_one_sentence(made: dict[str, Any]):
     for act, sentence in [
         (lambda: rows_for(precomputed("gone"), wine), r"wine: there is no index\.json; make .* 'learnkernels gram'"),
         (lambda: rows_for(precomputed(), reference(other)), r"the matrices in .* were made from other data, wine with"),
-        (lambda: gram(small(datasets=[WINE | {"scale": "unit"}]), "grams"), "wine: holds matrices of another data"),
-        (lambda: gram(small(), "grams", "float32"), "wine: holds matrices of another type .float64, not float32"),
+        (
+            lambda: gram(small(datasets=[WINE | {"scale": "unit"}]), "grams"),
+            "wine: holds matrices whose data_digest",
+        ),
+        (lambda: gram(small(), "grams", "float32"), "wine: holds matrices whose dtype is float64, not float32"),
         (lambda: gram(precomputed(), "again"), "family precomputed is matrices already"),
         (lambda: gram(unplain, "again"), "data set 'a/b': its matrices get a folder of this name"),
     ]:

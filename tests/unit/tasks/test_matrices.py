@@ -241,11 +241,11 @@ def test_a_damaged_index_is_refused(stored: StoredMatrices, subtests: pytest.Sub
 def test_matrices_of_something_else_are_not_touched(stored: StoredMatrices, subtests: pytest.Subtests):
     before = files_of(stored.folder)
     for other, sentence in [
-        (index_of(data="d2"), "holds matrices of another data set .d1, not d2.; name another folder with --output"),
-        (index_of(dtype="float32"), "of another type .float64, not float32"),
-        (index_of(LinearFamily()), r"of another list of kernels \(.*gaussian.*, not .*linear.*\)"),
-        (index_of().model_copy(update={"numerics": 0}), "of another version of the kernels' code"),
-        (index_of(rows=10**9), "of another number of rows .61, not 1000000000"),
+        (index_of(data="d2"), "holds matrices whose data_digest is d1, not d2; name another folder with --output"),
+        (index_of(dtype="float32"), "whose dtype is float64, not float32"),
+        (index_of(LinearFamily()), r"whose kernels is .*gaussian.*, not .*linear.*"),
+        (index_of().model_copy(update={"numerics": 0}), "whose numerics is"),
+        (index_of(rows=10**9), "whose n_rows is 61, not 1000000000"),
     ]:
         with subtests.test(sentence), pytest.raises(InputError, match=sentence):
             begun(stored.folder, other)
@@ -289,7 +289,7 @@ def test_what_another_run_writes_or_has_written_since_is_seen(tmp_path: Path):
     make(tmp_path / "other", index_of(dtype="float32"))
     make(tmp_path / "same")
     before = [files_of(tmp_path / name) for name in ("other", "same")]
-    with pytest.raises(InputError, match=r"of another type .float32, not float64"):
+    with pytest.raises(InputError, match="whose dtype is float32, not float64"):
         write_matrices.fn(tmp_path / "other", indexes[0], FAMILY, X, HERE, lambda share: None)
     said = write_matrices.fn(tmp_path / "same", indexes[1], FAMILY, X, HERE, lambda share: None)
     assert said.endswith("0 strips written, 9 kept")
@@ -327,7 +327,7 @@ def test_a_small_index_of_many_rows_takes_no_memory(tmp_path: Path):
     try:
         with pytest.raises(InputError, match="is not complete, 0 of 1000000000 strips"):
             StoredMatrices(tmp_path / "toy")
-        with pytest.raises(InputError, match="of another number of rows"):
+        with pytest.raises(InputError, match="whose n_rows is"):
             begun(tmp_path / "toy", index_of())
         assert tracemalloc.get_traced_memory()[1] < 1e6
     finally:
