@@ -14,7 +14,7 @@ from learnkernels.conf.schema import DaskConfig
 from learnkernels.tasks.evidence.progress import RunProgress
 from learnkernels.tasks.models.registry import find_version
 from learnkernels.tasks.models.scores import ProgressLines, publish_scores
-from learnkernels.tasks.models.scoring import score_parts, score_table
+from learnkernels.tasks.models.scoring import score_table
 from learnkernels.tasks.naming import run_name
 from learnkernels.tasks.operate.notifications import announce
 
@@ -96,7 +96,7 @@ def predict(
 
             with DaskPool(workers) as pool:
                 pool.require_usable()
-                scores = score_parts(version, input, output, tuple(id), missing, tell, pool)
+                scores = score_table(version, input, output, tuple(id), missing, tell, pool)
         else:
             scores = score_table(version, input, output, tuple(id), missing, tell)
     publish_scores(version, input, output, scores)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, TypedDict
 
 from prefect import flow, runtime
 
 from learnkernels.conf.forms import shown
 from learnkernels.conf.schema import CompareConfig
+from learnkernels.kernels.persistence.model import load_model
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.data.ingest import ingest
 from learnkernels.tasks.evidence.comparison import measure_kernels, measure_learners
@@ -16,18 +18,16 @@ from learnkernels.tasks.evidence.tracking import tracked_run
 from learnkernels.tasks.measure.evaluation import FoldsRef, predictor_for
 from learnkernels.tasks.measure.moments import require_feasible
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE
-from learnkernels.tasks.models.lifecycle import load_registered, require_model_name, rivals, track_decision
+from learnkernels.tasks.models.lifecycle import record_decision, require_model_name, rivals
 from learnkernels.tasks.models.promotion import (
+    Challenge,
     Contender,
     decide,
-    no_contest,
     on_the_same_folds,
     recipe,
     require_same_rows,
-    same_recipe,
-    unopposed,
-    write_decision,
 )
+from learnkernels.tasks.models.registry import fetch
 from learnkernels.tasks.models.training import recipe_of
 from learnkernels.tasks.naming import new_run_id, run_name
 from learnkernels.tasks.operate.deployments import start_following
@@ -79,7 +79,7 @@ def promote(
     """
     require_model_name(model)
     ours, theirs = rivals(model, challenger)
-    trained = load_registered(ours)
+    trained = load_model(fetch(ours))
     config = recipe_of(trained, ours)
     run_id = new_run_id()
     with (
@@ -87,24 +87,22 @@ def promote(
         RunProgress(2 * (1 + config.protocol.repeats), "promotion-progress", "the challenge") as progress,
     ):
         contender = Contender(ours.version, config.learners[0].title)
+        challenge = Challenge(model, contender, None if theirs is None else contender, level, refresh)
         results: tuple[FoldsRef, FoldsRef] | None = None
-        if theirs is None:
-            decision = unopposed(model, contender, level)
-        elif theirs.version == ours.version:
-            decision = no_contest(model, contender, level)
-        else:
-            held = load_registered(theirs)
+        if theirs is not None and theirs.version != ours.version:
+            held = load_model(fetch(theirs))
             against = recipe_of(held, theirs)
-            defender = Contender(theirs.version, against.learners[0].title)
-            if recipe(config) == recipe(against):
-                other_rows = trained.about["digest"] != held.about["digest"]
-                decision = same_recipe(model, contender, defender, level, refresh, other_rows)
-            else:
+            challenge = replace(
+                challenge,
+                defender=Contender(theirs.version, against.learners[0].title),
+                same_recipe=recipe(config) == recipe(against),
+                other_rows=trained.about["digest"] != held.about["digest"],
+            )
+            if not challenge.same_recipe:
                 results, ref = _measure(model, config, on_the_same_folds(config, against), progress)
-                decision = decide(model, contender, defender, level, results, ref)
-        links = {"MLflow run": run.url}
-        folder = write_decision(decision, run_id, results, links)
-        track_decision(run, decision, folder, links)
+                challenge = challenge.measured(results, ref)
+        decision = decide(challenge)
+        folder = record_decision(run, decision, run_id, results)
     if theirs is None or theirs.version != ours.version:
         announce("promoted" if decision.moved else "rejected", model, f"{model}: {decision.reason}.")
     return {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from prefect import get_run_logger
@@ -12,7 +13,7 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 
 from learnkernels.conf.errors import InputError
 from learnkernels.conf.schema import CompareConfig
-from learnkernels.kernels.persistence.model import Model, load_model
+from learnkernels.kernels.persistence.model import load_model
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.evidence.figures import learner_colors
 from learnkernels.tasks.evidence.markdown import plain
@@ -26,7 +27,6 @@ from learnkernels.tasks.models.registry import (
     PLACE,
     ModelVersion,
     alias_of,
-    fetch,
     find_version,
     log_model,
     newest_version,
@@ -161,15 +161,16 @@ def rivals(model: str, challenger: int | None) -> tuple[ModelVersion, ModelVersi
     return ours, alias_of(model, CHAMPION)
 
 
-def load_registered(version: ModelVersion) -> Model:
-    """Return the model of a version, its file checked."""
-    return load_model(fetch(version))
-
-
-@step("track the decision on {decision.model}")
-def track_decision(run: TrackedRun, decision: Decision, folder: str, links: dict[str, str]) -> None:
-    """Move the alias where the challenger wins, and leave the decision with its evidence in MLflow and Prefect."""
-    report = describe_decision(decision, {"results": folder, **links})
+@step("record the decision on {decision.model}")
+def record_decision(run: TrackedRun, decision: Decision, run_id: str, results: tuple[FoldsRef, FoldsRef] | None) -> str:
+    """Move the alias where the challenger wins, and leave the evidence in MLflow, Prefect and the folder returned."""
+    target, links = Path("results") / decision.model / run_id, {"MLflow run": run.url}
+    with atomic_path(target) as folder:
+        folder.mkdir()
+        (folder / "report.md").write_text(describe_decision(decision, links), encoding="utf-8")
+        (folder / "decision.json").write_text(json.dumps(asdict(decision), indent=1), encoding="utf-8")
+        for name, of in zip(("challenger", "champion"), results or (), strict=False):
+            read_folds([of]).to_parquet(folder / f"folds_{name}.parquet", index=False)
     measured = {
         "challenger/test_error": decision.challenger.mean,
         "champion/test_error": None if decision.defender is None else decision.defender.mean,
@@ -186,18 +187,15 @@ def track_decision(run: TrackedRun, decision: Decision, folder: str, links: dict
     if decision.moved:
         set_alias(decision.model, CHAMPION, decision.champion)
     tag_version(decision.model, decision.challenger.version, {"decision": decision.reason, "decision_run": run.run_id})
-    log_run(
-        run,
-        {key: value for key, value in measured.items() if value is not None},
-        params,
-        note=report,
-        artifacts=Path(folder),
-    )
+    report = describe_decision(decision, {"results": str(target), **links})
+    metrics = {key: value for key, value in measured.items() if value is not None}
+    log_run(run, metrics, params, note=report, artifacts=target)
     outcome = f"**{decision.model}**: {decision.reason}."
     create_table_artifact([_row(decision)], key="promotion", description=outcome)
     create_markdown_artifact(report, key="promotion-report", description=outcome)
     get_run_logger().info("%s: %s", decision.model, decision.reason)
     get_run_logger().info("%s: MLflow: %s", decision.model, run.url)
+    return str(target)
 
 
 def _row(decision: Decision) -> dict[str, str]:

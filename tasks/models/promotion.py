@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,6 @@ from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plai
 from learnkernels.tasks.evidence.tables import read_folds
 from learnkernels.tasks.measure.evaluation import FoldsRef
 from learnkernels.tasks.measure.t_tests import corrected_p, paired_p, share_of_test
-from learnkernels.tasks.naming import step
-from learnkernels.tasks.store import atomic_path
 
 OF_THE_RECIPE = (
     "target", "positive", "task", "drop", "features", "columns", "scale", "scale_on", "missing", "distinct", "ngrams",
@@ -58,67 +55,143 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """Who is champion now, and why.
+class Challenge:
+    """What is known of two versions of a model where one challenges the other.
 
     Attributes
     ----------
     model : str
+    challenger, defender : Contender
+        With their errors on the common folds, where these were measured. The defender is None where there is no
+        champion, and the challenger where that is the champion.
+    level : float
+        Significance that a win needs.
+    refresh : bool
+        Whether a version of the same recipe takes over that learned from other rows.
+    same_recipe, other_rows : bool
+        Whether both have one recipe, and whether they learned from other rows.
+    test_share : float
+        Test rows as a share of those that train.
+    metric, dataset, digest : str
+        What was measured, on which data.
+    """
+
+    model: str
+    challenger: Contender
+    defender: Contender | None
+    level: float
+    refresh: bool = False
+    same_recipe: bool = False
+    other_rows: bool = False
+    test_share: float = 0.0
+    metric: str = ""
+    dataset: str = ""
+    digest: str = ""
+
+    def measured(self, results: tuple[FoldsRef, FoldsRef], ref: DatasetRef) -> Challenge:
+        """Return the challenge with the errors of challenger and champion on common folds of a data set."""
+        assert self.defender is not None
+        ours, theirs = (read_folds([of]) for of in results)
+        return replace(
+            self,
+            challenger=replace(self.challenger, errors=tuple(ours["error"].tolist())),
+            defender=replace(self.defender, errors=tuple(theirs["error"].tolist())),
+            test_share=share_of_test(ours["n_test"].to_numpy(), ours["n_rows"].to_numpy()),
+            metric=str(ours["metric"].iloc[0]),
+            dataset=ref.name,
+            digest=ref.digest,
+        )
+
+    def decided(self, moved: bool, reason: str, p: float | None = None, plain_p: float | None = None) -> Decision:
+        """Return the decision that the challenger is champion, or the defender stays."""
+        champion = self.challenger if moved or self.defender is None else self.defender
+        return Decision(**vars(self), champion=champion.version, moved=moved, reason=reason, p=p, plain_p=plain_p)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision(Challenge):
+    """Who is champion now, and why.
+
+    Attributes
+    ----------
     champion : int
         Version that holds the alias afterwards.
     moved : bool
         Whether the alias moved.
     reason : str
         One sentence.
-    challenger, defender : Contender
-        The defender is None where there was no champion.
-    level : float
-        Significance level asked for.
     p, plain_p : float or None
         That the challenger's errors are lower: the corrected resampled t-test, which decides, and the papers' paired
         one.
-    metric, dataset, digest : str
-        What was measured, on which data.
     """
 
-    model: str
     champion: int
     moved: bool
     reason: str
-    challenger: Contender
-    defender: Contender | None
-    level: float
-    p: float | None = None
-    plain_p: float | None = None
-    metric: str = ""
-    dataset: str = ""
-    digest: str = ""
+    p: float | None
+    plain_p: float | None
 
 
-def unopposed(model: str, challenger: Contender, level: float) -> Decision:
-    """Return the decision where there is no champion yet."""
-    reason = f"version {challenger.version} is the first champion, as there was none to beat"
-    return Decision(model, challenger.version, True, reason, challenger, None, level)
+def first_champion(of: Challenge) -> Decision | None:
+    """Decide where there is no champion yet."""
+    if of.defender is not None:
+        return None
+    return of.decided(True, f"version {of.challenger.version} is the first champion, as there was none to beat")
 
 
-def no_contest(model: str, challenger: Contender, level: float) -> Decision:
-    """Return the decision where the challenger is the champion."""
-    reason = f"version {challenger.version} is the champion already"
-    return Decision(model, challenger.version, False, reason, challenger, challenger, level)
+def champion_already(of: Challenge) -> Decision | None:
+    """Decide where the challenger is the champion."""
+    if of.defender is None or of.defender.version != of.challenger.version:
+        return None
+    return of.decided(False, f"version {of.challenger.version} is the champion already")
 
 
-def same_recipe(
-    model: str, challenger: Contender, defender: Contender, level: float, refresh: bool, other_rows: bool
-) -> Decision:
-    """Return the decision between two versions that differ in their rows alone, which no common fold can compare."""
-    both = f"versions {defender.version} and {challenger.version} have the same recipe, so no fold tells them apart"
-    if refresh and other_rows:
-        reason = f"{both}; version {challenger.version} learned from the newer rows and takes over, as asked for"
-        return Decision(model, challenger.version, True, reason, challenger, defender, level)
-    reason = f"{both}; version {defender.version} stays" + (
-        " (refresh lets newer rows take over)" if other_rows else ""
+def one_recipe(of: Challenge) -> Decision | None:
+    """Decide between two versions that differ in their rows alone, which no common fold can compare."""
+    if of.defender is None or not of.same_recipe:
+        return None
+    ours, theirs = of.challenger.version, of.defender.version
+    both = f"versions {theirs} and {ours} have the same recipe, so no fold tells them apart"
+    if of.refresh and of.other_rows:
+        return of.decided(True, f"{both}; version {ours} learned from the newer rows and takes over, as asked for")
+    hint = " (refresh lets newer rows take over)" if of.other_rows else ""
+    return of.decided(False, f"{both}; version {theirs} stays{hint}")
+
+
+def corrected_t_test(of: Challenge) -> Decision | None:
+    """Decide by a corrected resampled t-test over the trials.
+
+    References
+    ----------
+    Nadeau, Bengio (2003), Machine Learning 52:239-281, section 3.
+    """
+    if of.defender is None:
+        return None
+    ours, theirs = of.challenger, of.defender
+    errors, baseline = np.array(ours.errors), np.array(theirs.errors)
+    p = corrected_p(errors, baseline, of.test_share)
+    wins = p is not None and p < of.level
+    tested = "no test without pairs of at least two trials" if p is None else f"p = {p:.3g}"
+    outcome = "is significantly better and takes over from" if wins else "is not significantly better than"
+    reason = (
+        f"version {ours.version} {outcome} version {theirs.version}: {ours.shown} against {theirs.shown} ({tested}, "
+        f"level {of.level:g})"
     )
-    return Decision(model, defender.version, False, reason, challenger, defender, level)
+    return of.decided(wins, reason, p, paired_p(errors, baseline))
+
+
+RULES: tuple[Callable[[Challenge], Decision | None], ...] = (
+    first_champion,
+    champion_already,
+    one_recipe,
+    corrected_t_test,
+)
+"""What decides a challenge: the first of them that answers."""
+
+
+def decide(challenge: Challenge) -> Decision:
+    """Return the decision of the first of `RULES` that answers."""
+    return next(decision for rule in RULES if (decision := rule(challenge)) is not None)
 
 
 def recipe(config: CompareConfig) -> dict[str, Any]:
@@ -170,38 +243,6 @@ def require_same_rows(model: str, challenger: DatasetRef, champion: DatasetRef) 
         )
 
 
-def decide(
-    model: str,
-    challenger: Contender,
-    defender: Contender,
-    level: float,
-    results: tuple[FoldsRef, FoldsRef],
-    ref: DatasetRef,
-) -> Decision:
-    """Return the decision of a corrected resampled t-test over the trials of challenger and champion, in that order.
-
-    References
-    ----------
-    Nadeau, Bengio (2003), Machine Learning 52:239-281, section 3.
-    """
-    ours, theirs = (read_folds([of]) for of in results)
-    errors, baseline = ours["error"].to_numpy(), theirs["error"].to_numpy()
-    p = corrected_p(errors, baseline, share_of_test(ours["n_test"].to_numpy(), ours["n_rows"].to_numpy()))
-    challenger = Contender(challenger.version, challenger.learner, tuple(errors.tolist()))
-    defender = Contender(defender.version, defender.learner, tuple(baseline.tolist()))
-    wins = p is not None and p < level
-    compared = f"{challenger.shown} against {defender.shown}"
-    tested = "no test without pairs of at least two trials" if p is None else f"p = {p:.3g}"
-    outcome = "is significantly better and takes over from" if wins else "is not significantly better than"
-    reason = (
-        f"version {challenger.version} {outcome} version {defender.version}: {compared} ({tested}, level {level:g})"
-    )
-    return Decision(
-        model, challenger.version if wins else defender.version, wins, reason, challenger, defender, level, p,
-        paired_p(errors, baseline), str(ours["metric"].iloc[0]), ref.name, ref.digest,
-    )  # fmt: skip
-
-
 def describe_decision(decision: Decision, links: dict[str, str]) -> str:
     """Return the report of a decision."""
     lines = [
@@ -236,18 +277,3 @@ def _trials(defender: Contender, challenger: Contender) -> list[dict[str, str]]:
 def shown_p(p: float | None) -> str:
     """Return a p-value for people."""
     return "none" if p is None else f"{p:.3g}"
-
-
-@step("write the decision on {decision.model}")
-def write_decision(
-    decision: Decision, run_id: str, results: tuple[FoldsRef, FoldsRef] | None, links: dict[str, str]
-) -> str:
-    """Write report, decision and fold tables to `results/`, whole or not at all, and return the folder."""
-    target = Path("results") / decision.model / run_id
-    with atomic_path(target) as folder:
-        folder.mkdir()
-        (folder / "report.md").write_text(describe_decision(decision, links), encoding="utf-8")
-        (folder / "decision.json").write_text(json.dumps(asdict(decision), indent=1), encoding="utf-8")
-        for name, of in zip(("challenger", "champion"), results or (), strict=False):
-            read_folds([of]).to_parquet(folder / f"folds_{name}.parquet", index=False)
-    return str(target)

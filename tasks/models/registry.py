@@ -163,8 +163,12 @@ def log_model(run_id: str, path: Path, *, example: pd.DataFrame) -> str:
 
 
 def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame, about: ModelFolder) -> None:
-    """Write what MLflow calls a model to the folder ``model``."""
+    """Write what MLflow calls a model to the folder ``model``, with the part of this package that a model needs."""
     shutil.copyfile(path, folder / Path(ARTIFACT).name)
+    package = Path(learnkernels.__file__).parent
+    code = folder / package.name
+    shutil.copytree(package / "kernels", code / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copyfile(package / "__init__.py", code / "__init__.py")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # MLflow warns about type hints and pandas calls of its own
         from mlflow.pyfunc import save_model
@@ -173,7 +177,7 @@ def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame,
             path=str(folder / "model"),
             python_model=str(SCRIPT),
             artifacts={"model": str(folder / Path(ARTIFACT).name)},
-            code_paths=[str(_copied_code(folder))],
+            code_paths=[str(code)],
             signature=signature_of(model),
             input_example=example[list(model.features)].astype(
                 {name: np.float64 for name, kind in _inputs(model).items() if kind == DataType.double}
@@ -181,15 +185,6 @@ def _write_folder(folder: Path, model: Model, path: Path, example: pd.DataFrame,
             pip_requirements=[f"{package}=={installed(package)}" for package in PACKAGES],
             mlflow_model=about,
         )
-
-
-def _copied_code(folder: Path) -> Path:
-    """Write the part of this package that a model needs, its mathematics, as a package of the same name."""
-    package = Path(learnkernels.__file__).parent
-    code = folder / package.name
-    shutil.copytree(package / "kernels", code / "kernels", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copyfile(package / "__init__.py", code / "__init__.py")
-    return code
 
 
 def signature_of(model: Model) -> ModelSignature:
@@ -302,13 +297,20 @@ def find_version(model: str) -> ModelVersion:
     name, alias, number = match["name"], match["alias"], match["version"]
     versions = _versions(name)
     if not versions:
-        _refuse_unknown_model(name)
+        with mlflow_store() as client:
+            names = [model.name for model in client.search_registered_models()]
+        there = f"there are {listed(names)}" if names else "the registry is empty"
+        raise InputError(
+            f"model {name!r}: there is no registered model of that name with a version in {mlflow_address()}; {there}; "
+            "name one, or make it with 'learnkernels train'."
+        )
     if number is not None:
         found = next((one for one in versions if one.version == int(number)), None)
         held = f"versions {', '.join(str(one.version) for one in versions)}"
     else:
         found = alias_of(name, alias or CHAMPION) or (None if alias else versions[-1])
-        held = f"aliases {', '.join(_aliases(name)) or 'none'}"
+        with mlflow_store() as client:
+            held = f"aliases {', '.join(sorted(client.get_registered_model(name).aliases)) or 'none'}"
     if found is None:
         raise InputError(f"model {model!r}: there is none; {name} has {held}; name one of these.")
     return found
@@ -336,21 +338,6 @@ def _versions(name: str) -> list[ModelVersion]:
             page = client.search_model_versions(f"name = {quote}{name}{quote}", page_token=token)
             found, token = [*found, *page], page.token or ""
     return sorted(map(_version_of, found), key=lambda one: one.version)
-
-
-def _aliases(name: str) -> list[str]:
-    with mlflow_store() as client:
-        return sorted(client.get_registered_model(name).aliases)
-
-
-def _refuse_unknown_model(name: str) -> None:
-    with mlflow_store() as client:
-        names = [model.name for model in client.search_registered_models()]
-    there = f"there are {listed(names)}" if names else "the registry is empty"
-    raise InputError(
-        f"model {name!r}: there is no registered model of that name with a version in {mlflow_address()}; {there}; "
-        "name one, or make it with 'learnkernels train'."
-    )
 
 
 def _version_of(found: RegisteredVersion) -> ModelVersion:

@@ -44,19 +44,16 @@ class Distribution:
     low: float = np.inf
     high: float = -np.inf
 
-    def add_labels(self, labels: np.ndarray) -> None:
-        """Count labels, shape (n,)."""
-        for label, count in zip(*np.unique(labels, return_counts=True), strict=True):
-            self.counts[str(label)] += int(count)
-
-    def add_numbers(self, values: np.ndarray) -> None:
-        """Take numbers into account, shape (n,)."""
+    @classmethod
+    def of(cls, values: np.ndarray, numbers: bool) -> Distribution:
+        """Return the distribution of some numbers or labels, shape (n,)."""
+        if not numbers:
+            labels, counts = np.unique(values, return_counts=True)
+            return cls(Counter({str(label): int(n) for label, n in zip(labels, counts, strict=True)}))
         if not len(values):
-            return
+            return cls()
         mean = float(values.mean())
-        squares = float(((values - mean) ** 2).sum())
-        both = self + Distribution(n=len(values), mean=mean, squares=squares, low=values.min(), high=values.max())
-        self.n, self.mean, self.squares, self.low, self.high = both.n, both.mean, both.squares, both.low, both.high
+        return cls(Counter(), len(values), mean, float(((values - mean) ** 2).sum()), values.min(), values.max())
 
     def __add__(self, other: Distribution) -> Distribution:
         n, moved = self.n + other.n, other.mean - self.mean

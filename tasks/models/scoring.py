@@ -47,14 +47,17 @@ def score_table(
     ids: tuple[str, ...],
     missing: Missing,
     tell: Callable[[float, int], None],
+    pool: DaskPool | None = None,
 ) -> Scores:
-    """Score a table with a registered version and write the predictions; see `score_with`."""
-    return score_with(load_model(fetch(version)), _about(version), source, output, ids=ids, missing=missing, tell=tell)
+    """Score a table with a registered version into a file, or by the workers of a pool into a folder.
 
-
-def _about(version: ModelVersion) -> dict[str, str]:
-    """Return what an output says about the version that made it."""
-    return {"model": version.uri, "version": str(version.version), "digest": version.digest}
+    See `score_with` and `score_parts_with`.
+    """
+    model, about = load_model(fetch(version)), {"model": version.uri, "version": str(version.version)}
+    about["digest"] = version.digest
+    if pool is None:
+        return score_with(model, about, source, output, ids=ids, missing=missing, tell=tell)
+    return score_parts_with(model, about, source, output, pool, ids=ids, missing=missing, tell=tell)
 
 
 def score_with(
@@ -127,21 +130,6 @@ def _scored(
                 out.write(plan.score(piece, missing))
                 tell(table.share_read, plan.tally.rows)
     return plan
-
-
-@step("score {source} in parts", **TRIED_AGAIN)
-def score_parts(
-    version: ModelVersion,
-    source: str,
-    output: str,
-    ids: tuple[str, ...],
-    missing: Missing,
-    tell: Callable[[float, int], None],
-    pool: DaskPool,
-) -> Scores:
-    """Score a table with a registered version into a folder; see `score_parts_with`."""
-    model = load_model(fetch(version))
-    return score_parts_with(model, _about(version), source, output, pool, ids=ids, missing=missing, tell=tell)
 
 
 def score_parts_with(
@@ -404,11 +392,8 @@ class ScoringPlan:
         except ValueError as error:
             raise InputError(f"{self.where}: rows {self._next:,} to {self._next + len(X) - 1:,}: {error}") from None
         for name, distribution in self.tally.distributions.items():
-            values = columns[name][~bad]
-            if self.model.task == "regression":
-                distribution.add_numbers(values)
-            else:
-                distribution.add_labels(values)
+            some = Distribution.of(columns[name][~bad], numbers=self.model.task == "regression")
+            self.tally.distributions[name] = distribution + some
         return [pa.array(columns[name], type=kind, mask=bad) for name, kind in types.items()]
 
 

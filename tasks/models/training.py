@@ -27,7 +27,6 @@ from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learning import learn_path
 from learnkernels.kernels.persistence.model import Model, load_model, save_model
 from learnkernels.kernels.predictors import Predictor, as_predictor
-from learnkernels.kernels.statistics.base import AlignmentStatistics
 from learnkernels.tasks.data.dataset import Dataset, DatasetRef, load_dataset
 from learnkernels.tasks.evidence.markdown import link_list, markdown_table, plain
 from learnkernels.tasks.evidence.report import as_sentence
@@ -271,11 +270,25 @@ def fit_on_all_rows(
 def _kernel_of_all_rows(
     name: str, dataset: Dataset, moments: MomentsRef, choice: Choice, config: CompareConfig, pool: DaskPool
 ) -> LearnedKernel:
+    family = build_family(config.kernels, dataset.features)
     try:
-        statistics = _moments_of_all_rows(dataset, moments, config, pool)
+        if config.protocol.split is None and moments.trial is None:
+            statistics = load_moments(moments)[0]
+        else:
+            statistics = measure_moments(
+                family,
+                dataset.X,
+                dataset.target.Y,
+                None,
+                config,
+                fold_seed(config.protocol.seed, moments.repeat),
+                pool,
+                lambda share: None,
+                sample_weight=dataset.learning_weights,
+            )
         (kernel,) = learn_path(
             as_learner(choice.learner.name, choice.learner.params, dataset.features),
-            build_family(config.kernels, dataset.features),
+            family,
             dataset.X,
             statistics,
             dataset.target,
@@ -288,24 +301,6 @@ def _kernel_of_all_rows(
     except ValueError as error:
         raise InputError(f"data set {name}: learner {choice.learner.title}: {error}") from None
     return kernel
-
-
-def _moments_of_all_rows(
-    dataset: Dataset, ref: MomentsRef, config: CompareConfig, pool: DaskPool
-) -> AlignmentStatistics:
-    if config.protocol.split is None and ref.trial is None:
-        return load_moments(ref)[0]
-    return measure_moments(
-        build_family(config.kernels, dataset.features),
-        dataset.X,
-        dataset.target.Y,
-        None,
-        config,
-        fold_seed(config.protocol.seed, ref.repeat),
-        pool,
-        lambda share: None,
-        sample_weight=dataset.learning_weights,
-    )
 
 
 def _fitted(

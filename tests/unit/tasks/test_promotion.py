@@ -9,7 +9,7 @@ import numpy as np
 from learnkernels.tasks.data.dataset import DatasetRef
 from learnkernels.tasks.measure.evaluation import FoldsRef, write_fold_table
 from learnkernels.tasks.measure.t_tests import SIGNIFICANCE, corrected_p, paired_p
-from learnkernels.tasks.models.promotion import Contender, Decision, decide, describe_decision
+from learnkernels.tasks.models.promotion import Challenge, Contender, Decision, decide, describe_decision
 
 CHAMPION = 0.5 + 0.01 * np.random.default_rng(0).normal(size=50)
 
@@ -30,7 +30,8 @@ def decided(folder: Path, better_by: float) -> Decision:
     noise = 0.01 * np.random.default_rng(1).normal(size=50)
     results = written(folder, "challenger", CHAMPION - better_by + noise), written(folder, "champion", CHAMPION)
     ref = DatasetRef("d", "0" * 20, str(folder), "regression", "here", 100, 3)
-    return decide("m", Contender(2, "alignf"), Contender(1, "unif"), SIGNIFICANCE, results, ref)
+    challenge = Challenge("m", Contender(2, "alignf"), Contender(1, "unif"), SIGNIFICANCE)
+    return decide(challenge.measured(results, ref))
 
 
 def test_a_win_of_the_corrected_test_moves_the_alias_and_one_of_the_plain_test_alone_does_not(tmp_path: Path):

@@ -310,9 +310,9 @@ def test_pieces_have_the_rows_asked_for(tmp_path: Path, ending: str, monkeypatch
 def test_numbers_are_summarised_as_if_at_once():
     values = np.random.default_rng(0).normal(size=1000) + 1e6
     one, parts = Distribution(), Distribution()
-    one.add_numbers(values)
+    one += Distribution.of(values, numbers=True)
     for part in np.split(values, [1, 1, 400, 999]):
-        parts.add_numbers(part)
+        parts += Distribution.of(part, numbers=True)
     for of in (one, parts):
         # A deviation of one beside a mean of 1e6 loses six digits.
         assert of.summary() == pytest.approx(summary(values), rel=1e-9)
