@@ -193,10 +193,9 @@ def steps(p: int, d: int, repeats: int, n: int = 400) -> list[dict[str, Any]]:
     X, y, gammas = problem(2 * n, p, d)
     A, B, U, V = X[:n].copy(), X[n:].copy(), y[:n, None], y[n:, None]
     family, dtype = GaussianFamily(gammas), np.dtype(np.float64)
-    left, right = family.differences(A), family.differences(B)
-    assert left is not None
-    assert right is not None
-    sums = TileSums(family.plan(np.ones(p)), dtype, left)
+    shift = np.ones(p)
+    left, right = family.operands(A, shift), family.operands(B, shift)
+    sums = TileSums(family.plan(shift), dtype, left)
     rows = Opposite(one_after_another(left, dtype), all_side_by_side(right, dtype))
     D, seeds = distances(A, B, "squared"), room(n * n, np.float64)[: n * n].reshape(1, n, n)
     cases: dict[str, Callable[[], Any]] = {

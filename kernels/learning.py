@@ -10,7 +10,7 @@ import numpy as np
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows
-from learnkernels.kernels.families.cosine import require_directions
+from learnkernels.kernels.families.products import require_directions
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import Learner, Problem, SearchingLearner, as_learner
 from learnkernels.kernels.statistics.base import AlignmentStatistics, Normalisation, require_normalisation

@@ -6,14 +6,14 @@ time, so that every number that is read serves several pairs, whose sums stay in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from learnkernels.kernels.compiled.compiler import compiled, emitted
+from learnkernels.kernels.compiled.compiler import FAST, compiled, emitted
 from learnkernels.kernels.compiled.vectors import Value, Vectors, lanes, machine, room
 
 Metric: TypeAlias = Literal["squared", "euclidean", "cityblock", "differing"]
@@ -47,11 +47,23 @@ class Differences:
     gammas: tuple[float, ...]
     weights: np.ndarray | None = None
 
+    @property
+    def n_seeds(self) -> int:
+        """Number of exponentials."""
+        return len(self.gammas)
 
-def joined_differences(parts: Iterable[list[Differences] | None]) -> list[Differences] | None:
-    """Return the differences of several families; None where one has none."""
-    known = list(parts)
-    return None if None in known else [one for part in known if part is not None for one in part]
+    def __getitem__(self, some: slice) -> Differences:
+        return replace(self, rows=self.rows[some])
+
+    def fill(self, left: Differences, out: np.ndarray) -> None:
+        """Write the exponentials, less one, of the distances of other rows from these, shape (n, a, b)."""
+        fill_exponentials(left.rows, self.rows, self.metric, self.gammas, out, self.weights)
+
+
+def as_differences(operands: Sequence[object]) -> list[Differences] | None:
+    """Return the operands of families that all start from differences; None where one does not."""
+    of = [one for one in operands if isinstance(one, Differences)]
+    return of if len(of) == len(operands) else None
 
 
 class Parts(NamedTuple):
@@ -280,6 +292,37 @@ def exponentiate_values(D: np.ndarray, gammas: np.ndarray, width: int, aside: np
         exponentials(aside, -gammas[k], (aside, width), 1)
         for n in range(size - full):
             flat[k * size + full + n] = aside[width + n]
+
+
+@compiled(fastmath=FAST)
+def expand_tile(seeds: np.ndarray, order: np.ndarray, half: np.ndarray, offset: np.ndarray, out: np.ndarray) -> None:
+    """Write the kernels of one tile row by row.
+
+    Parameters
+    ----------
+    seeds : ndarray of shape (n_seeds, a, b)
+        Values that are given; not modified.
+    order, half, offset
+        See `learnkernels.kernels.families.base.TilePlan`.
+    out : ndarray of shape (p, a, b)
+        Written to.
+    """
+    p, a, b = out.shape
+    for i in range(a):
+        for step in range(p):
+            k, seed = order[step]
+            z = out[k, i]
+            e = seeds[seed, i] if seed >= 0 else out[half[k], i]
+            if seed >= 0:
+                for n in range(b):
+                    z[n] = e[n]
+            else:
+                for n in range(b):
+                    z[n] = e[n] * (e[n] + 2.0)
+        for k in range(p):
+            z, plus = out[k, i], offset[k]
+            for n in range(b):
+                z[n] += plus
 
 
 @emitted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from threading import local
 from typing import Any
@@ -16,6 +16,7 @@ from learnkernels.kernels.compiled.distances import (
     Differences,
     Parts,
     all_side_by_side,
+    as_differences,
     one_after_another,
 )
 from learnkernels.kernels.compiled.vectors import lanes, room
@@ -32,7 +33,7 @@ from learnkernels.kernels.engine.weighing import (
     multiply_rows,
 )
 from learnkernels.kernels.engine.workers import over_tiles
-from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
+from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan, fill_seeds, mean_row
 from learnkernels.kernels.families.feature import FeatureFamily
 
 MOST_TOGETHER = 16
@@ -64,7 +65,7 @@ class Combination:
         active = np.flatnonzero(self.coefficients)
         if not len(active):
             active = np.arange(1)
-        family, at = self.family.subset(active.tolist()).filled_up()
+        family, at = self.family.subset(active.tolist()).completed_grid()
         coefficients, shift = np.zeros(family.n_kernels), np.zeros(family.n_kernels)
         coefficients[at], shift[at] = self.coefficients[active], self.shift[active]
         return family, coefficients, shift
@@ -99,9 +100,11 @@ class Combination:
 
     def side(self, B: Rows, dtype: Any = np.float64) -> BySeeds | LaidOut:
         """Return rows as the right side of many fills, in a precision; laid out, where all follows from distances."""
-        family = self.evaluated[0]
-        of = family.differences(B)
-        return BySeeds(self, family.side(B, None, dtype), dtype) if of is None else LaidOut(self, of, dtype)
+        family, _, shift = self.evaluated
+        centre = mean_row(B)
+        operands = family.operands(B, shift, centre, dtype)
+        of = as_differences(operands)
+        return BySeeds(self, operands, centre, dtype) if of is None else LaidOut(self, of, centre, dtype)
 
     def fill(self, A: Rows, B: Rows, out: np.ndarray, symmetric: bool = False, right: Any = None) -> None:
         """Write what `matrix` returns into `out`, an array of shape (a, b); `right` is the `side` of B, if there is."""
@@ -113,12 +116,12 @@ class Combination:
             out[...] = self.matrix(A, B, symmetric)
             return
         right = self.side(B) if right is None else right
-        left = right.left(A)
+        left = right.left(A, symmetric)
 
         def write(rows: slice, columns: slice) -> int:
             tile = out[rows, columns]
             if symmetric and rows == columns:
-                right.fill_square(A, left, rows, tile)
+                right.fill(left, rows, columns, tile)
                 mirror(tile)  # the product of two rows may round otherwise than that of the same two turned
             else:
                 right.fill(left, rows, columns, tile)
@@ -126,7 +129,7 @@ class Combination:
                     out[columns, rows] = tile.T
             return 0
 
-        over_tiles(write, out.shape[0], None if symmetric else out.shape[1], block_rows_for(family.n_seeds))
+        over_tiles(write, out.shape[0], None if symmetric else out.shape[1], block_rows_for(self.plan.n_seeds))
 
     def diagonal(self, A: Rows) -> np.ndarray:
         """Return the kernel of each row with itself, shape (a,)."""
@@ -140,15 +143,17 @@ class BySeeds:
     Parameters
     ----------
     of : Combination
-    side : object
-        Rows as its family makes them.
+    operands : list of Operand
+        Rows as its family takes them.
+    centre : ndarray of shape (d,)
+        What they may be moved by.
     dtype : dtype
         float64 or float32, of the seeds.
     """
 
-    def __init__(self, of: Combination, side: Any, dtype: Any) -> None:
+    def __init__(self, of: Combination, operands: list[Any], centre: np.ndarray, dtype: Any) -> None:
         self._family, _, self._shift = of.evaluated
-        self._side, self._dtype, self._own = side, np.dtype(dtype), local()
+        self._right, self._centre, self._dtype, self._own = operands, centre, np.dtype(dtype), local()
         self._weights = _weights(of, self._dtype)
         self._most = MOST_COLUMNS // lanes(self._dtype) * lanes(self._dtype)
 
@@ -158,31 +163,19 @@ class BySeeds:
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _own=local())
 
-    def left(self, A: Rows) -> Any:
-        """Return the rows of the other side, for many fills."""
-        return self._family.side(A, self._side, self._dtype)
+    def left(self, A: Rows, own: bool = False) -> list[Any]:
+        """Return the rows of the other side, for many fills; `own` ones are those of this side."""
+        return self._right if own else self._family.operands(A, self._shift, self._centre, self._dtype)
 
-    def fill(self, left: Any, rows: slice, columns: slice, out: np.ndarray) -> None:
+    def fill(self, left: list[Any], rows: slice, columns: slice, out: np.ndarray) -> None:
         """Write the kernel between some rows of the other side and some of this one into `out`."""
-        seeds = self._seeds(out)
-        self._family.fill_between(left[rows], self._side[columns], self._shift, seeds)
-        self._combine(seeds, out)
-
-    def fill_square(self, A: Rows, left: Any, rows: slice, out: np.ndarray) -> None:
-        """Write the kernel between some of the rows A, which those of either side are, into `out`."""
-        seeds, some = self._seeds(out), A[rows]
-        self._family.fill_seeds(some, some, self._shift, seeds)
-        self._combine(seeds, out)
-
-    def _seeds(self, out: np.ndarray) -> np.ndarray:
-        """Return a place for the seeds of a tile, which a thread keeps."""
         size = self._weights.n_seeds * out.size
-        if size > len(getattr(self._own, "seeds", ())):
+        if size > len(getattr(self._own, "seeds", ())):  # kept by each thread, as fresh memory costs as much as a tile
             self._own.seeds = np.empty(size, dtype=self._dtype)
-        seeds: np.ndarray = self._own.seeds[:size].reshape(-1, *out.shape)
-        return seeds
-
-    def _combine(self, seeds: np.ndarray, out: np.ndarray) -> None:
+        seeds = self._own.seeds[:size].reshape(-1, *out.shape)
+        some = [one[columns] for one in self._right]
+        same = left is self._right and rows == columns
+        fill_seeds(some if same else [one[rows] for one in left], some, seeds)
         places = _places(self._weights, self._most, self._dtype)
         combine_tile(seeds, self._weights, lanes(self._dtype), self._most, *places, out)
 
@@ -195,32 +188,25 @@ class LaidOut:
     of : Combination
     differences : list of Differences
         What the seeds follow from, of these rows.
+    centre : ndarray of shape (d,)
+        What they may be moved by.
     dtype : dtype
         float64 or float32, of all that is formed.
     """
 
-    def __init__(self, of: Combination, differences: Sequence[Differences], dtype: Any) -> None:
-        self._family, self._dtype = of.evaluated[0], np.dtype(dtype)
-        self._centres = [None if one.metric == "differing" else one.rows.mean(axis=0) for one in differences]
-        differences = self._moved(differences)
+    def __init__(self, of: Combination, differences: Sequence[Differences], centre: np.ndarray, dtype: Any) -> None:
+        self._family, _, self._shift = of.evaluated
+        self._centre, self._dtype = centre, np.dtype(dtype)
         parts, weights = Parts.of(differences, self._dtype), _weights(of, self._dtype)
         self.n_rows = len(differences[0].rows)
         stride = -(-self.n_rows // parts.across) * parts.across
         most = max(1, min(MOST_COLUMNS, MOST_VALUES // (1 + weights.n_seeds + weights.n_kept)) // parts.across)
         self._columns = Columns(all_side_by_side(differences, self._dtype), stride, parts, weights, most)
 
-    def left(self, A: Rows) -> tuple[np.ndarray, int]:
+    def left(self, A: Rows, own: bool = False) -> tuple[np.ndarray, int]:
         """Return the rows of the other side, for many fills, and their number."""
-        of = self._family.differences(A)
-        assert of is not None  # as for this side
-        return one_after_another(self._moved(of), self._dtype), A.shape[0]
-
-    def _moved(self, differences: Sequence[Differences]) -> Sequence[Differences]:
-        """Return rows less the mean of this side, which changes no distance, where they are to lose digits."""
-        if self._dtype == np.float64:
-            return differences
-        both = zip(differences, self._centres, strict=True)
-        return [one if centre is None else replace(one, rows=one.rows - centre) for one, centre in both]
+        of = self._family.operands(A, self._shift, self._centre, self._dtype)
+        return one_after_another(of, self._dtype), A.shape[0]
 
     def fill(self, left: tuple[np.ndarray, int], rows: slice, columns: slice, out: np.ndarray) -> None:
         """Write the kernel between some rows of the other side and some of this one into `out`."""
@@ -229,10 +215,6 @@ class LaidOut:
     def _places(self) -> tuple[np.ndarray, np.ndarray]:
         of = self._columns
         return _places(of.weights, of.most * of.parts.across, self._dtype)
-
-    def fill_square(self, A: Rows, left: tuple[np.ndarray, int], rows: slice, out: np.ndarray) -> None:
-        """Write the kernel between some of the rows A, which those of either side are, into `out`."""
-        self.fill(left, rows, rows, out)
 
     def stretched(self, beta: np.ndarray) -> np.ndarray:
         """Return vectors of shape (b, n) as rows of whole panels, with zeros, shape (n, stride)."""

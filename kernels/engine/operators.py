@@ -20,7 +20,6 @@ from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.engine.combined_gram import CombinedGram, Pieces
 from learnkernels.kernels.engine.passes import RowBlocks, block_rows_for, block_rows_of, pass_over_tiles
 from learnkernels.kernels.engine.sparse_passes import add_outer_products, forms
-from learnkernels.kernels.engine.tiles import filled_tile
 from learnkernels.kernels.engine.workers import Threads, over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows
 from learnkernels.kernels.families.feature import FeatureFamily
@@ -178,12 +177,13 @@ class TiledGrams:
 
         It is given rows, columns and the scaled base kernels, shape (p, a, b).
         """
-        plan = self.family.plan(self.shift)
+        factors = (1.0 / self.scales)[:, None, None]
 
         def of(rows: slice, columns: slice) -> Any:
             A = self.X[rows]
-            B = A if rows == columns else self.X[columns]
-            return run(rows, columns, filled_tile(self.family, plan, A, B, self.shift, self.scales))
+            K = self.family.tile(A, A if rows == columns else self.X[columns], self.shift)
+            K *= factors
+            return run(rows, columns, K)
 
         return over_tiles(of, self.n_rows, None, block_rows_for(self.n_kernels))
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled.distances import Differences, all_side_by_side, one_after_another
+from learnkernels.kernels.compiled.distances import Differences, all_side_by_side, as_differences, one_after_another
 from learnkernels.kernels.compiled.vectors import room
 from learnkernels.kernels.engine.tiles import Opposite, Sums, TileSums, compile_tiles
 from learnkernels.kernels.engine.workers import RowSource, Workers
-from learnkernels.kernels.families.base import KernelFamily, Rows
+from learnkernels.kernels.families.base import KernelFamily, Rows, fill_seeds, sides_of_tile
 
 TILE_BYTES, MOST_ROWS = 2 << 20, 400
 """Size of the matrices of one tile, and its rows, at most: about a second-level cache, and more than a tile costs."""
@@ -206,15 +206,15 @@ def block_rows_of(family: KernelFamily, X: Rows) -> int:
     """Return the number of rows of a block of a pass; it follows from the rows, and not from the threads."""
     m = X.shape[0]
     rows = min(block_rows_for(family.n_seeds), max(FEWEST_ROWS, -(-m // FEWEST_BLOCKS)))
-    if family.differences(X[:1]) is None:
+    if not (laid_bytes := _laid_bytes(family, X)):
         return rows
-    return max(rows, min(LARGEST, m // MANY_BLOCKS, LAID_BYTES // (8 + _laid_bytes(family, X))))
+    return max(rows, min(LARGEST, m // MANY_BLOCKS, LAID_BYTES // (8 + laid_bytes)))
 
 
 def _laid_bytes(family: KernelFamily, X: Rows) -> int:
     """Return what a row takes where it is laid out as both sides of tiles, once for each part of a family."""
-    of = family.differences(X[:1])
-    return 0 if of is None else 2 * X.dtype.itemsize * sum(one.rows.shape[1] for one in of)
+    of = as_differences(family.operands(X[:1], np.zeros(family.n_kernels))) or ()
+    return 2 * X.dtype.itemsize * sum(one.rows.shape[1] for one in of)
 
 
 def pass_over_tiles(
@@ -329,7 +329,7 @@ class SumsOfTiles:
 
     def __init__(self, family: KernelFamily, shift: np.ndarray, X: RowSource, largest: int) -> None:
         self._family, self._shift, self._dtype = family, shift, X.dtype
-        self._differences = family.differences(X[:1])
+        self._differences = as_differences(family.operands(X[:1], shift))
         self._sums = TileSums(family.plan(shift), X.dtype, self._differences or ())
         self._seeds = room(0 if self._differences else family.n_seeds * largest**2, X.dtype)
 
@@ -342,7 +342,7 @@ class SumsOfTiles:
         return self._laid(B, all_side_by_side)
 
     def _laid(self, rows: Rows, lay: Callable[[Sequence[Differences], np.dtype[Any]], np.ndarray]) -> np.ndarray | None:
-        of = None if self._differences is None else self._family.differences(rows)
+        of = None if self._differences is None else as_differences(self._family.operands(rows, self._shift))
         return None if of is None else lay(of, self._dtype)
 
     def of(self, above: Side, beside: Side, left: np.ndarray | None, right: np.ndarray | None) -> Sums:
@@ -354,7 +354,7 @@ class SumsOfTiles:
             A, B = above.X, beside.X
             shape = self._family.n_seeds, A.shape[0], B.shape[0]
             seeds = self._seeds[: prod(shape)].reshape(shape)
-            self._family.fill_seeds(A, B, self._shift, seeds)
+            fill_seeds(*sides_of_tile(self._family.operands, A, B, self._shift), seeds)
         return self._sums.of(seeds, above.Y, beside.Y, above.w, beside.w, mirrored=above is beside)
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from learnkernels.kernels.compiled.compiler import FAST, compiled
+from learnkernels.kernels.compiled.compiler import compiled
 from learnkernels.kernels.compiled.distances import ROWS as SEED_ROWS
 from learnkernels.kernels.compiled.distances import Differences, Parts, make_seeds
 from learnkernels.kernels.compiled.vectors import lanes, room
@@ -22,7 +22,7 @@ from learnkernels.kernels.engine.sums import (
     make_target,
     runs,
 )
-from learnkernels.kernels.families.base import KernelFamily, Rows, TilePlan
+from learnkernels.kernels.families.base import TilePlan
 
 Sums: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Of one tile: products (p, p), products with the target kernel (p,), row sums (p, a), column sums (p, b)."""
@@ -356,50 +356,3 @@ def add_tile(strips: np.ndarray, tile: TileRows, layout: KernelLayout, places: T
                     2 * size + weighted, (strip, k * width), (strip, p * width), slots, height, n,
                     (G, (k * p + k) * width), p, (T, k * width), (columns, columns_at + k * width),
                 )  # fmt: skip
-
-
-def filled_tile(
-    family: KernelFamily, plan: TilePlan, A: Rows, B: Rows, shift: np.ndarray, scales: np.ndarray
-) -> np.ndarray:
-    """Return the p kernels between some rows, less their shift and over their scale, shape (p, a, b), by a plan."""
-    K = np.empty((len(plan.half), A.shape[0], B.shape[0]))
-    seeds = room(family.n_seeds * A.shape[0] * B.shape[0], np.float64)
-    seeds = seeds[: family.n_seeds * A.shape[0] * B.shape[0]].reshape(family.n_seeds, A.shape[0], B.shape[0])
-    family.fill_seeds(A, B, shift, seeds)
-    expand_tile(seeds, plan.order, plan.half, plan.offset, 1.0 / scales, K)
-    return K
-
-
-@compiled(fastmath=FAST)
-def expand_tile(
-    seeds: np.ndarray, order: np.ndarray, half: np.ndarray, offset: np.ndarray, factors: np.ndarray, out: np.ndarray
-) -> None:
-    """Write the kernels of one tile, times a factor each, row by row.
-
-    Parameters
-    ----------
-    seeds : ndarray of shape (n_seeds, a, b)
-        Values that are given; not modified.
-    order, half, offset
-        See `TilePlan`.
-    factors : ndarray of shape (p,)
-        What each kernel is multiplied by.
-    out : ndarray of shape (p, a, b)
-        Written to.
-    """
-    p, a, b = out.shape
-    for i in range(a):
-        for step in range(p):
-            k, seed = order[step]
-            z = out[k, i]
-            e = seeds[seed, i] if seed >= 0 else out[half[k], i]
-            if seed >= 0:
-                for n in range(b):
-                    z[n] = e[n]
-            else:
-                for n in range(b):
-                    z[n] = e[n] * (e[n] + 2.0)
-        for k in range(p):
-            z, plus, factor = out[k, i], offset[k], factors[k]
-            for n in range(b):
-                z[n] = (z[n] + plus) * factor

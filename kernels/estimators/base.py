@@ -19,7 +19,7 @@ from learnkernels.kernels.engine.threads import at_most_threads
 from learnkernels.kernels.estimators.defaults import chunk_rows_for, default_family, default_learner
 from learnkernels.kernels.families import FeatureFamily, KernelFamily
 from learnkernels.kernels.families.base import Rows, drawn_rows
-from learnkernels.kernels.families.cosine import require_directions
+from learnkernels.kernels.families.products import require_directions
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.learners import LEARNERS, Learner, Problem, SearchingLearner, as_learner
 from learnkernels.kernels.learners.base import require_family

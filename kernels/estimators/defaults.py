@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, distinct_rows, squared_distances
-from learnkernels.kernels.families.gaussian import GaussianFamily
+from learnkernels.kernels.families.distances import GaussianFamily
 
 DEFAULTS = ("alignf", "rfm")
 """Learners that `default_learner` chooses among."""

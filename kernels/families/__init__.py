@@ -1,23 +1,20 @@
-"""Families of base kernels, one file a family.
+"""Families of base kernels: exponentials of distances, profiles of products, and what is composed of others.
 
 Imports: compiled, fields, parameters.
 """
 
 from learnkernels.kernels.families.base import KernelFamily, family_from_dict
-from learnkernels.kernels.families.categorical import CategoricalFamily
-from learnkernels.kernels.families.constant import ConstantFamily
-from learnkernels.kernels.families.cosine import CosineFamily
-from learnkernels.kernels.families.dirichlet import DirichletFamily
+from learnkernels.kernels.families.composed import FamilyUnion, MetricFamily, NormalScoresFamily, ScaledFamily
+from learnkernels.kernels.families.distances import CategoricalFamily, GaussianFamily, LaplacianFamily
 from learnkernels.kernels.families.feature import FeatureFamily
-from learnkernels.kernels.families.gaussian import GaussianFamily
-from learnkernels.kernels.families.laplacian import LaplacianFamily
-from learnkernels.kernels.families.linear import LinearFamily
-from learnkernels.kernels.families.metric import MetricFamily
-from learnkernels.kernels.families.normal_scores import NormalScoresFamily
-from learnkernels.kernels.families.polynomial import PolynomialFamily
 from learnkernels.kernels.families.precomputed import PrecomputedFamily
-from learnkernels.kernels.families.scaled import ScaledFamily
-from learnkernels.kernels.families.union import FamilyUnion
+from learnkernels.kernels.families.products import (
+    ConstantFamily,
+    CosineFamily,
+    DirichletFamily,
+    LinearFamily,
+    PolynomialFamily,
+)
 
 __all__ = [
     "CategoricalFamily",

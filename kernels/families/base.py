@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeAlias
+from functools import partial
+from typing import Any, ClassVar, Protocol, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.compiled.distances import Differences, Metric, distances
+from learnkernels.kernels.compiled.distances import Metric, distances, expand_tile, exponentiate
 from learnkernels.kernels.fields import Fields, one_of, plain
 from learnkernels.kernels.parameters import Parameterised, content
 
@@ -61,14 +62,122 @@ class TilePlan:
 FINITE_BLOCK = 1 << 20
 """Values that are checked at once."""
 
-FEW_FEATURES = 64
-"""Most features whose squared differences are added pair by pair; of more, a product of matrices is faster."""
-
 FAR = 2.0**22
 """Largest squared norm of a row, times gamma, whose distances are taken in expanded form: it loses 1e-9 there."""
 
+ROUNDING = 8
+"""Share of two rows' squared lengths, in units of rounding, that their squared distance may be wrong by."""
+
 KINDS: dict[str, type[KernelFamily]] = {}
 """The families that can be written and read, by the kind that is written for them."""
+
+
+class Operand(Protocol):
+    """Rows as one side of a tile, as the base kernels of one family take them."""
+
+    @property
+    def n_seeds(self) -> int:
+        """Number of the seeds that are filled."""
+
+    def __getitem__(self, some: slice) -> Self: ...
+
+    def fill(self, left: Any, out: np.ndarray) -> None:
+        """Write the seeds between the rows of another operand and these into `out`, shape (n_seeds, a, b)."""
+
+
+@dataclass(frozen=True)
+class PlainRows:
+    """Rows of a family whose seeds are the values of its `tile`.
+
+    Attributes
+    ----------
+    rows : ndarray or CSR matrix of shape (a, d)
+    family : KernelFamily
+    shift : ndarray of shape (p,)
+    """
+
+    rows: Rows
+    family: KernelFamily
+    shift: np.ndarray
+
+    @property
+    def n_seeds(self) -> int:
+        return self.family.n_kernels
+
+    def __getitem__(self, some: slice) -> PlainRows:
+        return PlainRows(self.rows[some], self.family, self.shift)
+
+    def fill(self, left: PlainRows, out: np.ndarray) -> None:
+        out[...] = self.family.tile(left.rows, self.rows, self.shift)
+
+
+@dataclass(frozen=True)
+class ExpandedRows:
+    """Rows whose distances follow from their inner products.
+
+    Attributes
+    ----------
+    rows : ndarray or CSR matrix of shape (a, d)
+        Dense ones less a row that those of both sides are moved by, which changes no distance and shortens them.
+    norms : ndarray of shape (a,)
+        Squared.
+    augmented : ndarray of shape (a, d + 2) or None
+        Dense rows with a one and their norm, so that one matrix product gives distances.
+    metric : {"squared", "euclidean", "cityblock"}
+        The last one of sparse rows alone.
+    gammas : tuple of float
+        Of the exponentials that are taken of distances.
+    """
+
+    rows: Rows
+    norms: np.ndarray
+    augmented: np.ndarray | None
+    metric: Metric
+    gammas: tuple[float, ...] = ()
+
+    @classmethod
+    def of(
+        cls, A: Rows, centre: np.ndarray | None, metric: Metric, gammas: Sequence[float] = (), dtype: Any = None
+    ) -> Self:
+        """Return rows in a precision; sparse ones are not moved."""
+        rows = A if centre is None or sparse.issparse(A) else A - centre
+        rows = rows.astype(rows.dtype if dtype is None else dtype, copy=False)
+        norms = squared_norms(rows)
+        augmented = None if sparse.issparse(A) else np.column_stack([rows, np.ones_like(norms), norms])
+        return cls(rows, norms, augmented, metric, tuple(gammas))
+
+    @property
+    def n_seeds(self) -> int:
+        return len(self.gammas)
+
+    def __getitem__(self, some: slice) -> ExpandedRows:
+        augmented = None if self.augmented is None else self.augmented[some]
+        return ExpandedRows(self.rows[some], self.norms[some], augmented, self.metric, self.gammas)
+
+    def fill(self, left: ExpandedRows, out: np.ndarray) -> None:
+        exponentiate(self.distances(left), self.gammas, out)
+
+    def distances(self, left: ExpandedRows) -> np.ndarray:
+        """Return the distances of other rows from these, shape (a, b): exact zeros where ``left is self``."""
+        A, B, steepest = left.rows, self.rows, max(self.gammas, default=0.0) if self.metric == "squared" else 0.0
+        far = max(left.norms.max(initial=0.0), self.norms.max(initial=0.0)) * steepest > FAR
+        if far or self.metric == "cityblock":
+            return direct_distances(A, B, self.metric)
+        if self.augmented is None:
+            D = np.asarray(inner_products(A, B) * -2.0, dtype=B.dtype)
+            D += left.norms[:, None]
+            D += self.norms
+        else:
+            D = np.column_stack([-2.0 * A, left.norms, np.ones_like(left.norms)]) @ self.augmented.T
+        if D.min(initial=0.0) < 0:  # rare, and a sixth of the cost of clipping
+            np.maximum(D, 0.0, out=D)
+        if left is self:
+            np.fill_diagonal(D, 0.0)
+        if self.metric == "euclidean":
+            rounding = D.dtype.type(ROUNDING * np.finfo(D.dtype).eps)
+            D[np.add.outer(rounding * left.norms, rounding * self.norms) > D] = 0.0
+            np.sqrt(D, out=D)
+        return D
 
 
 class KernelFamily(Parameterised, ABC):
@@ -84,25 +193,26 @@ class KernelFamily(Parameterised, ABC):
     A tile holds the values of all p kernels for every pair of a row of `A` and a row of `B`. Centered
     quantities do not change when a constant is added to a kernel, so a caller may ask for ``K - shift``:
     a family that knows how to form that difference without cancellation (Gaussians, by ``expm1``) does.
+
+    A class needs `names`, `tile`, `diag` and `subset`. The engine takes tiles from `operands` and `plan`, which by
+    default ask for `tile`; where a class has a `tile` and no `operands`, those of the classes above do not count.
     """
 
     kind: ClassVar[str]
     """What is written for the class."""
 
+    saved: ClassVar[Mapping[str, Callable[[object], Any]]] = {}
+    """How each parameter that is written is checked when it is read."""
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "kind" in vars(cls) and KINDS.setdefault(cls.kind, cls).__module__ == cls.__module__:
             KINDS[cls.kind] = cls  # also where a class is defined again
-
-        def owner(*names: str) -> int:
-            return next(place for place, one in enumerate(cls.__mro__) if set(names) & set(vars(one)))
-
-        filled = owner("tile", "distances", "fill_seeds")
-        if filled < owner("side", "fill_between"):  # what a class above prepares is not what this one fills
-            cls.side = KernelFamily.side  # type: ignore[method-assign]
-            cls.fill_between = KernelFamily.fill_between  # type: ignore[method-assign]
-        if filled < owner("differences"):
-            cls.differences = KernelFamily.differences  # type: ignore[method-assign]
+        first = {
+            name: next(n for n, one in enumerate(cls.__mro__) if name in vars(one)) for name in ("tile", "operands")
+        }
+        if first["tile"] < first["operands"]:
+            cls.plan, cls.operands = KernelFamily.plan, KernelFamily.operands  # type: ignore[method-assign]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the family as plain data, as JSON holds them, that `family_from_dict` reads back.
@@ -134,16 +244,16 @@ class KernelFamily(Parameterised, ABC):
         ValueError
             A parameter is missing, of another type or out of range.
         """
-        return cls._from_fields(Fields(data, f"a {cls.kind} family"))
-
-    @classmethod
-    def _from_fields(cls, fields: Fields) -> Self:
-        """Return the family with the parameters that were written; by default it has none."""
-        return cls()
+        fields = Fields(data, f"a {cls.kind} family")
+        return cls(**{name: fields.get(name, check) for name, check in cls.saved.items()})
 
     def _resolved(self) -> dict[str, Any]:
         """Return the parameters with what was left to defaults filled in."""
         return self._parameters()
+
+    def _with(self, **changes: Any) -> Self:
+        """Return the family with some parameters replaced."""
+        return type(self)(**{**self._parameters(), **changes})
 
     def _values(self) -> Hashable:
         return content(self._resolved())
@@ -163,6 +273,11 @@ class KernelFamily(Parameterised, ABC):
     def n_kernels(self) -> int:
         """p, the number of base kernels."""
         return len(self.names)
+
+    @property
+    def n_seeds(self) -> int:
+        """Number of matrices that a tile is made of."""
+        return self.plan(np.zeros(self.n_kernels)).n_seeds
 
     @property
     def kernel_views(self) -> tuple[str | None, ...]:
@@ -187,45 +302,31 @@ class KernelFamily(Parameterised, ABC):
         """
 
     def plan(self, shift: np.ndarray) -> TilePlan:
-        """Return how the p kernels, less `shift`, follow from `seeds`; by default each is its own seed."""
+        """Return how the p kernels, less `shift`, follow from the seeds; by default each is its own seed."""
         return TilePlan.identity(self.n_kernels)
 
-    @property
-    def n_seeds(self) -> int:
-        """Number of matrices that `plan` starts from; p by default."""
-        return self.n_kernels
-
-    def fill_seeds(self, A: Rows, B: Rows, shift: np.ndarray, out: np.ndarray) -> None:
-        """Write what `plan` starts from into `out`, shape (n_seeds, a, b); by default the tile itself.
-
-        The caller keeps `out` from tile to tile: to ask the system for megabytes a tile costs as much as to fill them.
-        """
-        out[...] = self.tile(A, B, shift)
-
-    def side(self, A: Rows, right: Any = None, dtype: Any = np.float64) -> Any:
-        """Return what `fill_between` needs of some rows, which many tiles have in common; by default the rows.
+    def operands(self, A: Rows, shift: np.ndarray, centre: np.ndarray | None = None, dtype: Any = None) -> list[Any]:
+        """Return rows as one side of tiles, whose seeds the operands of the other side fill.
 
         Parameters
         ----------
         A : ndarray or CSR matrix of shape (a, d)
-            Rows; not modified.
-        right : object, optional
-            What this method made of the other side's rows; None for the right side of a tile, which is made first.
-        dtype : dtype, default float64
-            Of the values that are to be filled.
+            Not modified.
+        shift : ndarray of shape (p,)
+            Constant that is subtracted from each kernel.
+        centre : ndarray of shape (d,), optional
+            A row that both sides may be moved by where that changes no kernel.
+        dtype : dtype, optional
+            Precision of the seeds; by default that of the rows.
 
         Returns
         -------
-        side : object
-            Its slices are what this method would make of a part of the rows.
+        operands : list of Operand
+            In the order of the seeds in `plan`.
         """
-        return A.astype(dtype, copy=False)
+        return [PlainRows(A.astype(A.dtype if dtype is None else dtype, copy=False), self, shift)]
 
-    def fill_between(self, left: Any, right: Any, shift: np.ndarray, out: np.ndarray) -> None:
-        """Do what `fill_seeds` does, for two different sets of rows as `side` made them."""
-        self.fill_seeds(left, right, shift, out)
-
-    def filled_up(self) -> tuple[KernelFamily, np.ndarray]:
+    def completed_grid(self) -> tuple[KernelFamily, np.ndarray]:
         """Return these base kernels among others, with which they take fewer exponentials, and where they stand.
 
         By default there are no others.
@@ -238,17 +339,6 @@ class KernelFamily(Parameterised, ABC):
         By default the features are the same.
         """
         return self, X
-
-    def n_mapped(self, d: int) -> int:
-        """Return of how many features distances are taken, for rows of d features that are `mapped_once`."""
-        return d
-
-    def differences(self, A: Rows) -> list[Differences] | None:
-        """Return what the seeds are exponentials of, of some rows; None where they are something else.
-
-        One entry for each run of seeds, with its bandwidths, in the order of `plan`.
-        """
-        return None
 
     @property
     def translation_invariant(self) -> bool:
@@ -272,6 +362,47 @@ class KernelFamily(Parameterised, ABC):
     @abstractmethod
     def subset(self, kernels: Sequence[int]) -> KernelFamily:
         """Return the family of the base kernels at the given positions, in that order."""
+
+
+def sides_of_tile(
+    operands: Callable[..., list[Any]], A: Rows, B: Rows, shift: np.ndarray
+) -> tuple[list[Any], list[Any]]:
+    """Return the operands of both sides, moved by the mean of the right one; one list twice where ``A is B``."""
+    centre = mean_row(B)
+    right = operands(B, shift, centre)
+    return right if A is B else operands(A, shift, centre), right
+
+
+def n_mapped(family: KernelFamily, d: int) -> int:
+    """Return of how many features distances or products are taken, for rows of d features that are `mapped_once`."""
+    operands = family.operands(np.zeros((1, d)), np.zeros(family.n_kernels))
+    return max(int(one.rows.shape[1]) for one in operands)
+
+
+def fill_seeds(left: Sequence[Operand], right: Sequence[Operand], out: np.ndarray) -> None:
+    """Write the seeds of a tile into `out`, shape (n_seeds, a, b), from the operands of its sides."""
+    stop = 0
+    for A, B in zip(left, right, strict=True):
+        start, stop = stop, stop + B.n_seeds
+        B.fill(A, out[start:stop])
+
+
+def seeded_tile(kind: Any, family: KernelFamily, A: Rows, B: Rows, shift: Any) -> np.ndarray:
+    """Return a tile as the plan and the operands of a class make it, for a family of that class or one below."""
+    shift = np.zeros(family.n_kernels) if shift is None else shift
+    plan = kind.plan(family, shift)
+    K = np.empty((family.n_kernels, A.shape[0], B.shape[0]), dtype=A.dtype)
+    seeds = np.empty((plan.n_seeds, *K.shape[1:]), dtype=A.dtype)
+    fill_seeds(*sides_of_tile(partial(kind.operands, family), A, B, shift), seeds)
+    expand_tile(seeds, plan.order, plan.half, plan.offset, K)
+    return K
+
+
+def less(K: np.ndarray, shift: np.ndarray | None) -> np.ndarray:
+    """Return a tile less a constant a kernel, in place."""
+    if shift is not None:
+        K -= shift[:, None, None]
+    return K
 
 
 def family_from_dict(data: object) -> KernelFamily:
@@ -415,82 +546,35 @@ def move(X: Rows, origin: np.ndarray) -> Rows:
     return X - origin if origin.any() else X
 
 
-def squared_distances(
-    A: Rows, B: Rows, scale: float = 1.0, steepest: float = 0.0, out: np.ndarray | None = None
-) -> np.ndarray:
-    r"""Return the squared Euclidean distances between two sets of rows, times a number.
+def mean_row(X: Rows) -> np.ndarray:
+    """Return the mean of some rows, shape (d,); zeros without any."""
+    return np.asarray(X.mean(axis=0)).ravel() if X.shape[0] else np.zeros(X.shape[1])
 
-    .. math:: D_{ij} = s \bigl( \lVert a_i \rVert^2 + \lVert b_j \rVert^2 - 2 a_i \cdot b_j \bigr)
+
+def squared_distances(A: Rows, B: Rows) -> np.ndarray:
+    r"""Return the squared Euclidean distances between two sets of rows.
+
+    .. math:: D_{ij} = \lVert a_i \rVert^2 + \lVert b_j \rVert^2 - 2 a_i \cdot b_j
 
     Parameters
     ----------
     A, B : ndarray or CSR matrix of shape (a, d) and (b, d)
         Rows; not modified. ``A is B`` gives an exactly zero diagonal.
-    scale : float, default 1
-        s, of either sign.
-    steepest : float, default 0
-        The largest gamma of a kernel ``exp(-gamma D)`` that the distances are for.
-    out : ndarray of shape (a, b), optional
-        Where to write them.
 
     Returns
     -------
     D : ndarray of shape (a, b)
-        Not of the other sign than s.
+        Not negative.
 
     Notes
     -----
     ``2 a b d`` flops in one matrix product, in which the norms of dense rows ride along as two more columns. The
     expanded form loses about ``eps * ||x||^2``; dense rows are therefore first moved by the mean of `B`, which changes
-    no distance and shortens the rows. Where rows are then still so far out that a kernel of width `steepest` would lose
-    about 1e-9, as one row at 1e8 among others near zero makes them, differences are taken entry by entry.
+    no distance and shortens the rows.
     """
-    same = A is B
-    if not sparse.issparse(A):
-        mean = B.mean(axis=0)
-        A = A - mean
-        B = A if same else B - mean
-    left = squared_norms(A)
-    right = left if same else squared_norms(B)
-    out = np.empty((A.shape[0], B.shape[0]), dtype=A.dtype) if out is None else out
-    fill_distances(A, B, left, right, out, scale, steepest)
-    if same:
-        np.fill_diagonal(out, 0.0)
-    return out
-
-
-def fill_distances(
-    A: Rows,
-    B: Rows,
-    left: np.ndarray,
-    right: np.ndarray,
-    out: np.ndarray,
-    scale: float = 1.0,
-    steepest: float = 0.0,
-    b_wide: np.ndarray | None = None,
-) -> None:
-    """Write what `squared_distances` returns of rows that are moved already, with squared norms `left` and `right`.
-
-    The rows `b_wide`, of dense rows, are `widened` ones of `B`.
-    """
-    if max(left.max(initial=0.0), right.max(initial=0.0)) * steepest > FAR:
-        np.multiply(direct_distances(A, B, "squared"), scale, out=out)
-        return
-    if sparse.issparse(A):
-        np.multiply(inner_products(A, B), -2.0 * scale, out=out)
-        out += scale * left[:, None]
-        out += scale * right
-    else:
-        a_wide = np.column_stack([-2.0 * scale * A, scale * left, np.full_like(left, scale)])
-        b_wide = widened(B, right) if b_wide is None else b_wide
-        np.matmul(a_wide, b_wide.T, out=out)
-    if (out.min(initial=0.0) if scale > 0 else -out.max(initial=0.0)) < 0:  # rare, and a sixth of the cost of clipping
-        (np.maximum if scale > 0 else np.minimum)(out, 0.0, out=out)
-
-
-def widened(B: np.ndarray, norms: np.ndarray) -> np.ndarray:
-    """Return rows with a column of ones and one of their squared norms, as products that are distances take them."""
-    return np.column_stack([B, np.ones_like(norms), norms])
+    centre = mean_row(B)
+    right = ExpandedRows.of(B, centre, "squared")
+    return right.distances(right if A is B else ExpandedRows.of(A, centre, "squared"))
 
 
 def direct_distances(A: Rows, B: Rows, metric: Metric) -> np.ndarray:

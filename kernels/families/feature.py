@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from scipy import sparse
 
-from learnkernels.kernels.families.base import KernelFamily, Rows, distinct
-from learnkernels.kernels.fields import Fields, list_of, text, whole
+from learnkernels.kernels.families.base import KernelFamily, Rows, distinct, less
+from learnkernels.kernels.fields import list_of, text, whole
 
 CONSTANT = -1
 """Column of the feature that is one on every row."""
@@ -53,6 +53,7 @@ class FeatureFamily(KernelFamily):
     """
 
     kind = "feature"
+    saved: ClassVar = {"features": list_of(text), "columns": list_of(whole)}
 
     def __init__(self, features: int | Sequence[str], columns: Sequence[int] | np.ndarray | None = None) -> None:
         self._names = _numbered(features) if isinstance(features, int | np.integer) else tuple(map(str, features))
@@ -76,10 +77,6 @@ class FeatureFamily(KernelFamily):
 
     def _resolved(self) -> dict[str, Any]:
         return {"features": self._names, "columns": self.columns}
-
-    @classmethod
-    def _from_fields(cls, fields: Fields) -> Self:
-        return cls(fields.get("features", list_of(text)), fields.get("columns", list_of(whole)))
 
     @classmethod
     def with_constant(cls, features: int | Sequence[str], columns: Sequence[int] | np.ndarray | None = None) -> Self:
@@ -127,10 +124,7 @@ class FeatureFamily(KernelFamily):
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
         V = self._columns_of(A)
-        K = V[:, :, None] * (V if A is B else self._columns_of(B))[:, None, :]
-        if shift is not None:
-            K -= shift[:, None, None]
-        return K
+        return less(V[:, :, None] * (V if A is B else self._columns_of(B))[:, None, :], shift)
 
     def diag(self, A: Rows) -> np.ndarray:
         return self._columns_of(A) ** 2

@@ -11,7 +11,6 @@ from scipy import sparse
 from learnkernels.kernels.engine.combined_gram import Pieces
 from learnkernels.kernels.engine.operators import TiledGrams
 from learnkernels.kernels.engine.passes import block_rows_for
-from learnkernels.kernels.engine.tiles import filled_tile
 from learnkernels.kernels.engine.workers import over_tiles
 from learnkernels.kernels.families.base import KernelFamily, Rows, as_rows, move
 from learnkernels.kernels.families.feature import FeatureFamily
@@ -245,10 +244,10 @@ class KernelEnsemble(Value):
     def _scores_by_tiles(self, A: Rows) -> np.ndarray:
         """Return the weighted sum of all hypotheses without their intercept, shape (n, L q)."""
         p, m = self.coefficients.shape[:2]
-        coefficients, plan = self.coefficients.reshape(p, m, -1), self.family.plan(self.shift)
+        coefficients = self.coefficients.reshape(p, m, -1)
 
         def of(rows: slice, columns: slice) -> Pieces:
-            tile = filled_tile(self.family, plan, A[rows], self.X[columns], self.shift, np.ones(p))
+            tile = self.family.tile(A[rows], self.X[columns], self.shift)
             return Pieces({rows.start: np.tensordot(tile, coefficients[:, columns], axes=([0, 2], [0, 1]))})
 
         scores: Pieces = over_tiles(of, A.shape[0], m, block_rows_for(p))

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, distinct_examples, drawn_rows
-from learnkernels.kernels.families.normal_scores import NormalScoresFamily, normal_scores, scores_beside
+from learnkernels.kernels.families.composed import NormalScoresFamily, normal_scores, scores_beside
 from learnkernels.kernels.learners.base import SearchingLearner
 from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.search.halves import COMBINED_KERNELS, Choice, Columns, Examples, SplitHalf, halves_of

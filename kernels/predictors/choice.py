@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from learnkernels.kernels.families.base import n_mapped
 from learnkernels.kernels.predictors.base import DEFAULTS, Fitted, Predictor
 from learnkernels.kernels.predictors.krr import KRR
 from learnkernels.kernels.predictors.krr_cg import ConjugateGradients, sketched
@@ -149,7 +150,7 @@ class Problem:
             own,
             n_rows=on.n_rows,
             n_kernels=family.n_kernels,
-            n_features=family.n_mapped(on.n_features),
+            n_features=n_mapped(family, on.n_features),
             n_columns=target.Y.shape[1] * n_regularisations,
             n_seeds=family.n_seeds,
             single=n_regularisations == 1,

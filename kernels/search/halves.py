@@ -11,8 +11,8 @@ from scipy.linalg import cho_solve
 
 from learnkernels.kernels.centering import center_gram, mean_over, weighted_by_roots
 from learnkernels.kernels.families.base import KernelFamily, distinct_rows
-from learnkernels.kernels.families.categorical import CategoricalFamily
-from learnkernels.kernels.families.union import FamilyUnion
+from learnkernels.kernels.families.composed import FamilyUnion
+from learnkernels.kernels.families.distances import CategoricalFamily
 from learnkernels.kernels.search.metric import KINDS, UNSUPERVISED, Metric, Round, ridges_of, summed, unit_weights
 from learnkernels.kernels.solvers.factor import cholesky
 from learnkernels.kernels.solvers.leave_one_out import least_along

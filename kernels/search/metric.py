@@ -12,10 +12,8 @@ from scipy.spatial.distance import pdist
 from learnkernels.kernels.centering import alignment_of_matrix, center_gram, grand_mean, mean_over
 from learnkernels.kernels.engine.combination import Combination
 from learnkernels.kernels.families.base import KernelFamily, squared_distances
-from learnkernels.kernels.families.gaussian import GaussianFamily
-from learnkernels.kernels.families.laplacian import LaplacianFamily
-from learnkernels.kernels.families.metric import MetricFamily
-from learnkernels.kernels.families.union import FamilyUnion
+from learnkernels.kernels.families.composed import FamilyUnion, MetricFamily
+from learnkernels.kernels.families.distances import GaussianFamily, LaplacianFamily
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut, LeftOut
 
 GAUSSIANS = (0.25, 1.0, 4.0)

@@ -7,8 +7,8 @@ from scipy import sparse
 from scipy.spatial.distance import pdist
 
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.families.gaussian import GaussianFamily
-from learnkernels.kernels.families.scaled import ScaledFamily, readable_range
+from learnkernels.kernels.families.composed import ScaledFamily, readable_range
+from learnkernels.kernels.families.distances import GaussianFamily
 
 BLOCK_ROWS = 64
 """Rows whose pairs with all later rows are formed at once."""

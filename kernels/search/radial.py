@@ -12,9 +12,8 @@ from scipy.optimize import minimize_scalar
 from scipy.spatial.distance import pdist
 
 from learnkernels.kernels.families.base import KernelFamily, Rows, inner_products, squared_norms
-from learnkernels.kernels.families.dirichlet import DirichletFamily
-from learnkernels.kernels.families.gaussian import GaussianFamily
-from learnkernels.kernels.families.laplacian import LaplacianFamily
+from learnkernels.kernels.families.distances import GaussianFamily, LaplacianFamily
+from learnkernels.kernels.families.products import DirichletFamily
 from learnkernels.kernels.search.pair_passes import bin_pass, scaled_value_pass, squared_distances_pass, value_pass
 
 BINS = 1024

@@ -13,7 +13,6 @@ from scipy.linalg import cho_solve
 
 from learnkernels.kernels.centering import Centering, mirror
 from learnkernels.kernels.engine.operators import LARGEST_MATRIX, FeatureGrams, GramOperator, TiledGrams
-from learnkernels.kernels.engine.tiles import filled_tile
 from learnkernels.kernels.solvers.factor import eigenvectors, factored
 
 SMALLEST = 1e-5
@@ -273,8 +272,8 @@ class LandmarkGrams:
             n_landmarks = min(max(n_features // grams.n_kernels, LEAST_LANDMARKS), m)
         _require_features(m, grams.n_kernels, n_landmarks * grams.n_kernels)
         some = np.sort(np.random.default_rng(0).choice(m, n_landmarks, replace=False))
-        Z, plan = grams.X[some], family.plan(grams.shift)
-        between = filled_tile(family, plan, Z, Z, grams.shift, grams.scales)
+        Z, factors = grams.X[some], (1.0 / grams.scales)[:, None, None]
+        between = family.tile(Z, Z, grams.shift) * factors
         # Features are taken from the landmarks' mean, and later from that of all rows: of columns of sum zero what a
         # row adds to all of them falls out.
         means = [centering.mean(K) for K in between]
@@ -288,7 +287,7 @@ class LandmarkGrams:
         features, own = np.empty((m, ends[-1])), np.empty((len(bases), m))
         for first in range(0, m, BLOCK):
             rows = slice(first, min(first + BLOCK, m))
-            cross = filled_tile(family, plan, grams.X[rows], Z, grams.shift, grams.scales)
+            cross = family.tile(grams.X[rows], Z, grams.shift) * factors
             diagonal = (family.diag(grams.X[rows]) - grams.shift[:, None]) / grams.scales[:, None]
             for k, B in enumerate(bases):
                 F = features[rows, starts[k] : ends[k]]

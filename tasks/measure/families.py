@@ -36,7 +36,7 @@ from learnkernels.kernels.families import (
     PolynomialFamily,
 )
 from learnkernels.kernels.families.base import Rows
-from learnkernels.kernels.families.cosine import require_directions
+from learnkernels.kernels.families.products import require_directions
 from learnkernels.kernels.tables import TableFeatures
 from learnkernels.tasks.measure.matrices import StoredMatrices
 from learnkernels.tasks.own import own_family

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learnkernels import FamilyUnion, LinearFamily, gram_moments, learn_kernel
-from learnkernels.kernels.compiled.distances import all_side_by_side, one_after_another
+from learnkernels.kernels.compiled.distances import all_side_by_side, as_differences, one_after_another
 from learnkernels.kernels.compiled.vectors import room
 from learnkernels.kernels.engine.sums import runs
 from learnkernels.kernels.engine.tiles import Opposite, TileSums
 from learnkernels.kernels.families import CategoricalFamily, GaussianFamily, LaplacianFamily, PolynomialFamily
-from learnkernels.kernels.families.base import TilePlan
+from learnkernels.kernels.families.base import TilePlan, fill_seeds, sides_of_tile
 from learnkernels.kernels.statistics.gram import GramStatistics
 from tests import reference
 
@@ -57,7 +57,7 @@ def test_tiles_on_the_diagonal_are_those_that_take_no_half_from_the_other(dtype)
         X, Y, w = X.astype(dtype), Y.astype(dtype), np.random.default_rng(1).random(n) + 0.1 if weighted else None
         sums = TileSums(family.plan(shift), np.dtype(dtype))
         seeds = room(n * n, dtype)[: n * n].reshape(1, n, n)
-        family.fill_seeds(X, X, shift, seeds)
+        fill_seeds(*sides_of_tile(family.operands, X, X, shift), seeds)
         half, whole = (sums.of(seeds, Y, Y, w, w, mirrored) for mirrored in (True, False))
         rounding = 20 * n * np.finfo(dtype).eps  # sums of n terms each, in another order
         for one, other in zip(half, whole, strict=True):
@@ -70,13 +70,13 @@ def test_seeds_made_a_few_rows_at_a_time_have_the_sums_of_those_of_a_whole_tile(
     for (a, b), dtype in product(((1, 1), (5, 97), (150, 311)), (np.float64, np.float32)):
         X, Y, _ = problem(a + b, 2)
         A, B, w = X[:a].astype(dtype), X[a:].astype(dtype), np.random.default_rng(1).random(a + b) + 0.1
-        of = [family.differences(side) for side in (A, B)]
+        of = [as_differences(family.operands(side, shift)) for side in (A, B)]
         if None in of:
             assert not family.translation_invariant
             continue
         size = family.n_seeds * a * b
         seeds = room(size, dtype)[:size].reshape(-1, a, b)
-        family.fill_seeds(A, B, shift, seeds)
+        fill_seeds(*sides_of_tile(family.operands, A, B, shift), seeds)
         sums = TileSums(family.plan(shift), np.dtype(dtype), of[0])
         rows = Opposite(one_after_another(of[0], np.dtype(dtype)), all_side_by_side(of[1], np.dtype(dtype)))
         made, given = (sums.of(one, Y[:a], Y[a:], w[:a], w[a:]) for one in (rows, seeds))

@@ -123,10 +123,6 @@ class Seen(GaussianFamily):
         Seen.threads.add(threading.get_ident())
         return super().tile(A, B, shift)
 
-    def fill_seeds(self, A, B, shift, out):
-        Seen.threads.add(threading.get_ident())
-        super().fill_seeds(A, B, shift, out)
-
 
 def test_n_jobs_bounds_the_threads_of_fits_and_predictions():
     new = rows(6000)  # with n_jobs=2, three threads are seen in fits and two in predictions

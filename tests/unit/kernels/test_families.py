@@ -12,8 +12,9 @@ from sklearn.metrics.pairwise import cosine_similarity
 
 from learnkernels import FamilyUnion, GaussianFamily, LaplacianFamily, LinearFamily, PolynomialFamily, center_gram
 from learnkernels.kernels.families import CategoricalFamily, DirichletFamily, MetricFamily, NormalScoresFamily
-from learnkernels.kernels.families.cosine import CosineFamily, require_directions
-from learnkernels.kernels.families.normal_scores import KNOTS, normal_scores
+from learnkernels.kernels.families.base import fill_seeds, n_mapped, sides_of_tile
+from learnkernels.kernels.families.composed import KNOTS, normal_scores
+from learnkernels.kernels.families.products import CosineFamily, require_directions
 from tests import reference
 from tests.refusals import refusal, require_refusals
 
@@ -42,7 +43,7 @@ def test_tiles_are_the_kernels_of_each_pair_and_new(case):
     np.testing.assert_allclose(family.diag(case.X), diagonal, rtol=0, atol=UNIT * case.sizes.max())
     same, mapped = family.mapped_once(case.X)
     assert same.n_kernels == family.n_kernels
-    assert family.n_mapped(case.X.shape[1]) == mapped.shape[1] or isinstance(family, FamilyUnion)
+    assert n_mapped(family, case.X.shape[1]) == mapped.shape[1] or isinstance(family, FamilyUnion)
     np.testing.assert_allclose(same.tile(mapped, mapped), whole, rtol=0, atol=UNIT)
     for second in (A, B):
         kept = (first := family.tile(A, second)).copy()
@@ -99,7 +100,7 @@ def test_rows_are_mapped_by_the_one_metric_that_there_is():
     two = FamilyUnion([metric, metric], [[0, 2, 4], [1, 2, 3]])
     assert two.mapped_once(X)[0] is two
     beside = FamilyUnion([metric, GaussianFamily([1.0])], [[0, 2, 4], None])
-    assert [one.n_mapped(5) for one in (alone, two, beside)] == [2, 2, 5]
+    assert [n_mapped(one, 5) for one in (alone, two, beside)] == [2, 2, 5]
     weighed = FamilyUnion([MetricFamily(GaussianFamily([1.0]), [1.0, 2.0, 0.0])])
     assert weighed.mapped_once(X[:, :3])[0] is weighed  # which cost little, and leave sparse rows sparse
 
@@ -132,7 +133,7 @@ def test_kernels_of_normal_scores_are_those_of_features_beside_them():
     np.testing.assert_allclose(family.tile(X, X[:5]), base.tile(beside, beside[:5]), rtol=0, atol=UNIT)
     assert not family.translation_invariant
     assert not family.takes_sparse
-    assert family.n_mapped(3) == 5
+    assert n_mapped(family, 3) == 5
     said = refusal(family.tile, X[:, :2], X[:, :2])
     assert said.startswith("X must have the 3 features that there are knots for, got 2")
 
@@ -173,7 +174,7 @@ def test_kernels_of_a_row_with_itself_and_its_copies_are_exactly_one():
     X = np.repeat(10 * np.random.default_rng(5).normal(size=(40, 7)), 3, axis=0)
     seeds = np.empty((gaussians.n_seeds, *2 * (len(X),)))
     for rows in (X, X.copy()):
-        gaussians.fill_seeds(X, rows, np.zeros(3), seeds)
+        fill_seeds(*sides_of_tile(gaussians.operands, X, rows, np.zeros(3)), seeds)
         assert seeds.max() == 0
 
 
@@ -203,7 +204,7 @@ def test_gaussians_of_rows_near_and_far_are_those_of_their_differences(kind, far
     X[3] = far
     family, B = GaussianFamily([0.5, 1.0, 2.0, 0.3]), kind(X)
     seeds = np.empty((family.n_seeds, 30, 30))
-    family.fill_seeds(kind(X.copy()), B, np.zeros(4), seeds)
+    fill_seeds(*sides_of_tile(family.operands, kind(X.copy()), B, np.zeros(4)), seeds)
     tile = family.tile(kind(X.copy()), B)
     # The mean of rows, by which dense ones are moved, has the rounding of a thirtieth of the far one.
     near = 1e-15 * far if kind is np.asarray else 1e-13

@@ -20,7 +20,7 @@ from learnkernels import (
 )
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.families import FamilyUnion, LaplacianFamily, MetricFamily, NormalScoresFamily
-from learnkernels.kernels.families.normal_scores import normal_scores, scores_beside
+from learnkernels.kernels.families.composed import normal_scores, scores_beside
 from learnkernels.kernels.learners import RFM, rfm
 from learnkernels.kernels.learners.rfm import LAST
 from learnkernels.kernels.search.halves import COMBINED_KERNELS, Choice, Columns, Examples, SplitHalf, halves_of

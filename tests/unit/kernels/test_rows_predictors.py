@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from learnkernels import FeatureFamily, GaussianFamily, LinearFamily, PolynomialFamily, learn_kernel
 from learnkernels.kernels.centering import center_cross_gram, center_gram
+from learnkernels.kernels.compiled.distances import as_differences
 from learnkernels.kernels.engine import combined_gram
 from learnkernels.kernels.engine.combination import MOST_TOGETHER, BySeeds, Combination, LaidOut
 from learnkernels.kernels.engine.workers import SelectedRows, Threads, spans
@@ -168,7 +169,7 @@ def test_products_with_a_kernel_that_is_not_kept_are_those_with_its_matrix(famil
 def test_kernels_of_products_have_none_of_distances():
     for family in (LinearFamily(), FeatureFamily(3), FamilyUnion([GaussianFamily([1.0]), LinearFamily()])):
         ones = np.ones(family.n_kernels)
-        assert family.differences(np.eye(3)) is None
+        assert as_differences(family.operands(np.eye(3), ones)) is None
         assert isinstance(Combination(family, ones, 0 * ones).side(np.eye(3)), BySeeds)
 
 
@@ -186,11 +187,11 @@ class Own(LaplacianFamily):
 def test_bandwidths_between_save_exponentials_and_change_nothing():
     X = np.random.default_rng(0).normal(size=(20, 3))
     for family in (METRIC, FamilyUnion([METRIC, LinearFamily()]), GaussianFamily([1.0, 32.0, 4.0])):
-        more, at = family.filled_up()
+        more, at = family.completed_grid()
         assert more.n_seeds < family.n_seeds
         np.testing.assert_allclose(more.tile(X, X)[at], family.tile(X, X), rtol=0, atol=1e-14)
     for alone in (GaussianFamily([1.0, 64.0, 3.0]), Own([1.0, 4.0], 2)):  # bandwidths far apart, a family of one's own
-        assert alone.filled_up()[0] is alone
+        assert alone.completed_grid()[0] is alone
     family = GaussianFamily([1.0, 2.0, 4.0, 8.0, 16.0])
     evaluated, c, _ = Combination(family, np.array([0.0, 1.0, 0.0, 2.0, 0.0]), np.zeros(5)).evaluated
     assert evaluated.n_seeds == 1

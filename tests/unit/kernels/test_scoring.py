@@ -15,11 +15,12 @@ from sklearn.svm import SVC
 
 from learnkernels import FamilyUnion, FeatureFamily, GaussianFamily, LaplacianFamily, LinearFamily
 from learnkernels.kernels.centering import center_gram
+from learnkernels.kernels.compiled.distances import as_differences
 from learnkernels.kernels.engine import expansion
 from learnkernels.kernels.engine.combination import BySeeds, Combination, LaidOut
 from learnkernels.kernels.estimators import KernelLearningClassifier, KernelLearningRegressor, LearnedKernelTransformer
 from learnkernels.kernels.families import CategoricalFamily, MetricFamily, NormalScoresFamily
-from learnkernels.kernels.families.base import as_rows, move
+from learnkernels.kernels.families.base import as_rows, mean_row, move
 from learnkernels.kernels.learners import NKRR
 from learnkernels.kernels.learning import learn_kernel
 from learnkernels.kernels.persistence.model import Model
@@ -130,7 +131,10 @@ def test_a_tile_is_the_weighted_sum_of_its_kernels():
         family, A, B = GaussianFamily(gammas), rows(a), rows(b, seed=1)
         c, shift = np.linspace(-1, 2, len(gammas)), np.linspace(0, 1, len(gammas))
         combination, expected = Combination(family, c, shift), np.tensordot(c, family.tile(A, B, shift), 1)
-        laid_out, by_seeds = combination.side(B, dtype), BySeeds(combination, family.side(B, None, dtype), dtype)
+        laid_out, by_seeds = (
+            combination.side(B, dtype),
+            BySeeds(combination, family.operands(B, shift, mean_row(B), dtype), mean_row(B), dtype),
+        )
         assert isinstance(laid_out, LaidOut)
         for right in laid_out, by_seeds:
             left, out = right.left(A), np.empty((a, b), dtype)
@@ -143,37 +147,37 @@ def test_a_tile_is_the_weighted_sum_of_its_kernels():
             assert not part.any()
 
 
-class Bends:
-    """Seeds from other distances, for a class that inherits this beside a family."""
+class Wider:
+    """Tiles at half of the bandwidths, for a class that inherits this beside a family."""
 
-    def fill_seeds(self, A, B, shift, out):
-        self._fill_from(self.distances(A, B) / 2, out)
-
-
-class Mixed(Bends, GaussianFamily):
-    """Gaussians with seeds from elsewhere."""
+    def tile(self, A, B, shift=None):
+        return self.above([gamma / 2 for gamma in self.gammas]).tile(A, B, shift)
 
 
-class Bent(GaussianFamily):
-    """Gaussians with seeds of their own."""
+class Mixed(Wider, GaussianFamily):
+    """Gaussians with tiles from elsewhere."""
 
-    fill_seeds = Bends.fill_seeds
-
-
-class BentLaplacian(LaplacianFamily):
-    """The same of Laplacians, whose distances are those of differences whatever the number of features."""
-
-    fill_seeds = Bends.fill_seeds
+    above = GaussianFamily
 
 
-@pytest.mark.parametrize(
-    ("own", "above"), [(Mixed, GaussianFamily), (Bent, GaussianFamily), (BentLaplacian, LaplacianFamily)]
-)
-def test_what_a_class_of_ones_own_fills_is_asked_for(own, above):
+class WiderGaussian(GaussianFamily):
+    """Gaussians with tiles of their own."""
+
+    above, tile = GaussianFamily, Wider.tile
+
+
+class WiderLaplacian(LaplacianFamily):
+    """The same of Laplacians."""
+
+    above, tile = LaplacianFamily, Wider.tile
+
+
+@pytest.mark.parametrize("own", [Mixed, WiderGaussian, WiderLaplacian])
+def test_the_tiles_of_a_class_of_ones_own_count(own):
     X, new = rows(), rows(9, seed=1)
-    assert own([1.0]).differences(X) is None
+    assert as_differences(own([1.0]).operands(X, np.ones(1))) is None
     kernel = learn_kernel("align", own([0.5, 1.0, 3.0]), X, numbers(X))
-    same = replace(kernel, family=above([0.25, 0.5, 1.5]))
+    same = replace(kernel, family=own.above([0.25, 0.5, 1.5]))
     scores, expected = (LinearScores(of, coefficients(len(X)), np.zeros(2)).of(new) for of in (kernel, same))
     np.testing.assert_allclose(scores, expected, atol=1e-12)
     ones = np.ones(3)

@@ -1,0 +1,293 @@
+"""Kernels of inner products: linear, cosine, polynomial and Dirichlet ones, and the constant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+from scipy import sparse
+
+from learnkernels.kernels.families.base import KernelFamily, Rows, inner_products, less, mean_row, squared_norms
+from learnkernels.kernels.families.composed import ComposedFamily
+from learnkernels.kernels.fields import list_of, number, whole
+
+LARGEST_EXPONENT = 700.0
+"""Natural logarithm of the largest kernel value; that of the largest double is 709."""
+
+
+class SingleFamily(KernelFamily):
+    """A family of one kernel, which has no parameters."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.kind,)
+
+    def subset(self, kernels: Sequence[int]) -> Self:
+        if list(kernels) != [0]:
+            raise ValueError(f"kernels must be [0], the only kernel of a {self.kind} family, got {list(kernels)}.")
+        return self
+
+
+class ConstantFamily(SingleFamily):
+    """The kernel that is one for every pair of rows, a family of one: K(x, x') = 1.
+
+    Notes
+    -----
+    Beside base kernels that are not centered it is what an intercept is beside centered ones, but penalised and weighed
+    like any other base kernel. Once centered it is zero, and refused. Of rank one, beside thousands of features, it is
+    one more of them: `FeatureFamily.with_constant`.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2009), *L2 regularization for learning kernels*, UAI, section 5.2; (2009), *Learning
+    non-linear combinations of kernels*, NIPS 22, section 4.2: a constant feature as offset.
+    """
+
+    kind = "constant"
+
+    def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
+        return less(np.ones((1, A.shape[0], B.shape[0]), dtype=A.dtype), shift)
+
+    @property
+    def translation_invariant(self) -> bool:
+        return True
+
+    def diag(self, A: Rows) -> np.ndarray:
+        return np.ones((1, A.shape[0]))
+
+
+class LinearFamily(SingleFamily):
+    r"""The linear kernel, a family of one, for what is a weighted sum of the features: :math:`K(x, x') = x \cdot x'`.
+
+    Notes
+    -----
+    Centering this kernel is the same as centering the features.
+    """
+
+    kind = "linear"
+
+    def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
+        return less(inner_products(A, B)[None], shift)
+
+    @property
+    def translates(self) -> bool:
+        return True
+
+    def diag(self, A: Rows) -> np.ndarray:
+        return squared_norms(A)[None]
+
+
+class CosineFamily(SingleFamily):
+    r"""The cosine of the angle between two rows, a family of one: what counts is direction, not length, as of texts.
+
+    .. math:: K(x, x') = \frac{x \cdot x'}{\lVert x \rVert \, \lVert x' \rVert}
+
+    Notes
+    -----
+    The linear kernel of rows of length one, at its cost. A zero row has no direction: its kernel with every row is
+    zero, with itself too. Among training rows `require_directions` refuses it, where a kernel is learned.
+
+    References
+    ----------
+    Shawe-Taylor, Cristianini (2004), Kernel Methods for Pattern Analysis, section 5.1: the normalised kernel.
+    """
+
+    kind = "cosine"
+
+    def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
+        unit = _unit_rows(A)
+        return less(inner_products(unit, unit if A is B else _unit_rows(B))[None], shift)
+
+    def diag(self, A: Rows) -> np.ndarray:
+        return (_sizes(A) > 0).astype(np.float64)[None]
+
+
+def require_directions(family: KernelFamily, X: Rows) -> None:
+    """Raise ValueError if a cosine kernel of `family` would see a zero row, which has no direction, in `X`."""
+    if isinstance(family, ComposedFamily):
+        for part, of in family.parts():
+            require_directions(part, of(X))
+    elif isinstance(family, CosineFamily) and len(zero := np.flatnonzero(_sizes(X) == 0)):
+        shown = ", ".join(map(str, zero[:5])) + (f", ... ({len(zero)} rows)" if len(zero) > 5 else "")
+        raise ValueError(
+            f"each row must have a direction for the cosine kernel, got only zeros in row {shown} of the "
+            f"{X.shape[0]} given; leave such rows out or use the linear kernel."
+        )
+
+
+def _sizes(A: Rows) -> np.ndarray:
+    """Return the largest absolute value of each row, shape (a,)."""
+    if sparse.issparse(A):
+        return np.asarray(abs(A).max(axis=1).toarray()).ravel()
+    return np.abs(A).max(axis=1, initial=0.0)
+
+
+def _unit_rows(A: Rows) -> Rows:
+    """Return the rows scaled to length one, zero rows as they are."""
+    # By the largest value first, so that no square overflows or vanishes.
+    A = _divided(A, _sizes(A))
+    return _divided(A, np.sqrt(squared_norms(A)))
+
+
+def _divided(A: Rows, lengths: np.ndarray) -> Rows:
+    lengths = np.where(lengths > 0, lengths, 1.0)
+    if not sparse.issparse(A):
+        return A / lengths[:, None]
+    divided = A.copy()
+    divided.data = A.data / np.repeat(lengths, np.diff(A.indptr))
+    return divided
+
+
+class PolynomialFamily(KernelFamily):
+    r"""Polynomial kernels, one a degree: products of up to so many features.
+
+    .. math:: K_r(x, x') = (\gamma \, x \cdot x' + c)^r
+
+    Parameters
+    ----------
+    degrees : sequence of int
+        Degrees r, each at least 1. Order is kept.
+    gamma : float, default 1
+        Scale of the inner product, positive.
+    coef0 : float, default 1
+        The constant c, not negative: a negative one does not give a positive semi-definite kernel.
+
+    Raises
+    ------
+    ValueError
+        No degree is given, or a parameter is outside its range.
+
+    Notes
+    -----
+    One product a pair serves all degrees; unlike a radial kernel it does change when features are moved.
+    """
+
+    kind = "polynomial"
+    saved: ClassVar = {"degrees": list_of(whole), "gamma": number, "coef0": number}
+
+    def __init__(self, degrees: Sequence[int], gamma: float = 1.0, coef0: float = 1.0) -> None:
+        self.degrees = tuple(int(degree) for degree in degrees)
+        self.gamma = float(gamma)
+        self.coef0 = float(coef0)
+        if not self.degrees:
+            raise ValueError("degrees must name at least one degree, got an empty list.")
+        if min(self.degrees) < 1 or any(r != given for r, given in zip(self.degrees, degrees, strict=True)):
+            raise ValueError(f"degrees must be whole numbers of at least 1, got {list(degrees)}.")
+        if not (0.0 < self.gamma < np.inf):
+            raise ValueError(f"gamma must be positive and finite, got {gamma:g}.")
+        if not (0.0 <= self.coef0 < np.inf):
+            raise ValueError(f"coef0 must be finite and not negative, got {coef0:g}.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"polynomial(degree={r}, gamma={self.gamma:g}, coef0={self.coef0:g})" for r in self.degrees)
+
+    def _powers(self, inner: np.ndarray) -> np.ndarray:
+        base = self.gamma * inner + self.coef0
+        return np.stack([base**r for r in self.degrees])
+
+    def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
+        return less(self._powers(inner_products(A, B)), shift)
+
+    def diag(self, A: Rows) -> np.ndarray:
+        return self._powers(squared_norms(A))
+
+    def subset(self, kernels: Sequence[int]) -> Self:
+        return self._with(degrees=[self.degrees[k] for k in kernels])
+
+
+class DirichletFamily(KernelFamily):
+    r"""Dirichlet (periodic) kernels, one a frequency: for targets that repeat along a feature.
+
+    .. math:: K_\sigma(x, x') = \prod_{c=1}^{d} \Bigl( 1 + 2 \sum_{j=1}^{n} \cos\bigl(j \sigma (x_c - x'_c)\bigr) \Bigr)
+
+    Parameters
+    ----------
+    frequencies : sequence of float
+        Frequencies, in radians a unit of the features; each positive and finite. Order is kept.
+    degree : int, default 1
+        n, the number of harmonics, at least 1.
+
+    Raises
+    ------
+    ValueError
+        No frequency is given, or a parameter is outside its range.
+
+    Notes
+    -----
+    The paper writes :math:`1 + 2 \cos(\sigma \lVert x - x' \rVert)` and uses it on one feature, where this is the
+    same. As a function of the distance it is positive semi-definite in one dimension only: the cosine of a distance
+    in the plane has a Fourier transform of both signs. One factor a feature is positive semi-definite (a sum of cosines
+    with positive coefficients), and so is the product of the factors.
+
+    A factor is a product of the rows' sines and cosines, ``4 n + 2`` flops a pair, feature and frequency; no cosine of
+    a pair is formed. Values lie within ``(2 n + 1)^d``, and `tile` refuses rows of so many features that this is not
+    finite. Rows are first moved by a mean, which changes no difference; the angle still loses ``eps * sigma * |x_c|``.
+
+    References
+    ----------
+    Afkanpour, Szepesvari, Bowling (2013), Alignment based kernel learning with a continuous set of base kernels,
+    Machine Learning 91:305-324, section 3.1.
+    """
+
+    kind = "dirichlet"
+    saved: ClassVar = {"frequencies": list_of(number), "degree": whole}
+
+    def __init__(self, frequencies: Sequence[float], degree: int = 1) -> None:
+        self.frequencies = tuple(float(frequency) for frequency in frequencies)
+        self.degree = int(degree)
+        if not self.frequencies:
+            raise ValueError("frequencies must name at least one frequency, got an empty list.")
+        for frequency in self.frequencies:
+            if not (0.0 < frequency < np.inf):
+                raise ValueError(f"frequencies must be positive and finite, got {frequency:g}; leave it out.")
+        if self.degree < 1 or self.degree != degree:
+            raise ValueError(f"degree must be a whole number of at least 1, got {degree}.")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(f"dirichlet(frequency={sigma:.12g}, degree={self.degree})" for sigma in self.frequencies)
+
+    def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
+        same = A is B
+        self._require_finite_values(A.shape[1])
+        B = B.toarray() if sparse.issparse(B) else B
+        mean = mean_row(B)
+        B = B - mean
+        A = B if same else (A.toarray() if sparse.issparse(A) else A) - mean
+        K = np.ones((self.n_kernels, len(A), len(B)), dtype=A.dtype)
+        for k, sigma in enumerate(self.frequencies):
+            left = self._waves(sigma * A)
+            right = left if same else self._waves(sigma * B)
+            for c in range(A.shape[1]):
+                K[k] *= left[c] @ right[c].T
+        return less(K, shift)
+
+    def _waves(self, angles: np.ndarray) -> np.ndarray:
+        """Return the features whose inner products are the factors, shape (d, a, 2 n + 1)."""
+        waves = [np.ones(angles.T.shape, dtype=angles.dtype)]
+        for j in range(1, self.degree + 1):
+            waves += [math.sqrt(2.0) * np.cos(j * angles.T), math.sqrt(2.0) * np.sin(j * angles.T)]
+        return np.stack(waves, axis=2)
+
+    @property
+    def translation_invariant(self) -> bool:
+        return True
+
+    def diag(self, A: Rows) -> np.ndarray:
+        self._require_finite_values(A.shape[1])
+        return np.full((self.n_kernels, A.shape[0]), float(2 * self.degree + 1) ** A.shape[1])
+
+    def subset(self, kernels: Sequence[int]) -> Self:
+        return self._with(frequencies=[self.frequencies[k] for k in kernels])
+
+    def _require_finite_values(self, d: int) -> None:
+        base = 2 * self.degree + 1
+        most = int(LARGEST_EXPONENT / np.log(base))
+        if d > most:
+            raise ValueError(
+                f"a Dirichlet kernel of degree {self.degree} must see at most {most} features, or its values, up to "
+                f"{base}^d, overflow; got {d}: give it fewer columns."
+            )
