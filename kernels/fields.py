@@ -61,11 +61,18 @@ class Unfit(Exception):
         self.expected, self.value = expected, value
 
 
-def text(value: object) -> str:
-    """Return a text."""
-    if not isinstance(value, str):
-        raise Unfit("a text", value)
-    return value
+def of_type(kind: type[T], expected: str) -> Callable[[object], T]:
+    """Return the check of a value of a type."""
+
+    def check(value: object) -> T:
+        if not isinstance(value, kind):
+            raise Unfit(expected, value)
+        return value
+
+    return check
+
+
+text, truth = of_type(str, "a text"), of_type(bool, "true or false")
 
 
 def number(value: object) -> float:
@@ -85,13 +92,6 @@ def whole(value: object) -> int:
     """Return an integer that arrays can hold."""
     if not isinstance(value, int) or isinstance(value, bool) or not abs(value) <= np.iinfo(np.intp).max:
         raise Unfit("a whole number", value)
-    return value
-
-
-def truth(value: object) -> bool:
-    """Return a truth value."""
-    if not isinstance(value, bool):
-        raise Unfit("true or false", value)
     return value
 
 
@@ -174,6 +174,10 @@ class Fields:
             return check(self.data.get(name))
         except Unfit as unfit:
             self.refuse(name, unfit.expected, unfit.value)
+
+    def take(self, checks: Mapping[str, Callable[[object], Any]]) -> dict[str, Any]:
+        """Return several fields, each of which passes its check."""
+        return {name: self.get(name, check) for name, check in checks.items()}
 
     def refuse(self, name: str, expected: str, got: object) -> NoReturn:
         """Raise ValueError about a field."""

@@ -126,22 +126,25 @@ def content(value: Any) -> Hashable:
     return value
 
 
+def _entries(value: Any) -> dict[str, Any]:
+    """Return the entries of a list by their positions."""
+    return dict(zip(map(str, range(len(value))), value, strict=True))
+
+
 def _inner(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of parameters, lists of them included, as ``name__inner``."""
     found: dict[str, Any] = {}
     for name, value in params.items():
-        if hasattr(value, "get_params") and not isinstance(value, type):
-            inner = value.get_params()
-        elif isinstance(value, list | tuple):
-            inner = _inner(dict(zip(map(str, range(len(value))), value, strict=True)))
+        if isinstance(value, list | tuple):
+            inner = _inner(_entries(value))
         else:
-            continue
+            inner = value.get_params() if hasattr(value, "get_params") and not isinstance(value, type) else {}
         found |= {f"{name}__{key}": one for key, one in inner.items()}
     return found
 
 
 def _changed(params: Mapping[str, Any], changes: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """Return parameters with some replaced, those of parameters after them all."""
+    """Return parameters with some replaced, those of copies of parameters after them all."""
     changed, nested = dict(params), dict[str, dict[str, Any]]()
     for key, value in changes.items():
         name, _, inner = key.partition("__")
@@ -153,18 +156,13 @@ def _changed(params: Mapping[str, Any], changes: Mapping[str, Any], owner: str) 
         else:
             changed[name] = value
     for name, inner_changes in nested.items():
-        changed[name] = _with_inner(changed[name], inner_changes, f"{name} of {owner}")
+        value = changed[name]
+        if hasattr(value, "set_params"):
+            changed[name] = copy(value).set_params(**inner_changes)
+            continue
+        entries = _entries(value) if isinstance(value, list | tuple) else {}  # of which there is none by that name
+        changed[name] = type(value)(_changed(entries, inner_changes, f"{name} of {owner}").values())
     return changed
-
-
-def _with_inner(value: Any, changes: Mapping[str, Any], owner: str) -> Any:
-    """Return a copy of a parameter with some of its own parameters, or of those of its entries, replaced."""
-    if isinstance(value, list | tuple):
-        entries = dict(zip(map(str, range(len(value))), value, strict=True))
-        return type(value)(_changed(entries, changes, owner).values())
-    if hasattr(value, "set_params"):
-        return copy(value).set_params(**changes)
-    return _changed({}, changes, owner)  # which says that there are none
 
 
 def imported(name: str, base: Class, what: str) -> Class:

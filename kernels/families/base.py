@@ -244,8 +244,7 @@ class KernelFamily(Parameterised, ABC):
         ValueError
             A parameter is missing, of another type or out of range.
         """
-        fields = Fields(data, f"a {cls.kind} family")
-        return cls(**{name: fields.get(name, check) for name, check in cls.saved.items()})
+        return cls(**Fields(data, f"a {cls.kind} family").take(cls.saved))
 
     def _resolved(self) -> dict[str, Any]:
         """Return the parameters with what was left to defaults filled in."""

@@ -105,11 +105,26 @@ def read_arrays(file: File, writer: str) -> dict[str, np.ndarray]:
             f"file must be one that {writer} wrote, got no readable npz archive ({type(error).__name__}); {ADVICE}."
         ) from None
     with archive:
-        _require_stored(archive, writer)
+        # What would take more memory than the file is long: compressed members, and any that share its bytes.
+        if any(one.compress_type != zipfile.ZIP_STORED for one in archive.infolist()):
+            raise ValueError(f"file must hold arrays as they are, got compressed ones; write it by {writer}.")
+        if sum(one.file_size for one in archive.infolist()) > archive.start_dir:
+            refuse("file must hold each byte of its arrays once, got members that overlap")
         names = archive.namelist()
         if len(set(names)) < len(names):
             refuse(f"file must hold each array once, got {', '.join(sorted(names))}")
-        return {name.removesuffix(".npy"): _member(archive, name) for name in names}
+        arrays = {}
+        for name in names:
+            try:
+                with archive.open(name) as member:
+                    array = np.lib.format.read_array(member, allow_pickle=False)
+            except Exception as error:  # zipfile, zlib and the header's parser each have their own
+                raise ValueError(
+                    f"{name!r} of the file must be a plain array of numbers, got one that is damaged or holds pickled "
+                    f"objects, which are never loaded ({type(error).__name__}); {ADVICE}."
+                ) from None
+            arrays[name.removesuffix(".npy")] = np.asarray(array)
+    return arrays
 
 
 def take(arrays: Mapping[str, np.ndarray], name: str, kind: str = "number") -> np.ndarray:
@@ -120,47 +135,6 @@ def take(arrays: Mapping[str, np.ndarray], name: str, kind: str = "number") -> n
     if not (array.dtype == np.float64 if kind == "number" else array.dtype.kind == "i"):
         refuse(f"{name} must hold {'numbers, float64' if kind == 'number' else 'integers'}, got dtype {array.dtype}")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
-def read_content(file: File) -> bytes:
-    """Return the bytes of a path, or what is left in an open binary file."""
-    if hasattr(file, "read"):
-        content = file.read()
-    else:
-        with open(file, "rb") as opened:
-            content = opened.read()
-    if not isinstance(content, bytes):
-        raise ValueError(f"file must be opened for bytes, got {type(content).__name__} from it; open it with 'rb'.")
-    return content
-
-
-def write_content(content: bytes, file: File) -> None:
-    """Write bytes to a path, or into an open binary file."""
-    if hasattr(file, "write"):
-        file.write(content)
-    else:
-        with open(file, "wb") as opened:
-            opened.write(content)
-
-
-def _require_stored(archive: zipfile.ZipFile, writer: str) -> None:
-    """Refuse what would take more memory than the file is long: compressed members, and any that share its bytes."""
-    members = archive.infolist()
-    if any(one.compress_type != zipfile.ZIP_STORED for one in members):
-        raise ValueError(f"file must hold arrays as they are, got compressed ones; write it by {writer}.")
-    if sum(one.file_size for one in members) > archive.start_dir:
-        refuse("file must hold each byte of its arrays once, got members that overlap")
-
-
-def _member(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    try:
-        with archive.open(name) as member:
-            return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
-    except Exception as error:  # zipfile, zlib and the header's parser each have their own
-        raise ValueError(
-            f"{name!r} of the file must be a plain array of numbers, got one that is damaged or holds pickled objects, "
-            f"which are never loaded ({type(error).__name__}); {ADVICE}."
-        ) from None
 
 
 def _seal(before: memoryview) -> bytes:

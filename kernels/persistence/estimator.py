@@ -68,34 +68,25 @@ def task_of(estimator: Estimator) -> str:
     return "classification" if hasattr(estimator, "classes_") else "regression"
 
 
-def estimator_to_data(estimator: Estimator) -> dict[str, Any]:
-    """Return what is no array of a fitted estimator as plain data, less its target; raise ValueError for objects."""
-    names = getattr(estimator, "feature_names_in_", None)
+def estimator_to_data(estimator: Any) -> dict[str, Any]:
+    """Return what is no array of a fitted estimator as plain data; raise ValueError for objects."""
+    names, table, task = getattr(estimator, "feature_names_in_", None), estimator.table_, task_of(estimator)
     return {
-        "task": task_of(estimator),
+        "task": task,
         "parameters": {name: parameter_to_data(value, name) for name, value in estimator.get_params(False).items()},
         "predictor": estimator.predictor_,
         "predictor_reason": estimator.predictor_reason_,
         **{name: value for name in FITTED if (value := getattr(estimator, f"{name}_", None)) is not None},
         "names": None if names is None else names.tolist(),
-        **({"table": table.to_dict()} if (table := getattr(estimator, "table_", None)) is not None else {}),
+        **({} if table is None else {"table": table.to_dict()}),
+        **({"vector": estimator._vector} if task == "regression" else {"classes": labels_to_data(estimator.classes_)}),
     }
-
-
-def target_to_data(estimator: Any) -> dict[str, Any]:
-    """Return what the target was like: the labels of a classifier, or whether numbers were in one line."""
-    if task_of(estimator) == "classification":
-        return {"classes": labels_to_data(estimator.classes_)}
-    return {"vector": estimator._vector}
 
 
 def coefficients(estimator: Estimator) -> dict[str, np.ndarray]:
     """Return the arrays of float64 of a fitted estimator besides its kernel, by name."""
-    found = {"dual_coef": estimator.dual_coef_, "intercept": estimator.intercept_}
-    for name in LEFT_OUT:
-        if hasattr(estimator, f"{name}_"):
-            found[name] = getattr(estimator, f"{name}_")
-    return found
+    names = "dual_coef", "intercept", *LEFT_OUT
+    return {name: getattr(estimator, f"{name}_") for name in names if hasattr(estimator, f"{name}_")}
 
 
 def estimator_to_arrays(estimator: Estimator) -> dict[str, np.ndarray]:
@@ -110,7 +101,12 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
 
     kinds = {"classification": KernelLearningClassifier, "regression": KernelLearningRegressor}
     task = fields.get("task", one_of(tuple(kinds)))
-    kind, data = kinds[task], _with_objects(Fields(fields.data.get("parameters"), "the parameters").data)
+    kind, data = kinds[task], dict(Fields(fields.data.get("parameters"), "the parameters").data)
+    for one in ("learner", "predictor"):  # release 0.1.0 kept their parameters beside their names, None for defaults
+        if (beside := data.pop(f"{one}_params", None)) is not None:
+            params = {key: held for key, held in _named(beside, f"{one}_params").items() if held is not None}
+            name = data.get(one, "auto")
+            data[one] = {one: {"name": name, "params": {"dict": params}}} if params else name
     held = {name: parameter_from_data(value, name) for name, value in data.items()}
     expected = set(kind().get_params(False))
     if expected != set(held) | (ADDED & expected):
@@ -139,20 +135,6 @@ def estimator_from(fields: Fields, arrays: Mapping[str, np.ndarray]) -> Any:
         if name in arrays:
             setattr(estimator, f"{name}_", take(arrays, name))
     return estimator
-
-
-def _with_objects(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters as data of today: release 0.1.0 kept those of learner and predictor beside their names.
-
-    None stood for the default of each.
-    """
-    data = dict(data)
-    for kind in ("learner", "predictor"):
-        if (beside := data.pop(f"{kind}_params", None)) is not None:
-            params = {key: one for key, one in _named(beside, f"{kind}_params").items() if one is not None}
-            name = data.get(kind, "auto")
-            data[kind] = {kind: {"name": name, "params": {"dict": params}}} if params else name
-    return data
 
 
 # Parameters ----------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -15,13 +16,12 @@ from scipy import sparse
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.fields import ADVICE, NAMED, Fields, list_of, listed, refuse, text, to_text
 from learnkernels.kernels.parameters import Value
-from learnkernels.kernels.persistence.archive import File, pack, read_content, take, unpack, write_content
+from learnkernels.kernels.persistence.archive import File, pack, take, unpack
 from learnkernels.kernels.persistence.estimator import (
     coefficients,
     estimator_from,
     estimator_to_arrays,
     estimator_to_data,
-    target_to_data,
     task_of,
 )
 from learnkernels.kernels.predictors import PREDICTORS
@@ -247,7 +247,21 @@ def save_model(model: Model, file: File) -> None:
     -----
     The same model gives the same bytes. The file is built in memory.
     """
-    write_content(pack(_to_arrays(model)), file)
+    data = {
+        "format": FORMAT,
+        "version": VERSION,
+        **estimator_to_data(model.estimator),
+        "features": list(model.features),
+        "about": dict(model.about),
+    }
+    scaling = {"low": model.low, "spread": model.spread}
+    arrays = {TEXT: to_text(data, "the parameters and 'about' of a model")}
+    arrays |= {name: np.asarray(array, dtype=np.float64) for name, array in scaling.items()}
+    content = pack(arrays | estimator_to_arrays(model.estimator))
+    if hasattr(file, "write"):
+        file.write(content)
+    else:
+        Path(file).write_bytes(content)
 
 
 def load_model(file: File) -> Model:
@@ -276,42 +290,23 @@ def load_model(file: File) -> Model:
     Nothing that the file names is imported or run. The checksum shows damage and careless changes; it is no signature:
     who can write the file can write its checksum too.
     """
-    arrays = unpack(read_content(file))
-    try:
-        return _from_arrays(arrays)
-    except RecursionError:
-        raise ValueError(f"{TEXT} must be flat, got lists in lists without end; {ADVICE}.") from None
-
-
-def _to_arrays(model: Model) -> dict[str, np.ndarray]:
-    estimator = model.estimator
-    data = {
-        "format": FORMAT,
-        "version": VERSION,
-        **estimator_to_data(estimator),
-        "features": list(model.features),
-        "about": dict(model.about),
-        **target_to_data(estimator),
-    }
-    return {
-        TEXT: to_text(data, "the parameters and 'about' of a model"),
-        "low": np.asarray(model.low, dtype=np.float64),
-        "spread": np.asarray(model.spread, dtype=np.float64),
-        **estimator_to_arrays(estimator),
-    }
-
-
-def _from_arrays(arrays: Mapping[str, np.ndarray]) -> Model:
+    content = file.read() if hasattr(file, "read") else Path(file).read_bytes()
+    if not isinstance(content, bytes):
+        raise ValueError(f"file must be opened for bytes, got {type(content).__name__} from it; open it with 'rb'.")
+    arrays = unpack(content)
     if TEXT not in arrays:
         refuse(f"file must be a model that save_model wrote, got arrays {listed(sorted(arrays))}")
-    fields = Fields.of_text(arrays[TEXT], f"the text of a {FORMAT}").require_format(FORMAT, VERSION)
-    return Model(
-        estimator=estimator_from(fields, arrays),
-        features=tuple(fields.get("features", list_of(text))),
-        low=take(arrays, "low"),
-        spread=take(arrays, "spread"),
-        about=Fields(fields.data.get("about"), "'about'").data,
-    )
+    try:
+        fields = Fields.of_text(arrays[TEXT], f"the text of a {FORMAT}").require_format(FORMAT, VERSION)
+        return Model(
+            estimator=estimator_from(fields, arrays),
+            features=tuple(fields.get("features", list_of(text))),
+            low=take(arrays, "low"),
+            spread=take(arrays, "spread"),
+            about=Fields(fields.data.get("about"), "'about'").data,
+        )
+    except RecursionError:
+        raise ValueError(f"{TEXT} must be flat, got lists in lists without end; {ADVICE}.") from None
 
 
 # Checks --------------------------------------------------------------------------------------------------------------
@@ -328,15 +323,21 @@ def _require_sound(model: Model) -> None:
         raise ValueError(f"features must be a tuple of texts, got {names!r:.60}; give the names of the columns.")
     if twice := [name for name, times in Counter(names).items() if times > 1]:
         raise ValueError(f"features must have different names, got {listed(twice)} more than once; rename the columns.")
-    numbers = {"low": model.low, "spread": model.spread, **coefficients(model.estimator)}
-    for name, shape in _shapes(model).items():
-        array = numbers.get(name)
-        if array is not None and array.shape != shape:
+    estimator, m = model.estimator, model.estimator.kernel_.X.shape[0]
+    if model.task == "classification":
+        n = len(estimator.classes_)
+        q = 1 if n == 2 else n * (n - 1) // 2 if PREDICTORS[estimator.predictor_].one_vs_one else n
+    else:
+        q = 1 if estimator._vector else max(estimator.intercept_.size, 1)
+    shapes = {"low": (d,), "spread": (d,), "dual_coef": (m, q), "intercept": (q,), "calibration": (2,)}
+    numbers = {"low": model.low, "spread": model.spread, **coefficients(estimator)}
+    for name, array in numbers.items():
+        if array.shape != (shape := shapes.get(name, array.shape)):
             raise ValueError(
                 f"{name} must have shape {shape}, for this model's training rows, classes and {d} features, got "
                 f"{array.shape}; train and save the model again."
             )
-    known = getattr(model.estimator, "feature_names_in_", None)
+    known = getattr(estimator, "feature_names_in_", None)
     if known is not None and known.tolist() != list(names):
         raise ValueError(f"features must be the names that the estimator was fitted with, got {listed(names)}.")
     if len(names) != d:
@@ -363,17 +364,3 @@ def _require_finite(X: Rows, features: Sequence[str]) -> None:
             f"X_raw must be finite, got NaN or infinity in column {', '.join(found[:NAMED])}{more} of {X.shape[0]} "
             "rows; impute or drop them."
         )
-
-
-def _shapes(model: Model) -> dict[str, tuple[int, ...]]:
-    """Return the shape that each array of numbers of a model must have."""
-    estimator = model.estimator
-    m, d = estimator.kernel_.X.shape[0], estimator.n_features_in_
-    shapes: dict[str, tuple[int, ...]] = {"low": (d,), "spread": (d,)}
-    if model.task == "classification":
-        n = len(estimator.classes_)
-        q = 1 if n == 2 else n * (n - 1) // 2 if PREDICTORS[estimator.predictor_].one_vs_one else n
-        shapes["calibration"] = (2,)
-    else:
-        q = 1 if estimator._vector else max(estimator.intercept_.size, 1)
-    return {**shapes, "dual_coef": (m, q), "intercept": (q,)}
