@@ -184,6 +184,13 @@ class Fields:
         raise ValueError(f"{name} of {self.where} must be {expected}, got {shown(got)}; {ADVICE}.") from None
 
 
+def record_of(
+    kind: Callable[..., T], where: str, checks: Mapping[str, Callable[[object], Any]]
+) -> Callable[[object], T]:
+    """Return the check of a JSON object whose fields make a record."""
+    return lambda value: kind(**Fields(value, where).take(checks))
+
+
 def shown(value: object) -> str:
     """Return a value of unknown length for a message."""
     if value is None:

@@ -442,6 +442,9 @@ class NormalScoresFamily(MappedFamily):
 
     kind = "normal-scores"
     saved: ClassVar = {"base": family_from_dict, "knots": _saved_knots}
+    translation_invariant = False
+    translates = False
+    takes_sparse = False
 
     def __init__(self, base: KernelFamily, knots: Sequence[Any]) -> None:
         self.base = base
@@ -459,18 +462,6 @@ class NormalScoresFamily(MappedFamily):
         if A.shape[1] != len(self.knots):
             raise ValueError(f"X must have the {len(self.knots)} features that there are knots for, got {A.shape[1]}.")
         return scores_beside(A, self.knots)
-
-    @property
-    def translation_invariant(self) -> bool:
-        return False
-
-    @property
-    def translates(self) -> bool:
-        return False
-
-    @property
-    def takes_sparse(self) -> bool:
-        return False
 
 
 def normal_scores(X: np.ndarray, sample_weight: np.ndarray | None = None) -> tuple[np.ndarray | None, ...]:

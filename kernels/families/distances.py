@@ -35,6 +35,7 @@ class ExponentialFamily(KernelFamily):
 
     distance: Metric
     saved: ClassVar = {"gammas": list_of(number)}
+    translation_invariant = True
 
     def __init__(self, gammas: Sequence[float]) -> None:
         self.gammas = tuple(float(gamma) for gamma in gammas)
@@ -95,10 +96,6 @@ class ExponentialFamily(KernelFamily):
         known = type(self).subset is ExponentialFamily.subset
         grid = self._with(gammas=[*self.gammas, *sorted(others)]) if others and known else self
         return grid, np.arange(self.n_kernels)
-
-    @property
-    def translation_invariant(self) -> bool:
-        return True
 
     def diag(self, A: Rows) -> np.ndarray:
         return np.ones((self.n_kernels, A.shape[0]))
@@ -224,6 +221,7 @@ class CategoricalFamily(ExponentialFamily):
     kind = "categorical"
     distance = "differing"
     saved: ClassVar = ExponentialFamily.saved | {"weights": optional(list_of(number))}
+    takes_sparse = False
 
     def __init__(self, gammas: Sequence[float], weights: Sequence[float] | None = None) -> None:
         super().__init__(gammas)
@@ -236,7 +234,3 @@ class CategoricalFamily(ExponentialFamily):
         if self.weights is not None and len(self.weights) != A.shape[1]:
             raise ValueError(f"X must have the {len(self.weights)} columns that have a weight, got {A.shape[1]}.")
         return None if self.weights is None else np.asarray(self.weights)
-
-    @property
-    def takes_sparse(self) -> bool:
-        return False

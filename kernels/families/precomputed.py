@@ -50,6 +50,8 @@ class PrecomputedFamily(KernelFamily):
     differ by, far below the difference to another matrix.
     """
 
+    takes_sparse = False
+
     def __init__(
         self,
         matrices: np.ndarray | Sequence[np.ndarray] = (),
@@ -111,10 +113,6 @@ class PrecomputedFamily(KernelFamily):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._names[k] for k in self.kernels)
-
-    @property
-    def takes_sparse(self) -> bool:
-        return False
 
     @property
     def n_rows(self) -> int:

@@ -46,13 +46,10 @@ class ConstantFamily(SingleFamily):
     """
 
     kind = "constant"
+    translation_invariant = True
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
         return less(np.ones((1, A.shape[0], B.shape[0]), dtype=A.dtype), shift)
-
-    @property
-    def translation_invariant(self) -> bool:
-        return True
 
     def diag(self, A: Rows) -> np.ndarray:
         return np.ones((1, A.shape[0]))
@@ -67,13 +64,10 @@ class LinearFamily(SingleFamily):
     """
 
     kind = "linear"
+    translates = True
 
     def tile(self, A: Rows, B: Rows, shift: np.ndarray | None = None) -> np.ndarray:
         return less(inner_products(A, B)[None], shift)
-
-    @property
-    def translates(self) -> bool:
-        return True
 
     def diag(self, A: Rows) -> np.ndarray:
         return squared_norms(A)[None]
@@ -234,6 +228,7 @@ class DirichletFamily(KernelFamily):
 
     kind = "dirichlet"
     saved: ClassVar = {"frequencies": list_of(number), "degree": whole}
+    translation_invariant = True
 
     def __init__(self, frequencies: Sequence[float], degree: int = 1) -> None:
         self.frequencies = tuple(float(frequency) for frequency in frequencies)
@@ -271,10 +266,6 @@ class DirichletFamily(KernelFamily):
         for j in range(1, self.degree + 1):
             waves += [math.sqrt(2.0) * np.cos(j * angles.T), math.sqrt(2.0) * np.sin(j * angles.T)]
         return np.stack(waves, axis=2)
-
-    @property
-    def translation_invariant(self) -> bool:
-        return True
 
     def diag(self, A: Rows) -> np.ndarray:
         self._require_finite_values(A.shape[1])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from learnkernels.kernels.centering import Centering, as_sample_weight
-from learnkernels.kernels.families import KernelFamily, family_from_dict
+from learnkernels.kernels.families import family_from_dict
 from learnkernels.kernels.families.base import Rows
 from learnkernels.kernels.fields import (
     ADVICE,
@@ -18,6 +19,7 @@ from learnkernels.kernels.fields import (
     one_of,
     optional,
     plain,
+    record_of,
     refuse,
     shown,
     text,
@@ -28,7 +30,7 @@ from learnkernels.kernels.fields import (
 from learnkernels.kernels.learned import LearnedKernel
 from learnkernels.kernels.persistence.archive import File, read_arrays, take
 from learnkernels.kernels.solvers.certificate import Certificate
-from learnkernels.kernels.statistics.base import NORMALISATIONS, Normalisation
+from learnkernels.kernels.statistics.base import NORMALISATIONS
 from learnkernels.kernels.statistics.sampled import Sampling
 
 FORMAT = "learnkernels kernel"
@@ -49,12 +51,40 @@ VECTORS = ("weights", "scales", "alignments", "origin", "shift", "row_means")
 OPTIONAL = ("parameters", "sample_weight", "traces", "spread")
 """The same of fields that may be None and are not written then."""
 
+SHAPES = {name: "p" for name in ("weights", "scales", "alignments", "shift", "traces")} | {
+    "rows": "m", "row_means": "m", "origin": "d", "spread": "d", "parameters": "pr",
+}  # fmt: skip
+"""Axes of fields: base kernels, training rows, features, and any number of parameters."""
+
 PARTS = ("X_data", "X_indices", "X_indptr", "X_shape")
 """Arrays of training rows in CSR form."""
 
 STORAGES: dict[str, type | None] = {"dense": None, "csr_matrix": sparse.csr_matrix, "csr_array": sparse.csr_array}
 """How the training rows may be held."""
 
+
+CERTIFICATE: dict[str, Callable[[object], Any]] = {
+    "measure": text,
+    "residual": any_number,
+    "tolerance": any_number,
+    "iterations": whole,
+    "objectives": lambda value: tuple(list_of(any_number)(value)),
+}
+
+DESCRIBED: dict[str, Callable[[object], Any]] = {
+    "learner": text,
+    "normalise": one_of(tuple(NORMALISATIONS)),
+    "alignment": any_number,
+    "degree": whole,
+    "offset": any_number,
+    "regularisation": optional(any_number),
+    "history": lambda value: tuple(optional(list_of(any_number))(value) or ()),
+    "sampling": optional(record_of(Sampling, "the sampling", {"n_rows": whole, "of_rows": whole})),
+    "certificate": optional(record_of(Certificate, "the certificate", CERTIFICATE)),
+}
+"""Fields of a kernel that its description holds, and how each is checked."""
+
+AGAIN = "learn and save the kernel again"
 
 # Files ---------------------------------------------------------------------------------------------------------------
 
@@ -193,57 +223,21 @@ def kernel_from_arrays(arrays: Mapping[str, np.ndarray]) -> LearnedKernel:
     weighted = bool(fields.get("weighted", optional(truth)))
     if "sample_weight" in arrays and not weighted:
         refuse("sample_weight must be there only where the description says weighted, got one that does not")
-    normalise: dict[str, Normalisation] = {name: name for name in NORMALISATIONS}
-    history = fields.get("history", optional(list_of(any_number)))
-    kernel = LearnedKernel(
-        family=_family_from(fields),
-        learner=fields.get("learner", text),
-        normalise=normalise[fields.get("normalise", one_of(tuple(normalise)))],
-        alignment=fields.get("alignment", any_number),
-        certificate=fields.get("certificate", optional(_certificate_from)),
-        X=_rows_from(arrays, fields.get("storage", one_of(tuple(STORAGES)))),
-        rows=take(arrays, "rows", "integer").astype(np.intp, copy=False),
-        degree=fields.get("degree", whole),
-        offset=fields.get("offset", any_number),
-        regularisation=fields.get("regularisation", optional(any_number)),
-        parameters=take(arrays, "parameters") if "parameters" in arrays else None,
-        sample_weight=take(arrays, "sample_weight") if weighted else None,
-        traces=take(arrays, "traces") if "traces" in arrays else None,
-        sampling=fields.get("sampling", optional(_sampling_from)),
-        history=tuple(history or ()),
-        spread=take(arrays, "spread") if "spread" in arrays else None,
-        centering=centering,
-        **{name: take(arrays, name) for name in VECTORS},
-    )
-    require_sound(kernel)
-    return kernel
-
-
-def _family_from(fields: Fields) -> KernelFamily:
     try:
-        return fields.get("family", family_from_dict)
+        family = fields.get("family", family_from_dict)
     except ValueError as error:
         raise ValueError(f"family of the saved kernel: {error}") from None
     except RecursionError:
         raise ValueError(
             f"family of the saved kernel must be flat, got unions in unions without end; {ADVICE}."
         ) from None
-
-
-def _certificate_from(data: object) -> Certificate:
-    fields = Fields(data, "the certificate")
-    return Certificate(
-        measure=fields.get("measure", text),
-        residual=fields.get("residual", any_number),
-        tolerance=fields.get("tolerance", any_number),
-        iterations=fields.get("iterations", whole),
-        objectives=tuple(fields.get("objectives", list_of(any_number))),
-    )
-
-
-def _sampling_from(data: object) -> Sampling:
-    fields = Fields(data, "the sampling")
-    return Sampling(fields.get("n_rows", whole), fields.get("of_rows", whole))
+    X = _rows_from(arrays, fields.get("storage", one_of(tuple(STORAGES))))
+    rows = take(arrays, "rows", "integer").astype(np.intp, copy=False)
+    given = [name for name in OPTIONAL if name in arrays or (name == "sample_weight" and weighted)]
+    held = fields.take(DESCRIBED) | {name: take(arrays, name) for name in (*VECTORS, *given)}
+    kernel = LearnedKernel(family=family, X=X, rows=rows, centering=centering, **held)
+    require_sound(kernel)
+    return kernel
 
 
 def _rows_from(arrays: Mapping[str, np.ndarray], storage: str) -> Rows:
@@ -271,49 +265,34 @@ def require_sound(kernel: LearnedKernel) -> None:
     if sparse.issparse(kernel.X) and kernel.X.format != "csr":
         raise ValueError(f"X must be in CSR form, got {kernel.X.format}; learn the kernel on X.tocsr().")
     if len(kernel.X.shape) != 2 or not kernel.X.shape[0]:
-        raise ValueError(
-            f"X must be a matrix of at least one training row, got shape {kernel.X.shape}; learn and save the kernel "
-            "again."
-        )
-    _require_shapes(kernel)
+        raise ValueError(f"X must be a matrix of at least one training row, got shape {kernel.X.shape}; {AGAIN}.")
+    p, (m, d) = kernel.family.n_kernels, kernel.X.shape
+    sizes = {"p": p, "m": m, "d": d}
+    for name, axes in SHAPES.items():
+        if (array := getattr(kernel, name)) is None:
+            continue
+        pairs = zip(axes, array.shape, strict=False)
+        if array.ndim != len(axes) or any(sizes.get(axis, size) != size for axis, size in pairs):
+            expected = ", ".join(str(sizes.get(axis, axis)) for axis in axes) + "," * (len(axes) == 1)
+            raise ValueError(
+                f"{name} must have shape ({expected}), for {p} base kernels and {m} training rows of {d} features, got "
+                f"{array.shape}; {AGAIN}."
+            )
     values = {name: getattr(kernel, name) for name in VECTORS if name != "alignments"}
     values |= {"X": kernel.X.data if sparse.issparse(kernel.X) else kernel.X, "offset": np.asarray(kernel.offset)}
     for name, array in values.items():
         if not np.isfinite(array).all():
             bad = array[~np.isfinite(array)].flat[0]
-            raise ValueError(f"{name} must be finite, got {bad}; learn and save the kernel again.")
+            raise ValueError(f"{name} must be finite, got {bad}; {AGAIN}.")
     if not (kernel.scales[kernel.weights != 0] > 0).all():
-        raise ValueError(
-            "scales must be positive wherever a weight is not zero, got others; learn and save the kernel again."
-        )
+        raise ValueError(f"scales must be positive wherever a weight is not zero, got others; {AGAIN}.")
     as_sample_weight(kernel.sample_weight, kernel.X.shape[0])
     if kernel.degree < 1:
-        raise ValueError(
-            f"degree must be a whole number of at least 1, got {kernel.degree}; learn and save the kernel again."
-        )
+        raise ValueError(f"degree must be a whole number of at least 1, got {kernel.degree}; {AGAIN}.")
     try:
         with np.errstate(all="ignore"):
             kernel.family.diag(kernel.X[:1])
     except (ValueError, IndexError, ArithmeticError) as error:
         raise ValueError(
-            f"the family must fit training rows of {kernel.X.shape[1]} features, got {error}; learn and save the "
-            "kernel again."
+            f"the family must fit training rows of {kernel.X.shape[1]} features, got {error}; {AGAIN}."
         ) from None
-
-
-def _require_shapes(kernel: LearnedKernel) -> None:
-    p, (m, d) = kernel.family.n_kernels, kernel.X.shape
-    shapes = {name: (p,) for name in ("weights", "scales", "alignments", "shift")}
-    shapes |= {"rows": (m,), "row_means": (m,), "origin": (d,)}
-    shapes |= {} if kernel.traces is None else {"traces": (p,)}
-    shapes |= {} if kernel.spread is None else {"spread": (d,)}
-    if kernel.parameters is not None:
-        shapes["parameters"] = (p, *kernel.parameters.shape[1:2])
-    for name, shape in shapes.items():
-        got = getattr(kernel, name).shape
-        if got != shape or len(got) != (2 if name == "parameters" else 1):
-            expected = f"({p}, r)" if name == "parameters" else str(shape)
-            raise ValueError(
-                f"{name} must have shape {expected}, for {p} base kernels and {m} training rows of {d} features, got "
-                f"{got}; learn and save the kernel again."
-            )

@@ -223,7 +223,7 @@ def test_estimators_predict_what_the_kernel_and_its_coefficients_say():
     expected = combined(model.kernel_, X, model.kernel_.X) @ model.dual_coef_
     np.testing.assert_allclose(model.predict(X), expected[:, 0], rtol=1e-6)
     assert not model.intercept_.any()
-    data = persistence.estimator_to_data(model) | persistence.target_to_data(model)
+    data = persistence.estimator_to_data(model)
     arrays = persistence.estimator_to_arrays(model)
     back = persistence.estimator_from(Fields(json.loads(json.dumps(data)), "a model"), arrays)
     assert back.centering == "none"
