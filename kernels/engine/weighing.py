@@ -142,16 +142,17 @@ def combine_rows(
     out : ndarray of shape (n_rows, n_columns)
         Written to; what is in a row stands side by side.
     """
-    (n_rows, n_columns), row, across = out.shape, out.strides[0] // out.itemsize, B.parts.across
-    last = column + n_columns
+    (n_rows, n_columns), row = out.shape, out.strides[0] // out.itemsize
+    right, stride, parts, weights, most = B  # taken out of the record once, as each time counts a reference
+    across, width, last = parts.across, parts.width, column + n_columns
     end = -(-last // across)
-    for panel in range(column // across, end, B.most):
-        panels = min(B.most, end - panel)
+    for panel in range(column // across, end, most):
+        panels = min(most, end - panel)
         first, stop = max(column, panel * across), min(last, (panel + panels) * across)
         for i in range(0, n_rows, ROWS):
             rows = min(ROWS, n_rows - i)
-            make_seeds(A, a, start + i, rows, B.rows, B.stride, panel, panels, B.parts, room)
-            add_seeds(B.weights, rows * panels * across, B.parts.width, room, K)
+            make_seeds(A, a, start + i, rows, right, stride, panel, panels, parts, room)
+            add_seeds(weights, rows * panels * across, width, room, K)
             for r in range(rows):
                 at = (r * panels - panel) * across + first
                 copy_values((K, at), (out, (i + r) * row + first - column), stop - first)
@@ -194,15 +195,16 @@ def apply_rows(A: np.ndarray, B: Columns, room: np.ndarray, K: np.ndarray, beta:
 
     `beta` is as for `multiply_rows`, of the dtype of the kernel, all else as for `combine_rows`.
     """
-    (a, n), across = forth.shape, B.parts.across
-    end = B.stride // across
-    for panel in range(0, end, B.most):
-        panels = min(B.most, end - panel)
+    (a, n), (right, stride, parts, weights, most) = forth.shape, B
+    across, width = parts.across, parts.width
+    end = stride // across
+    for panel in range(0, end, most):
+        panels = min(most, end - panel)
         first, size = panel * across, panels * across
         for i in range(0, a, ROWS):
             rows = min(ROWS, a - i)
-            make_seeds(A, a, i, rows, B.rows, B.stride, panel, panels, B.parts, room)
-            add_seeds(B.weights, rows * size, B.parts.width, room, K)
+            make_seeds(A, a, i, rows, right, stride, panel, panels, parts, room)
+            add_seeds(weights, rows * size, width, room, K)
             for r in range(rows):
                 for c in range(n):
                     forth[i + r, c] += _product(K[r * size : (r + 1) * size], beta[c, first : first + size])
@@ -239,14 +241,15 @@ def multiply_rows(
     back : ndarray of shape (n, stride)
         Added to; what is beyond b has no meaning.
     """
-    n, a, most, across = len(back), len(given), B.most, B.parts.across
-    end = B.stride // across
+    n, a, (right, stride, parts, weights, most) = len(back), len(given), B
+    across, width = parts.across, parts.width
+    end = stride // across
     for i in range(0, a, ROWS):
         rows = min(ROWS, a - i)
         for panel in range(0, end, most):
             panels = min(most, end - panel)
-            make_seeds(A, a, i, rows, B.rows, B.stride, panel, panels, B.parts, room)
-            add_seeds(B.weights, rows * panels * across, B.parts.width, room, K[panel * across * ROWS :])
+            make_seeds(A, a, i, rows, right, stride, panel, panels, parts, room)
+            add_seeds(weights, rows * panels * across, width, room, K[panel * across * ROWS :])
         for r in range(rows):
             for c in range(n):
                 x = given[i + r, c]
