@@ -28,7 +28,7 @@ from sklearn.svm import SVC
 from benchmarks.history import tell
 from benchmarks.moments import REPEATS, problem, timed
 from learnkernels import FeatureFamily, GaussianFamily, gram_moments
-from learnkernels.kernels.engine.operators import GramOperator, TiledGrams, gram_operator
+from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, StackedGrams, TiledGrams, gram_operator
 from learnkernels.kernels.engine.threads import blas_threads_for
 from learnkernels.kernels.families.base import move
 from learnkernels.kernels.learners import (
@@ -42,12 +42,12 @@ from learnkernels.kernels.learners import (
     as_learner,
 )
 from learnkernels.kernels.learners.base import Solution
-from learnkernels.kernels.learners.norm_ball import MOST_ITERATIONS, ball, solve_on_ball
+from learnkernels.kernels.learners.norm_ball import L1SVM, L2KRR, MOST_ITERATIONS, solve_on_ball
 from learnkernels.kernels.predictors import KernelRidgePath
-from learnkernels.kernels.solvers.low_rank import LandmarkGrams
-from learnkernels.kernels.solvers.minimax import InnerProblem
-from learnkernels.kernels.solvers.ridge import RidgeProblem
-from learnkernels.kernels.solvers.streamed_ridge import StreamedRidge
+from learnkernels.kernels.solvers.certificate import Certificate
+from learnkernels.kernels.solvers.minimax import InnerProblem, minimise
+from learnkernels.kernels.solvers.ridge import RidgeProblem, StreamedRidge, on_drawn_rows
+from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
 from learnkernels.tasks.data.synthetic import friedman
 
@@ -206,39 +206,82 @@ def rank_one(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
     return rows
 
 
+def routes(m: int, p: int, repeats: int) -> list[dict[str, Any]]:
+    """Compare what the special routes take with the general one: `ratio` is that of its seconds to theirs.
+
+    Learners on rank-one kernels, beside the same kernels as matrices (`nkrr` on eight of them), and `l1-svm` on linear
+    kernels of three features each, beside Newton's method without interior points, whose gap is the last column.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(m, p))
+    score = X[:, : p // 20 + 3].sum(axis=1) + rng.normal(size=m)
+    target = Target.of(score > 0, "classification")
+    Z = X - X.mean(axis=0)
+    some = {"l1-krr": p, "l2-krr": p, "l1-svm": p, "nkrr": 8}
+    solves: dict[str, list[Callable[[float], Certificate]]] = {}
+    for name, k in some.items():
+        held = FeatureGrams(Z[:, :k]), StackedGrams(np.einsum("ik,jk->kij", Z[:, :k], Z[:, :k]))
+        solves[f"{name}, rank one"] = [lambda C, n=name, g=g: solve(n, g, target, C).certificate for g in held]  # type: ignore[misc]
+    views = StackedGrams(np.stack([V @ V.T / 3 for V in np.split(Z[:, : p // 3 * 3], p // 3, axis=1)][:20]))
+    outer = L1SVM().ball(views.n_kernels)
+
+    def alone(C: float) -> Certificate:
+        problem = SupportVectorProblem(views, target, C)
+        return minimise(problem, outer, outer.start(views.n_kernels), 1e-6, MOST_ITERATIONS)[1]
+
+    solves["l1-svm, low rank"] = [lambda C: solve("l1-svm", views, target, C).certificate, alone]
+    rows = []
+    for value in (0.1, 1.0, 10.0, 100.0):
+        for case, ways in solves.items():
+            with blas_threads_for(m):
+                route, general = (statistics.median(timed(lambda way=way: way(value), repeats)) for way in ways)  # noqa: B023
+                ended = [way(value) for way in ways]
+            found = {"seconds": route, "iterations": ended[0].iterations, "residual": ended[0].residual}
+            measured = {"ratio": general / route, "apart": ended[1].residual}
+            rows.append(
+                row("routes", case, "generated", m, some.get(case.split(",")[0], 20), value, **measured, **found)
+            )
+    return rows
+
+
 def streamed(
     name: str, m: int, p: int, repeats: int, values: Sequence[float] = REGULARISATIONS, beside: bool = True
 ) -> list[dict[str, Any]]:
     """Time a learner without matrices of all pairs of rows: beside the one that forms them, or alone and once.
 
     All are asked for a gap of `GAP`; `apart` is by how much weights differ, of the largest, and `gib` what the process
-    has taken at most. `l2-krr` learns by tiles, on all pairs; machines, of a target above its median, on landmarks.
+    has taken at most. `l2-krr` learns by tiles, on all pairs; machines, of a target above its median, on half of the
+    rows, and on 5,000 where no matrix of all fits.
     """
     X, y = friedman(np.random.default_rng(0), m, 15)
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     family = GaussianFamily([2.0**g for g in range(1 - p, 1)])
     target = Target.of(y, "regression") if name == "l2-krr" else Target.of(y > np.median(y), "classification")
-    without = f"{name}, tiles" if name == "l2-krr" else f"{name}, landmarks"
+    without = f"{name}, tiles" if name == "l2-krr" else f"{name}, sample"
     some = np.sort(np.random.default_rng(0).choice(m, min(m, SCALED_ON), replace=False))
     moments = gram_moments(family, X[some], target.Y[some])
     X = move(X, moments.origin)
     found = []
     for value in values:
         kinds = {f"{name}, matrices": 2**40, without: 0} if beside else {without: 0}
-        taken, reached = {}, {}
+        taken: dict[str, float] = {}
+        reached: dict[str, tuple[np.ndarray, Certificate]] = {}
         for case, in_memory in kinds.items():
 
-            def fit(in_memory: int = in_memory, value: float = value) -> Solution:
+            def fit(in_memory: int = in_memory, value: float = value) -> tuple[np.ndarray, Certificate]:
                 scales = moments.traces() / len(some)
                 grams = gram_operator(family, X, shift=moments.shift, scales=scales, in_memory=in_memory)
                 if name != "l2-krr":
-                    held = LandmarkGrams.of(grams) if isinstance(grams, TiledGrams) else grams
-                    solution: Solution = as_learner(name, tolerance=GAP).solve(held, target, value)
-                    return solution
+                    learner, of, C = as_learner(name, tolerance=GAP), (grams, target), value
+                    if beside and isinstance(grams, TiledGrams):
+                        of, C = on_drawn_rows(grams, target, m // 2), 2 * value
+                    solution: Solution = learner.solve(*of, C)
+                    assert solution.certificate is not None
+                    return solution.weights, solution.certificate
                 inner: InnerProblem = RidgeProblem(grams, target, value)
                 if isinstance(grams, TiledGrams):
                     inner = StreamedRidge(grams, target, value, GAP)
-                return solve_on_ball("l2-krr", inner, ball(grams, 2.0, 0.0, 1.0), None, GAP, MOST_ITERATIONS)
+                return solve_on_ball(inner, L2KRR().ball(p), None, GAP, MOST_ITERATIONS)
 
             started = time.perf_counter()
             reached[case] = fit()
@@ -247,9 +290,8 @@ def streamed(
                 taken[case] = statistics.median(timed(fit, repeats))
         first = next(iter(kinds))
         for case, seconds in taken.items():
-            mu, certificate = reached[case].weights, reached[case].certificate
-            assert certificate is not None
-            apart = float(np.abs(mu - reached[first].weights).max() / mu.max())
+            mu, certificate = reached[case]
+            apart = float(np.abs(mu - reached[first][0]).max() / mu.max())
             gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
             measured = {"seconds": seconds, "ratio": seconds / taken[first], "apart": apart, "gib": gib}
             ended = {"iterations": certificate.iterations, "residual": certificate.residual}
@@ -318,7 +360,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, help="folder of the data sets of JMLR 2012, Table 2")
     parser.add_argument(
         "--tables",
-        default="speed,iterations,rank-one,streamed,landmarks,continuous",
+        default="speed,iterations,rank-one,routes,streamed,sample,continuous",
         help="which tables; many-rows, of 50,000, takes some fifteen minutes",
     )
     parser.add_argument("--output", type=Path, default=Path("results/benchmarks/learners.parquet"))
@@ -332,7 +374,8 @@ def main() -> None:
         "iterations": lambda: iterations(options.data_dir, 100 if small else 1000),
         "rank-one": lambda: rank_one(60 if small else 1200, 200 if small else 4000, repeats),
         "streamed": lambda: streamed("l2-krr", 300 if small else 5000, p, repeats),
-        "landmarks": lambda: [
+        "routes": lambda: routes(60 if small else 500, 12 if small else 300, repeats),
+        "sample": lambda: [
             row for name in MACHINES for row in streamed(name, 300 if small else 4000, p, repeats, [1.0, 32.0])
         ],
         "many-rows": lambda: [
@@ -350,9 +393,10 @@ def main() -> None:
 def show(rows: list[dict[str, Any]]) -> None:
     """Print the tables; of the iterations the median over sets and regularisations."""
     print(f"{'case':<24}{'m':>6}{'Lambda':>9}{'seconds':>10}{'ratio':>8}{'iterations':>12}{'gap':>10}{'matrices':>10}")  # noqa: T201
-    for r in (r for r in rows if r["table"] in ("speed", "rank one")):
+    for r in (r for r in rows if r["table"] in ("speed", "rank one", "routes")):
         gap = "" if r["residual"] is None else f"{r['residual']:.0e}"
-        matrices = "" if r["matrices"] is None else f"{r['matrices']:.1f}"
+        other = "" if r["apart"] is None else f"{r['apart']:.0e}"  # the gap of the general route
+        matrices = other if r["matrices"] is None else f"{r['matrices']:.1f}"
         print(  # noqa: T201
             f"{r['case']:<24}{r['m']:>6}{r['regularisation']:>9g}{r['seconds']:>10.4f}{r['ratio']:>8.2f}"
             f"{r['iterations'] or '':>12}{gap:>10}{matrices:>10}"

@@ -13,12 +13,12 @@ from learnkernels.kernels.centering import center_gram, center_in_place
 from learnkernels.kernels.engine.operators import StackedGrams, TiledGrams, has_room
 from learnkernels.kernels.families.base import KernelFamily, Rows, drawn_rows, move
 from learnkernels.kernels.learners.base import SearchingLearner
-from learnkernels.kernels.learners.lp_krr import L1KRR
+from learnkernels.kernels.learners.norm_ball import L1KRR
 from learnkernels.kernels.search.found import FoundKernels
 from learnkernels.kernels.search.radial import Kind, RadialPairs, radial_kernels, require_kind, settle
 from learnkernels.kernels.solvers.certificate import Certificate
 from learnkernels.kernels.solvers.factor import ridge_factor
-from learnkernels.kernels.solvers.streamed_ridge import ridge_problem
+from learnkernels.kernels.solvers.ridge import ridge_problem
 from learnkernels.kernels.targets import Target
 
 NEWTON_STEPS = 20

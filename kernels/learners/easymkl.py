@@ -10,7 +10,7 @@ import numpy as np
 from learnkernels.kernels.engine.operators import GramOperator
 from learnkernels.kernels.learners.base import OneStageLearner, Solution
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
-from learnkernels.kernels.solvers.svm import solve_machine
+from learnkernels.kernels.solvers.svm import solve_svm
 from learnkernels.kernels.targets import Target
 
 LEAST_RIDGE = 1e-8
@@ -149,11 +149,11 @@ def _closest_points(Q: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, int]:
     """
     uniform = np.where(y > 0, 1 / np.count_nonzero(y > 0), 1 / np.count_nonzero(y < 0))
     cost = FIRST_COST * 2 / _duality_gap(Q, y, uniform)[1]
-    machine, machines = solve_machine(Q, y, cost), 1
-    while machine.coefficients.max() >= cost and machines < MOST_COSTS:
+    a, machines = solve_svm(Q, y, cost).coefficients, 1
+    while a.max() >= cost and machines < MOST_COSTS:
         cost *= DEARER
-        machine, machines = solve_machine(Q, y, cost, machine), machines + 1
-    gamma = np.maximum(machine.coefficients, 0.0)
+        a, machines = solve_svm(Q, y, cost, a).coefficients, machines + 1
+    gamma = np.maximum(a, 0.0)
     gamma[y > 0] /= gamma[y > 0].sum()
     gamma[y < 0] /= gamma[y < 0].sum()
     return gamma, machines

@@ -1,22 +1,21 @@
-"""What the one-stage learners over a norm ball share: the ball, the start, the certificate."""
+"""Kernel ridge regression and support vector machines with weights in a norm ball: of any norm, of norm one, of two."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from abc import abstractmethod
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator
-from learnkernels.kernels.learners.base import Solution
-from learnkernels.kernels.solvers.certificate import Certificate
+from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, StackedGrams, has_room
+from learnkernels.kernels.learners.base import OneStageLearner, Solution
+from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
-from learnkernels.kernels.solvers.low_rank import LandmarkGrams
+from learnkernels.kernels.solvers.lasso import ridge_weights, svm_weights
 from learnkernels.kernels.solvers.minimax import WORKING_SET, Ball, InnerProblem, InnerSolution, minimise
-from learnkernels.kernels.solvers.rank_one.lasso import machine_weights, ridge_weights
-from learnkernels.kernels.solvers.rank_one.ridge import FeatureRidge
-from learnkernels.kernels.solvers.ridge import RidgeProblem
-from learnkernels.kernels.solvers.streamed_ridge import StreamedRidge
+from learnkernels.kernels.solvers.ridge import RidgeProblem, StreamedRidge, on_drawn_rows, ridge_problem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
+from learnkernels.kernels.targets import Target
 
 MOST_ITERATIONS = 200
 """Solutions of the inner problem; Newton's method needs three to ten."""
@@ -24,124 +23,305 @@ MOST_ITERATIONS = 200
 NEWTON_ITERATIONS = 15
 """Inner solutions of Newton's method for a machine with norm 1; five are the median where it converges."""
 
-SAMPLED_GAP = 1e-4
-"""Relative gap of weights to begin with that are learned on some rows; those of all rows are further away."""
+RIDGE_SAMPLE, SAMPLED_GAP = 3000, 1e-4
+"""Rows that weights to begin with are learned on, of four times as many and more that no matrix of all pairs fits, and
+the relative gap of these; those of all rows are further away."""
+
+SVM_SAMPLE = 5000
+"""Rows that weights of machines are learned on where a matrix of all pairs does not fit."""
 
 ADVICE = "raise max_iterations, or use a smaller regularisation"
 
 
-def unit_uniform(p: int, norm: float) -> np.ndarray:
-    """Return equal weights of unit norm, shape (p,)."""
-    return np.full(p, float(p) ** -(1 / norm))
+@dataclass(frozen=True, eq=False, repr=False)
+class BallLearner(OneStageLearner):
+    """A learner of weights in a ball: a loss, the ball, and Newton's method over it; a subclass says which loss."""
+
+    norm: float = 2.0
+    tolerance: float = TOLERANCE
+    max_iterations: int = MOST_ITERATIONS
+
+    @abstractmethod
+    def problem(self, grams: GramOperator, target: Target, regularisation: float) -> InnerProblem:
+        """Return the predictor's problem at given weights, on these rows or on a sample of them."""
+
+    def ball(self, p: int) -> Ball:
+        """Return the ball of weights of p base kernels, or raise ValueError where a parameter allows none."""
+        if not self.norm >= 1:
+            raise ValueError(f"norm must be at least 1, got {self.norm}; 1 gives few kernels, inf equal weights.")
+        return Ball(np.zeros(p), 1.0, float(self.norm))
+
+    def require(self) -> None:
+        """Raise ValueError if a parameter is out of its range."""
+        self.ball(1)
+
+    def solve(
+        self, grams: GramOperator, target: Target, regularisation: float = 1.0, start: np.ndarray | None = None
+    ) -> Solution:
+        """Return the weights; see `OneStageLearner.solve`."""
+        outer, problem = self.ball(grams.n_kernels), self.problem(grams, target, regularisation)
+        if start is None and isinstance(problem, StreamedRidge) and grams.n_rows >= 4 * RIDGE_SAMPLE:
+            equal, scale = outer.start(grams.n_kernels), grams.n_rows / RIDGE_SAMPLE
+            fewer = RidgeProblem(*on_drawn_rows(grams, target, RIDGE_SAMPLE), regularisation * scale)
+            start = minimise(fewer, outer, equal, SAMPLED_GAP, MOST_ITERATIONS)[0]
+        mu, certificate = solve_on_ball(problem, outer, start, self.tolerance, self.max_iterations)
+        if problem.grams is not grams:
+            certificate = replace(certificate, measure=f"{certificate.measure} on a sample")
+        return Solution(mu, certificate.warn_unless_converged(self.name, ADVICE))
 
 
-def ball(grams: GramOperator, norm: float, center: float, radius: float) -> Ball:
-    """Return the ball around `center` times the uniform weights of unit norm.
+def solve_on_ball(
+    problem: InnerProblem, outer: Ball, start: np.ndarray | None, tolerance: float, max_iterations: int
+) -> tuple[np.ndarray, Certificate]:
+    """Return weights in a ball, and their certificate.
 
-    Raises
-    ------
-    ValueError
-        The norm is below one, the center negative, or the radius not positive and finite.
-    """
-    require_ball(norm, center, radius)
-    return Ball(center * unit_uniform(grams.n_kernels, norm), float(radius), float(norm))
+    With norm 1 and rank-one base kernels the weights can be eliminated: a ridge regression of one target is solved as a
+    lasso, and a binary machine on more base kernels than Newton's method looks at as a linear one
+    (`kernels.solvers.lasso`).
 
-
-def require_ball(norm: float, center: float, radius: float) -> None:
-    """Raise ValueError if there is no such ball; see `ball`."""
-    if not norm >= 1:
-        raise ValueError(f"norm must be at least 1, got {norm}; 1 gives few kernels, inf equal weights.")
-    if not 0 <= center < np.inf:
-        raise ValueError(f"center must be zero or positive, got {center}.")
-    if not 0 < radius < np.inf:
-        raise ValueError(f"radius must be positive and finite, got {radius}.")
-
-
-def _is_simplex(outer: Ball) -> bool:
-    """Return whether the ball bounds the sum of the weights, and nothing else."""
-    return outer.norm == 1 and not outer.center.any()
-
-
-def solve_machine_on_ball(
-    name: str,
-    problem: SupportVectorProblem,
-    outer: Ball,
-    start: np.ndarray | None,
-    tolerance: float,
-    max_iterations: int,
-) -> Solution:
-    """Return the solution of a machine's learner over a ball.
-
-    For norm 1 the value is not differentiable in weights that are zero, and Newton's method may stall where the kernels
-    have low rank; what it leaves after `NEWTON_ITERATIONS` is finished by interior points on weights and machines
-    together, with base kernels taken up while one of them has a larger form than those that carry weight. A binary
-    machine on more rank-one kernels than Newton's method looks at is solved as a linear one, from the beginning
-    (`kernels.solvers.rank_one.lasso`).
+    The value of a machine is not differentiable in weights that are zero, and Newton's method may stall where the
+    kernels have low rank. What it leaves after `NEWTON_ITERATIONS` with norm 1 is finished by interior points on
+    weights and machines together.
     """
     grams = problem.grams
-    rank_one = grams if isinstance(grams, FeatureGrams) and _is_simplex(outer) and len(problem.pairs) == 1 else None
-    if rank_one is not None and rank_one.n_kernels > WORKING_SET:
-        mu, certificate = machine_weights(
-            rank_one, problem.pairs[0][1], problem.C, outer.radius, tolerance, max_iterations
-        )
-        return Solution(mu, certificate.warn_unless_converged(name, ADVICE))
-    begin = outer.start(problem.grams.n_kernels) if start is None else start
-    most = min(max_iterations, NEWTON_ITERATIONS) if outer.norm == 1 else max_iterations
-    mu, certificate, inner = minimise(problem, outer, begin, tolerance, most)
+    p, simplex = grams.n_kernels, outer.norm == 1 and not outer.center.any()
+    most = max_iterations
+    if simplex and isinstance(grams, FeatureGrams):
+        if isinstance(problem, RidgeProblem) and problem.Y.shape[1] == 1:
+            return ridge_weights(grams, problem.Y[:, 0], problem.ridge, outer.radius, start, tolerance, most)
+        if isinstance(problem, SupportVectorProblem) and len(problem.pairs) == 1 and p > WORKING_SET:
+            return svm_weights(grams, problem.pairs[0][1], problem.C, outer.radius, tolerance, most)
+    machine = isinstance(problem, SupportVectorProblem) and outer.norm == 1
+    most = min(most, NEWTON_ITERATIONS) if machine else most
+    mu, certificate, inner = minimise(problem, outer, outer.start(p) if start is None else start, tolerance, most)
     if not certificate.converged and most < max_iterations:
-        mu, certificate = _finish_jointly(problem, outer, certificate, inner, max_iterations)
-    if isinstance(grams, LandmarkGrams) and grams.approximate:
-        certificate = replace(certificate, measure=f"{certificate.measure} on landmarks")
-    return Solution(mu, certificate.warn_unless_converged(name, ADVICE))
+        assert isinstance(problem, SupportVectorProblem)
+        return _finish_jointly(problem, outer, certificate, inner, max_iterations)
+    return mu, certificate
 
 
 def _finish_jointly(
     problem: SupportVectorProblem, outer: Ball, reached: Certificate, inner: InnerSolution, max_iterations: int
 ) -> tuple[np.ndarray, Certificate]:
-    """Return weights and certificate of the joint problem, from the forms that Newton's method ended with."""
+    """Return weights and certificate by interior points, with base kernels taken up while one has a larger form."""
     grams, steps, objectives = problem.grams, reached.iterations, list(reached.objectives)
     working = np.sort(np.argsort(-inner.forms, kind="stable")[:WORKING_SET])
     while True:
-        joint = weights_by_interior_point(
+        mu, dual, taken = weights_by_interior_point(
             grams, problem.pairs, problem.C, outer.radius, working, reached.tolerance / 100
         )
-        steps += joint.steps
-        value = problem.at(joint.mu).objective
+        steps += taken
+        value = problem.at(mu).objective
         objectives.append(value)
-        forms = grams.quadratic_forms(joint.dual)
-        bound = 2 * float(np.abs(joint.dual).sum()) - outer.radius * float(forms.max())
+        forms = grams.quadratic_forms(dual)
+        bound = 2 * float(np.abs(dual).sum()) - outer.radius * float(forms.max())
         residual = max(value - bound, 0.0) / value
         larger = np.flatnonzero(forms > forms[working].max())
         if residual <= reached.tolerance or not len(larger) or steps >= max_iterations:
-            return joint.mu, Certificate("duality gap", residual, reached.tolerance, steps, tuple(objectives))
+            return mu, Certificate("duality gap", residual, reached.tolerance, steps, tuple(objectives))
         # None leaves: with alpha not unique, a base kernel without weight may still be what keeps a form in bounds.
         working = np.union1d(working, larger[np.argsort(-forms[larger], kind="stable")[:WORKING_SET]])
 
 
-def solve_on_ball(
-    name: str, problem: InnerProblem, outer: Ball, start: np.ndarray | None, tolerance: float, max_iterations: int
-) -> Solution:
-    """Return the solution of a one-stage learner over a ball, with a warning where its gap stays too wide.
+@dataclass(frozen=True, eq=False, repr=False)
+class LpKRR(BallLearner):
+    r"""The non-negative weights of unit norm that kernel ridge regression fits best with.
 
-    A ridge regression of one target on rank-one kernels with weights of bounded sum is solved as a lasso
-    (`kernels.solvers.rank_one.lasso`), in a ball of another norm by Newton's method without a Hessian
-    (`kernels.solvers.rank_one.ridge`). One on so many rows that no matrix of them is formed begins at the weights of
-    some of the rows, unless it is told where to.
+    .. math:: \min_{\mu \ge 0,\; \lVert \mu \rVert_s \le 1} \; \max_\alpha \; 2 \alpha^\top y
+              - \lambda \lVert \alpha \rVert^2 - \sum_k \mu_k\, \alpha^\top K_k \alpha
+
+    Parameters
+    ----------
+    norm : float, default 2
+        The s of the norm: 1 gives sparse weights, infinity equal ones.
+    tolerance : float, default 1e-6
+        Relative duality gap to reach.
+    max_iterations : int, default 200
+        Most solutions of the ridge regression.
+
+    Notes
+    -----
+    Newton's method with an exact Hessian (`kernels.solvers.minimax`): some three to seven Cholesky factors, O(m^3 / 3)
+    and O(p m^2) each.
+    At the solution :math:`\mu_k \propto v_k^{1/(s-1)}` with v the quadratic forms of alpha.
+
+    References
+    ----------
+    Kloft, Brefeld, Sonnenburg, Zien (2011), JMLR 12:953-997, with the squared loss.
     """
-    grams = problem.grams
-    if isinstance(problem, RidgeProblem) and isinstance(grams, FeatureGrams) and problem.Y.shape[1] == 1:
-        y = problem.Y[:, 0]
-        if _is_simplex(outer):
-            mu, certificate = ridge_weights(grams, y, problem.ridge, outer.radius, start, tolerance, max_iterations)
-            return Solution(mu, certificate.warn_unless_converged(name, ADVICE))
-        problem = FeatureRidge(grams, y, problem.ridge)
-    begin = _begin(problem, outer) if start is None else start
-    mu, certificate, _ = minimise(problem, outer, begin, tolerance, max_iterations)
-    return Solution(mu, certificate.warn_unless_converged(name, ADVICE))
+
+    name = "lp-krr"
+    summary = "kernel ridge regression with weights in the unit ball of any norm"
+    source = "Kloft et al. 2011, with the squared loss"
+    predictor = "krr"
+
+    def problem(self, grams: GramOperator, target: Target, regularisation: float) -> InnerProblem:
+        """Return the ridge regression."""
+        return ridge_problem(grams, target, regularisation, self.tolerance)
 
 
-def _begin(problem: InnerProblem, outer: Ball) -> np.ndarray:
-    """Return weights to begin with: equal ones, or those of some of very many rows."""
-    equal = outer.start(problem.grams.n_kernels)
-    fewer = problem.of_some_rows() if isinstance(problem, StreamedRidge) else None
-    return equal if fewer is None else minimise(fewer, outer, equal, SAMPLED_GAP, MOST_ITERATIONS)[0]
+@dataclass(frozen=True, eq=False, repr=False)
+class L1KRR(LpKRR):
+    r"""The non-negative weights of sum one that kernel ridge regression fits best with.
+
+    .. math:: \min_{\mu \ge 0,\; \sum \mu_k \le 1} \; \max_\alpha \; 2 \alpha^\top y - \lambda \lVert \alpha \rVert^2
+              - \sum_k \mu_k\, \alpha^\top K_k \alpha
+
+    Parameters
+    ----------
+    tolerance : float, default 1e-6
+        Relative duality gap to reach.
+    max_iterations : int, default 200
+        Most solutions of the ridge regression.
+
+    Notes
+    -----
+    Newton's method with an exact Hessian (`kernels.solvers.minimax`): some three to seven Cholesky factors, O(m^3 / 3)
+    and O(p m^2) each. The weights are sparse. For kernels of like trace the bound on the sum is one on the trace of the
+    learned kernel.
+
+    On rank-one kernels of one target the problem is a lasso (`kernels.solvers.lasso`): O(a^3) a pass for a features
+    that carry weight, some ten passes; where a comes near m or Lambda is large, some twenty factors of size m. The gap
+    is then that of rounding, and `iterations` counts passes and factors.
+
+    References
+    ----------
+    The L1 counterpart of Cortes, Mohri, Rostamizadeh (2009), UAI, equation (3), compared with there in section 5; with
+    the constraint of Lanckriet et al. (2004), JMLR 5:27-72.
+    """
+
+    name = "l1-krr"
+    summary = "kernel ridge regression with weights of bounded sum (trace)"
+    source = "UAI 2009, section 5; Lanckriet et al. 2004"
+
+    norm: float = field(default=1.0, init=False)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class L2KRR(LpKRR):
+    r"""The weights in a ball of the 2-norm that kernel ridge regression fits best with.
+
+    .. math:: \min_{\mu \ge 0,\; \lVert \mu - \mu_0 \rVert_2 \le \Lambda} \; \max_\alpha \; 2 \alpha^\top y
+              - \lambda \lVert \alpha \rVert^2 - \sum_k \mu_k\, \alpha^\top K_k \alpha
+
+    Its solution is :math:`\mu = \mu_0 + \Lambda\, v / \lVert v \rVert` with :math:`v_k = \alpha^\top K_k \alpha` and
+    :math:`\alpha = (K_\mu + \lambda I)^{-1} y`.
+
+    Parameters
+    ----------
+    center : float, default 0
+        mu_0 is this times the uniform weights of unit 2-norm.
+    radius : float, default 1
+        Lambda, in units of the same.
+    tolerance : float, default 1e-6
+        Relative duality gap to reach.
+    max_iterations : int, default 200
+        Most solutions of the ridge regression.
+
+    Notes
+    -----
+    Newton's method with an exact Hessian (`kernels.solvers.minimax`): some three to seven Cholesky factors, O(m^3 / 3)
+    and O(p m^2) each; of fewer rank-one kernels than rows O(p^3 / 3). More than 256 base kernels take a fixed-point
+    step in place of Newton's, and some fifteen factors.
+
+    References
+    ----------
+    Cortes, Mohri, Rostamizadeh (2009), UAI: equation (3), Theorem 1; Newton's method in place of Algorithm 1.
+    """
+
+    name = "l2-krr"
+    summary = "kernel ridge regression with weights in a 2-norm ball"
+    source = "UAI 2009, equation (3), Theorem 1"
+
+    norm: float = field(default=2.0, init=False)
+    center: float = 0.0
+    radius: float = 1.0
+
+    def ball(self, p: int) -> Ball:
+        """Return the ball; see `BallLearner.ball`."""
+        if not 0 <= self.center < np.inf:
+            raise ValueError(f"center must be zero or positive, got {self.center}.")
+        if not 0 < self.radius < np.inf:
+            raise ValueError(f"radius must be positive and finite, got {self.radius}.")
+        return Ball(np.full(p, self.center * p**-0.5), float(self.radius), 2.0)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LpSVM(BallLearner):
+    r"""The non-negative weights of unit norm that a support vector machine separates best with.
+
+    .. math:: \min_{\mu \ge 0,\; \lVert \mu \rVert_s \le 1} \; \max_{0 \le a \le C,\; y^\top a = 0}
+              \; 2\, \mathbf 1^\top a - \sum_k \mu_k\, (y \circ a)^\top K_k (y \circ a)
+
+    Parameters
+    ----------
+    norm : float, default 2
+        The s of the norm: 1 gives sparse weights, infinity equal ones.
+    tolerance : float, default 1e-6
+        Relative duality gap to reach.
+    max_iterations : int, default 200
+        Most solutions of the support vector machine.
+
+    Notes
+    -----
+    Newton's method over the weights (`kernels.solvers.minimax`), each machine solved to rounding by active sets from
+    its neighbour (`kernels.solvers.svm`). Several classes are set one against one; the objective sums over the pairs.
+    On more rows than a matrix of their pairs fits into 1 GiB, some 11,600, it learns on 5,000 of them, drawn at random,
+    with C larger by the ratio of both numbers; the certificate says so.
+
+    References
+    ----------
+    Kloft, Brefeld, Sonnenburg, Zien (2011), JMLR 12:953-997; norms 1 and 2 are D1 and D2 of Afkanpour, Szepesvari,
+    Bowling (2013), Machine Learning.
+    """
+
+    name = "lp-svm"
+    summary = "support vector machine with weights in the unit ball of any norm"
+    source = "Kloft et al. 2011; D1 and D2 of AFK 2013"
+    tasks = ("classification",)
+    predictor = "svm"
+
+    def problem(self, grams: GramOperator, target: Target, regularisation: float) -> InnerProblem:
+        """Return the machines, of more rows than a matrix of all pairs fits on a sample, with C times as many."""
+        m = grams.n_rows
+        if not has_room(m) and not isinstance(grams, StackedGrams):
+            grams, target = on_drawn_rows(grams, target, SVM_SAMPLE)
+            regularisation *= m / grams.n_rows
+        return SupportVectorProblem(grams, target, regularisation)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class L1SVM(LpSVM):
+    r"""The non-negative weights of sum one that a support vector machine separates best with.
+
+    .. math:: \min_{\mu \ge 0,\; \sum \mu_k \le 1} \; \max_{0 \le a \le C,\; y^\top a = 0}
+              \; 2\, \mathbf 1^\top a - \sum_k \mu_k\, (y \circ a)^\top K_k (y \circ a)
+
+    Parameters
+    ----------
+    tolerance : float, default 1e-6
+        Relative duality gap to reach.
+    max_iterations : int, default 200
+        Most solutions of the support vector machine.
+
+    Notes
+    -----
+    Newton's method over the weights (`kernels.solvers.minimax`), each machine solved to rounding by active sets from
+    its neighbour (`kernels.solvers.svm`). Several classes are set one against one; the objective sums over the pairs.
+    The weights are sparse. For kernels of like trace the bound on the sum is one on the trace of the learned kernel.
+    On more than some 11,600 rows it learns on a sample, as `LpSVM` does.
+
+    Two classes on more rank-one kernels than Newton's method looks at are a linear machine with the squared 1-norm as
+    penalty, solved by interior points (`kernels.solvers.lasso`): twenty to forty factors of size m for any C.
+
+    References
+    ----------
+    Lanckriet, Cristianini, Bartlett, El Ghaoui, Jordan (2004), JMLR 5:27-72, as stated in Cortes, Mohri, Rostamizadeh
+    (2012), JMLR 13:795-828, section 5.
+    """
+
+    name = "l1-svm"
+    summary = "support vector machine with weights of bounded sum (trace)"
+    source = "Lanckriet et al. 2004; JMLR 2012, section 5"
+
+    norm: float = field(default=1.0, init=False)

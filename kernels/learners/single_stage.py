@@ -11,7 +11,7 @@ from learnkernels.kernels.learners.base import OneStageLearner, Solution
 from learnkernels.kernels.learners.norm_ball import ADVICE, MOST_ITERATIONS
 from learnkernels.kernels.solvers.certificate import TOLERANCE
 from learnkernels.kernels.solvers.minimax import Orthant, minimise
-from learnkernels.kernels.solvers.streamed_ridge import ridge_problem
+from learnkernels.kernels.solvers.ridge import ridge_problem
 from learnkernels.kernels.targets import Target
 
 

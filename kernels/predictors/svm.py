@@ -12,7 +12,7 @@ import numpy as np
 
 from learnkernels.kernels.centering import Centering
 from learnkernels.kernels.predictors.base import ExactPredictor
-from learnkernels.kernels.solvers.svm import AT_BOUND, Machine, solve_machine
+from learnkernels.kernels.solvers.svm import AT_BOUND, solve_svm
 from learnkernels.kernels.targets import Target
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ class ExactMachine:
             rows = np.flatnonzero((labels == first) | (labels == second))
             y = np.where(labels[rows] == second, 1.0, -1.0)
             # What counts of a start is which rows are at a bound, and that moves with C.
-            guess = None if start is None else Machine(np.abs(start.dual[rows, j]) * (C / start.C), 0.0, rows)
-            machine = solve_machine(K[np.ix_(rows, rows)], y, C, guess, intercept)
+            guess = None if start is None else np.abs(start.dual[rows, j]) * (C / start.C)
+            machine = solve_svm(K[np.ix_(rows, rows)], y, C, guess, intercept)
             self.dual[rows, j], self.intercepts[j] = y * machine.coefficients, machine.intercept
 
 

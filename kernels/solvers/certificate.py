@@ -20,8 +20,8 @@ class Certificate(Value):
     measure : str
         What `residual` is: ``duality gap`` (an upper bound of what the objective can still fall), ``KKT residual`` (the
         largest violation of the optimality conditions) or ``stationarity gap`` (of a problem that is not convex: how
-        far the objective's linear model can still fall); with ``on landmarks`` of the base kernels that stand for those
-        asked for, with ``on a sample`` over those that were searched on some of the rows.
+        far the objective's linear model can still fall); with ``on a sample`` where weights were learned, or base
+        kernels searched, on some of the rows.
     residual : float
         Zero at the optimum. Relative, so dimensionless: to the objective, or to the problem's own size.
     tolerance : float

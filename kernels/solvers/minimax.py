@@ -40,16 +40,6 @@ RELATIVE_RIDGE = 1e-9
 """Added to the Hessian's diagonal, relative to its largest entry, so that dependent kernels share their weight."""
 
 
-class Curvature(Protocol):
-    """How the value bends at some weights, where Newton's step takes no entry of the Hessian H."""
-
-    def newton(self, w: np.ndarray, t: np.ndarray, N: float, power: float, right: np.ndarray) -> np.ndarray:
-        r"""Return x with :math:`(I + r\,(\operatorname{diag}(w/v) - w t^\top/N) H)\, x = g`.
-
-        For w, t and g = `right` of shape (p,), of which w is zero where the form v is; r is `power`.
-        """
-
-
 @dataclass(frozen=True)
 class InnerSolution:
     """Solution of the inner problem at some weights.
@@ -66,8 +56,6 @@ class InnerSolution:
         alpha.
     hessian : callable
         ``hessian(kernels)`` gives the Hessian of J on some base kernels, positive semi-definite.
-    curvature : Curvature or None
-        Where Newton's step takes no Hessian, however many base kernels there are.
     """
 
     objective: float
@@ -75,7 +63,6 @@ class InnerSolution:
     forms: np.ndarray
     dual: np.ndarray
     hessian: Callable[[np.ndarray], np.ndarray]
-    curvature: Curvature | None = None
 
 
 class InnerProblem(Protocol):
@@ -165,9 +152,7 @@ class Ball:
             return
         T = self._linear_minimiser(v)
         if not np.isinf(self.norm):
-            if inner.curvature is not None:
-                yield self.center + self._newton_for_many(nu, v, T, inner.curvature)
-            elif len(mu) <= WORKING_SET:
+            if len(mu) <= WORKING_SET:
                 yield self.center + self._newton(nu, v, T, inner)
             if not self.center.any():
                 yield self._scaled((nu**2 * v) ** (1 / (self.norm + 1)))
@@ -184,7 +169,10 @@ class Ball:
     def _newton(self, nu: np.ndarray, v: np.ndarray, T: np.ndarray, inner: InnerSolution) -> np.ndarray:
         positive = np.flatnonzero((T > 0) & (nu > 0))  # a form that should be zero may round to more
         t, r = T[positive], 1 / (self.norm - 1)
-        derivative = r * (np.diag(t / v[positive]) - np.outer(t, t) / self._dual_norm(v, T))
+        # N with N^(s-1) T = v^r, from the largest entry, whose powers neither overflow nor vanish.
+        top = T.argmax()
+        dual_norm = float(v[top] / T[top] ** (self.norm - 1))
+        derivative = r * (np.diag(t / v[positive]) - np.outer(t, t) / dual_norm)
         H = inner.hessian(positive)
         # In u = log nu: no step leaves the orthant, and forms that fall like powers of the weights are nearly linear.
         jacobian = np.eye(len(t)) + (derivative @ H) / t[:, None] * nu[positive]
@@ -192,17 +180,6 @@ class Ball:
         new = np.zeros_like(nu)
         new[positive] = nu[positive] * np.exp(np.clip(change, -LARGEST_CHANGE, LARGEST_CHANGE))
         return self._scaled(new)
-
-    def _newton_for_many(self, nu: np.ndarray, v: np.ndarray, T: np.ndarray, curvature: Curvature) -> np.ndarray:
-        """Return Newton's weights for thousands of base kernels: in nu itself, as most have forms near zero."""
-        w = self.radius * T
-        new = nu + curvature.newton(w, T, self._dual_norm(v, T), 1 / (self.norm - 1), w - nu)
-        return self._scaled(np.maximum(new, 0.0)) if (new > 0).any() else w
-
-    def _dual_norm(self, v: np.ndarray, T: np.ndarray) -> float:
-        """Return N with ``N^(s-1) T = v^r``, from the largest entry, whose powers neither overflow nor vanish."""
-        top = T.argmax()
-        return float(v[top] / T[top] ** (self.norm - 1))
 
     def _simplex_newton(self, nu: np.ndarray, v: np.ndarray, inner: InnerSolution) -> np.ndarray:
         largest = np.argsort(-v, kind="stable")[:WORKING_SET]

@@ -1,45 +1,54 @@
-"""Kernel ridge regression as the inner problem of a one-stage learner."""
+"""Kernel ridge regression as the inner problem of a one-stage learner, with a matrix of all rows or without."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
+from scipy import sparse
 from scipy.linalg import cho_solve
 
-from learnkernels.kernels.engine.operators import GramOperator
-from learnkernels.kernels.solvers.factor import Factor, ridge_factor
+from learnkernels.kernels.centering import Centering
+from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, TiledGrams, gram_operator, has_room
+from learnkernels.kernels.engine.threads import one_blas_thread
+from learnkernels.kernels.families.base import drawn_rows
+from learnkernels.kernels.solvers.certificate import TOLERANCE
+from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner, ShiftedSolutions, solve_shifted
+from learnkernels.kernels.solvers.factor import ridge_factor
 from learnkernels.kernels.solvers.minimax import InnerSolution
 from learnkernels.kernels.targets import Target
 
-NEAR = 0.03
-"""Largest change of a weight, relative to the largest weight, after which the last factor is tried again."""
+SKETCH, MOST_SKETCHED = 7, 1500
+"""Rows whose columns of the kernel make the preconditioner: times the root of all, with which it takes as long as a
+few passes, and most."""
 
-MOST_REFINEMENTS = 2
-"""Passes over the base kernels that a solution from the last factor may take; a new factor costs about five."""
+EXCESS = 1e-4
+"""Share of the duality gap asked for that the residual of a solution may add to the objective."""
 
-REFINED = 1e-12
-"""Share of the objective that the residual of a refined solution may add to it."""
+FIRST, LEAST = 1e-2, 1e-12
+"""Residual, relative to the target, that tells the size of the objective, and the least that is asked for at all."""
+
+CURVATURE = 1e-3
+"""Relative residual of the solutions that make the Hessian, whose own error is of the order of its square."""
+
+MOST_STEPS = 400
+"""Of conjugate gradients, a solution."""
+
+MOST_REFINEMENTS = 4
+"""Solutions to ever smaller residuals."""
 
 
-@dataclass(frozen=True)
-class _Solved:
-    """A solution that others near it start from.
-
-    Attributes
-    ----------
-    mu : ndarray of shape (p,)
-    alpha : ndarray of shape (m, q)
-    factor : tuple
-        Cholesky factor of ``K + lambda I`` there, or near there.
-    response : tuple or None
-        Some base kernels, and minus the derivative of alpha by their weights, shape (m, k, q).
-    """
-
-    mu: np.ndarray
-    alpha: np.ndarray
-    factor: Factor
-    response: tuple[np.ndarray, np.ndarray] | None = None
+def on_drawn_rows(grams: GramOperator, target: Target, n: int) -> tuple[GramOperator, Target]:
+    """Return base kernels and target on n rows drawn at random, the same ones each time."""
+    some = drawn_rows(grams.n_rows, n, 0)
+    if isinstance(grams, FeatureGrams):
+        Z, centering = grams.Z[some], grams.centering
+        return FeatureGrams(Z if sparse.issparse(Z) else centering.less_mean(Z), centering), target.take(some)
+    assert isinstance(grams, TiledGrams)
+    whole = gram_operator(
+        grams.family, grams.X[some], shift=grams.shift, scales=grams.scales, centering=grams.centering
+    )
+    return whole, target.take(some)
 
 
 class RidgeProblem:
@@ -57,6 +66,11 @@ class RidgeProblem:
         Targets less their mean, which is the intercept of a centered kernel; as they are for others.
     ridge : float
         lambda.
+
+    Notes
+    -----
+    Fewer rank-one kernels than rows are solved in the span of their features, where a basis of these takes the rows'
+    place: matrices are p by p, and what of Y is outside adds its square over lambda to J.
 
     References
     ----------
@@ -76,12 +90,22 @@ class RidgeProblem:
         self._grams = grams
         self.Y = target.Y - grams.centering.target_mean(target.Y)
         self.ridge = 1.0 / regularisation
-        self._last: _Solved | None = None
 
     @property
     def grams(self) -> GramOperator:
         """The base kernels."""
         return self._grams
+
+    @cached_property
+    def _inside(self) -> tuple[GramOperator, np.ndarray, np.ndarray | None]:
+        """Base kernels and targets in the basis of the features' span, and that basis; or on the rows, and None."""
+        grams = self._grams
+        if not isinstance(grams, FeatureGrams) or grams.n_kernels >= grams.n_rows:
+            return grams, self.Y, None
+        basis, features = np.linalg.qr(
+            grams.centering.less_mean(grams.Z.toarray() if sparse.issparse(grams.Z) else grams.Z)
+        )
+        return FeatureGrams(features, Centering.NONE), basis.T @ self.Y, basis
 
     def at(self, mu: np.ndarray) -> InnerSolution:
         r"""Solve at the weights mu, shape (p,).
@@ -93,50 +117,151 @@ class RidgeProblem:
 
         Notes
         -----
-        O(p m^2 q) and a Cholesky factor, O(m^3 / 3). Near the weights of the last factor none is taken: the change of
-        alpha is predicted to first order, and what is left of the equation solved by refinement with the old factor.
-        `objective` is then the primal value, above J by the squared residual over lambda. The Hessian, when asked for,
-        costs O(p q m^2 + p^2 q m) more:
+        O(p m^2 q) and a Cholesky factor, O(m^3 / 3). The Hessian, when asked for, costs O(p q m^2 + p^2 q m) more:
 
         .. math:: H_{kl} = 2 \operatorname{tr} (K_k \alpha)^\top (K_\mu + \lambda I)^{-1} (K_l \alpha)
         """
-        if self._last is not None and np.abs(mu - self._last.mu).max() <= NEAR * self._last.mu.max():
-            refined = self._refine(mu, self._last)
-            if refined is not None:
-                return refined
-        factor = ridge_factor(self._grams.combine(mu), self.ridge)
-        alpha = cho_solve(factor, self.Y, check_finite=False)
-        return self._inner(mu, alpha, self._grams.products(alpha), factor, 0.0)
+        grams, Y, basis = self._inside
+        factor = ridge_factor(grams.combine(mu), self.ridge)
+        inside = cho_solve(factor, Y, check_finite=False)
+        alpha = inside if basis is None else (self.Y - basis @ Y) / self.ridge + basis @ inside
+        forms = grams.quadratic_forms(inside)
+        constant = float(2 * np.vdot(alpha, self.Y) - self.ridge * np.vdot(alpha, alpha))
 
-    def _refine(self, mu: np.ndarray, last: _Solved) -> InnerSolution | None:
-        """Return the solution near the last one, from its factor, or None if that does not come close enough."""
-        alpha = last.alpha
-        if last.response is not None:
-            kernels, response = last.response
-            alpha = alpha - np.einsum("k,ikq->iq", (mu - last.mu)[kernels], response)
+        def hessian(kernels: np.ndarray) -> np.ndarray:
+            P = grams.products(inside)[kernels].transpose(1, 0, 2)
+            response = cho_solve(factor, P.reshape(len(P), -1), check_finite=False).reshape(P.shape)
+            return 2 * np.einsum("ikq,ilq->kl", P, response, optimize=True)
+
+        return InnerSolution(constant - float(mu @ forms), constant, forms, alpha, hessian)
+
+
+class StreamedRidge:
+    r"""What `RidgeProblem` is, by conjugate gradients on products of tiles.
+
+    .. math:: J(\mu) \le \Bigl(2 \operatorname{tr} \alpha^\top Y - \lambda \lVert \alpha \rVert^2
+              - \operatorname{tr} \alpha^\top K_\mu \alpha\Bigr) + \tfrac1\lambda \lVert R \rVert^2, \qquad
+              R = Y - (K_\mu + \lambda I) \alpha
+
+    for every alpha, so that a duality gap is one whatever the residual R is.
+
+    Attributes
+    ----------
+    grams : TiledGrams
+        p base kernels over m rows.
+    Y : ndarray of shape (m, q)
+        Targets less their mean, of base kernels that are centered.
+    ridge : float
+        lambda.
+
+    Notes
+    -----
+    A step is a pass over the pairs of rows, with the base kernels combined; the right-hand sides of the Hessian, one a
+    base kernel, go through the same passes. Memory O(m (p q + s)) with the s of `SKETCH`.
+    """
+
+    def __init__(self, grams: TiledGrams, target: Target, regularisation: float, tolerance: float = TOLERANCE) -> None:
+        """Take the training rows, ``lambda = 1 / regularisation``, which is positive, and the gap that is wanted."""
+        self._grams, self._excess = grams, EXCESS * tolerance
+        self.Y = target.Y - grams.centering.target_mean(target.Y)
+        self.ridge = 1.0 / regularisation
+        self._last: tuple[np.ndarray, np.ndarray] | None = None
+        self._response: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def grams(self) -> GramOperator:
+        """The base kernels."""
+        return self._grams
+
+    def at(self, mu: np.ndarray) -> InnerSolution:
+        """Solve at the weights mu, shape (p,), from what the last solution and its derivative tell."""
+        precondition = self._preconditioner(mu)
+        alpha, residual = np.zeros_like(self.Y), None
+        if self._last is not None:
+            before, alpha = self._last
+            if self._response is not None:
+                kernels, response = self._response
+                alpha = alpha - np.einsum("k,ikq->iq", (mu - before)[kernels], response)
+        if not alpha.any():
+            alpha = self._corrected(mu, alpha, None, FIRST, precondition)
         for _ in range(MOST_REFINEMENTS):
+            within = np.sqrt(self._excess * self.ridge * max(float(np.vdot(alpha, self.Y)), 0.0))
+            asked = max(LEAST, 0.5 * within / float(np.linalg.norm(self.Y)))
+            alpha = self._corrected(mu, alpha, residual, asked, precondition)
             products = self._grams.products(alpha)
             residual = self.Y - np.einsum("k,kiq->iq", mu, products) - self.ridge * alpha
             excess = float(np.vdot(residual, residual)) / self.ridge
-            if excess <= REFINED * float(np.vdot(alpha, self.Y)):
-                return self._inner(mu, alpha, products, last.factor, excess)
-            alpha = alpha + cho_solve(last.factor, residual, check_finite=False)
-        return None
-
-    def _inner(
-        self, mu: np.ndarray, alpha: np.ndarray, products: np.ndarray, factor: Factor, excess: float
-    ) -> InnerSolution:
-        """Return the inner solution, and keep what a solution near it starts from."""
+            if excess <= self._excess * float(np.vdot(alpha, self.Y)) or asked <= LEAST:
+                break
         forms = np.einsum("kiq,iq->k", products, alpha)
         constant = float(2 * np.vdot(alpha, self.Y) - self.ridge * np.vdot(alpha, alpha))
-        solved = _Solved(mu, alpha, factor)
+        self._last, self._response = (mu, alpha), None
 
         def hessian(kernels: np.ndarray) -> np.ndarray:
+            shape = (len(alpha), len(kernels), alpha.shape[1])
             P = products[kernels].transpose(1, 0, 2).reshape(len(alpha), -1)
-            shape = (len(alpha), len(kernels), -1)
-            response = cho_solve(factor, P, check_finite=False).reshape(shape)
-            self._last = replace(solved, response=(kernels, response))
-            return 2 * np.einsum("ikq,ilq->kl", P.reshape(shape), response, optimize=True)
+            found = self._solved(mu, P, CURVATURE, precondition)
+            Z, R = found.solutions.reshape(shape), found.remainders.reshape(shape)
+            self._response = kernels, Z
+            H = 2 * np.einsum("ikq,ilq->kl", P.reshape(shape) + R, Z, optimize=True)
+            return np.asarray((H + H.T) / 2)
 
-        self._last = solved
         return InnerSolution(constant - float(mu @ forms) + excess, constant, forms, alpha, hessian)
+
+    def _corrected(
+        self,
+        mu: np.ndarray,
+        alpha: np.ndarray,
+        residual: np.ndarray | None,
+        asked: float,
+        precondition: Preconditioner,
+    ) -> np.ndarray:
+        """Return coefficients whose residual is about what is asked for, relative to the target."""
+        if residual is None:
+            residual = self.Y
+            if alpha.any():
+                residual = self.Y - self._grams.matvec(mu, alpha) - self.ridge * alpha
+        norm, wanted = float(np.linalg.norm(residual)), asked * float(np.linalg.norm(self.Y))
+        if norm <= wanted:
+            return alpha
+        return alpha + self._solved(mu, residual, wanted / norm, precondition).solutions
+
+    def _solved(
+        self, mu: np.ndarray, B: np.ndarray, tolerance: float, precondition: Preconditioner
+    ) -> ShiftedSolutions:
+        shifts = np.full(B.shape[1], self.ridge)
+        with one_blas_thread():  # others would keep their cores for a while after a product, and a pass from them
+            return solve_shifted(
+                lambda V: self._grams.matvec(mu, V), B, shifts, precondition, tolerance=tolerance, most=MOST_STEPS
+            )
+
+    def _preconditioner(self, mu: np.ndarray) -> Preconditioner:
+        """Return one from some columns of the kernel, less their means where it is centered."""
+        m = self._grams.n_rows
+        size = min(int(SKETCH * np.sqrt(m)), MOST_SKETCHED, max(1, m // 4))
+        some = drawn_rows(m, size, 0)
+        C = self._grams.columns(mu, some)
+        centering = self._grams.centering
+        C = centering.less_mean(C)
+        C -= centering.mean(C, axis=1)[:, None]
+        among = centering.gram((C[some] + C[some].T) / 2)
+        if centering.subtracts:
+            among += np.trace(among) / size**2  # along ones, where columns are zero
+        return Preconditioner(np.ascontiguousarray(C), among)
+
+
+def ridge_problem(
+    grams: GramOperator, target: Target, regularisation: float, tolerance: float = TOLERANCE
+) -> RidgeProblem | StreamedRidge:
+    """Return the regression as an inner problem: with a matrix of all pairs of rows where that fits, or without.
+
+    Without one its solutions are as exact as a duality gap of `tolerance` needs.
+
+    Raises
+    ------
+    ValueError
+        The regularisation is not positive and finite.
+    """
+    if isinstance(grams, TiledGrams) and not has_room(grams.n_rows) and 0 < regularisation < np.inf:
+        return StreamedRidge(grams, target, regularisation, tolerance)
+    return RidgeProblem(grams, target, regularisation)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from scipy.linalg import cho_solve
 
-from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, TiledGrams, has_room
-from learnkernels.kernels.solvers.interior_point import machine_by_interior_point
-from learnkernels.kernels.solvers.low_rank import Gram, LandmarkGrams, Solve, among, combination, solver
+from learnkernels.kernels.centering import Centering
+from learnkernels.kernels.engine.operators import GramOperator, StackedGrams
+from learnkernels.kernels.solvers.factor import Factor, factored
+from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.minimax import InnerSolution
 from learnkernels.kernels.targets import Target
 
@@ -37,7 +38,7 @@ RIDGE = 1e-11
 
 
 @dataclass(frozen=True)
-class Machine:
+class SVMSolution:
     r"""Solution of a binary support vector machine.
 
     .. math:: \max_{0 \le a \le C,\; y^\top a = 0} 2\, \mathbf 1^\top a - (y \circ a)^\top K (y \circ a)
@@ -52,14 +53,11 @@ class Machine:
         b, that of least loss; zero for a machine without.
     free : ndarray of int of shape (f,)
         Positions strictly between the bounds.
-    solve : callable or None
-        What solves with K on the free rows, where it was left over.
     """
 
     coefficients: np.ndarray
     intercept: float
     free: np.ndarray
-    solve: Solve | None = None
 
 
 class SupportVectorProblem:
@@ -101,7 +99,7 @@ class SupportVectorProblem:
         for first, second in combinations(np.unique(target.values).tolist(), 2):
             rows = np.flatnonzero((target.values == first) | (target.values == second))
             self.pairs.append((rows, np.where(target.values[rows] == second, 1.0, -1.0)))
-        self._machines: list[Machine | None] = [None] * len(self.pairs)
+        self._coefficients: list[np.ndarray | None] = [None] * len(self.pairs)
 
     @property
     def grams(self) -> GramOperator:
@@ -121,29 +119,27 @@ class SupportVectorProblem:
 
         with Z the inverse of the free block of K_mu, with an intercept on coefficients that sum to zero.
         """
-        K = combination(self._grams, mu)
-        dual = np.zeros((len(K), len(self.pairs)))
-        solved: list[tuple[np.ndarray, Solve]] = []
-        primal = 0.0
+        K = self._grams.combine(mu)
+        dual, primal = np.zeros((len(K), len(self.pairs))), 0.0
+        solved: list[tuple[int, np.ndarray, Factor]] = []
         for j, (rows, y) in enumerate(self.pairs):
-            K_pair = among(K, rows)
-            machine = solve_machine(K_pair, y, self.C, self._machines[j], self._intercept)
-            self._machines[j] = replace(machine, solve=None)
+            K_pair = _among(K, rows)
+            machine = solve_svm(K_pair, y, self.C, self._coefficients[j], self._intercept)
+            self._coefficients[j] = machine.coefficients
             beta = y * machine.coefficients
             dual[rows, j] = beta
             scores = K_pair @ beta
             loss = np.maximum(0.0, 1.0 - y * (scores + machine.intercept)).sum()
             primal += float(beta @ scores + 2 * self.C * loss)
-            solved.append((rows[machine.free], machine.solve or solver(among(K_pair, machine.free), RIDGE)))
+            if len(machine.free) > int(self._intercept):
+                solved.append((j, rows[machine.free], _factored(_among(K_pair, machine.free))))
         products = self._grams.products(dual)
-        # The matrices end here; what the Hessian needs of them are p columns a pair.
-        respond = _on_plane if self._intercept else _in_space
-        columns = [(g, respond(solve, g)) for g, solve in _free_columns(products, solved, int(self._intercept))]
 
         def hessian(kernels: np.ndarray) -> np.ndarray:
             H = np.zeros((len(kernels), len(kernels)))
-            for g, Zg in columns:
-                H += 2 * g[:, kernels].T @ Zg[:, kernels]
+            for j, free, factor in solved:
+                g = products[kernels][:, free, j].T
+                H += 2 * g.T @ _solved(factor, g, 0.0, self._intercept)[0]
             return H
 
         return InnerSolution(
@@ -155,37 +151,21 @@ class SupportVectorProblem:
         )
 
 
-def machine_problem(grams: GramOperator, target: Target, regularisation: float) -> SupportVectorProblem:
-    """Return the machine as an inner problem: on all pairs of rows where a matrix of theirs fits, or on features.
-
-    These are of landmarks, but for rank-one base kernels, which have their own.
-
-    Raises
-    ------
-    ValueError
-        As `SupportVectorProblem`, or the features take too much memory.
-    """
-    if not has_room(grams.n_rows):
-        if isinstance(grams, FeatureGrams):
-            grams = LandmarkGrams.of_features(grams)
-        elif isinstance(grams, TiledGrams):
-            grams = LandmarkGrams.of(grams)
-    return SupportVectorProblem(grams, target, regularisation)
-
-
-def solve_machine(K: Gram, y: np.ndarray, C: float, start: Machine | None = None, intercept: bool = True) -> Machine:
-    """Return the solution of a binary machine, from a neighbouring one where it is given.
+def solve_svm(
+    K: np.ndarray, y: np.ndarray, C: float, start: np.ndarray | None = None, intercept: bool = True
+) -> SVMSolution:
+    """Return the solution of a binary machine, from the coefficients of a neighbouring one where they are given.
 
     Parameters
     ----------
-    K : ndarray of shape (n, n) or LowRankGram
+    K : ndarray of shape (n, n)
         Positive semi-definite. Not modified.
     y : ndarray of shape (n,)
         Plus and minus one, both present.
     C : float
         Bound of the coefficients.
-    start : Machine, optional
-        Solution of a like problem over the same rows.
+    start : ndarray of shape (n,), optional
+        Coefficients of a like problem over the same rows.
     intercept : bool, default True
         Whether the machine has one.
 
@@ -194,24 +174,21 @@ def solve_machine(K: Gram, y: np.ndarray, C: float, start: Machine | None = None
     Newton's method on the optimality conditions, which is a primal-dual active-set method: O(f^3) a pass for f rows
     strictly between the bounds, a handful of passes from a neighbouring solution, and then exact to rounding. Where it
     does not settle, scikit-learn's solver gives a better start, and then a method of interior points, whose solution
-    holds in any case; of features these come first. Without intercept coefficients are moved one by one for the first
-    guess.
+    holds in any case. Without intercept coefficients are moved one by one for the first guess.
     """
-    if start is not None:
-        machine = _active_sets(K, y, C, start.coefficients, intercept)
-        if machine is not None:
-            return machine
-    if isinstance(K, np.ndarray):
+    solution = None if start is None else _active_sets(K, y, C, start, intercept)
+    if solution is None:
         guess = (_by_decomposition if intercept else _by_coordinates)(K, y, C)
-        machine = _active_sets(K, y, C, guess, intercept)
-        if machine is not None:
-            return machine
-    a = machine_by_interior_point(K, y, C, FINE_TOLERANCE, intercept)
-    machine = _active_sets(K, y, C, a, intercept)
-    if machine is not None:
-        return machine
-    b = best_intercept(K @ (y * a), y) if intercept else 0.0
-    return Machine(a, b, np.flatnonzero((a > AT_BOUND * C) & (a < (1 - AT_BOUND) * C)))
+        solution = _active_sets(K, y, C, guess, intercept)
+    if solution is None:
+        one = StackedGrams(K[None], Centering.CENTER if intercept else Centering.NONE)
+        rows, kernel = np.arange(len(y)), np.zeros(1, dtype=np.intp)
+        a = y * weights_by_interior_point(one, [(rows, y)], C, 1.0, kernel, FINE_TOLERANCE)[1][:, 0]
+        solution = _active_sets(K, y, C, a, intercept)
+    if solution is None:
+        b = best_intercept(K @ (y * a), y) if intercept else 0.0
+        solution = SVMSolution(a, b, np.flatnonzero((a > AT_BOUND * C) & (a < (1 - AT_BOUND) * C)))
+    return solution
 
 
 def _by_decomposition(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
@@ -241,7 +218,7 @@ def _by_coordinates(K: np.ndarray, y: np.ndarray, C: float) -> np.ndarray:
     return a
 
 
-def _active_sets(K: Gram, y: np.ndarray, C: float, a: np.ndarray, intercept: bool) -> Machine | None:
+def _active_sets(K: np.ndarray, y: np.ndarray, C: float, a: np.ndarray, intercept: bool) -> SVMSolution | None:
     """Return the solution, from coefficients whose bounds are a guess of its bounds, or None."""
     low, high = a <= AT_BOUND * C, a >= (1 - AT_BOUND) * C
     for _ in range(MOST_PASSES):
@@ -249,63 +226,42 @@ def _active_sets(K: Gram, y: np.ndarray, C: float, a: np.ndarray, intercept: boo
         if not len(f) and intercept:
             return None
         beta = np.where(high, y * C, 0.0)
-        K_free = solve = None  # of the pass before: their memory goes before this pass takes as much
-        K_free = among(K, f)
-        solve = solver(K_free, RIDGE)
-        right, b = y[f] - (K @ beta)[f], 0.0
-        if intercept:
-            beta[f], b = _bordered(K_free, solve, right, -beta.sum())
-        else:
-            beta[f] = _refined(K_free, solve, right)
+        K_free, right, total = _among(K, f), y[f] - (K @ beta)[f], -float(beta.sum())
+        factor = _factored(K_free)
+        x, b = _solved(factor, right, total, intercept)
+        # A second time, to take the ridge's error off.
+        change, more = _solved(factor, right - K_free @ x - b, total - float(x.sum()), intercept)
+        beta[f], b = x + change, b + more
         a = y * beta
         gain = 1.0 - y * (K @ beta + b)
         # Free rows that left the box go to the bound they crossed; bound rows on the margin's wrong side come free.
         now_low = np.where(low, gain <= FEASIBLE, a < 0) & ~high
         now_high = np.where(high, gain >= -FEASIBLE, a > C) & ~low
         if (now_low == low).all() and (now_high == high).all():
-            return Machine(a, b, f, solve) if np.abs(gain[f]).max(initial=0.0) <= FEASIBLE else None
+            return SVMSolution(a, float(b), f) if np.abs(gain[f]).max(initial=0.0) <= FEASIBLE else None
         low, high = now_low, now_high
     return None
 
 
-def _bordered(K: Gram, solve: Solve, g: np.ndarray, total: float) -> tuple[np.ndarray, float]:
-    """Return x and b with ``K x + b 1 = g`` and ``1 . x = total``, K from what solves with K."""
-    ones = solve(np.ones(len(g)))
-    x, b = np.zeros(len(g)), 0.0
-    for _ in range(2):  # the second round takes the ridge's error off
-        solved = solve(g - K @ x - b)
-        change = (solved.sum() - (total - x.sum())) / ones.sum()
-        x, b = x + solved - change * ones, b + change
-    return x, float(b)
+def _among(K: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return a matrix on some of its rows, ascending."""
+    return K if len(rows) == len(K) else K[np.ix_(rows, rows)]
 
 
-def _refined(K: Gram, solve: Solve, g: np.ndarray) -> np.ndarray:
-    """Return x with ``K x = g``, K from what solves with K."""
-    x = np.zeros(len(g))
-    for _ in range(2):  # the second round takes the ridge's error off
-        x = x + solve(g - K @ x)
-    return x
+def _factored(K: np.ndarray) -> Factor:
+    """Return the Cholesky factor of the block of free rows, with a ridge."""
+    size = float(K.trace()) / max(len(K), 1) or 1.0  # a kernel of something rare may be zero on some rows
+    return factored(K, RIDGE, size)
 
 
-def _free_columns(
-    products: np.ndarray, solved: list[tuple[np.ndarray, Solve]], most: int
-) -> Iterator[tuple[np.ndarray, Solve]]:
-    """Yield each pair's products on its free rows, shape (f, p), and what solves there, where these are more."""
-    for j, (free, solve) in enumerate(solved):
-        if len(free) > most:
-            yield products[:, free, j].T, solve
-
-
-def _on_plane(solve: Solve, g: np.ndarray) -> np.ndarray:
-    """Return the x of ``K x + b 1 = g`` with columns that sum to zero, shape of g, from what solves with K."""
-    solved = solve(np.column_stack([g, np.ones(len(g))]))
-    ones = solved[:, -1]
-    return np.asarray(solved[:, :-1] - np.outer(ones, solved[:, :-1].sum(axis=0) / ones.sum()))
-
-
-def _in_space(solve: Solve, g: np.ndarray) -> np.ndarray:
-    """Return the x of ``K x = g``, shape of g, from what solves with K."""
-    return solve(g)
+def _solved(factor: Factor, G: np.ndarray, total: float, intercept: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return X and b with ``K X + 1 b' = G`` and columns of X that sum to `total`; without intercept b is zero."""
+    X, b = cho_solve(factor, G, check_finite=False), np.zeros(G.shape[1:])
+    if intercept:
+        ones = cho_solve(factor, np.ones(len(G)), check_finite=False)
+        b = (X.sum(axis=0) - total) / ones.sum()
+        X -= np.multiply.outer(ones, b)
+    return X, b
 
 
 def best_intercept(scores: np.ndarray, y: np.ndarray) -> float:

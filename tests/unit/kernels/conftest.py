@@ -13,7 +13,6 @@ from scipy import sparse
 from learnkernels.kernels import families
 from learnkernels.kernels.engine import operators
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams, TiledGrams
-from learnkernels.kernels.solvers.low_rank import LandmarkGrams
 from learnkernels.kernels.solvers.ridge import RidgeProblem
 from tests import reference
 
@@ -200,6 +199,6 @@ def no_matrices(monkeypatch):
     """Nothing of m by m may be formed."""
     monkeypatch.setattr(operators, "LARGEST_MATRIX", 0)
     monkeypatch.setattr(operators.gram_operator, "__kwdefaults__", {"in_memory": 0})
-    for grams in (TiledGrams, StackedGrams, FeatureGrams, LandmarkGrams):
+    for grams in (TiledGrams, StackedGrams, FeatureGrams):
         monkeypatch.setattr(grams, "combine", None)
     monkeypatch.setattr(RidgeProblem, "at", None)

@@ -14,7 +14,7 @@ from learnkernels.kernels.engine.operators import GramOperator, StackedGrams, gr
 from learnkernels.kernels.families import KernelFamily
 from learnkernels.kernels.learners import EasyMKL, easymkl
 from learnkernels.kernels.learners.base import Solution
-from learnkernels.kernels.solvers.svm import Machine
+from learnkernels.kernels.solvers.svm import SVMSolution
 from learnkernels.kernels.targets import Target
 from tests.reference import centered, gaussian, grams
 from tests.refusals import require_refusals
@@ -106,9 +106,9 @@ def test_the_certificate_bounds_how_far_a_wrong_solution_is_from_the_optimum(mon
     best = solved(Ks, target).certificate.objectives[-1]
 
     def uniform(K, y, C, start=None):
-        return Machine(np.where(y > 0, 1 / (y > 0).sum(), 1 / (y < 0).sum()), 0.0, np.arange(len(y)))
+        return SVMSolution(np.where(y > 0, 1 / (y > 0).sum(), 1 / (y < 0).sum()), 0.0, np.arange(len(y)))
 
-    monkeypatch.setattr(easymkl, "solve_machine", uniform)
+    monkeypatch.setattr(easymkl, "solve_svm", uniform)
     with pytest.warns(ConvergenceWarning, match="easymkl stopped after 1 .* duality gap"):
         certificate = solved(Ks, target).certificate
     excess = 1 - best / certificate.objectives[-1]
@@ -119,14 +119,14 @@ def test_the_certificate_bounds_how_far_a_wrong_solution_is_from_the_optimum(mon
 @pytest.mark.parametrize("wrong_pair", [0, 1, 2])
 def test_the_certificate_of_several_classes_is_that_of_the_worst_pair(monkeypatch, wrong_pair):
     Ks, target = problem(3, seed=2)
-    solve, pairs = easymkl.solve_machine, []
+    solve, pairs = easymkl.solve_svm, []
 
     def one_wrong(K, y, C, start=None):
         pairs.append(y)
         right = solve(K, y, C, start)
-        return right if len(pairs) != wrong_pair + 1 else Machine(np.ones(len(y)), 0.0, np.arange(len(y)))
+        return right if len(pairs) != wrong_pair + 1 else SVMSolution(np.ones(len(y)), 0.0, np.arange(len(y)))
 
-    monkeypatch.setattr(easymkl, "solve_machine", one_wrong)
+    monkeypatch.setattr(easymkl, "solve_svm", one_wrong)
     with pytest.warns(ConvergenceWarning):
         certificate = solved(Ks, target).certificate
     assert len(pairs) == certificate.iterations == 3

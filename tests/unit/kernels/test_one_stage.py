@@ -24,7 +24,7 @@ from learnkernels.kernels.learners import (
     norm_ball,
 )
 from learnkernels.kernels.solvers import minimax
-from learnkernels.kernels.solvers.interior_point import machine_by_interior_point, weights_by_interior_point
+from learnkernels.kernels.solvers.interior_point import weights_by_interior_point
 from learnkernels.kernels.solvers.minimax import Ball, InnerSolution
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
@@ -286,7 +286,8 @@ def test_interior_points_give_the_machine_of_scikit_learn():
     grams, target = problem(19, m=50)
     K, y = grams.combine(np.full(4, 0.25)), target.Y[:, 0]
     for C in (0.1, 3.0, 300.0):
-        a = machine_by_interior_point(K, y, C, 1e-10)
+        _, dual, _ = weights_by_interior_point(StackedGrams(K[None]), [(np.arange(50), y)], C, 1.0, np.arange(1), 1e-10)
+        a = y * dual[:, 0]
         machine = SVC(kernel="precomputed", C=C, tol=1e-9).fit(K, y)
         expected = np.zeros(len(y))
         expected[machine.support_] = np.abs(machine.dual_coef_[0])
@@ -301,12 +302,12 @@ def test_interior_points_give_weights_and_machines_together():
     grams, target = problem(20)
     for C in (1.0, 100.0):
         support = SupportVectorProblem(grams, target, C)
-        joint = weights_by_interior_point(grams, support.pairs, C, 1.0, np.arange(4), 1e-10)
+        mu, dual, _ = weights_by_interior_point(grams, support.pairs, C, 1.0, np.arange(4), 1e-10)
         newton = L1SVM(tolerance=1e-8).solve(grams, target, regularisation=C)
-        np.testing.assert_allclose(joint.mu, newton.weights, rtol=0, atol=1e-4)  # the root of the gap
-        forms = grams.quadratic_forms(joint.dual)
-        dual = 2 * np.abs(joint.dual).sum() - forms.max()
-        assert dual == pytest.approx(newton.certificate.objectives[-1], rel=1e-8)
+        np.testing.assert_allclose(mu, newton.weights, rtol=0, atol=1e-4)  # the root of the gap
+        forms = grams.quadratic_forms(dual)
+        bound = 2 * np.abs(dual).sum() - forms.max()
+        assert bound == pytest.approx(newton.certificate.objectives[-1], rel=1e-8)
 
 
 def test_base_kernels_join_the_working_set_while_their_form_is_larger(monkeypatch):

@@ -10,10 +10,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from learnkernels import FeatureFamily, learn_kernel
 from learnkernels.kernels.engine.operators import FeatureGrams, StackedGrams
-from learnkernels.kernels.learners import L1KRR, L1SVM, LpKRR, LpSVM
-from learnkernels.kernels.solvers.rank_one import lasso
-from learnkernels.kernels.solvers.rank_one.lasso import SquaredLasso, machine_weights, ridge_weights
-from learnkernels.kernels.solvers.rank_one.path import Features
+from learnkernels.kernels.learners import L1KRR, L1SVM, L2KRR, LpKRR, LpSVM
+from learnkernels.kernels.solvers import lasso
+from learnkernels.kernels.solvers.feature_path import Features
+from learnkernels.kernels.solvers.lasso import SquaredLasso, ridge_weights, svm_weights
+from learnkernels.kernels.solvers.ridge import RidgeProblem
 from learnkernels.kernels.solvers.svm import SupportVectorProblem
 from learnkernels.kernels.targets import Target
 
@@ -83,7 +84,7 @@ def ridge(grams: FeatureGrams, target: Target, regularisation: float, radius: fl
 
 
 def machine(grams: FeatureGrams, target: Target, C: float, radius: float = 1.0, **params):
-    return machine_weights(grams, target.Y[:, 0], C, radius, **{"tolerance": 1e-6, "max_iterations": 200, **params})
+    return svm_weights(grams, target.Y[:, 0], C, radius, **{"tolerance": 1e-6, "max_iterations": 200, **params})
 
 
 # Ridge regression ----------------------------------------------------------------------------------------------------
@@ -233,7 +234,7 @@ def test_features_of_no_use_leave_equal_weights_and_are_certified():
     assert certificate.residual == 0
     # Exclusive or: no direction separates, and the best machine says the same of each row.
     Z = np.tile([[1.0, 1], [1, -1], [-1, 1], [-1, -1]], (3, 1))
-    mu, certificate = machine_weights(FeatureGrams(Z), np.tile([1.0, -1, -1, 1], 3), 2.0, 1.0, 1e-6, 200)
+    mu, certificate = svm_weights(FeatureGrams(Z), np.tile([1.0, -1, -1, 1], 3), 2.0, 1.0, 1e-6, 200)
     assert certificate.residual <= 1e-6
     assert certificate.objectives[-1] == pytest.approx(2 * 2.0 * 12, rel=1e-6)
     assert mu.sum() == pytest.approx(1.0)
@@ -288,3 +289,46 @@ def test_a_learned_kernel_of_features_leaves_constant_ones_out():
         kernel = learn_kernel(learner, FeatureFamily(301), X, y, regularisation=1.0)
         assert kernel.weights[300] == 0
         assert kernel.certificate.residual <= 1e-6
+
+
+# Ridge regression in balls of other norms -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("m", "p", "regularisation"), [(60, 8, 30.0), (60, 40, 0.1), (30, 90, 30.0)])
+def test_a_ridge_regression_on_features_is_that_on_matrices(m, p, regularisation):
+    target, mu = numbers(features(1, m, p), 2), np.random.default_rng(1).uniform(0, 1, p)
+    mu[1] = 0.0
+    expected = RidgeProblem(matrices(features(1, m, p)), target, regularisation).at(mu)
+    for kind in ("dense", "sparse"):
+        found = RidgeProblem(features(1, m, p, kind=kind), target, regularisation).at(mu)
+        # Rounding, times a condition of at most 1e5.
+        assert found.objective == pytest.approx(expected.objective, rel=1e-10)
+        assert found.constant == pytest.approx(expected.constant, rel=1e-10)
+        np.testing.assert_allclose(found.forms, expected.forms, rtol=1e-7, atol=1e-9 * expected.forms.max())
+        np.testing.assert_allclose(found.dual, expected.dual, rtol=0, atol=1e-9 * np.abs(expected.dual).max())
+        kernels = np.array([0, 3, 5])
+        np.testing.assert_allclose(found.hessian(kernels), expected.hessian(kernels), rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("m", "p", "center", "regularisation"),
+    [(60, 8, 0.0, 10.0), (60, 40, 1.0, 0.1), (30, 90, 0.0, 0.1), (30, 90, 1.0, 10.0)],
+)
+def test_l2_krr_on_features_has_the_weights_of_matrices(m, p, center, regularisation):
+    target, learner = numbers(features(3, m, p), 4), L2KRR(center=center, tolerance=1e-11)
+    expected = learner.solve(matrices(features(3, m, p)), target, regularisation)
+    for kind in ("dense", "sparse"):
+        found = learner.solve(features(3, m, p, kind=kind), target, regularisation)
+        assert found.certificate.converged
+        # A gap of 1e-11 is a distance of its root.
+        np.testing.assert_allclose(found.weights, expected.weights, rtol=0, atol=1e-5)
+        assert found.certificate.objectives[-1] == pytest.approx(expected.certificate.objectives[-1], rel=1e-10)
+
+
+@pytest.mark.parametrize("norm", [1.2, 1.5, 2.0, 4.0, np.inf])
+def test_lp_krr_on_features_reaches_its_tolerance_in_few_factors(norm):
+    for p, regularisation in ((40, 10.0), (300, 0.1), (300, 10.0)):
+        certificate = LpKRR(norm=norm).solve(*regression(5, 80, p), regularisation).certificate
+        assert certificate.converged
+        assert certificate.residual <= 1e-6
+        assert certificate.iterations <= 60

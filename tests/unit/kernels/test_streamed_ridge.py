@@ -1,4 +1,4 @@
-"""One-stage ridge learners without a matrix of all pairs of rows: the weights of those with matrices."""
+"""One-stage learners without a matrix of all pairs of rows: the weights of those with matrices."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from functools import partial
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from learnkernels import GaussianFamily, gram_moments, learn_kernel
-from learnkernels.kernels.engine.operators import gram_operator
-from learnkernels.kernels.families.base import move
-from learnkernels.kernels.learners.lp_krr import L1KRR, L2KRR, LpKRR
-from learnkernels.kernels.learners.norm_ball import ball, solve_on_ball
+from learnkernels.kernels.engine import operators
+from learnkernels.kernels.engine.operators import FeatureGrams, gram_operator
+from learnkernels.kernels.families.base import drawn_rows, move
+from learnkernels.kernels.learners import norm_ball
+from learnkernels.kernels.learners.norm_ball import L1KRR, L1SVM, L2KRR, LpKRR, LpSVM, solve_on_ball
 from learnkernels.kernels.learners.single_stage import SingleStage
-from learnkernels.kernels.solvers import streamed_ridge
 from learnkernels.kernels.solvers.conjugate_gradients import Preconditioner
-from learnkernels.kernels.solvers.ridge import RidgeProblem
-from learnkernels.kernels.solvers.streamed_ridge import StreamedRidge, ridge_problem
+from learnkernels.kernels.solvers.ridge import RidgeProblem, StreamedRidge, on_drawn_rows, ridge_problem
 from learnkernels.kernels.targets import Target
 
 FAMILY = GaussianFamily([2.0**g for g in range(-6, 1)])
@@ -57,12 +57,12 @@ def test_steps_are_those_with_matrices(regularisation):
     found = []
     for problem_of, in_memory in (RidgeProblem, 2**30), (partial(StreamedRidge, tolerance=1e-4), 0):
         inner_problem = problem_of(*inner(250, regularisation, None, in_memory))
-        outer = ball(inner_problem.grams, 2.0, 0.0, 1.0)
-        found.append(solve_on_ball("l2-krr", inner_problem, outer, None, 1e-4, 20))
-    expected, streamed = found
-    assert streamed.certificate.iterations == expected.certificate.iterations
+        outer = L2KRR().ball(inner_problem.grams.n_kernels)
+        found.append(solve_on_ball(inner_problem, outer, None, 1e-4, 20))
+    (expected, with_matrices), (streamed, without) = found
+    assert without.iterations == with_matrices.iterations
     # Both end where the gap is within 1e-4, far from the minimum; Newton's steps there agree to six digits.
-    np.testing.assert_allclose(streamed.weights, expected.weights, rtol=0, atol=1e-6 * expected.weights.max())
+    np.testing.assert_allclose(streamed, expected, rtol=0, atol=1e-6 * expected.max())
 
 
 @pytest.mark.parametrize("learner", [L2KRR(), L2KRR(center=1.0), LpKRR(1.5), L1KRR(), SingleStage()], ids=repr)
@@ -90,29 +90,45 @@ def test_the_weights_of_a_narrow_gap_have_five_digits(request):
 
 @pytest.mark.parametrize("norm", [1.0, 2.0])
 def test_some_rows_give_weights_to_begin_with(norm, monkeypatch):
-    alone = partial(solve_on_ball, "lp-krr", start=None, tolerance=1e-7, max_iterations=50)
+    monkeypatch.setattr(operators, "LARGEST_MATRIX", 0)
+    grams, target, regularisation = inner(250, 8.0, None)
     found = []
     for most in 10**9, 60:
-        monkeypatch.setattr(streamed_ridge, "SAMPLE", most)
-        streamed = StreamedRidge(*inner(250, 8.0, None), tolerance=1e-7)
-        found.append(alone(problem=streamed, outer=ball(streamed.grams, norm, 0.0, 1.0)))
-    equal, sampled = (solution.certificate for solution in found)
+        monkeypatch.setattr(norm_ball, "RIDGE_SAMPLE", most)
+        found.append(LpKRR(norm, tolerance=1e-7).solve(grams, target, regularisation).certificate)
+    equal, sampled = found
     assert sampled.residual <= 1e-7
     assert sampled.objectives[-1] == pytest.approx(equal.objectives[-1], rel=2e-7)  # both within a gap of the minimum
     assert sampled.objectives[0] < equal.objectives[0]
 
 
-def test_the_problem_of_some_rows_is_the_whole_one_in_small(monkeypatch):
-    monkeypatch.setattr(streamed_ridge, "SAMPLE", 60)
-    whole = StreamedRidge(*inner(250, 8.0, None))
-    some = whole.of_some_rows()
-    assert some.grams.n_rows == 60
-    assert some.ridge / 60 == pytest.approx(whole.ridge / 250)
+@pytest.mark.parametrize("learner", [L1SVM(), LpSVM(1.5)], ids=repr)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_machines_on_many_rows_learn_on_a_sample_that_counts_for_all(learner, classes, monkeypatch):
+    monkeypatch.setattr(operators, "LARGEST_MATRIX", 0)
+    monkeypatch.setattr(norm_ball, "SVM_SAMPLE", 125)
+    grams, target, C = inner(250, 2.0, classes)
+    solution = learner.solve(grams, target, C)
+    assert solution.certificate.measure == "duality gap on a sample"
+    assert solution.certificate.residual <= 1e-6
+    monkeypatch.undo()
+    np.testing.assert_array_equal(learner.solve(*on_drawn_rows(grams, target, 125), 2 * C).weights, solution.weights)
+
+
+def test_base_kernels_on_drawn_rows_are_those_of_these_rows():
+    rng = np.random.default_rng(0)
+    Z = rng.poisson(0.5, size=(40, 6)) * 1.0
+    some = drawn_rows(40, 15, 0)
+    centered, mu = Z[some] - Z[some].mean(axis=0), rng.uniform(size=6)
+    for grams in (FeatureGrams(Z - Z.mean(axis=0)), FeatureGrams(sparse.csr_matrix(Z))):
+        part, target = on_drawn_rows(grams, Target.of(np.arange(40.0)), 15)
+        np.testing.assert_array_equal(target.values, some)
+        np.testing.assert_allclose(part.combine(mu), (centered * mu) @ centered.T, rtol=0, atol=1e-12)
+    grams, target, _ = inner(250, 1.0)
+    part, _ = on_drawn_rows(grams, target, 60)
     # The mean diagonal of base kernels is about that of all rows, which scales make one; a root of 60 rows tells it.
-    diagonals = [some.grams.combine(one).trace() / 60 for one in np.eye(7)]
+    diagonals = [part.combine(one).trace() / 60 for one in np.eye(7)]
     np.testing.assert_allclose(diagonals, 1.0, atol=4 / np.sqrt(60))
-    monkeypatch.setattr(streamed_ridge, "SAMPLE", 63)
-    assert whole.of_some_rows() is None
 
 
 def test_matrices_that_fit_are_formed():

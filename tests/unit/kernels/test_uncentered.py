@@ -19,7 +19,7 @@ from learnkernels.kernels.persistence.kernel import kernel_to_arrays
 from learnkernels.kernels.predictors import KernelOnRows, Nystrom, as_predictor
 from learnkernels.kernels.predictors.scoring import LinearScores
 from learnkernels.kernels.solvers.leave_one_out import LeaveOneOut
-from learnkernels.kernels.solvers.svm import solve_machine
+from learnkernels.kernels.solvers.svm import solve_svm
 from learnkernels.kernels.targets import Target
 from tests.refusals import require_refusals
 from tests.unit.kernels.test_serialisation import assert_same_kernel, changed, description, loaded, saved
@@ -163,7 +163,7 @@ def test_machines_on_more_features_than_newton_looks_at_agree_with_one_on_the_ma
     kernel = learn_kernel("l1-svm", family, X, y, regularisation=0.5, centering="none")
     assert kernel.certificate.converged
     signs = np.where(y[kernel.rows] == "yes", 1.0, -1.0)
-    machine = solve_machine(kernel.gram(), signs, 0.5, intercept=False)
+    machine = solve_svm(kernel.gram(), signs, 0.5, intercept=False)
     b = signs * machine.coefficients
     value = 2 * machine.coefficients.sum() - b @ kernel.gram() @ b
     assert value == pytest.approx(kernel.certificate.objectives[-1], rel=1e-5)

@@ -13,7 +13,7 @@ and a loss with the squared 1-norm as penalty is left, convex in p numbers:
 
 Kernel ridge regression gives :math:`P(w) = \lVert y - Z w \rVert^2 / \lambda + \lVert w \rVert_1^2 / \Lambda`
 (`SquaredLasso`), the support vector machine :math:`P(w) = 2 C \sum_i \max(0, 1 - y_i (f_i + b)) + \lVert w \rVert_1^2 /
-\Lambda` (`machine_weights`). Their duals are those of the learners, so that any w and any dual point give the learner's
+\Lambda` (`svm_weights`). Their duals are those of the learners, so that any w and any dual point give the learner's
 duality gap, in O(nnz).
 
 Weights outside and the predictor inside (`kernels.solvers.minimax`) need a matrix a solution. With hundreds of features
@@ -36,7 +36,7 @@ from scipy.linalg import cho_factor, cho_solve
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.factor import factored
-from learnkernels.kernels.solvers.rank_one.path import CentralPath, Features
+from learnkernels.kernels.solvers.feature_path import FeaturePath, Features
 from learnkernels.kernels.solvers.svm import best_intercept
 
 FEW_PASSES = 20
@@ -228,14 +228,14 @@ class SquaredLasso:
             return found
         return None
 
-    def path(self) -> tuple[CentralPath, float]:
+    def path(self) -> tuple[FeaturePath, float]:
         r"""Return the central path of the dual, and the factor of its coefficients.
 
         In units of the target's root mean square r and of lambda, :math:`\alpha = r x / \lambda`, the dual is
         :math:`\lVert x \rVert^2 - 2 x^\top y / r + (\Lambda / \lambda) s^2` to be minimised, and w is r times its w.
         """
         size = float(np.sqrt(np.mean(self.y**2)))
-        return CentralPath(self.features, self.y / size, 1.0, self.radius / self.ridge), size
+        return FeaturePath(self.features, self.y / size, 1.0, self.radius / self.ridge), size
 
 
 class _Record:
@@ -304,7 +304,7 @@ def ridge_weights(
     Notes
     -----
     Active sets, O(a^3) a pass for a features that carry weight, find few features in a few passes. Where they become
-    about as many as rows, or passes many, the central path (`CentralPath`), O(m^3 / 3) a step, comes close to the
+    about as many as rows, or passes many, the central path (`FeaturePath`), O(m^3 / 3) a step, comes close to the
     solution for any lambda, and active sets finish from there. Memory is O(nnz + m^2 + a^2), without the path
     O(nnz + a^2).
     """
@@ -348,7 +348,7 @@ def _along_path(problem: SquaredLasso, record: _Record, aim: float, max_iteratio
     return problem.at(nearest)
 
 
-def machine_weights(
+def svm_weights(
     grams: FeatureGrams, signs: np.ndarray, C: float, radius: float, tolerance: float, max_iterations: int
 ) -> tuple[np.ndarray, Certificate]:
     r"""Return the weights that a binary machine on rank-one kernels separates best with, and their certificate.
@@ -379,16 +379,16 @@ def machine_weights(
     Notes
     -----
     At given weights the machine's value is that of its primal problem, :math:`J(\mu) = \min_{w, b} 2 C \sum_i \max(0,
-    1 - y_i (z_i^\top w + b)) + \sum_k w_k^2 / \mu_k`, and the weights are eliminated. The central path (`CentralPath`)
+    1 - y_i (z_i^\top w + b)) + \sum_k w_k^2 / \mu_k`, and the weights are eliminated. The central path (`FeaturePath`)
     of the dual, with :math:`a = C x` and after division by C, minimises :math:`C \Lambda s^2 - 2\, \mathbf 1^\top x`
     with :math:`|z_k^\top (y \circ x)| \le s`. Each step gives a w, for which the best b is found among the kinks of the
     hinge, and an x, moved into its constraints and scaled to the best bound on its ray. Memory is O(nnz + m^2).
     """
     features, intercept = Features(grams), grams.centering.intercept
-    path = CentralPath(features, np.ones(len(signs)), 0.0, C * radius, signs)
+    path = FeaturePath(features, np.ones(len(signs)), 0.0, C * radius, signs)
 
     def bound() -> float:
-        x = path.balanced()
+        x = path.x
         total, squared = float(x.sum()), radius * C * float(np.abs(features.products(signs * x)).max()) ** 2
         scale = 1 / float(x.max())
         if squared * scale > total:

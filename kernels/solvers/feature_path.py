@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -10,7 +10,7 @@ from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.solvers.factor import factored
-from learnkernels.kernels.solvers.interior_point import SHORTEST_STEP, TO_BOUNDARY, Block, longest_step
+from learnkernels.kernels.solvers.interior_point import InteriorPoint, balanced
 
 SMALLEST_START = 1e-3
 """Of the bound s at the start, relative to the longest feature, where no feature is correlated with the start."""
@@ -57,17 +57,7 @@ class Features:
         return np.asarray(products.toarray() if self.sparse else products) - self.Z.shape[0] * np.outer(means, means)
 
 
-class _Move(NamedTuple):
-    """A direction: changes of x and of its bounds' multipliers, of s, of b, of the slacks and of their multipliers."""
-
-    block: tuple[np.ndarray, np.ndarray, np.ndarray]
-    s: float
-    b: float
-    slack: np.ndarray
-    multipliers: np.ndarray
-
-
-class CentralPath:
+class FeaturePath(InteriorPoint):
     r"""Iterate of a primal-dual method for a predictor's dual with a bound on all features' products at once.
 
     .. math:: \min_{x,\, s} \; \delta \lVert x \rVert^2 - 2 c^\top x + \kappa s^2
@@ -77,17 +67,9 @@ class CentralPath:
     :math:`\pi_k, \nu_k \ge 0` of the two sides of each bound give the primal solution, :math:`w = (\pi - \nu) / 2`;
     that of s says :math:`\sum_k \pi_k + \nu_k = 2 \kappa s`.
 
-    Attributes
-    ----------
-    x : ndarray of shape (m,)
-    w : ndarray of shape (p,)
-        Coefficients of the features.
-    slack : ndarray of shape (2, p)
-        How far each product is below s and above -s; positive.
-
     Notes
     -----
-    Mehrotra's predictor and corrector. Slacks and multipliers of the 2 p bounds are eliminated,
+    Slacks and multipliers of the 2 p bounds are eliminated,
 
     .. math:: \Big(2 \delta I + D + V^\top E V\Big) dx - V^\top f \, ds + 2 y \, db = \dots, \qquad V = Z^\top
               \operatorname{diag} y, \quad E = \operatorname{diag}(\pi/\sigma^+ + \nu/\sigma^-), \quad
@@ -100,8 +82,8 @@ class CentralPath:
 
     References
     ----------
-    Mehrotra (1992), SIAM Journal on Optimization 2:575-601; Kim, Koh, Lustig, Boyd, Gorinevsky (2007), IEEE Journal of
-    Selected Topics in Signal Processing 1:606-617, for interior points on problems with a 1-norm.
+    Kim, Koh, Lustig, Boyd, Gorinevsky (2007), IEEE Journal of Selected Topics in Signal Processing 1:606-617, for
+    interior points on problems with a 1-norm.
     """
 
     def __init__(
@@ -109,61 +91,43 @@ class CentralPath:
     ) -> None:
         """Take features, c of shape (m,), delta, kappa and, for a machine, its signs y."""
         self._features, self._linear, self._quadratic, self._weight = features, linear, quadratic, weight
-        self._block = None if signs is None else Block.start(signs)
+        self._boxed = 0 if signs is None else len(linear)  # rows between bounds
         self._y = np.ones(len(linear)) if signs is None else signs
         self._intercept = signs is not None and features.grams.centering.intercept
-        self._free = linear / 2
-        products = self._products(self.x)
-        self.s = max(1.1 * float(np.abs(products).max()), SMALLEST_START * float(np.sqrt(features.squares.max())))
-        self.slack = np.stack([self.s - products, self.s + products])
-        self._multipliers = np.full(self.slack.shape, weight * self.s / len(products))
-        self._count = self.slack.size + (0 if self._block is None else 2 * len(linear))
+        x = linear / 2
+        products = self._products(x)
+        s = max(1.1 * float(np.abs(products).max()), SMALLEST_START * float(np.sqrt(features.squares.max())))
+        self.slacks = np.concatenate([np.full(2 * self._boxed, 0.5), s - products, s + products])
+        of_bounds = np.full(2 * len(products), weight * s / len(products))
+        self.multipliers = np.concatenate([np.full(2 * self._boxed, 2.0), of_bounds])
+        # s, b, and the coefficients of rows without bounds.
+        self.free = np.concatenate([[s, 0.0], [] if self._boxed else x])
+
+    def _parts(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return what belongs to the lower bounds of x, to the upper ones, and to the two bounds of each feature."""
+        return v[: self._boxed], v[self._boxed : 2 * self._boxed], v[2 * self._boxed :].reshape(2, -1)
 
     @property
     def x(self) -> np.ndarray:
-        """Coefficients of the rows, in a machine inside their box."""
-        return self._free if self._block is None else self._block.x
+        """Coefficients of the rows, in a machine inside their box; with an intercept balanced over the signs."""
+        if not self._boxed:
+            return self.free[2:]
+        x = self._parts(self.slacks)[0]
+        return balanced(x, self._y) if self._intercept else x
 
     @property
     def w(self) -> np.ndarray:
         """Coefficients of the features."""
-        return np.asarray(self._multipliers[0] - self._multipliers[1]) / 2
-
-    def balanced(self) -> np.ndarray:
-        """Return x in the box, of a machine with an intercept with ``y . x = 0`` exactly."""
-        return self.x if self._block is None else self._block.feasible(self._intercept)
+        multipliers = self._parts(self.multipliers)[2]
+        return np.asarray(multipliers[0] - multipliers[1]) / 2
 
     def sparse_w(self) -> np.ndarray:
         """Return w without the features that the bounds leave out: those whose share of w is below that of their slack.
 
         At a solution one of the two is zero, so towards it the larger one tells which.
         """
-        w = self.w
-        return np.where(np.abs(w) * self.s > self.slack.min(axis=0) * np.abs(w).sum(), w, 0.0)
-
-    def step(self) -> bool:
-        """Take one step, and return whether rounding let it."""
-        self._factorise()
-        mean = self._complementarity() / self._count
-        nothing = (np.zeros(len(self.x)),) * 3
-        affine = self._direction(0.0, nothing, np.zeros_like(self.slack))
-        length = self._length(affine)
-        left = float(np.vdot(self.slack + length * affine.slack, self._multipliers + length * affine.multipliers))
-        if self._block is not None:
-            left += self._block.left(*affine.block, length, length)
-        aim = mean * min(left / (self._count * mean), 1.0) ** 3
-        move = self._direction(aim, affine.block, affine.slack * affine.multipliers)
-        length = self._length(move)
-        if not (np.isfinite(move.block[0]).all() and length > SHORTEST_STEP):
-            return False
-        if self._block is None:
-            self._free = self._free + length * move.block[0]
-        else:
-            self._block.move(move.block[0], move.b, move.block[1], move.block[2], length, length)
-        self.s += length * move.s
-        self.slack = self.slack + length * move.slack
-        self._multipliers = self._multipliers + length * move.multipliers
-        return True
+        w, slack = self.w, self._parts(self.slacks)[2]
+        return np.where(np.abs(w) * self.free[0] > slack.min(axis=0) * np.abs(w).sum(), w, 0.0)
 
     def _products(self, x: np.ndarray) -> np.ndarray:
         """Return V x, shape (p,)."""
@@ -173,28 +137,26 @@ class CentralPath:
         """Return V' v, shape (m,)."""
         return self._y * self._features.scores(v)
 
-    def _complementarity(self) -> float:
-        box = 0.0 if self._block is None else self._block.complementarity()
-        return box + float(np.vdot(self.slack, self._multipliers))
-
-    def _factorise(self) -> None:
+    def factorise(self) -> None:
         """Compute what the optimality conditions are short of, and factor the system of x, s and b."""
-        x, ratios = self.x, self._multipliers / self.slack
-        gradient = 2 * (self._quadratic * x - self._linear + self._pull(self.w))
-        products = self._products(x)
-        self._missing = -gradient if self._block is None else self._block.residual(gradient)
-        self._missing_s = float(self._multipliers.sum()) - 2 * self._weight * self.s
-        self._missing_slack = np.stack([self.s - products, self.s + products]) - self.slack
-        E, f = ratios.sum(axis=0), ratios[0] - ratios[1]
-        diagonal = np.full(len(x), 2 * self._quadratic)
-        if self._block is not None:
-            diagonal += self._block.barrier()
+        (x, rest, slack), (lower, upper, multipliers) = self._parts(self.slacks), self._parts(self.multipliers)
+        self._x, (s, b) = x if self._boxed else self.free[2:], self.free[:2]
+        products, ratios = self._products(self._x), multipliers / slack
+        self._missing = -2 * (self._quadratic * self._x - self._linear + self._pull(self.w))
+        diagonal = np.full(len(self._x), 2 * self._quadratic)
+        if self._boxed:
+            self._missing += lower - upper - 2 * b * self._y
+            diagonal += lower / x + upper / rest
+        self._missing_s = float(multipliers.sum()) - 2 * self._weight * s
+        self._missing_slack = np.stack([s - products, s + products]) - slack
+        E = ratios.sum(axis=0)
         A = self._features.grams.combine(self._relevant(E, float(diagonal.min())))
         A *= self._y
         A *= self._y[:, None]
         A.flat[:: len(A) + 1] += diagonal
         self._factor = factored(A)
-        self._border = np.column_stack([self._pull(f)] + ([-2 * self._y] if self._intercept else []))
+        border = [self._pull(ratios[0] - ratios[1])] + ([-2 * self._y] if self._intercept else [])
+        self._border = np.column_stack(border)
         self._solved = cho_solve(self._factor, self._border, check_finite=False)
         self._small = -self._border.T @ self._solved
         # As abs(f) <= E, what the elimination takes off is at most the sum of E; rounding may say otherwise.
@@ -204,41 +166,29 @@ class CentralPath:
         """Return E without the entries that together add next to nothing: the direction is as good without."""
         added = E * self._features.squares
         order = np.argsort(added, kind="stable")
-        out = order[np.cumsum(added[order]) <= NEGLIGIBLE * smallest]
         E = E.copy()
-        E[out] = 0.0
+        E[order[np.cumsum(added[order]) <= NEGLIGIBLE * smallest]] = 0.0
         return E
 
-    def _direction(
-        self, aim: float, second: tuple[np.ndarray, np.ndarray, np.ndarray], second_slack: np.ndarray
-    ) -> _Move:
-        """Return the step towards products of slacks and multipliers of size `aim`, corrected to second order."""
-        short = aim - self._multipliers * self.slack - second_slack
-        h = (short - self._multipliers * self._missing_slack) / self.slack
-        right = self._missing - self._pull(h[0] - h[1])
-        if self._block is not None:
-            low, high = self._block.centering(aim, *second)
-            right = right + low / self._block.x - high / self._block.rest
-        solved = cho_solve(self._factor, right, check_finite=False)
+    def direction(self, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the changes; see `InteriorPoint.direction`."""
+        (x, rest, slack), (lower, upper, multipliers) = self._parts(self.slacks), self._parts(self.multipliers)
+        low, high, short = self._parts(right)
+        h = (short - multipliers * self._missing_slack) / slack
+        missing = self._missing - self._pull(h[0] - h[1])
+        if self._boxed:
+            missing = missing + low / x - high / rest
+        solved = cho_solve(self._factor, missing, check_finite=False)
         known = self._border.T @ solved
         known[0] += float(h.sum()) + self._missing_s
-        if self._block is not None and self._intercept:
-            known[1] -= 2 * float(self._y @ self._block.x)
+        known[1:] -= 2 * float(self._y @ self._x)
         small = np.linalg.solve(self._small, known)
         dx = solved + self._solved @ small
-        ds, products = float(small[0]), self._products(dx)
-        slack = np.stack([ds - products, ds + products]) + self._missing_slack
-        multipliers = (short - self._multipliers * slack) / self.slack
-        if self._block is None:
-            return _Move((dx, np.zeros(0), np.zeros(0)), ds, 0.0, slack, multipliers)
-        return _Move((dx, *self._block.multipliers(dx, low, high)), ds, float(small[1:].sum()), slack, multipliers)
-
-    def _length(self, move: _Move) -> float:
-        """Return the step that stays inside; the quadratic terms couple both sides, so they move alike."""
-        longest = min(
-            longest_step(self.slack.ravel(), move.slack.ravel()),
-            longest_step(self._multipliers.ravel(), move.multipliers.ravel()),
-        )
-        if self._block is not None:
-            longest = min(longest, *self._block.longest(*move.block))
-        return min(1.0, TO_BOUNDARY * longest)
+        products = self._products(dx)
+        dslack = np.stack([small[0] - products, small[0] + products]) + self._missing_slack
+        dmultipliers = (short - multipliers * dslack) / slack
+        free = np.concatenate([small[:1], [small[1:].sum()], [] if self._boxed else dx])
+        box = dx[: self._boxed]
+        slacks = np.concatenate([box, -box, dslack.ravel()])
+        of_box = (low - lower * box) / x, (high + upper * box) / rest
+        return slacks, np.concatenate([*of_box, dmultipliers.ravel()]), free
