@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,34 +12,12 @@ from learnkernels.kernels.engine.operators import FeatureGrams, GramOperator, en
 from learnkernels.kernels.learners.base import OneStageLearner, Solution
 from learnkernels.kernels.solvers.certificate import TOLERANCE, Certificate
 from learnkernels.kernels.solvers.factor import factored_with_ridge
-from learnkernels.kernels.solvers.monomial_ridge import MonomialRidge, has_few_monomials, not_definite
-from learnkernels.kernels.solvers.projected_gradient import Objective, ProjectedGradient, minimise_linear
+from learnkernels.kernels.solvers.monomial_ridge import has_few_monomials, monomial_ridge, not_definite
+from learnkernels.kernels.solvers.projected_gradient import Fit, ProjectedGradient, minimise_linear
 from learnkernels.kernels.targets import Target
 
 HIGHEST_DEGREE = 4
 """Of the paper's experiments; entries beyond that power leave the ridge below the rounding of the largest of them."""
-
-
-@dataclass(frozen=True)
-class Fit:
-    """Kernel ridge regression at some weights.
-
-    Attributes
-    ----------
-    mu : ndarray of shape (p,)
-        The weights.
-    value : float
-        F(mu), in squared units of Y over those of the kernel.
-    K : ndarray of shape (m, m)
-        The weighted sum of the base kernels plus the offset, before the power.
-    alpha : ndarray of shape (m, q)
-        Dual coefficients.
-    """
-
-    mu: np.ndarray
-    value: float
-    K: np.ndarray
-    alpha: np.ndarray
 
 
 class PolynomialRidge:
@@ -90,7 +68,12 @@ class PolynomialRidge:
         self.offset = float(offset)
 
     def at(self, mu: np.ndarray) -> Fit:
-        """Return the fit at the weights mu, shape (p,): one combination and one Cholesky factor, O(m^3 / 3).
+        r"""Return the fit at the weights mu, shape (p,): one combination and one Cholesky factor, O(m^3 / 3).
+
+        .. math:: \partial_k F(\mu) = -d \, \langle K_k, K_\mu^{\circ (d-1)} \circ \alpha \alpha^\top \rangle_F
+
+        The gradient takes one `inner_products` of the operator, for degree 1 one `quadratic_forms`; rounding that would
+        make it positive is removed.
 
         Raises
         ------
@@ -99,33 +82,25 @@ class PolynomialRidge:
         """
         K = self.grams.combine(mu)
         K += self.offset
-        A = entrywise_power(K, self.degree)
-        factor = factored_with_ridge(A, self.ridge)
+        factor = factored_with_ridge(entrywise_power(K, self.degree), self.ridge)
         if factor is None:
             raise not_definite(self.degree, self.ridge, float(np.abs(K).max()) ** self.degree)
         alpha = cho_solve(factor, self.Y, check_finite=False)
-        return Fit(mu, float(np.vdot(alpha, self.Y)), K, alpha)
 
-    def in_few_monomials(self) -> Objective:
-        """Return the same objective on the monomials of rank-one kernels where these are few; itself otherwise."""
+        def gradient() -> np.ndarray:
+            if self.degree == 1:
+                return -np.maximum(self.grams.quadratic_forms(alpha), 0.0)
+            W = alpha @ alpha.T
+            W *= entrywise_power(K, self.degree - 1)
+            return -self.degree * np.maximum(self.grams.inner_products(W), 0.0)
+
+        return Fit(mu, float(np.vdot(alpha, self.Y)), gradient)
+
+    def objective(self) -> Callable[[np.ndarray], Fit]:
+        """Return the fit as a function of the weights: on the monomials of rank-one kernels where these are few."""
         if isinstance(self.grams, FeatureGrams) and has_few_monomials(self.grams, self.degree, self.offset):
-            return MonomialRidge(self.grams, self.Y, self.ridge, self.degree, self.offset)
-        return self
-
-    def gradient(self, at: Fit) -> np.ndarray:
-        r"""Return the gradient, shape (p,), never positive: rounding that would make it so is removed.
-
-        .. math:: \partial_k F(\mu) = -d \, \langle K_k, K_\mu^{\circ (d-1)} \circ \alpha \alpha^\top \rangle_F
-
-        One `inner_products` of the operator, for degree 1 one `quadratic_forms`.
-        """
-        if self.degree == 1:
-            forms = self.grams.quadratic_forms(at.alpha)
-        else:
-            W = at.alpha @ at.alpha.T
-            W *= entrywise_power(at.K, self.degree - 1)
-            forms = self.grams.inner_products(W)
-        return -self.degree * np.maximum(forms, 0.0)
+            return monomial_ridge(self.grams, self.Y, self.ridge, self.degree, self.offset)
+        return self.at
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -176,8 +151,7 @@ class NKRR(OneStageLearner):
     depends on the units of the target. Here the first step is one radius long, later ones are Barzilai and Borwein's,
     and a step that does not lower the largest of the last few objectives is reduced by 0.8 or more. Some 5 to 10
     regressions a start are usual for norm 2, and 10 to 130 for norm 1, where the kernels that carry weight have to be
-    found. Among thousands of kernels a quasi-Newton search in the roots of the weights comes first: within 1e-4
-    of the lowest objective after some ten regressions.
+    found.
 
     Each regression costs O(m^3) for one Cholesky factor and the operator's `combine`, each step one `inner_products`
     (`quadratic_forms` for degree 1) besides; O(m^2) memory beyond the operator's. The power of rank-one kernels has D =
@@ -246,12 +220,17 @@ class NKRR(OneStageLearner):
         if not self.radius:
             return Solution(mu_0, None, objective.degree, objective.offset)
         descent = ProjectedGradient(
-            objective.in_few_monomials(), mu_0, self.radius, int(self.norm), self.tolerance, self.max_iterations
+            objective.objective(), mu_0, self.radius, int(self.norm), self.tolerance, self.max_iterations
         )
         first = descent.to_boundary(mu_0 if start is None else np.asarray(start, dtype=np.float64))
-        best = descent.run(first)
-        for other in _other_starts(descent, best.first_gradient, 1 if self.degree == 1 else self.starts, self.seed):
-            run = descent.run(other)
+        best, rng = descent.run(first), np.random.default_rng(self.seed)
+        g = best.first_gradient
+        for number in range(1, 1 if self.degree == 1 else self.starts):
+            if number == 1:
+                other = minimise_linear(g, mu_0, self.radius, descent.norm)
+            else:  # uniform over the directions above the centre, for either norm
+                other = mu_0 + (np.abs(rng.normal(size=p)) if self.norm == 2 else rng.exponential(size=p))
+            run = descent.run(descent.to_boundary(other))
             if run.value < best.value * (1 - self.tolerance):
                 best = run
         certificate = Certificate("stationarity gap", best.gap, self.tolerance, best.evaluations, best.values)
@@ -267,14 +246,3 @@ def _require_power(degree: int, offset: float) -> None:
         raise ValueError(f"degree must be a whole number from 1 to {HIGHEST_DEGREE}, got {degree}.")
     if not 0 <= offset < np.inf:
         raise ValueError(f"offset must be zero or positive, got {offset}.")
-
-
-def _other_starts(descent: ProjectedGradient, g: np.ndarray, starts: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield the starts after the first, on the boundary above the centre; `g` is the gradient at the first."""
-    if starts > 1:
-        yield descent.to_boundary(minimise_linear(g, descent.mu_0, descent.radius, descent.norm))
-    rng = np.random.default_rng(seed)
-    for _ in range(2, starts):
-        # Uniform over the directions above the centre, for either norm.
-        direction = np.abs(rng.normal(size=len(g))) if descent.norm == 2 else rng.exponential(size=len(g))
-        yield descent.to_boundary(descent.mu_0 + direction)

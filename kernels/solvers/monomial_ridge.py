@@ -10,8 +10,7 @@ so that with fewer monomials than rows matrices of their number do for those of 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable
 from itertools import combinations_with_replacement
 from math import comb, factorial
 
@@ -21,6 +20,7 @@ from scipy.linalg import cho_solve
 
 from learnkernels.kernels.engine.operators import FeatureGrams
 from learnkernels.kernels.solvers.factor import factored_with_ridge
+from learnkernels.kernels.solvers.projected_gradient import Fit
 
 FEW = 0.5
 """Monomials, as a share of the rows, up to which they take less time than the power."""
@@ -73,12 +73,10 @@ class Monomials:
         a; the first column is that of the offset.
     Phi : ndarray of shape (m, D)
         Products of the features, in Fortran order.
-    products : ndarray of shape (D, D)
-        ``Phi' Phi``.
     """
 
     def __init__(self, grams: FeatureGrams, degree: int, offset: float) -> None:
-        """Take the features of an operator; O(m D^2)."""
+        """Take the features of an operator; O(m D)."""
         Z = grams.Z.toarray() if sparse.issparse(grams.Z) else grams.Z
         Z = grams.centering.less_mean(Z)
         self._degree, self._offset = degree, offset
@@ -89,7 +87,6 @@ class Monomials:
         for factor in np.array(choices, dtype=np.intp).reshape(-1, degree).T:
             self.Phi *= self._variables[:, factor]
         self.exponents, self._coefficients = _exponents(choices, Z.shape[1] + 1)
-        self.products = self.Phi.T @ self.Phi
         # Each monomial of one degree less, times each feature, is one of these.
         position = {choice: a for a, choice in enumerate(choices)}
         lower = list(combinations_with_replacement(range(first, Z.shape[1] + 1), degree - 1))
@@ -128,74 +125,47 @@ def _powers(values: np.ndarray, exponents: np.ndarray) -> np.ndarray:
     return np.asarray(np.prod(values[None, :] ** exponents, axis=1))
 
 
-@dataclass(frozen=True)
-class MonomialFit:
-    """Ridge regression on weighted monomials.
-
-    Attributes
-    ----------
-    mu : ndarray of shape (p,)
-        Weights of the features.
-    value : float
-        F(mu), as `kernels.learners.nkrr.Fit` has it.
-    products : ndarray of shape (D, q)
-        ``Phi' alpha``.
-    """
-
-    mu: np.ndarray
-    value: float
-    products: np.ndarray
-
-
-class MonomialRidge:
-    r"""The objective of `nkrr` and its gradient on rank-one kernels of few monomials.
+def monomial_ridge(
+    grams: FeatureGrams, Y: np.ndarray, ridge: float, degree: int, offset: float
+) -> Callable[[np.ndarray], Fit]:
+    r"""Return the objective of `nkrr` on rank-one kernels of few monomials.
 
     .. math:: F(\mu) = \operatorname{tr} Y^\top (\Phi S \Phi^\top + \lambda I)^{-1} Y
-              = \min_U \tfrac1\lambda \lVert Y - \Phi S^{1/2} U \rVert^2 + \lVert U \rVert^2
+              = \min_U \tfrac1\lambda \lVert Y - \Phi S^{1/2} U \rVert^2 + \lVert U \rVert^2, \qquad
+              \partial_k F(\mu) = - \sum_a \partial_k s_a \, \lVert \Phi_a^\top \alpha \rVert^2
 
-    Attributes
+    Parameters
     ----------
-    degree : int
-    offset : float
+    grams : FeatureGrams
+        p rank-one kernels over m rows.
+    Y : ndarray of shape (m, q)
+        Centered targets. Not modified.
+    ridge : float
+        lambda.
+    degree, offset
+        As of `Monomials`.
 
     Notes
     -----
     O(m D^2) once, then O(D^3 / 3 + m D q) an evaluation; memory O(m D + D^2). The value is that of the right side, with
-    an error of second order in that of U.
+    an error of second order in that of U. An evaluation raises ValueError where the power of the weighted sum plus
+    lambda I is not positive definite up to rounding.
     """
+    monomials = Monomials(grams, degree, offset)
+    Phi = monomials.Phi
+    right, gram = Phi.T @ Y, Phi.T @ Phi
 
-    def __init__(self, grams: FeatureGrams, Y: np.ndarray, ridge: float, degree: int, offset: float) -> None:
-        """Take features, centered targets of shape (m, q), lambda, degree and offset."""
-        self._monomials = Monomials(grams, degree, offset)
-        self.Y, self.ridge, self.degree, self.offset = Y, ridge, degree, offset
-
-    @cached_property
-    def _right(self) -> np.ndarray:
-        return self._monomials.Phi.T @ self.Y
-
-    def at(self, mu: np.ndarray) -> MonomialFit:
-        """Return the fit at the weights mu, shape (p,).
-
-        Raises
-        ------
-        ValueError
-            The power of the weighted sum plus lambda I is not positive definite up to rounding.
-        """
-        monomials = self._monomials
+    def at(mu: np.ndarray) -> Fit:
         roots = np.sqrt(monomials.scales(mu))
-        A = monomials.products * roots[:, None]
+        A = gram * roots[:, None]
         A *= roots
-        factor = factored_with_ridge(A, self.ridge)
+        factor = factored_with_ridge(A, ridge)
         if factor is None:
-            raise not_definite(self.degree, self.ridge, monomials.largest_entry(mu))
-        U = cho_solve(factor, roots[:, None] * self._right, check_finite=False)
-        residual = self.Y - monomials.Phi @ (roots[:, None] * U)
-        value = float(np.vdot(residual, residual)) / self.ridge + float(np.vdot(U, U))
-        return MonomialFit(mu, value, monomials.Phi.T @ residual / self.ridge)
+            raise not_definite(degree, ridge, monomials.largest_entry(mu))
+        U = cho_solve(factor, roots[:, None] * right, check_finite=False)
+        residual = Y - Phi @ (roots[:, None] * U)
+        value = float(np.vdot(residual, residual)) / ridge + float(np.vdot(U, U))
+        squares = ((Phi.T @ residual / ridge) ** 2).sum(axis=1)
+        return Fit(mu, value, lambda: -monomials.slopes(mu, squares))
 
-    def gradient(self, at: MonomialFit) -> np.ndarray:
-        r"""Return the gradient, shape (p,), never positive; O(D p).
-
-        .. math:: \partial_k F(\mu) = - \sum_a \partial_k s_a \, \lVert \Phi_a^\top \alpha \rVert^2
-        """
-        return -self._monomials.slopes(at.mu, (at.products**2).sum(axis=1))
+    return at

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import cho_solve
 
-from learnkernels.kernels.learners.nkrr import Fit, PolynomialRidge
+from learnkernels.kernels.learners.nkrr import PolynomialRidge
 from learnkernels.kernels.solvers.factor import factored_with_ridge
+from learnkernels.kernels.solvers.projected_gradient import Fit
 
 
 class Bend(NamedTuple):
@@ -58,16 +59,17 @@ def bend(objective: PolynomialRidge, at: Fit) -> Bend:
     base kernels does not follow from (23).
     """
     grams = objective.grams
-    p, (m, q) = grams.n_kernels, at.alpha.shape
+    K, p, (m, q) = grams.combine(at.mu), grams.n_kernels, objective.Y.shape
+    factor = factored_with_ridge(K**2, objective.ridge)
+    assert factor is not None, "the fit has factored the same matrix"
+    alpha = cho_solve(factor, objective.Y, check_finite=False)
     products, curvature = np.empty((m, p, q)), np.empty((p, p))
-    W = at.alpha @ at.alpha.T
+    W = alpha @ alpha.T
     for k, unit in enumerate(np.eye(p)):
         K_k = grams.combine(unit)
-        products[:, k] = (at.K * K_k) @ at.alpha
+        products[:, k] = (K * K_k) @ alpha
         curvature[k] = grams.inner_products(K_k * W)
     flat = products.reshape(m, p * q)
-    factor = factored_with_ridge(at.K**2, objective.ridge)
-    assert factor is not None, "the fit has factored the same matrix"
     solved = cho_solve(factor, flat, check_finite=False).reshape(m, p, q)
     H = 8 * np.einsum("ikq,ilq->kl", products, solved, optimize=True) - 2 * curvature
     eigenvalues = np.linalg.eigvalsh((H + H.T) / 2)
